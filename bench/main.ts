@@ -1,0 +1,42 @@
+// `svc bench [NAME…]`: runs the benches one after the other, each a process of its own; they print tables and write JSON.
+import { spawn } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const directory = fileURLToPath(new URL(".", import.meta.url));
+const SUFFIX = ".bench.ts";
+
+export async function main(argv: readonly string[]): Promise<number> {
+  const all = readdirSync(directory)
+    .filter((name) => name.endsWith(SUFFIX))
+    .map((name) => name.slice(0, -SUFFIX.length))
+    .sort();
+  if (argv.includes("--help") || argv.includes("-h")) {
+    process.stdout.write(`svc bench [NAME…]: runs ${all.join(", ")}; results go to bench/results/NAME.json\n`);
+    return 0;
+  }
+  const asked = argv.filter((word) => !word.startsWith("-"));
+  const unknown = asked.filter((name) => !all.includes(name));
+  if (unknown.length > 0) {
+    process.stderr.write(`svc bench: there is no bench ${unknown.join(", ")}; there are ${all.join(", ")}\n`);
+    return 2;
+  }
+  let worst = 0;
+  for (const name of asked.length === 0 ? all : asked) {
+    process.stdout.write(`\n# ${name}\n`);
+    worst = Math.max(worst, await run(`${directory}${name}${SUFFIX}`));
+  }
+  return worst;
+}
+
+function run(file: string): Promise<number> {
+  const child = spawn(process.execPath, [file], { stdio: "inherit" });
+  const passOn = (signal: NodeJS.Signals) => child.kill(signal);
+  process.on("SIGINT", passOn).on("SIGTERM", passOn);
+  return new Promise((resolve) => {
+    child.once("exit", (code) => {
+      process.off("SIGINT", passOn).off("SIGTERM", passOn);
+      resolve(code ?? 1);
+    });
+  });
+}

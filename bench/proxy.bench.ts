@@ -1,0 +1,141 @@
+// What the proxy costs: CPU per small request beside nginx's, interleaved in one run, and the rate of large bodies.
+// Needs nginx and wrk. `node bench/proxy.bench.ts [--json FILE] [--profile DIR]`
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, openSync, ftruncateSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs, promisify } from "node:util";
+import { download, upload } from "./proxy-bulk.ts";
+
+const rounds = 5;
+const seconds = 3;
+const connections = 16;
+const bulkBytes = 1 << 30;
+const ticksPerSecond = 100;
+const host = "127.77.1.2";
+const token = "a1b2c3d4".repeat(8);
+const envd = 49983;
+const application = 9001;
+const sink = 9003;
+const nginxPort = 9004;
+
+const { values: flags } = parseArgs({ options: { json: { type: "string" }, profile: { type: "string" } } });
+const run = promisify(execFile);
+await using stack = new AsyncDisposableStack();
+
+function child(command: string, args: readonly string[]): ChildProcess {
+  const started = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+  stack.defer(async () => {
+    if (started.exitCode !== null) return;
+    started.kill("SIGTERM");
+    await once(started, "exit");
+  });
+  return started;
+}
+
+const home = mkdtempSync(join(tmpdir(), "svc-bench-proxy-"));
+stack.defer(() => rmSync(home, { recursive: true, force: true }));
+ftruncateSync(openSync(join(home, "gigabyte"), "w"), bulkBytes);
+const common = "access_log off; keepalive_requests 1000000000; client_max_body_size 0; sendfile on;";
+const shared = (name: string) => `daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
+const answerLine = 'return 200 "the quick brown fox jumps over the lazy dog\\n";';
+const responder = `${shared("responder")} http { ${common} server { listen ${host}:${envd}; listen ${host}:${application}; location / { ${answerLine} } location /gigabyte { root ${home}; } } }`;
+// One proxy_pass for both ports: each of our two routes has the peer that does the same hop with the same heads.
+const peer = `${shared("peer")} http { ${common} upstream u { server ${host}:${envd}; keepalive 64; keepalive_requests 1000000000; }
+  server { listen 127.0.0.1:${nginxPort}; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr; } } }`;
+
+async function nginx(name: string, text: string): Promise<number> {
+  const path = join(home, `${name}.conf`);
+  writeFileSync(path, text);
+  child("nginx", ["-c", path, "-p", home]);
+  for (let tries = 0; tries < 100 && !existsSync(join(home, `${name}.pid`)); tries++) await sleep(50);
+  await sleep(300);
+  const master = readFileSync(join(home, `${name}.pid`), "utf8").trim();
+  return Number(readFileSync(`/proc/${master}/task/${master}/children`, "utf8").trim().split(" ")[0]);
+}
+
+/** CPU seconds a process has used so far, in user and system mode. */
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond;
+}
+
+function peakMiB(pid: number): number {
+  return Math.round(Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024);
+}
+
+type Load = { name: string; pid: number; port: number; headers: Record<string, string> };
+
+async function load({ pid, port, headers }: Load): Promise<{ microseconds: number; perSecond: number }> {
+  const before = cpuSeconds(pid);
+  const args = Object.entries(headers).flatMap(([name, value]) => ["-H", `${name}: ${value}`]);
+  const { stdout } = await run("wrk", ["-t1", `-c${connections}`, `-d${seconds}s`, ...args, `http://127.0.0.1:${port}/process`]);
+  const requests = Number(/(\d+) requests in/.exec(stdout)?.[1]);
+  if (/Non-2xx/.test(stdout)) throw new Error(`not all requests succeeded: ${stdout}`);
+  return { microseconds: ((cpuSeconds(pid) - before) * 1e6) / requests, perSecond: requests / seconds };
+}
+
+const median = (values: readonly number[]) => [...values].sort((a, b) => a - b)[values.length >> 1] as number;
+
+await nginx("responder", responder);
+const peerPid = await nginx("peer", peer);
+const script = join(import.meta.dirname, "proxy-process.ts");
+const profiling = flags.profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${flags.profile}`];
+const ours = child(process.execPath, [...profiling, script, host, join(home, "control.sock"), token]);
+const port = Number(String((await once(ours.stdout as NonNullable<typeof ours.stdout>, "data"))[0]));
+const oursPid = ours.pid as number;
+child(process.execPath, [join(import.meta.dirname, "proxy-bulk.ts"), "sink", host, String(sink)]);
+for (let tries = 0; tries < 100; tries++) {
+  const socket = connect(sink, host);
+  const open = await Promise.race([once(socket, "connect").then(() => true), once(socket, "close").then(() => false)]).catch(() => false);
+  socket.destroy();
+  if (open) break;
+  await sleep(50);
+}
+
+const routing = (target: number) => ({ "x-svc-sandbox-id": "ibench00000000000001", "x-svc-target-port": String(target) });
+const envdHeaders = { ...routing(envd), "X-Access-Token": token };
+const applicationHeaders = { ...routing(application), "svc-traffic-access-token": token };
+const loads: Load[] = [
+  { name: "nginx, envd's heads", pid: peerPid, port: nginxPort, headers: envdHeaders },
+  { name: "svc, envd of a secure sandbox", pid: oursPid, port, headers: envdHeaders },
+  { name: "nginx, the application's heads", pid: peerPid, port: nginxPort, headers: applicationHeaders },
+  { name: "svc, private application", pid: oursPid, port, headers: applicationHeaders },
+];
+const results = new Map(loads.map(({ name }) => [name, { microseconds: [] as number[], perSecond: [] as number[] }]));
+for (const one of loads) await load(one);
+for (let round = 0; round < rounds; round++) {
+  for (const one of loads) {
+    const { microseconds, perSecond } = await load(one);
+    results.get(one.name)?.microseconds.push(microseconds);
+    results.get(one.name)?.perSecond.push(perSecond);
+  }
+}
+const table = [...results].map(([name, { microseconds, perSecond }]) => ({ name, cpuMicroseconds: Number(median(microseconds).toFixed(1)), requestsPerSecond: Math.round(median(perSecond)) }));
+console.table(table);
+const at = (index: number) => (table[index] as (typeof table)[number]).cpuMicroseconds;
+const ratios = { envd: Number((at(1) / at(0)).toFixed(2)), application: Number((at(3) / at(2)).toFixed(2)) };
+console.log(`CPU per request, svc to nginx: envd ${ratios.envd}, application ${ratios.application} (aim: 1.3 or less)`);
+
+const heads = (target: number, more: string) => `Host: a\r\n${Object.entries({ ...routing(target), "svc-traffic-access-token": token })
+  .map(([name, value]) => `${name}: ${value}\r\n`)
+  .join("")}${more}\r\n`;
+const bulk: { direction: string; megabytesPerSecond: number; cpuMicrosecondsPerMB: number }[] = [];
+for (const direction of ["down", "up"] as const) {
+  const rates: number[] = [];
+  const before = cpuSeconds(oursPid);
+  for (let round = 0; round < 3; round++) {
+    const took =
+      direction === "down"
+        ? await download(port, `GET /gigabyte HTTP/1.1\r\n${heads(application, "")}`, bulkBytes)
+        : await upload(port, `POST / HTTP/1.1\r\n${heads(sink, `Content-Length: ${bulkBytes}\r\n`)}`, bulkBytes);
+    rates.push(bulkBytes / 1e6 / took);
+  }
+  bulk.push({ direction, megabytesPerSecond: Math.round(median(rates)), cpuMicrosecondsPerMB: Math.round(((cpuSeconds(oursPid) - before) * 1e6) / ((3 * bulkBytes) / 1e6)) });
+}
+console.table(bulk);
+console.log(`peak resident size of the proxy's process: ${peakMiB(oursPid)} MiB`);
+if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify({ date: new Date().toISOString(), requests: table, ratios, bulk, peakMiB: peakMiB(oursPid) }, null, 2)}\n`);

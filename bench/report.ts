@@ -1,0 +1,44 @@
+// What every bench prints and writes: rows of a figure, what it was measured against, and the machine.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { cpus, release, totalmem } from "node:os";
+import { fileURLToPath } from "node:url";
+
+export type Row = {
+  readonly what: string;
+  readonly value: number;
+  readonly unit: string;
+  /** The figure asked for, as `<=` or `>=` a number. */
+  readonly goal?: { readonly atMost: number } | { readonly atLeast: number };
+  readonly samples?: number;
+  readonly note?: string;
+};
+
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN;
+}
+
+export const median = (values: readonly number[]) => percentile(values, 0.5);
+
+/** Prints the table and writes bench/results/NAME.json with the raw samples. */
+export function report(name: string, rows: readonly Row[], raw: Readonly<Record<string, unknown>>): void {
+  const width = Math.max(...rows.map((row) => row.what.length));
+  for (const row of rows) {
+    const value = `${round(row.value)} ${row.unit}`.padStart(14);
+    process.stdout.write(`${row.what.padEnd(width)} ${value}  ${goalText(row).padEnd(26)} ${row.note ?? ""}\n`);
+  }
+  const machine = { cpu: cpus()[0]?.model, cores: cpus().length, memoryBytes: totalmem(), kernel: release(), node: process.version };
+  const directory = fileURLToPath(new URL("./results/", import.meta.url));
+  mkdirSync(directory, { recursive: true });
+  writeFileSync(`${directory}${name}.json`, `${JSON.stringify({ name, date: new Date().toISOString(), machine, rows, raw }, undefined, 1)}\n`);
+}
+
+function goalText({ goal, value, unit }: Row): string {
+  if (goal === undefined) return "";
+  if ("atMost" in goal) return `asked <= ${goal.atMost} ${unit}: ${value <= goal.atMost ? "reached" : "NOT reached"}`;
+  return `asked >= ${goal.atLeast} ${unit}: ${value >= goal.atLeast ? "reached" : "NOT reached"}`;
+}
+
+function round(value: number): string {
+  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+}

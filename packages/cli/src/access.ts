@@ -1,0 +1,80 @@
+// Which server a command talks to, and with which key: saved credentials, then SDK_API_KEY, then this machine's own.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { UsageError } from "./complain.ts";
+import { checkURL, credentialsPath, readCredentials } from "./credentials.ts";
+import { homeDirectory } from "./home.ts";
+import { readUpState } from "./up-state.ts";
+
+export type AccessOptions = { readonly url?: string };
+export type Access = { readonly url: string; readonly apiKey: string | undefined; readonly keyFrom: string };
+
+/** Runs `use` with a client; refusals then say which server and which key they speak of. */
+export async function withClient<T>(options: AccessOptions, use: (client: SvcClient) => Promise<T>): Promise<T> {
+  const access = await findAccess(options);
+  const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
+  try {
+    if (access.apiKey === undefined) {
+      await client.health();
+      fail("UNAUTHENTICATED", "");
+    }
+    return await use(client);
+  } catch (error) {
+    throw explain(error, access);
+  }
+}
+
+export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv = process.env): Promise<Access> {
+  const wanted = url === undefined ? undefined : validURL(url, "--url");
+  const saved = await readCredentials();
+  // A key goes only to the server it was saved with.
+  if (saved !== undefined && (wanted === undefined || wanted === saved.url)) return { url: saved.url, apiKey: saved.apiKey, keyFrom: credentialsPath(env) };
+  const fromEnv = env["SVC_URL"] || undefined;
+  const server = wanted ?? (fromEnv === undefined ? localURL() : validURL(fromEnv, "SVC_URL"));
+  if (env["SDK_API_KEY"]) return { url: server, apiKey: env["SDK_API_KEY"], keyFrom: "SDK_API_KEY" };
+  const local = isLoopback(server) ? localKey(env) : undefined;
+  return { url: server, apiKey: local?.apiKey, keyFrom: local?.from ?? "" };
+}
+
+function validURL(text: string, where: string): string {
+  const checked = checkURL(text);
+  if ("wrong" in checked) throw new UsageError(`${where}: ${checked.wrong}`);
+  return checked.url;
+}
+
+/** Where `svc up` put the node of this machine, else the default. */
+function localURL(): string {
+  return readUpState(homeDirectory())?.servers.find(({ name }) => name === "node")?.url ?? DEFAULT_BASE_URL;
+}
+
+function isLoopback(url: string): boolean {
+  const host = new URL(url).hostname;
+  return host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}
+
+/** The key as a node of this machine finds it: same sources, same order; undefined where none may be read. */
+export function localKey(env: NodeJS.ProcessEnv = process.env, home = homeDirectory(env)): { apiKey: string; from: string } | undefined {
+  if (env["SVC_API_KEY"]) return { apiKey: env["SVC_API_KEY"], from: "SVC_API_KEY" };
+  for (const path of ["/run/secrets/api-key", join(home, "secrets", "api-key")]) {
+    try {
+      return { apiKey: readFileSync(path, "utf8").trim(), from: path };
+    } catch {
+      // absent, or not ours to read
+    }
+  }
+  return undefined;
+}
+
+function explain(error: unknown, { url, keyFrom }: Access): unknown {
+  // Those with a sandboxID come from inside a sandbox and speak for themselves.
+  if (!(error instanceof Failure) || error.details["sandboxID"] !== undefined) return error;
+  if (error.name === "SERVER_UNREACHABLE") {
+    const reason = /\(([^()]*)\)/.exec(error.message)?.[1] ?? error.message;
+    return new Failure(error.name, `no server answers at ${url} (${reason}); start one with ./svc up, or name another with svc auth`, { cause: error });
+  }
+  if (error.name !== "UNAUTHENTICATED") return error;
+  const text = keyFrom === "" ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
+  return new Failure(error.name, text, { cause: error });
+}

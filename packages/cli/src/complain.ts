@@ -1,0 +1,36 @@
+// How a command ends badly: one line on stderr, and an exit code.
+import { styleText } from "node:util";
+import { Failure } from "@svc/contract/failures.ts";
+
+export const EXIT_FAILURE = 1;
+export const EXIT_USAGE = 2;
+
+/** A command line that cannot be carried out as written. */
+export class UsageError extends Error {}
+
+/** Writes the line and gives the exit code. SVC_DEBUG=1 adds the stack. */
+export function complain(error: unknown): number {
+  if (error instanceof UsageError) return say(error.message, EXIT_USAGE);
+  if (error instanceof Failure) {
+    const retry = error.retryAfterSeconds === undefined ? "" : ` (try again in ${error.retryAfterSeconds} s)`;
+    const code = say(error.message + retry, EXIT_FAILURE);
+    if (process.env["SVC_DEBUG"] === "1") process.stderr.write(`${error.stack}\n`);
+    return code;
+  }
+  const message = error instanceof Error ? error.message : String(error);
+  const code = say(message, EXIT_FAILURE);
+  // Not foreseen: the stack is what a report needs.
+  const isPlain = error instanceof Error && "code" in error;
+  if (process.env["SVC_DEBUG"] === "1" || (!isPlain && error instanceof Error)) process.stderr.write(`${(error as Error).stack}\n`);
+  return code;
+}
+
+function say(message: string, code: number): number {
+  process.stderr.write(`${styleText("red", "svc:", { stream: process.stderr })} ${message.trim()}\n`);
+  return code;
+}
+
+/** A remark for people: on stderr, so that stdout holds only what was asked for. */
+export function remark(text: string): void {
+  process.stderr.write(`${text}\n`);
+}

@@ -1,0 +1,66 @@
+// The saved credentials: ~/.config/svc/credentials, TOML with url and api_key, readable by its owner alone.
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+
+export type Credentials = { readonly url: string; readonly apiKey: string };
+
+const KEY = /^[A-Za-z0-9._~-]{32,256}$/;
+
+export function credentialsPath(env: NodeJS.ProcessEnv = process.env): string {
+  const base = env["XDG_CONFIG_HOME"];
+  return join(base !== undefined && base.startsWith("/") ? base : join(homedir(), ".config"), "svc", "credentials");
+}
+
+/** Undefined where nothing was saved. */
+export async function readCredentials(path = credentialsPath()): Promise<Credentials | undefined> {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    return fail("SETTING_INVALID", `the saved credentials ${path} cannot be read: ${(error as Error).message}`, { cause: error });
+  }
+  const { parse } = await import("smol-toml");
+  let table: Record<string, unknown>;
+  try {
+    table = parse(text);
+  } catch (error) {
+    return fail("SETTING_INVALID", `${path} is no TOML (${(error as Error).message.split("\n")[0]}); \`svc auth\` writes it anew`, { cause: error });
+  }
+  const { url, api_key } = table;
+  if (typeof url !== "string" || typeof api_key !== "string") fail("SETTING_INVALID", `${path} lacks url or api_key; \`svc auth\` writes it anew`);
+  return { url, apiKey: api_key };
+}
+
+/** Atomically: a reader, or a crash, sees the old file or the new one. */
+export async function saveCredentials(credentials: Credentials, path = credentialsPath()): Promise<void> {
+  const { stringify } = await import("smol-toml");
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = `${path}.${process.pid}`;
+  try {
+    writeFileSync(temporary, `${stringify({ url: credentials.url, api_key: credentials.apiKey })}\n`, { mode: 0o600, flag: "wx" });
+    renameSync(temporary, path);
+  } finally {
+    rmSync(temporary, { force: true });
+  }
+}
+
+/** The URL without trailing slashes; `undefined` with what is wrong about it. */
+export function checkURL(text: string): { url: string } | { wrong: string } {
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    return { wrong: `${JSON.stringify(text)} is no URL; for example http://localhost:8000` };
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") return { wrong: `a URL begins with http:// or https://; found ${JSON.stringify(text)}` };
+  if (url.username !== "" || url.search !== "" || url.hash !== "") return { wrong: "a URL holds no user, query or fragment here" };
+  return { url: (url.origin + url.pathname).replace(/\/+$/, "") };
+}
+
+/** Specification: a key is 32 to 256 URL-safe characters. */
+export function checkKey(text: string): string | undefined {
+  return KEY.test(text) ? undefined : `an API key is 32 to 256 of A-Z a-z 0-9 . _ ~ -; found ${text.length} characters`;
+}

@@ -1,0 +1,63 @@
+// `svc down`: stops what `svc up` runs; sandboxes go on and are taken over by the next `svc up`.
+import { resolve } from "node:path";
+import { SvcClient } from "@svc/contract/client.ts";
+import { fail } from "@svc/contract/failures.ts";
+import { localKey } from "./access.ts";
+import { EXIT_FAILURE, remark } from "./complain.ts";
+import { allSandboxes, removeAll } from "./delete.ts";
+import { homeDirectory } from "./home.ts";
+import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, type UpState } from "./up-state.ts";
+
+type Options = { home?: string; sandboxes?: true };
+
+/** Above the servers' own ten seconds. */
+const STOP_BOUND_MS = 14_000;
+const COUNT_TIMEOUT_MS = 3_000;
+
+export async function down(options: Options): Promise<number> {
+  const home = options.home === undefined ? homeDirectory() : resolve(options.home);
+  const state = readUpState(home);
+  // Where `up` itself was killed, its servers may live on without it.
+  const targets: ProcessName[] = state === undefined ? [] : isAlive(state) ? [state] : state.servers.filter(isAlive);
+  if (state === undefined || targets.length === 0) {
+    if (state !== undefined) removeUpState(home);
+    process.stdout.write(`nothing is up on ${home}\n`);
+    return 0;
+  }
+  const client = clientOf(state, home);
+  let left = await sandboxesOf(client);
+  if (options.sandboxes === true && client !== undefined && left !== undefined) {
+    const gone = await removeAll(client, left, () => {});
+    if (gone < left.length) return EXIT_FAILURE;
+    left = [];
+  } else if (options.sandboxes === true) {
+    remark(`svc: the sandboxes cannot be listed, so none is deleted: is ${home}/secrets/api-key readable, and does the server answer?`);
+    return EXIT_FAILURE;
+  }
+  for (const target of targets) {
+    if (!(await endProcess(target, "SIGTERM", STOP_BOUND_MS))) fail("TIMED_OUT", `process ${target.pid} has not stopped within ${STOP_BOUND_MS / 1000} s; its logs are in ${home}/logs`);
+  }
+  removeUpState(home);
+  process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left.length)}`}\n`);
+  return 0;
+}
+
+function sentence(count: number): string {
+  if (count === 0) return "no sandbox is left";
+  return `${count} ${count === 1 ? "sandbox lives" : "sandboxes live"} on until their timeout; the next svc up takes them over`;
+}
+
+function clientOf(state: UpState, home: string): SvcClient | undefined {
+  const node = state.servers.find(({ name }) => name === "node");
+  const key = localKey(process.env, home);
+  return node === undefined || key === undefined ? undefined : new SvcClient({ baseURL: node.url, apiKey: key.apiKey, timeoutMs: COUNT_TIMEOUT_MS });
+}
+
+/** Undefined where they cannot be listed: that must not keep a server from being stopped. */
+async function sandboxesOf(client: SvcClient | undefined): Promise<string[] | undefined> {
+  try {
+    return client === undefined ? undefined : await allSandboxes(client);
+  } catch {
+    return undefined;
+  }
+}

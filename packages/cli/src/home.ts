@@ -1,0 +1,10 @@
+// Where the servers of this machine keep their state, as the servers themselves decide it.
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+
+/** `$SVC_HOME`, else /var/lib/svc for root, else ~/.local/share/svc. */
+export function homeDirectory(env: NodeJS.ProcessEnv = process.env): string {
+  const named = env["SVC_HOME"];
+  if (named !== undefined && named !== "") return resolve(named);
+  return process.getuid?.() === 0 ? "/var/lib/svc" : join(homedir(), ".local/share/svc");
+}

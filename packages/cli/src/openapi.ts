@@ -1,0 +1,10 @@
+// `svc openapi`: the API as a document.
+import { openapi } from "@svc/contract/openapi.ts";
+import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { printJSON } from "./table.ts";
+import { version } from "./version.ts";
+
+export async function printOpenAPI(): Promise<number> {
+  printJSON(openapi(nodeOperations, { title: "svc sandbox platform", version: version() }));
+  return 0;
+}

@@ -1,0 +1,31 @@
+// Decides who answers a command line: a server by name, in this very process, or a verb of the client.
+import { complain, EXIT_USAGE } from "./complain.ts";
+import { findProgram, programFile } from "./programs.ts";
+
+/** The exit code of the command line `argv`. */
+export async function run(argv: readonly string[]): Promise<number> {
+  endQuietlyOnBrokenPipe();
+  try {
+    const found = findProgram(argv);
+    if (found === undefined) return await (await import("./verbs.ts")).runVerb(argv);
+    const file = programFile(found.program);
+    if (file === undefined) {
+      process.stderr.write(`svc: ${found.program.name} is not part of this tree\n`);
+      return EXIT_USAGE;
+    }
+    const { main } = (await import(file)) as { main: (argv: string[]) => Promise<number> };
+    return await main(found.rest);
+  } catch (error) {
+    return complain(error);
+  }
+}
+
+/** `svc list | head -1`: the reader has what it wanted, which is no error of ours. */
+function endQuietlyOnBrokenPipe(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: NodeJS.ErrnoException) => {
+      if (error.code === "EPIPE" || error.code === "EIO") process.exit(0);
+      throw error;
+    });
+  }
+}

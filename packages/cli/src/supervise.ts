@@ -1,0 +1,164 @@
+// Keeps one server running: starts it as a child, waits for its ready line, starts it again when it crashes.
+import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { fail } from "@svc/contract/failures.ts";
+import { startTicksOf, type UpServer } from "./up-state.ts";
+
+const READY_BOUND_MS = 120_000;
+/** A server's own bound is 10 s. */
+const STOP_BOUND_MS = 11_000;
+const FIRST_BACKOFF_MS = 500;
+const MAX_CRASHES_IN_A_ROW = 6;
+/** Running this long makes up for the crashes before. */
+const STEADY_MS = 60_000;
+const MAX_LOG_BYTES = 64 * 1024 * 1024;
+const SHOWN_LOG_LINES = 15;
+const SHOWN_LOG_BYTES = 64 * 1024;
+
+export type ServerSpec = { readonly name: string; readonly argv: readonly string[]; readonly home: string };
+
+export type Watcher = {
+  /** It takes requests: after its first start and after each restart. */
+  ready(server: UpServer): void;
+  restarting(name: string, why: string, delayMs: number): void;
+  /** It crashed too often. */
+  gaveUp(name: string, why: string): void;
+};
+
+export class Supervised {
+  readonly #spec: ServerSpec;
+  readonly #watcher: Watcher;
+  #child: ChildProcess | undefined;
+  #log: Log | undefined;
+  #isStopping = false;
+  #crashes = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(spec: ServerSpec, watcher: Watcher) {
+    this.#spec = spec;
+    this.#watcher = watcher;
+  }
+
+  /** Resolves when the server takes requests; fails with its last words when it ends before that. */
+  async start(): Promise<void> {
+    const { name, argv, home } = this.#spec;
+    const log = openLog(join(home, "logs", `${name}.log`));
+    this.#log = log;
+    const main = fileURLToPath(new URL("./main.ts", import.meta.url));
+    const child = spawn(process.execPath, [...process.execArgv, main, ...name.split(" "), "--home", home, ...argv], {
+      stdio: ["ignore", "pipe", log.fd],
+      env: { ...process.env, SVC_HOME: home },
+      // Its own group: Ctrl-C reaches it through us alone, so that it gets one signal and not two.
+      detached: true,
+    });
+    closeSync(log.fd);
+    this.#child = child;
+    const url = await this.#readyURL(child);
+    const startedAt = Date.now();
+    child.once("exit", (code, signal) => this.#onExit(startedAt, `ended with ${code === null ? signal : `code ${code}`}`));
+    const pid = child.pid ?? 0;
+    this.#watcher.ready({ name, pid, startTicks: startTicksOf(pid) ?? 0, url: url.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:") });
+    if (child.exitCode !== null || child.signalCode !== null) this.#onExit(startedAt, "ended at once");
+  }
+
+  /** SIGTERM, then after the bound SIGKILL; resolves when it is gone. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    clearTimeout(this.#timer);
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+    child.kill("SIGTERM");
+    const hard = setTimeout(() => child.kill("SIGKILL"), STOP_BOUND_MS);
+    await gone;
+    clearTimeout(hard);
+  }
+
+  #readyURL(child: ChildProcess): Promise<string> {
+    const { name } = this.#spec;
+    return new Promise((resolve, reject) => {
+      let seen = "";
+      const settle = (act: () => void) => {
+        clearTimeout(timer);
+        child.off("exit", onExit);
+        act();
+      };
+      const refuse = (why: string) => {
+        try {
+          fail("INTERNAL", `${name} ${why}; ${this.#lastWords()}`);
+        } catch (error) {
+          reject(error);
+        }
+      };
+      const onExit = (code: number | null, signal: string | null) => settle(() => refuse(`cannot start (${code === null ? signal : `exit code ${code}`})`));
+      const timer = setTimeout(() => settle(() => {
+        child.kill("SIGKILL");
+        refuse(`was not ready within ${READY_BOUND_MS / 1000} s`);
+      }), READY_BOUND_MS);
+      child.once("exit", onExit);
+      child.once("error", (error) => settle(() => reject(error)));
+      child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+        // Read on after the ready line: a full pipe would block the server.
+        if (seen.length > SHOWN_LOG_BYTES) return;
+        seen += text;
+        const url = / ready at (https?:\/\/\S+)\n/.exec(seen)?.[1];
+        if (url !== undefined) settle(() => resolve(url));
+      });
+    });
+  }
+
+  #lastWords(): string {
+    return this.#log === undefined ? "no log" : `the last lines of ${this.#log.path}:\n${lastLines(this.#log)}`;
+  }
+
+  #onExit(startedAt: number, why: string): void {
+    if (this.#isStopping) return;
+    this.#crashes = Date.now() - startedAt > STEADY_MS ? 1 : this.#crashes + 1;
+    const { name } = this.#spec;
+    if (this.#crashes >= MAX_CRASHES_IN_A_ROW) {
+      return this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
+    }
+    const delayMs = FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
+    this.#watcher.restarting(name, why, delayMs);
+    this.#timer = setTimeout(() => {
+      const again = Date.now();
+      this.start().catch((error: Error) => this.#onExit(again, error.message.split(";")[0] ?? "cannot start"));
+    }, delayMs);
+  }
+}
+
+export type Log = { readonly path: string; readonly fd: number; readonly startBytes: number };
+
+/** For appending; a log grown too long is set aside first, and the one before it goes. */
+export function openLog(path: string): Log {
+  try {
+    if (statSync(path).size > MAX_LOG_BYTES) renameSync(path, `${path}.1`);
+  } catch {
+    // none yet
+  }
+  const fd = openSync(path, "a", 0o600);
+  return { path, fd, startBytes: fstatSync(fd).size };
+}
+
+/** The last lines written since the log was opened. */
+export function lastLines({ path, startBytes }: Log): string {
+  try {
+    return readFileSync(path).subarray(startBytes).toString("utf8").slice(-SHOWN_LOG_BYTES).trimEnd().split("\n").slice(-SHOWN_LOG_LINES).map(readable).join("\n");
+  } catch (error) {
+    return `(no log: ${(error as Error).message})`;
+  }
+}
+
+/** A JSON line as a person reads it. */
+function readable(line: string): string {
+  try {
+    const { level, time, msg, err, ...rest } = JSON.parse(line) as Record<string, unknown>;
+    const more = Object.entries(rest).filter(([key]) => !["pid", "hostname", "server", "name"].includes(key));
+    const cause = (err as { message?: string } | undefined)?.message;
+    return `  ${time} ${level} ${msg}${cause === undefined ? "" : `: ${cause}`}${more.length === 0 ? "" : ` ${JSON.stringify(Object.fromEntries(more))}`}`;
+  } catch {
+    return `  ${line}`;
+  }
+}

@@ -1,0 +1,65 @@
+// What `svc up` records about itself in $SVC_HOME/up.json, and whether the processes it names still live.
+import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** A pid alone may be reused: with its start time (clock ticks since boot) it names one process. */
+export type ProcessName = { readonly pid: number; readonly startTicks: number };
+export type UpServer = ProcessName & { readonly name: string; readonly url: string };
+export type UpState = ProcessName & { readonly startedAt: string; readonly servers: readonly UpServer[] };
+
+function statePath(home: string): string {
+  return join(home, "up.json");
+}
+
+export function readUpState(home: string): UpState | undefined {
+  try {
+    const state = JSON.parse(readFileSync(statePath(home), "utf8")) as UpState;
+    return typeof state.pid === "number" && Array.isArray(state.servers) ? state : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function writeUpState(home: string, state: UpState): void {
+  const temporary = `${statePath(home)}.${process.pid}`;
+  writeFileSync(temporary, `${JSON.stringify(state, null, 2)}\n`, { mode: 0o644 });
+  renameSync(temporary, statePath(home));
+}
+
+export function removeUpState(home: string): void {
+  rmSync(statePath(home), { force: true });
+}
+
+/** Clock ticks at which the process started; undefined when there is none (a zombie is none). */
+export function startTicksOf(pid: number): number | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    // The second field is the program's name in parentheses and may hold anything.
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return fields[0] === "Z" ? undefined : Number(fields[19]);
+  } catch {
+    return undefined;
+  }
+}
+
+export function isAlive({ pid, startTicks }: ProcessName): boolean {
+  return startTicksOf(pid) === startTicks;
+}
+
+const POLL_MS = 50;
+
+/** Sends the signal and waits for the end; false when the process still lives after `boundMs`. */
+export async function endProcess(target: ProcessName, signal: NodeJS.Signals, boundMs: number): Promise<boolean> {
+  if (!isAlive(target)) return true;
+  try {
+    process.kill(target.pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ESRCH") return true;
+    throw error;
+  }
+  for (let waitedMs = 0; waitedMs < boundMs; waitedMs += POLL_MS) {
+    if (!isAlive(target)) return true;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return !isAlive(target);
+}

@@ -1,0 +1,158 @@
+// `svc up`: all servers of this machine under one supervisor, in the foreground or detached.
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { closeSync, mkdirSync, realpathSync } from "node:fs";
+import { createServer, type Server } from "node:net";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { localKey } from "./access.ts";
+import { EXIT_FAILURE, remark } from "./complain.ts";
+import { homeDirectory } from "./home.ts";
+import { programsHere } from "./programs.ts";
+import { lastLines, openLog, Supervised } from "./supervise.ts";
+import { endProcess, isAlive, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
+
+type Options = { detach?: true; home?: string; background?: true };
+/** What the detached process tells the one that started it. */
+type Report = { ready: readonly UpServer[] } | { alreadyUp: UpState } | { failed: string };
+
+const OTHER_UP_BOUND_MS = 120_000;
+const POLL_MS = 50;
+const LEFTOVER_STOP_BOUND_MS = 12_000;
+
+export async function up(flags: readonly string[], options: Options): Promise<number> {
+  const home = options.home === undefined ? homeDirectory() : resolve(options.home);
+  mkdirSync(join(home, "logs"), { recursive: true });
+  if (options.detach === true) return await upDetached(home, flags);
+  const report = options.background === true ? reportToParent : reportToPerson;
+  const lock = await takeLock(home);
+  if (lock === undefined) {
+    const other = await otherUp(home);
+    report({ alreadyUp: other }, home);
+    return 0;
+  }
+  try {
+    return await run(home, flags, (message) => report(message, home));
+  } catch (error) {
+    if (options.background !== true) throw error;
+    reportToParent({ failed: (error as Error).message });
+    return EXIT_FAILURE;
+  } finally {
+    lock.close();
+  }
+}
+
+async function run(home: string, flags: readonly string[], report: (message: Report) => void): Promise<number> {
+  await endLeftovers(home);
+  const servers = new Map<string, UpServer>();
+  let areAllReady = false;
+  let end: (code: number) => void = () => {};
+  const ended = new Promise<number>((resolve) => {
+    end = resolve;
+  });
+  const record = () => {
+    const self = { pid: process.pid, startTicks: startTicksOf(process.pid) ?? 0 };
+    writeUpState(home, { ...self, startedAt: new Date().toISOString(), servers: [...servers.values()] });
+  };
+  const watcher = {
+    ready(server: UpServer) {
+      const isRestart = servers.has(server.name);
+      servers.set(server.name, server);
+      if (!areAllReady) return;
+      record();
+      if (isRestart) remark(`${server.name} is up again at ${server.url}`);
+    },
+    restarting: (name: string, why: string, delayMs: number) => remark(`${name} ${why}; starting it again in ${delayMs} ms`),
+    gaveUp(name: string, why: string) {
+      remark(`${name} ${why}`);
+      end(EXIT_FAILURE);
+    },
+  };
+  // Listening for signals before the first child lives: none may outlive us.
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.once(signal, () => end(0));
+  const supervised = programsHere()
+    .filter(({ inUp }) => inUp === true)
+    .map(({ name }) => new Supervised({ name, argv: flags, home }, watcher));
+  if (supervised.length === 0) fail("HOST_UNSUITABLE", "this tree has no server to run");
+  try {
+    const started = Promise.all(supervised.map((server) => server.start())).then(() => undefined);
+    const early = await Promise.race([started, ended]);
+    if (early !== undefined) return early;
+    areAllReady = true;
+    record();
+    report({ ready: [...servers.values()] });
+    return await ended;
+  } finally {
+    await Promise.all(supervised.map((server) => server.stop()));
+    removeUpState(home);
+  }
+}
+
+/** Servers of an `up` that was killed outright: they would hold the ports. Their sandboxes go on. */
+async function endLeftovers(home: string): Promise<void> {
+  for (const server of readUpState(home)?.servers ?? []) {
+    if (isAlive(server) && !(await endProcess(server, "SIGTERM", LEFTOVER_STOP_BOUND_MS))) await endProcess(server, "SIGKILL", LEFTOVER_STOP_BOUND_MS);
+  }
+  removeUpState(home);
+}
+
+/** The kernel frees an abstract socket with its process, however that ends; undefined when another `up` has it. */
+async function takeLock(home: string): Promise<Server | undefined> {
+  const name = createHash("sha256").update(`${process.getuid?.()}:${realpathSync(home)}`).digest("hex").slice(0, 32);
+  const server = createServer((socket) => socket.destroy());
+  return await new Promise((resolve, reject) => {
+    server.once("error", (error: NodeJS.ErrnoException) => (error.code === "EADDRINUSE" ? resolve(undefined) : reject(error)));
+    server.listen({ path: `\0svc-up-${name}` }, () => resolve(server));
+  });
+}
+
+async function otherUp(home: string): Promise<UpState> {
+  for (let waitedMs = 0; waitedMs < OTHER_UP_BOUND_MS; waitedMs += POLL_MS) {
+    const state = readUpState(home);
+    if (state !== undefined && isAlive(state)) return state;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return fail("TIMED_OUT", `another svc up on ${home} is neither ready nor gone after ${OTHER_UP_BOUND_MS / 1000} s; svc down stops one that runs`);
+}
+
+async function upDetached(home: string, flags: readonly string[]): Promise<number> {
+  const log = openLog(join(home, "logs", "up.log"));
+  const main = fileURLToPath(new URL("./main.ts", import.meta.url));
+  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--background", "--home", home, "--", ...flags], {
+    stdio: ["ignore", log.fd, log.fd, "ipc"],
+    detached: true,
+    cwd: "/",
+  });
+  closeSync(log.fd);
+  const message = await new Promise<Report>((resolve, reject) => {
+    child.once("message", (report) => resolve(report as Report));
+    child.once("error", reject);
+    child.once("exit", (code, signal) => resolve({ failed: `svc up ended with ${code ?? signal}; the last lines of ${log.path}:\n${lastLines(log)}` }));
+  });
+  if (child.connected) child.disconnect();
+  child.unref();
+  if ("failed" in message) throw new Failure("INTERNAL", message.failed);
+  reportToPerson(message, home);
+  return 0;
+}
+
+function reportToParent(message: Report): void {
+  if (!process.connected) return;
+  process.send?.(message, () => {
+    if (process.connected) process.disconnect();
+  });
+}
+
+function reportToPerson(message: Report, home: string): void {
+  if ("alreadyUp" in message) {
+    const { pid, servers } = message.alreadyUp;
+    process.stdout.write(`already up at ${servers.map(({ url }) => url).join(", ")} (pid ${pid})\n`);
+    return;
+  }
+  if ("failed" in message) return;
+  const width = Math.max(...message.ready.map(({ name }) => name.length), "API key".length);
+  for (const { name, url } of message.ready) process.stdout.write(`${name.padEnd(width)}  ${url}\n`);
+  process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
+  process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
+}

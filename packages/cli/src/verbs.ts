@@ -1,0 +1,71 @@
+// All verbs of the client, the help over them, and how a wrong command line is answered.
+import { CommanderError } from "commander";
+import { complain, EXIT_USAGE } from "./complain.ts";
+import { programsHere } from "./programs.ts";
+import { Verb } from "./verb.ts";
+import { version } from "./version.ts";
+import { addFileVerbs, addSandboxVerbs } from "./verbs-sandbox.ts";
+import { addServerVerbs } from "./verbs-server.ts";
+
+/** The exit code of a client command. */
+export async function runVerb(argv: readonly string[]): Promise<number> {
+  const program = new Verb("svc")
+    .description("The serving stack for LLM agents: sandboxes from a terminal, and the servers behind them.")
+    .usage("VERB [options]")
+    .version(version(), "-V, --version", "show the version")
+    .helpOption("-h, --help", "show this help, or with a verb the verb's")
+    .helpCommand("help [verb]", "show the help of a verb")
+    .showSuggestionAfterError()
+    .addHelpText("after", programsHelp);
+  addSandboxVerbs(program);
+  addFileVerbs(program);
+  addServerVerbs(program);
+  try {
+    if (argv.length === 0) program.help({ error: true });
+    await program.parseAsync(withDashes(argv), { from: "user" });
+    return program.exitCode;
+  } catch (error) {
+    if (!(error instanceof CommanderError)) return complain(error);
+    // Commander has printed what there is to say.
+    return error.exitCode === 0 ? 0 : EXIT_USAGE;
+  }
+}
+
+/** Options of `exec` that take the next word as their value. */
+const VALUED = new Set(["-u", "--user", "-w", "--cwd", "-e", "--env", "--timeout", "--url"]);
+
+/** `svc exec ID ls -l` means `svc exec ID -- ls -l`: what follows the command's first word is the command's own. */
+function withDashes(argv: readonly string[]): string[] {
+  if (argv[0] !== "exec" || argv.includes("--")) return [...argv];
+  let operands = 0;
+  for (let index = 1; index < argv.length; index++) {
+    const word = argv[index] ?? "";
+    if (word.startsWith("-") && word !== "-") {
+      if (VALUED.has(word)) index++;
+      continue;
+    }
+    operands++;
+    if (operands === 2) return [...argv.slice(0, index), "--", ...argv.slice(index)];
+  }
+  return [...argv];
+}
+
+function programsHelp(): string {
+  const rows: [string, string][] = [
+    ...programsHere().map(({ name, summary }): [string, string] => [name, summary]),
+    ["setup, test, uninstall", "install what is missing, run the tests, remove what was installed (./svc only)"],
+  ];
+  const width = Math.max(...rows.map(([name]) => name.length));
+  const lines = rows.map(([name, summary]) => `  ${name.padEnd(width)}  ${summary}`);
+  return `
+Servers and programs, each with its own --help:
+${lines.join("\n")}
+
+A first sandbox:
+  svc up -d
+  ID=$(svc start base -d)
+  svc exec $ID -- python3 -c 'print(6*7)'
+  svc delete $ID
+
+Exit codes: 0 done, 1 failed, 2 not understood; exec and connect pass on the command's own.`;
+}

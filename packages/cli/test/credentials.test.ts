@@ -1,0 +1,113 @@
+// Where the client finds its server and its key, and how `svc auth` keeps them.
+import assert from "node:assert/strict";
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { KEY, openControlPlane } from "./control-plane.ts";
+import { openPlace } from "./svc.ts";
+
+const OTHER_KEY = "sdk_ffffffffffffffffffffffffffffffff";
+
+void test("auth without a terminal reads URL and key as two lines and saves them for their owner alone", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  const result = await place.svc(["auth"], { input: `${server.url}/\n${KEY}\n` });
+  assert.equal(result.code, 0, result.stderr);
+  assert.equal(readFileSync(place.credentials, "utf8").trim(), `url = "${server.url}"\napi_key = "${KEY}"`);
+  assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
+  assert.equal(statSync(dirname(place.credentials)).mode & 0o777, 0o700);
+  assert.deepEqual(readdirSync(dirname(place.credentials)), ["credentials"], "no temporary file is left");
+  assert.equal((await place.svc(["list"])).stdout, "[]\n");
+});
+
+void test("auth saves over a file that others could read, and then they cannot", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  mkdirSync(dirname(place.credentials), { recursive: true });
+  writeFileSync(place.credentials, "old");
+  chmodSync(place.credentials, 0o644);
+  assert.equal((await place.svc(["auth"], { input: `${server.url}\n${KEY}\n` })).code, 0);
+  assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
+});
+
+void test("auth says that a server refuses the key and saves nothing", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  const result = await place.svc(["auth"], { input: `${server.url}\n${OTHER_KEY}\n` });
+  assert.equal(result.code, 1);
+  assert.match(result.stderr, /refuses this key/);
+  assert.ok(!existsSync(place.credentials));
+});
+
+void test("auth with --no-check saves credentials of a server that is not there", async () => {
+  await using place = openPlace();
+  const url = "http://127.0.0.1:9";
+  assert.equal((await place.svc(["auth"], { input: `${url}\n${KEY}\n` })).code, 1);
+  assert.equal((await place.svc(["auth", "--no-check"], { input: `${url}\n${KEY}\n` })).code, 0);
+  assert.match(readFileSync(place.credentials, "utf8"), /127\.0\.0\.1:9/);
+});
+
+void test("auth takes an empty URL for the local default", async () => {
+  await using place = openPlace();
+  assert.equal((await place.svc(["auth", "--no-check"], { input: `\n${KEY}\n` })).code, 0);
+  assert.match(readFileSync(place.credentials, "utf8"), /url = "http:\/\/localhost:8000"/);
+});
+
+void test("auth refuses what is no URL or no key", async () => {
+  await using place = openPlace();
+  for (const input of ["ftp://x\n" + KEY, "nonsense\n" + KEY, "http://u:p@host\n" + KEY, "\nshort", `\n${"x".repeat(257)}`, "\nsdk_0123456789abcdef0123456789abcde!", "\n", ""]) {
+    const result = await place.svc(["auth", "--no-check"], { input });
+    assert.equal(result.code, 2, JSON.stringify(input));
+    assert.match(result.stderr, /^svc: /);
+  }
+  assert.ok(!existsSync(place.credentials));
+});
+
+void test("saved credentials come before SDK_API_KEY, and --url of another server leaves them at home", async () => {
+  await using server = await openControlPlane();
+  await using other = await openControlPlane();
+  await using place = openPlace();
+  await place.svc(["auth"], { input: `${server.url}\n${KEY}\n` });
+  assert.equal((await place.svc(["list"], { env: { SDK_API_KEY: OTHER_KEY, SVC_URL: "http://127.0.0.1:9" } })).code, 0);
+  const refused = await place.svc(["list", "--url", other.url], { env: { SDK_API_KEY: OTHER_KEY } });
+  assert.equal(refused.code, 1);
+  assert.match(refused.stderr, /refuses the API key from SDK_API_KEY/);
+  assert.equal((await place.svc(["list", "--url", other.url], { env: { SDK_API_KEY: KEY } })).code, 0);
+});
+
+void test("SDK_API_KEY with SVC_URL needs no auth", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  assert.equal((await place.svc(["list"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } })).code, 0);
+});
+
+void test("on the server's own machine its generated key is used, and only towards this machine", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  mkdirSync(join(place.home, "secrets"), { recursive: true });
+  writeFileSync(join(place.home, "secrets", "api-key"), `${KEY}\n`);
+  assert.equal((await place.svc(["list"], { env: { SVC_URL: server.url } })).code, 0);
+  const shown = await place.svc(["auth", "--show"], { env: { SVC_URL: "http://sandboxes.example.org" } });
+  assert.equal(shown.code, 1);
+  assert.match(shown.stdout, /key {2}none/);
+});
+
+void test("without a key the client says so, and without a server it says that first", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  assert.match((await place.svc(["list"], { env: { SVC_URL: server.url } })).stderr, /^svc: no API key for http:\/\/127.*svc auth.*SDK_API_KEY/);
+  const gone = await place.svc(["list"], { env: { SVC_URL: "http://127.0.0.1:9" } });
+  assert.equal(gone.code, 1);
+  assert.match(gone.stderr, /^svc: no server answers at http:\/\/127\.0\.0\.1:9 .*\.\/svc up/);
+});
+
+void test("saved credentials that are damaged are named, not skipped", async () => {
+  await using place = openPlace();
+  mkdirSync(dirname(place.credentials), { recursive: true });
+  for (const text of ["url = ", "url = 5", 'url = "http://x"']) {
+    writeFileSync(place.credentials, text);
+    const result = await place.svc(["list"], { env: { SDK_API_KEY: KEY } });
+    assert.equal(result.code, 1);
+    assert.match(result.stderr, /credentials .*svc auth/);
+  }
+});

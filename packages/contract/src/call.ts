@@ -1,0 +1,93 @@
+// Calls an operation over HTTP: input to path, query, headers and body; answers and failures back to values.
+import { Failure, type FailureName, failures } from "./failures.ts";
+import { carriesBody, type Input, type Operation, type Output, pathMembers } from "./operation.ts";
+
+export type CallOptions = {
+  /** For example http://localhost:8000 */
+  readonly baseURL: string;
+  /** Sent as X-API-Key. */
+  readonly apiKey?: string | undefined;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+  /** Default 60,000. */
+  readonly timeoutMs?: number;
+};
+
+export type Answer<T> = { status: number; headers: Headers; value: Output<T> };
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+
+/** The operation's answer; throws Failure with the name that the server gave. */
+export async function call<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Output<T>> {
+  return (await callForAnswer(operation, input, options)).value;
+}
+
+/** As `call`, with status and headers (say, x-next-token). */
+export async function callForAnswer<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Answer<T>> {
+  const { url, headers, body } = requestOf(operation, input as Record<string, unknown>, options);
+  const timeout = AbortSignal.timeout(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
+  const signal = options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]);
+  let response: Response;
+  try {
+    response = await fetch(url, { method: operation.method, headers, signal, ...(body === undefined ? {} : { body }) });
+  } catch (error) {
+    if (timeout.aborted) throw new Failure("TIMED_OUT", `${operation.method} ${url}: no answer in time`, { cause: error });
+    throw new Failure("SERVER_UNREACHABLE", `no server answers at ${options.baseURL} (${reasonOf(error)}); is it running, and is the URL right?`, {
+      cause: error,
+    });
+  }
+  const text = await response.text();
+  if (!response.ok) throw failureOf(response.status, response.headers.get("retry-after"), text);
+  return { status: response.status, headers: response.headers, value: operation.output.parse(text === "" ? undefined : JSON.parse(text)) as Output<T> };
+}
+
+function requestOf(operation: Operation, input: Record<string, unknown>, options: CallOptions) {
+  const inPath = pathMembers(operation.path);
+  const headers: Record<string, string> = { accept: "application/json", ...options.headers };
+  if (options.apiKey !== undefined) headers["x-api-key"] = options.apiKey;
+  const rest: Record<string, unknown> = {};
+  for (const [member, value] of Object.entries(input)) {
+    if (value === undefined || inPath.includes(member)) continue;
+    const header = operation.headers?.[member];
+    if (header === undefined) rest[member] = value;
+    else headers[header] = String(value);
+  }
+  const path = operation.path.replace(/\{(\w+)\}/g, (_, member: string) => encodeURIComponent(String(input[member])));
+  const url = new URL(options.baseURL.replace(/\/+$/, "") + path);
+  if (carriesBody(operation.method)) {
+    headers["content-type"] = "application/json";
+    return { url: url.href, headers, body: JSON.stringify(rest) };
+  }
+  for (const [member, value] of Object.entries(rest)) url.searchParams.set(member, String(value));
+  return { url: url.href, headers, body: undefined };
+}
+
+/** The failure in an error answer; the server's own name where it gives one, else a name by status. */
+export function failureOf(status: number, retryAfterHeader: string | null | undefined, text: string): Failure {
+  const body = parseBody(text);
+  const message = typeof body["message"] === "string" ? body["message"] : `HTTP ${status}: ${text.slice(0, 300)}`;
+  const retryAfter = Number(retryAfterHeader);
+  return new Failure(nameOf(body["error_code"], status), message, retryAfter > 0 ? { retryAfterSeconds: retryAfter } : {});
+}
+
+function parseBody(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+function nameOf(code: unknown, status: number): FailureName {
+  if (typeof code === "string" && Object.hasOwn(failures, code)) return code as FailureName;
+  const named = Object.entries(failures).find(([, row]) => row.http === status);
+  return (named?.[0] ?? "INTERNAL") as FailureName;
+}
+
+/** Why a request got no answer, short: ECONNREFUSED. */
+export function reasonOf(error: unknown): string {
+  const cause = error instanceof Error ? (error.cause ?? error) : error;
+  if (!(cause instanceof Error)) return String(cause);
+  return "code" in cause ? String(cause.code) : cause.message;
+}

@@ -1,0 +1,178 @@
+// Requests to one sandbox's envd through the platform's proxy: routing headers, streams both ways, failures by name.
+import http, { type IncomingMessage } from "node:http";
+import https from "node:https";
+import type { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { failureOf, reasonOf } from "./call.ts";
+import { type ConnectError, envelope, failureOfConnect, messagesOf } from "./connect-stream.ts";
+import { Failure } from "./failures.ts";
+
+/** The port inside a sandbox that selects envd. */
+export const ENVD_PORT = 49983;
+/** envd sends a keepalive this often on silent streams, so that nothing on the way takes them for dead. */
+const KEEPALIVE_SECONDS = 50;
+const UNARY_TIMEOUT_MS = 60_000;
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+export type EnvdAddress = {
+  /** The platform's URL, for example http://localhost:8000 */
+  readonly baseURL: string;
+  readonly sandboxID: string;
+  /** Sent as X-Access-Token; a secure sandbox demands it. */
+  readonly envdAccessToken?: string | undefined;
+};
+
+export type RequestOptions = {
+  /** The user inside the sandbox whose rights count; default: the template's (`user`). */
+  readonly user?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+};
+
+export type EnvdRequest = RequestOptions & {
+  readonly method: string;
+  /** With query, below the proxy: /files?path=… */
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Buffer | Readable | undefined;
+  /** Fails with TIMED_OUT when no answer has begun by then; streams have no limit. */
+  readonly timeoutMs?: number;
+};
+
+/** One keep-alive pool per sandbox address; nothing in it keeps the process alive. */
+export class EnvdHttp {
+  readonly #address: EnvdAddress;
+  readonly #prefix: string;
+  readonly #transport: typeof http | typeof https;
+  readonly #agent: http.Agent;
+
+  constructor(address: EnvdAddress) {
+    this.#address = address;
+    this.#prefix = `${address.baseURL.replace(/\/+$/, "")}/proxy`;
+    this.#transport = address.baseURL.startsWith("https:") ? https : http;
+    this.#agent = new this.#transport.Agent({ keepAlive: true });
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  /** A unary RPC, `process.Process/List`: JSON in, JSON out. `timeoutMs` 0: no limit. */
+  async unary(method: string, message: object, options: RequestOptions = {}, timeoutMs = UNARY_TIMEOUT_MS): Promise<Record<string, unknown>> {
+    const headers = { "content-type": "application/json", "connect-protocol-version": "1" };
+    const body = Buffer.from(JSON.stringify(message));
+    const response = await this.#send({ ...options, method: "POST", path: `/${method}`, headers, body, timeoutMs }, true);
+    const text = await textOf(response).catch((error) => this.#broken(method, error, options.signal));
+    if (response.statusCode !== 200) throw this.#failure(response, text, method);
+    return JSON.parse(text === "" ? "{}" : text) as Record<string, unknown>;
+  }
+
+  /** A server stream, `process.Process/Start`; `timeoutMs` is the server's limit on the whole call (Connect-Timeout-Ms). */
+  async *stream(method: string, message: object, options: RequestOptions & { timeoutMs?: number | undefined } = {}): AsyncGenerator<Record<string, unknown>> {
+    const headers: Record<string, string> = {
+      "content-type": "application/connect+json",
+      "connect-protocol-version": "1",
+      "keepalive-ping-interval": String(KEEPALIVE_SECONDS),
+      ...(options.timeoutMs === undefined ? {} : { "connect-timeout-ms": String(options.timeoutMs) }),
+    };
+    const { user, signal } = options;
+    const response = await this.#send({ user, signal, method: "POST", path: `/${method}`, headers, body: envelope(message) }, false);
+    try {
+      if (response.statusCode !== 200) throw this.#failure(response, await textOf(response), method);
+      yield* messagesOf(response as AsyncIterable<Buffer>, method);
+    } catch (error) {
+      this.#broken(method, error, signal);
+    } finally {
+      response.destroy();
+    }
+  }
+
+  /** A plain HTTP request such as GET /files; a status of 400 or more throws. The caller reads or destroys the answer. */
+  async request(request: EnvdRequest): Promise<IncomingMessage> {
+    const response = await this.#send(request, false);
+    if ((response.statusCode ?? 0) >= 400) throw this.#failure(response, await textOf(response), `${request.method} ${request.path}`);
+    return response;
+  }
+
+  async #send(request: EnvdRequest, mayRepeat: boolean): Promise<IncomingMessage> {
+    const headers: Record<string, string> = {
+      ...request.headers,
+      "x-svc-sandbox-id": this.#address.sandboxID,
+      "x-svc-target-port": String(ENVD_PORT),
+    };
+    if (this.#address.envdAccessToken !== undefined) headers["x-access-token"] = this.#address.envdAccessToken;
+    if (request.user !== undefined) headers["authorization"] = `Basic ${Buffer.from(`${request.user}:`).toString("base64")}`;
+    if (Buffer.isBuffer(request.body)) headers["content-length"] = String(request.body.length);
+    const signals = [request.signal, (request.timeoutMs ?? 0) === 0 ? undefined : AbortSignal.timeout(request.timeoutMs ?? 0)].filter(
+      (signal) => signal !== undefined,
+    );
+    const outgoing = this.#transport.request(this.#prefix + request.path, {
+      method: request.method,
+      headers,
+      agent: this.#agent,
+      ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
+    });
+    outgoing.setNoDelay(true);
+    const answered = new Promise<IncomingMessage>((resolve, reject) => outgoing.once("response", resolve).on("error", reject));
+    // An answer may come before the upload is through (507, 401): it counts, the rest of the upload does not.
+    const sent = request.body === undefined || Buffer.isBuffer(request.body) ? outgoing.end(request.body) : pipeline(request.body, outgoing);
+    try {
+      if (sent instanceof Promise) sent.catch(() => {});
+      return await answered;
+    } catch (error) {
+      // The server may close an idle connection in the moment we use it again; nothing has been read of such a request.
+      if (mayRepeat && outgoing.reusedSocket && (error as NodeJS.ErrnoException).code === "ECONNRESET") return this.#send(request, false);
+      if (request.signal?.aborted === true) throw error;
+      // A local file that cannot be read ends the upload: that error is the caller's, not the network's.
+      if (sent instanceof Promise)
+        await sent.catch((cause: NodeJS.ErrnoException) => {
+          if (cause.syscall === "read" || cause.syscall === "open") throw cause;
+        });
+      const timedOut = signals.some((signal) => signal.aborted);
+      const where = this.#address.baseURL;
+      if (timedOut)
+        throw new Failure("TIMED_OUT", `${request.method} ${request.path}: sandbox ${this.#address.sandboxID} gave no answer within ${request.timeoutMs} ms`, {
+          cause: error,
+        });
+      throw new Failure("SERVER_UNREACHABLE", `no server answers at ${where} (${reasonOf(error)})`, { cause: error });
+    }
+  }
+
+  /** Marks a failure as one of the sandbox, not of the control plane. */
+  get #details() {
+    return { details: { sandboxID: this.#address.sandboxID } };
+  }
+
+  #broken(describe: string, error: unknown, signal: AbortSignal | undefined): never {
+    if (signal?.aborted === true) throw error;
+    if (error instanceof Failure) throw new Failure(error.name, error.message, { cause: error, ...this.#details });
+    const text = `${describe}: the connection to sandbox ${this.#address.sandboxID} broke (${reasonOf(error)})`;
+    throw new Failure("SERVER_UNREACHABLE", text, { cause: error, ...this.#details });
+  }
+
+  /** The proxy's error bodies name the failure; envd's carry a Connect code, or the HTTP status as a number. */
+  #failure(response: IncomingMessage, text: string, describe: string): Failure {
+    const code = connectErrorOf(text);
+    const { name, message } =
+      code === undefined ? failureOf(response.statusCode ?? 500, response.headers["retry-after"], text) : failureOfConnect(code, describe);
+    return new Failure(describe.includes("/files") && name === "ROUTE_NOT_FOUND" ? "FILE_NOT_FOUND" : name, message, this.#details);
+  }
+}
+
+function connectErrorOf(text: string): ConnectError | undefined {
+  try {
+    const body = JSON.parse(text) as { code?: unknown; message?: unknown };
+    if (typeof body.code === "string") return { code: body.code, message: typeof body.message === "string" ? body.message : "" };
+  } catch {}
+  return undefined;
+}
+
+async function textOf(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_ANSWER_BYTES) throw new Failure("PAYLOAD_TOO_LARGE", `an answer of more than ${MAX_ANSWER_BYTES} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}

@@ -1,0 +1,185 @@
+// The client of envd, the agent inside every sandbox: processes, terminals, and files, through the platform's proxy.
+import type { Readable } from "node:stream";
+import { type EnvdAddress, EnvdHttp, type RequestOptions } from "./envd-http.ts";
+import { type ProcessEvent, processEventOf } from "./process-event.ts";
+
+export type { EnvdAddress, RequestOptions } from "./envd-http.ts";
+
+export type TerminalSize = { readonly cols: number; readonly rows: number };
+
+export type StartRequest = RequestOptions & {
+  /** Looked up on the PATH inside the sandbox; no shell is involved, so nothing needs quoting. */
+  readonly cmd: string;
+  readonly args?: readonly string[];
+  readonly envs?: Readonly<Record<string, string>>;
+  /** Relative to the user's home; absent: the home itself. */
+  readonly cwd?: string | undefined;
+  /** Given: the process gets a terminal of this size, and its output arrives as `pty` events. */
+  readonly pty?: TerminalSize;
+  /** A name by which `connect` finds the process again. */
+  readonly tag?: string;
+  /** false: stdin is empty. Default: open until `closeStdin`. */
+  readonly stdin?: boolean;
+  /** The sandbox ends the process after this long, connected or not. Absent: no limit. */
+  readonly timeoutMs?: number | undefined;
+};
+
+/** A process by its pid or by the tag it was started with. */
+export type ProcessSelector = { readonly pid: number } | { readonly tag: string };
+export type ProcessInfo = { readonly pid: number; readonly tag: string | undefined; readonly cmd: string; readonly args: readonly string[] };
+
+export type FileEntry = {
+  readonly name: string;
+  readonly path: string;
+  /** A symbolic link shows what it points to, and `symlinkTarget`. */
+  readonly type: "file" | "directory" | "other";
+  readonly sizeBytes: number;
+  /** Permission bits. */
+  readonly mode: number;
+  readonly owner: string;
+  readonly group: string;
+  readonly symlinkTarget: string | undefined;
+};
+
+/**
+ * One sandbox's envd. Specification, proxy rule 3: on a secure sandbox each request carries its envdAccessToken in X-Access-Token.
+ *
+ * Every method throws Failure: UNAUTHENTICATED (token missing or wrong, unknown user), SANDBOX_NOT_RUNNING,
+ * SERVER_UNREACHABLE, INVALID_REQUEST, and what its own comment names.
+ */
+export class EnvdClient {
+  readonly #http: EnvdHttp;
+
+  constructor(address: EnvdAddress) {
+    this.#http = new EnvdHttp(address);
+  }
+
+  /** Closes idle connections. Not needed before a process ends. */
+  close(): void {
+    this.#http.close();
+  }
+
+  /**
+   * Starts a process and yields its events; the first is `start`, the last `end`. Leaving the loop disconnects, the process goes on.
+   * TIMED_OUT when `timeoutMs` is over; FILE_NOT_FOUND or INVALID_REQUEST when `cmd` or `cwd` is not there.
+   */
+  async *start(request: StartRequest): AsyncGenerator<ProcessEvent> {
+    const { cmd, args = [], envs = {}, cwd, pty, tag, stdin, user, signal, timeoutMs } = request;
+    const message = {
+      process: { cmd, args, envs, ...(cwd === undefined ? {} : { cwd }) },
+      ...(pty === undefined ? {} : { pty: { size: pty } }),
+      ...(tag === undefined ? {} : { tag }),
+      ...(stdin === undefined ? {} : { stdin }),
+    };
+    yield* events(this.#http.stream("process.Process/Start", message, { user, signal, timeoutMs }));
+  }
+
+  /** Attaches to a running process, or to one that ended within 30 s; output from before is gone. PROCESS_NOT_FOUND. */
+  async *connect(process: ProcessSelector, options: RequestOptions & { timeoutMs?: number } = {}): AsyncGenerator<ProcessEvent> {
+    yield* events(this.#http.stream("process.Process/Connect", { process }, options));
+  }
+
+  /** The processes started through envd that still run. */
+  async processes(options: RequestOptions = {}): Promise<ProcessInfo[]> {
+    const answer = (await this.#http.unary("process.Process/List", {}, options)) as {
+      processes?: { pid?: number; tag?: string; config?: { cmd?: string; args?: string[] } }[];
+    };
+    return (answer.processes ?? []).map(({ pid = 0, tag, config }) => ({ pid, tag, cmd: config?.cmd ?? "", args: config?.args ?? [] }));
+  }
+
+  /** Writes to the stdin of a process, or to its terminal; waits as long as the process does not read. Overlapping calls have no order. PROCESS_NOT_FOUND. */
+  async sendInput(process: ProcessSelector, kind: "stdin" | "pty", data: Buffer, options: RequestOptions = {}): Promise<void> {
+    await this.#http.unary("process.Process/SendInput", { process, input: { [kind]: data.toString("base64") } }, options, 0);
+  }
+
+  async closeStdin(process: ProcessSelector, options: RequestOptions = {}): Promise<void> {
+    await this.#http.unary("process.Process/CloseStdin", { process }, options);
+  }
+
+  /** Tells a process's terminal its new size. */
+  async resize(process: ProcessSelector, size: TerminalSize, options: RequestOptions = {}): Promise<void> {
+    await this.#http.unary("process.Process/Update", { process, pty: { size } }, options);
+  }
+
+  /** envd's protocol knows these two signals. */
+  async sendSignal(process: ProcessSelector, signal: "SIGTERM" | "SIGKILL", options: RequestOptions = {}): Promise<void> {
+    await this.#http.unary("process.Process/SendSignal", { process, signal: `SIGNAL_${signal}` }, options);
+  }
+
+  /** FILE_NOT_FOUND. */
+  async stat(path: string, options: RequestOptions = {}): Promise<FileEntry> {
+    return entryOf((await this.#http.unary("filesystem.Filesystem/Stat", { path }, options))["entry"]);
+  }
+
+  /** Makes the directory and its parents, owned by the user. FILE_EXISTS when it is there already. */
+  async makeDir(path: string, options: RequestOptions = {}): Promise<FileEntry> {
+    return entryOf((await this.#http.unary("filesystem.Filesystem/MakeDir", { path }, options))["entry"]);
+  }
+
+  /** Renames, over an existing file too. FILE_NOT_FOUND. */
+  async move(source: string, destination: string, options: RequestOptions = {}): Promise<FileEntry> {
+    return entryOf((await this.#http.unary("filesystem.Filesystem/Move", { source, destination }, options))["entry"]);
+  }
+
+  /** Entries down to `depth` levels; links are not followed inside. FILE_NOT_FOUND; INVALID_REQUEST when it is no directory. */
+  async listDir(path: string, depth = 1, options: RequestOptions = {}): Promise<FileEntry[]> {
+    const answer = await this.#http.unary("filesystem.Filesystem/ListDir", { path, depth }, options);
+    return ((answer["entries"] as unknown[] | undefined) ?? []).map(entryOf);
+  }
+
+  /** Removes a file, or a directory with all in it; a missing path is success. */
+  async remove(path: string, options: RequestOptions = {}): Promise<void> {
+    await this.#http.unary("filesystem.Filesystem/Remove", { path }, options);
+  }
+
+  /** A file's content as a stream with its size in bytes. FILE_NOT_FOUND; INVALID_REQUEST for a directory. */
+  async download(path: string, options: RequestOptions = {}): Promise<{ body: Readable; sizeBytes: number | undefined }> {
+    const response = await this.#http.request({ ...options, method: "GET", path: `/files?${new URLSearchParams({ path, ...named(options) })}` });
+    const length = response.headers["content-length"];
+    return { body: response, sizeBytes: length === undefined ? undefined : Number(length) };
+  }
+
+  /**
+   * Writes a file from bytes or a stream (memory stays flat), over an existing one; makes missing parents.
+   * `sizeBytes`, when known, lets the sandbox notice a cut upload. DISK_FULL; INVALID_REQUEST when the path is a directory.
+   */
+  async upload(path: string, body: Buffer | Readable, options: RequestOptions & { sizeBytes?: number | undefined } = {}): Promise<void> {
+    const { sizeBytes, user, signal } = options;
+    const headers = { "content-type": "application/octet-stream", ...(sizeBytes === undefined ? {} : { "content-length": String(sizeBytes) }) };
+    const query = new URLSearchParams({ path, ...named(options) });
+    const response = await this.#http.request({ user, signal, method: "POST", path: `/files?${query}`, headers, body });
+    for await (const _ of response) {
+      // read to the end, so that the connection can be used again
+    }
+  }
+}
+
+/** /files takes its user from the query. */
+function named({ user }: RequestOptions): { username?: string } {
+  return user === undefined ? {} : { username: user };
+}
+
+async function* events(messages: AsyncGenerator<Record<string, unknown>>): AsyncGenerator<ProcessEvent> {
+  for await (const message of messages) {
+    const event = processEventOf(message);
+    if (event !== undefined) yield event;
+  }
+}
+
+type WireEntry = {
+  name?: string;
+  path?: string;
+  type?: string | number;
+  size?: string | number;
+  mode?: number;
+  owner?: string;
+  group?: string;
+  symlinkTarget?: string;
+  symlink_target?: string;
+};
+
+function entryOf(wire: unknown): FileEntry {
+  const { name = "", path = "", type, size = 0, mode = 0, owner = "", group = "", symlinkTarget, symlink_target } = (wire ?? {}) as WireEntry;
+  const kind = type === "FILE_TYPE_FILE" || type === 1 ? "file" : type === "FILE_TYPE_DIRECTORY" || type === 2 ? "directory" : "other";
+  return { name, path, type: kind, sizeBytes: Number(size), mode, owner, group, symlinkTarget: symlinkTarget ?? symlink_target };
+}

@@ -1,0 +1,109 @@
+// The one table of failures: each row says what HTTP, Connect and the store's wire show for it.
+
+/** Connect status codes, by their wire names. */
+export type ConnectCode =
+  | "canceled"
+  | "unknown"
+  | "invalid_argument"
+  | "deadline_exceeded"
+  | "not_found"
+  | "already_exists"
+  | "permission_denied"
+  | "resource_exhausted"
+  | "failed_precondition"
+  | "unimplemented"
+  | "internal"
+  | "unavailable"
+  | "unauthenticated";
+
+type Row = {
+  readonly http: number;
+  readonly connect: ConnectCode;
+  /** The store's error code on its RPC wire, where that wire can show this failure. */
+  readonly store?: number;
+  /** `false`: a client must not repeat the request by itself (header `Should-Retry: false`). */
+  readonly retry?: boolean;
+};
+
+export const failures = {
+  // The request
+  INVALID_REQUEST: { http: 400, connect: "invalid_argument" },
+  UNAUTHENTICATED: { http: 401, connect: "unauthenticated" },
+  ACCESS_DENIED: { http: 403, connect: "permission_denied" },
+  ROUTE_NOT_FOUND: { http: 404, connect: "not_found" },
+  METHOD_NOT_ALLOWED: { http: 405, connect: "invalid_argument" },
+  PAYLOAD_TOO_LARGE: { http: 413, connect: "resource_exhausted" },
+  UNSUPPORTED_MEDIA_TYPE: { http: 415, connect: "invalid_argument" },
+  HEADERS_TOO_LARGE: { http: 431, connect: "resource_exhausted" },
+  // Idempotency keys
+  REQUEST_IN_FLIGHT: { http: 409, connect: "failed_precondition" },
+  IDEMPOTENCY_KEY_REUSED: { http: 422, connect: "invalid_argument" },
+  // Sandboxes and templates
+  SANDBOX_NOT_FOUND: { http: 404, connect: "not_found" },
+  TEMPLATE_NOT_FOUND: { http: 404, connect: "not_found" },
+  SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
+  SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
+  PORT_NOT_OPEN: { http: 502, connect: "unavailable" },
+  SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
+  // Inside a sandbox
+  FILE_NOT_FOUND: { http: 404, connect: "not_found" },
+  FILE_EXISTS: { http: 409, connect: "already_exists" },
+  PROCESS_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Capacity and time
+  TOO_MANY_REQUESTS: { http: 429, connect: "resource_exhausted" },
+  CAPACITY_EXHAUSTED: { http: 503, connect: "unavailable" },
+  SERVER_UNREACHABLE: { http: 503, connect: "unavailable" },
+  SHUTTING_DOWN: { http: 503, connect: "unavailable" },
+  TIMED_OUT: { http: 504, connect: "deadline_exceeded" },
+  DISK_FULL: { http: 507, connect: "resource_exhausted" },
+  // This process and its host
+  SETTING_INVALID: { http: 500, connect: "failed_precondition", retry: false },
+  HOST_UNSUITABLE: { http: 500, connect: "failed_precondition", retry: false },
+  INTERNAL: { http: 500, connect: "internal", retry: false },
+} as const satisfies Record<string, Row>;
+
+export type FailureName = keyof typeof failures;
+
+/** Thrown for every failure a caller can see; `name` is a row of the table. */
+export class Failure extends Error {
+  override readonly name: FailureName;
+  /** Seconds after which a repeat makes sense; becomes `Retry-After`. */
+  readonly retryAfterSeconds: number | undefined;
+  /** Further members of the error body (say, `sandboxId`). */
+  readonly details: Readonly<Record<string, string | number>>;
+
+  constructor(name: FailureName, message: string, options: FailureOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = name;
+    this.retryAfterSeconds = options.retryAfterSeconds;
+    this.details = options.details ?? {};
+  }
+
+  get row(): Row {
+    return failures[this.name];
+  }
+}
+
+export type FailureOptions = {
+  cause?: unknown;
+  retryAfterSeconds?: number;
+  details?: Record<string, string | number>;
+};
+
+/** Throws the failure `name`; an expression, so that it can stand behind `??`. */
+export function fail(name: FailureName, message: string, options: FailureOptions = {}): never {
+  throw new Failure(name, message, options);
+}
+
+/** The failure itself, or `INTERNAL` around anything else that was thrown. */
+export function asFailure(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  return new Failure("INTERNAL", error instanceof Error ? error.message : String(error), { cause: error });
+}
+
+/** The JSON body of a failure. Clients decide by `code`, which repeats the HTTP status. */
+export type FailureBody = { code: number; message: string; error_code: FailureName } & Record<string, string | number>;
+
+export function failureBody(failure: Failure): FailureBody {
+  return { ...failure.details, code: failure.row.http, message: failure.message, error_code: failure.name };
+}

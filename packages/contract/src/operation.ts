@@ -1,0 +1,43 @@
+// An operation is described once: method, path, input, output, failures; served by `serve`, called by `call`, printed by `openapi`.
+import type { z } from "zod";
+import type { FailureName } from "./failures.ts";
+
+export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+
+/** Where the members of an input travel; those named in the path are not listed. */
+export type Operation<I extends z.ZodObject = z.ZodObject, O extends z.ZodType = z.ZodType> = {
+  readonly name: string;
+  readonly method: Method;
+  /** `{sandboxID}` stands for the input's member of that name. */
+  readonly path: string;
+  readonly summary: string;
+  /** The whole input: path and query or body members together. */
+  readonly input: I;
+  readonly output: O;
+  /** Further request headers this operation reads, by member name of the input. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Status of a success; 204 has no body. Some operations choose among several at run time. */
+  readonly success: number;
+  readonly otherSuccess?: readonly number[];
+  /** `none` for what lies outside API-key authentication. */
+  readonly credential: "apiKey" | "none";
+  readonly failures: readonly FailureName[];
+};
+
+export function operation<I extends z.ZodObject, O extends z.ZodType>(description: Operation<I, O>): Operation<I, O> {
+  return description;
+}
+
+export type Input<T> = T extends Operation<infer I, z.ZodType> ? z.input<I> : never;
+export type Parsed<T> = T extends Operation<infer I, z.ZodType> ? z.output<I> : never;
+export type Output<T> = T extends Operation<z.ZodObject, infer O> ? z.output<O> : never;
+
+/** Names in the path, in order: `/sandboxes/{sandboxID}/timeout` → ["sandboxID"]. */
+export function pathMembers(path: string): string[] {
+  return [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "");
+}
+
+/** GET and DELETE carry their members in the query, the others in a JSON body. */
+export function carriesBody(method: Method): boolean {
+  return method !== "GET" && method !== "DELETE";
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"svc/envd/internal/failure"
+	"svc/envd/internal/files"
+	"svc/envd/internal/process"
+)
+
+// Agent joins the services behind one door.
+type Agent struct {
+	state       *State
+	verifier    *Verifier
+	defaultUser string
+	debugInit   bool
+	meter       *meter
+}
+
+// Options are the flags that the agent itself needs.
+type Options struct {
+	Verifier    *Verifier
+	DefaultUser string
+	DebugInit   bool
+	MetricsRoot string
+	Reaper      *process.Reaper
+}
+
+// New builds the whole HTTP face of envd.
+func New(options Options) http.Handler {
+	a := &Agent{
+		state: NewState(options.DefaultUser), verifier: options.Verifier, defaultUser: options.DefaultUser,
+		debugInit: options.DebugInit, meter: newMeter(options.MetricsRoot),
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /init", a.init)
+	mux.HandleFunc("GET /relay", relay)
+	mux.HandleFunc("GET /envs", a.envs)
+	mux.HandleFunc("GET /metrics", a.metrics)
+	process.NewService(options.Reaper, func() (map[string]string, string) {
+		identity := a.state.Now()
+		return identity.EnvVars, identity.DefaultWorkdir
+	}).Routes(mux)
+	files.NewService().Routes(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		failure.Write(w, failure.New(failure.NotFound, "envd has nothing at %s %s", r.Method, r.URL.Path))
+	})
+	return a.admit(mux)
+}
+
+func (a *Agent) envs(w http.ResponseWriter, _ *http.Request) {
+	envs := a.state.Now().EnvVars
+	if envs == nil {
+		envs = map[string]string{}
+	}
+	writeJSON(w, envs)
+}
+
+func (a *Agent) metrics(w http.ResponseWriter, _ *http.Request) {
+	measured, err := a.meter.read()
+	if err != nil {
+		failure.Write(w, err)
+		return
+	}
+	writeJSON(w, measured)
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		failure.Write(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,114 @@
+package agent
+
+// POST /init: the node tells envd which sandbox it is in, after start, restore or fork.
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"svc/envd/internal/failure"
+)
+
+const maxInitBytes = 4 << 20
+
+type initRequest struct {
+	SandboxID      string            `json:"sandboxId"`
+	AccessToken    string            `json:"accessToken"`
+	EnvVars        map[string]string `json:"envVars"`
+	DefaultUser    string            `json:"defaultUser"`
+	DefaultWorkdir string            `json:"defaultWorkdir"`
+	Hostname       string            `json:"hostname"`
+	Timestamp      *time.Time        `json:"timestamp"`
+	CABundle       string            `json:"caBundle"`
+	VolumeMounts   []volumeMount     `json:"volumeMounts"`
+	Entropy        []byte            `json:"entropy"`
+}
+
+type volumeMount struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+func (a *Agent) init(w http.ResponseWriter, r *http.Request) {
+	if err := a.initialise(r); err != nil {
+		failure.Write(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (a *Agent) initialise(r *http.Request) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxInitBytes+1))
+	if err != nil || len(body) > maxInitBytes {
+		return failure.New(failure.InvalidArgument, "the body of /init broke off or is larger than %d bytes", maxInitBytes)
+	}
+	s := a.state
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	nonce, signed := uint64(0), false
+	if a.verifier.present() || !a.debugInit {
+		if nonce, err = a.verifier.verifyInit(r, body); err != nil {
+			return err
+		}
+		if nonce <= s.nonce {
+			return failure.New(failure.Unauthenticated, "%s must be greater than any before it; this one was used or is older", nonceHeader)
+		}
+		signed = true
+	}
+	var request initRequest
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &request); err != nil {
+			return failure.New(failure.InvalidArgument, "the body of /init is not the JSON expected: %w", err)
+		}
+	}
+	if err := request.check(); err != nil {
+		return err
+	}
+	s.nonce = max(nonce, s.nonce)
+	s.identity.Store(request.identity(a.defaultUser))
+	// In bare debug mode the machine is somebody's own: its name, clock and trust store are not ours.
+	if signed {
+		a.settle(&request)
+	}
+	return nil
+}
+
+func (q *initRequest) identity(fallbackUser string) *Identity {
+	made := &Identity{SandboxID: q.SandboxID, AccessToken: q.AccessToken, EnvVars: q.EnvVars,
+		DefaultUser: q.DefaultUser, DefaultWorkdir: q.DefaultWorkdir}
+	if made.DefaultUser == "" {
+		made.DefaultUser = fallbackUser
+	}
+	return made
+}
+
+func (q *initRequest) check() error {
+	for name, value := range q.EnvVars {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return failure.New(failure.InvalidArgument, "envVars: '%s' cannot be an environment variable", name)
+		}
+	}
+	if q.Hostname != "" && !validHostname(q.Hostname) {
+		return failure.New(failure.InvalidArgument, "hostname '%.80s' is not a host name", q.Hostname)
+	}
+	for _, volume := range q.VolumeMounts {
+		// The runtime mounts volumes; envd makes sure that the promise was kept.
+		info, err := os.Stat(volume.Path)
+		if !filepath.IsAbs(volume.Path) || errors.Is(err, os.ErrNotExist) || (err == nil && !info.IsDir()) {
+			return failure.New(failure.FailedPrecondition, "volume '%s' is not mounted at '%s'", volume.Name, volume.Path)
+		}
+	}
+	return nil
+}
+
+func validHostname(name string) bool {
+	return len(name) <= 64 && name[0] != '-' && name[0] != '.' && strings.IndexFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
+	}) < 0
+}

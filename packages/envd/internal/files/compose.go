@@ -1,0 +1,120 @@
+package files
+
+// POST /files/compose: several files become one, in order, and are gone.
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"svc/envd/internal/account"
+	"svc/envd/internal/failure"
+)
+
+const (
+	maxComposeSources = 10_000
+	maxComposeBytes   = 4 << 20 // of the request
+)
+
+type composeRequest struct {
+	SourcePaths []string `json:"source_paths"`
+	Destination string   `json:"destination"`
+	Username    string   `json:"username"`
+}
+
+func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
+	entry, err := composed(r)
+	if err != nil {
+		failure.Write(w, err)
+		return
+	}
+	body, _ := json.Marshal(entry)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+func composed(r *http.Request) (*Entry, error) {
+	var request composeRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxComposeBytes)).Decode(&request); err != nil {
+		return nil, failure.New(failure.InvalidArgument, "the body is not the JSON expected here: %w", err)
+	}
+	if len(request.SourcePaths) == 0 || len(request.SourcePaths) > maxComposeSources || request.Destination == "" {
+		return nil, failure.New(failure.InvalidArgument, "compose needs a destination and 1 to %d source_paths", maxComposeSources)
+	}
+	ctx := r.Context()
+	if request.Username != "" {
+		ctx = account.WithName(ctx, request.Username)
+	}
+	user, destination, err := who(ctx, request.Destination)
+	if err != nil {
+		return nil, err
+	}
+	sources := make([]string, len(request.SourcePaths))
+	for i, source := range request.SourcePaths {
+		if sources[i], err = user.Resolve(source); err != nil {
+			return nil, err
+		}
+	}
+	if err := join(user, sources, destination); err != nil {
+		return nil, err
+	}
+	response, err := entryAt(user, destination)
+	if err != nil {
+		return nil, err
+	}
+	return response.Entry, nil
+}
+
+// join writes beside the destination, so that a source may be the destination and a failure leaves both.
+func join(user account.Account, sources []string, destination string) error {
+	beside := besides(destination)
+	out, err := openFile(user, beside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	err = appendAll(user, out, sources)
+	if err == nil {
+		err = out.Close()
+	}
+	return user.Do(func() error {
+		if err == nil {
+			if info, statErr := os.Stat(destination); statErr == nil && info.IsDir() {
+				err = failure.New(failure.InvalidArgument, "path is a directory: %s", destination)
+			} else {
+				err = os.Rename(beside, destination)
+			}
+		}
+		if err != nil {
+			_ = os.Remove(beside)
+			return failure.About(err, "cannot compose '%s' as user '%s'", destination, user.Name)
+		}
+		for _, source := range sources {
+			if source == destination {
+				continue
+			}
+			if err := os.Remove(source); err != nil && !os.IsNotExist(err) {
+				return failure.About(err, "'%s' is composed, but '%s' cannot be removed", destination, source)
+			}
+		}
+		return nil
+	})
+}
+
+func appendAll(user account.Account, out *os.File, sources []string) error {
+	for _, source := range sources {
+		in, err := openFile(user, source, unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		_ = in.Close()
+		if err != nil {
+			return failure.About(err, "cannot append '%s'", source)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package files
+
+// Reading the kernel's queue and naming what happened.
+
+import (
+	"bytes"
+	"encoding/binary"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"svc/envd/internal/failure"
+)
+
+const queueReadBytes = 16 << 10
+
+// run tells events until the tree is closed (nil) or can no longer be trusted.
+func (t *tree) run() error {
+	buffer := make([]byte, queueReadBytes)
+	for {
+		n, err := t.inotify.Read(buffer)
+		if err != nil {
+			return nil // closed
+		}
+		for rest := buffer[:n]; len(rest) >= unix.SizeofInotifyEvent; {
+			wd := int32(binary.NativeEndian.Uint32(rest))
+			mask := binary.NativeEndian.Uint32(rest[4:])
+			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(rest[12:]))
+			name, _, _ := bytes.Cut(rest[unix.SizeofInotifyEvent:size], []byte{0})
+			rest = rest[size:]
+			if more, err := t.happened(wd, mask, string(name)); err != nil || !more {
+				return err
+			}
+		}
+		if len(t.seen) > 0 && t.queueEmpty() {
+			clear(t.seen)
+		}
+	}
+}
+
+func (t *tree) queueEmpty() bool {
+	waiting := 0
+	err := t.control(func(fd int) (err error) {
+		waiting, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err
+	})
+	return err != nil || waiting == 0
+}
+
+func (t *tree) happened(wd int32, mask uint32, name string) (bool, error) {
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		return false, failure.New(failure.ResourceExhausted, "events of '%s' were lost: they came faster than they were taken", t.root)
+	}
+	dir, known := t.names[wd]
+	if mask&unix.IN_IGNORED != 0 {
+		delete(t.names, wd)
+		return true, nil
+	}
+	if !known {
+		return true, nil
+	}
+	if name == "" {
+		return t.happenedToSelf(dir, mask), nil
+	}
+	path := filepath.Join(dir, name)
+	isDir := mask&unix.IN_ISDIR != 0
+	switch {
+	case mask&unix.IN_CREATE != 0:
+		if t.seen[path] {
+			delete(t.seen, path)
+			return true, nil
+		}
+		return t.appeared(path, isDir, true)
+	case mask&unix.IN_MOVED_TO != 0:
+		return t.appeared(path, isDir, false)
+	case mask&unix.IN_MOVED_FROM != 0:
+		delete(t.seen, path)
+		if isDir {
+			t.forget(path)
+		}
+		return t.tell(path, eventRename), nil
+	case mask&unix.IN_DELETE != 0:
+		delete(t.seen, path)
+		return t.tell(path, eventRemove), nil
+	case mask&unix.IN_MODIFY != 0:
+		return t.tell(path, eventWrite), nil
+	case mask&unix.IN_ATTRIB != 0:
+		return t.tell(path, eventChmod), nil
+	}
+	return true, nil
+}
+
+func (t *tree) appeared(path string, isDir, isNew bool) (bool, error) {
+	if !t.tell(path, eventCreate) {
+		return false, nil
+	}
+	if isDir && t.recursive {
+		return true, t.enter(path, isNew)
+	}
+	return true, nil
+}
+
+// happenedToSelf: directories below the root are told by their parent's watch, only the root speaks for itself.
+func (t *tree) happenedToSelf(dir string, mask uint32) bool {
+	switch {
+	case dir != "":
+		return true
+	case mask&unix.IN_DELETE_SELF != 0:
+		return t.tell(".", eventRemove)
+	case mask&unix.IN_MOVE_SELF != 0:
+		return t.tell(".", eventRename)
+	case mask&unix.IN_ATTRIB != 0:
+		return t.tell(".", eventChmod)
+	}
+	return true
+}

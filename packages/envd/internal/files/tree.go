@@ -1,0 +1,202 @@
+package files
+
+// A watched directory, with those below it when recursive: inotify watches in, named events out.
+//
+// Ours rather than a library's, for two reasons. Each watch is put on a directory that was opened with the user's
+// rights, through its descriptor, so no symlink race watches what the user may not read; and directories that
+// appear in a recursive watch are joined together with what was created in them before the watch was in place.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"svc/envd/internal/account"
+	"svc/envd/internal/failure"
+)
+
+const (
+	maxWatchedDirectories = 8192
+	watchMask             = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_MOVED_FROM |
+		unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN_ATTRIB
+)
+
+type tree struct {
+	inotify   *os.File
+	user      account.Account
+	root      string
+	recursive bool
+	entries   bool
+
+	names map[int32]string // watch → directory relative to root, "" the root itself
+	// seen holds what a scan of a new directory already reported, until the kernel's queue has run empty.
+	seen map[string]bool
+	emit func(event) bool // false: nobody wants more
+}
+
+func openTree(user account.Account, request *watchRequest) (*tree, error) {
+	root, err := user.Resolve(request.Path)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, failure.New(failure.ResourceExhausted, "the kernel gives no more watchers: %w", err)
+	}
+	t := &tree{
+		inotify: os.NewFile(uintptr(fd), "inotify"), user: user, root: root, recursive: request.Recursive,
+		entries: request.IncludeEntry || request.IncludeEntrySnake,
+		names:   map[int32]string{}, seen: map[string]bool{},
+	}
+	if err := t.watchRoot(request.AllowNetworkMounts || request.AllowNetworkMountSnake); err != nil {
+		_ = t.inotify.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tree) watchRoot(networkToo bool) error {
+	dir, err := t.open("")
+	if errors.Is(err, unix.ENOTDIR) {
+		return failure.New(failure.InvalidArgument, "path is not a directory: %s", t.root)
+	}
+	if err != nil {
+		return missing(err, t.root, t.user)
+	}
+	defer unix.Close(dir)
+	if !networkToo && onNetwork(dir) {
+		return failure.New(failure.InvalidArgument,
+			"'%s' is on a network file system, whose changes made elsewhere stay unseen: set allow_network_mounts to watch it all the same", t.root)
+	}
+	if err := t.watch(dir, ""); err != nil {
+		return err
+	}
+	if t.recursive {
+		return t.join("", false)
+	}
+	return nil
+}
+
+// open opens a directory of the tree with the user's rights; below the root no link is followed.
+func (t *tree) open(name string) (fd int, err error) {
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | openFlags
+	if name != "" {
+		flags |= unix.O_NOFOLLOW
+	}
+	err = t.user.Do(func() error {
+		fd, err = unix.Open(filepath.Join(t.root, name), flags, 0)
+		return err
+	})
+	return fd, err
+}
+
+func (t *tree) watch(dir int, name string) error {
+	if len(t.names) >= maxWatchedDirectories {
+		return failure.New(failure.ResourceExhausted, "'%s' has more than %d directories to watch", t.root, maxWatchedDirectories)
+	}
+	var wd int
+	err := t.control(func(fd int) (err error) {
+		wd, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir), watchMask)
+		return err
+	})
+	if err != nil {
+		return failure.New(failure.ResourceExhausted, "cannot watch '%s': %w", filepath.Join(t.root, name), err)
+	}
+	t.names[int32(wd)] = name
+	return nil
+}
+
+// join watches every directory below name; what it finds is told as created when the directory itself is new.
+func (t *tree) join(name string, isNew bool) error {
+	var children []fs.DirEntry
+	err := t.user.Do(func() (err error) {
+		children, err = os.ReadDir(filepath.Join(t.root, name))
+		return err
+	})
+	if err != nil {
+		return nil // gone, or not the user's to read: nothing to watch there
+	}
+	for _, child := range children {
+		below := filepath.Join(name, child.Name())
+		if isNew {
+			t.seen[below] = true
+			if !t.tell(below, eventCreate) {
+				return nil
+			}
+		}
+		if child.IsDir() {
+			if err := t.enter(below, isNew); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tree) enter(name string, isNew bool) error {
+	dir, err := t.open(name)
+	if err != nil {
+		return nil
+	}
+	err = t.watch(dir, name)
+	_ = unix.Close(dir)
+	if err != nil {
+		return err
+	}
+	return t.join(name, isNew)
+}
+
+// forget drops the watches of a directory that moved away, with all below it.
+func (t *tree) forget(name string) {
+	for wd, other := range t.names {
+		if other == name || strings.HasPrefix(other, name+"/") {
+			delete(t.names, wd)
+			_ = t.control(func(fd int) error {
+				_, err := unix.InotifyRmWatch(fd, uint32(wd))
+				return err
+			})
+		}
+	}
+}
+
+func (t *tree) tell(name, kind string) bool {
+	told := event{Name: name, Type: kind}
+	if t.entries && (kind == eventCreate || kind == eventWrite || kind == eventChmod) {
+		if answer, err := entryAt(t.user, filepath.Join(t.root, name)); err == nil {
+			told.Entry = answer.Entry
+		}
+	}
+	return t.emit(told)
+}
+
+// control keeps the descriptor open meanwhile: a number closed under us may already be another watcher's.
+func (t *tree) control(act func(fd int) error) error {
+	raw, err := t.inotify.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = act(int(fd)) })
+	return errors.Join(err, failed)
+}
+
+func (t *tree) close() { _ = t.inotify.Close() }
+
+// 9p is missing on purpose: it is what some sandboxes' own root file system calls itself.
+func onNetwork(fd int) bool {
+	const cifs, smb2 = 0xFF534D42, 0xFE534D42
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(fd, &stat); err != nil {
+		return false
+	}
+	switch uint32(stat.Type) {
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, cifs, smb2, unix.FUSE_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package process
+
+// The one place that waits for children: our own, and as PID 1 every orphan of the sandbox.
+//
+// wait4(-1) takes whatever ended, so nobody else in envd may wait. Starting and signalling hold the lock for
+// reading, reaping holds it for writing: a pid is never signalled after it was reaped, when it may be another's.
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Child is one process that envd started; pids come back, a Child does not.
+type Child struct {
+	PID    int
+	exited func(unix.WaitStatus)
+	reaped bool
+}
+
+// Reaper collects ended children and tells whoever started them.
+type Reaper struct {
+	reaping  sync.RWMutex
+	mu       sync.Mutex
+	children map[int]*Child
+	wake     chan os.Signal
+}
+
+func NewReaper() *Reaper {
+	r := &Reaper{children: map[int]*Child{}, wake: make(chan os.Signal, 1)}
+	signal.Notify(r.wake, unix.SIGCHLD)
+	go func() {
+		for range r.wake {
+			r.collect()
+		}
+	}()
+	return r
+}
+
+// Spawn runs start and notes the child before anyone can reap it; exited must not block.
+func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) (*Child, error) {
+	r.reaping.RLock()
+	defer r.reaping.RUnlock()
+	pid, err := start()
+	if err != nil {
+		return nil, err
+	}
+	child := &Child{PID: pid, exited: exited}
+	r.mu.Lock()
+	r.children[pid] = child
+	r.mu.Unlock()
+	return child, nil
+}
+
+// Signal reaches the child's whole process group; false when the child has ended.
+func (r *Reaper) Signal(child *Child, sig unix.Signal) (bool, error) {
+	r.reaping.RLock()
+	defer r.reaping.RUnlock()
+	if child.reaped {
+		return false, nil
+	}
+	return true, unix.Kill(-child.PID, sig)
+}
+
+func (r *Reaper) collect() {
+	r.reaping.Lock()
+	defer r.reaping.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		r.mu.Lock()
+		child := r.children[pid]
+		delete(r.children, pid)
+		r.mu.Unlock()
+		if child != nil {
+			child.reaped = true
+			child.exited(status)
+		}
+	}
+}
+
+// Stop ends every child: SIGTERM, then SIGKILL after the bound. As PID 1 that is everything in the sandbox.
+func (r *Reaper) Stop(bound time.Duration) {
+	r.signalAll(unix.SIGTERM)
+	deadline := time.Now().Add(bound)
+	for wait := time.Millisecond; time.Now().Before(deadline); wait = min(2*wait, 50*time.Millisecond) {
+		r.collect()
+		if r.childless() {
+			return
+		}
+		time.Sleep(wait)
+	}
+	r.signalAll(unix.SIGKILL)
+	r.collect()
+}
+
+func (r *Reaper) signalAll(sig unix.Signal) {
+	if os.Getpid() == 1 {
+		_ = unix.Kill(-1, sig)
+		return
+	}
+	r.reaping.RLock()
+	defer r.reaping.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for pid := range r.children {
+		_ = unix.Kill(-pid, sig)
+	}
+}
+
+func (r *Reaper) childless() bool {
+	if os.Getpid() == 1 {
+		_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		return err == unix.ECHILD
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.children) == 0
+}

@@ -1,0 +1,102 @@
+package main
+
+// Listening sockets, with a bound on the connections they hold together.
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+)
+
+const (
+	defaultAddress = "0.0.0.0:49983"
+	// Each costs about 10 KiB when idle; further clients wait in the kernel's queue.
+	maxConnections = 4096
+)
+
+type listenFlags []string
+
+func (l *listenFlags) String() string { return strings.Join(*l, ",") }
+
+func (l *listenFlags) Set(address string) error {
+	*l = append(*l, address)
+	return nil
+}
+
+func (l *listenFlags) open() ([]net.Listener, error) {
+	addresses := *l
+	if len(addresses) == 0 {
+		addresses = listenFlags{defaultAddress}
+	}
+	slots := make(chan struct{}, maxConnections)
+	var opened []net.Listener
+	for _, address := range addresses {
+		listener, err := open(address)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on %q: %w", address, err)
+		}
+		opened = append(opened, &boundedListener{listener, slots})
+	}
+	return opened, nil
+}
+
+func open(address string) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(address, "unix:")
+	if !isUnix {
+		return net.Listen("tcp", address)
+	}
+	// A socket left by an envd that was killed; anything else at that path is not ours to remove.
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return listener, os.Chmod(path, 0o600)
+}
+
+type boundedListener struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	l.slots <- struct{}{}
+	connection, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	free := sync.OnceFunc(func() { <-l.slots })
+	switch c := connection.(type) {
+	case *net.TCPConn:
+		return &boundedTCP{c, free}, nil
+	case *net.UnixConn:
+		return &boundedUnix{c, free}, nil
+	}
+	return connection, nil
+}
+
+// Both embed the concrete connection: net/http and the relay keep sendfile, splice and half-close.
+type boundedTCP struct {
+	*net.TCPConn
+	free func()
+}
+
+func (c *boundedTCP) Close() error {
+	defer c.free()
+	return c.TCPConn.Close()
+}
+
+type boundedUnix struct {
+	*net.UnixConn
+	free func()
+}
+
+func (c *boundedUnix) Close() error {
+	defer c.free()
+	return c.UnixConn.Close()
+}

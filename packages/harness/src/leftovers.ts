@@ -1,0 +1,78 @@
+// What the kernel and the disk hold of a home: processes, mounts, network namespaces, links, cgroups, directories.
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
+import { join } from "node:path";
+import { prefixOf, tokenOf } from "@svc/sandbox/network/names.ts";
+import { parentNameOf } from "@svc/sandbox/runtime/cgroup.ts";
+
+export type Leftovers = {
+  /** Sandboxes by the directories in the home. */
+  readonly directories: readonly string[];
+  readonly netns: readonly string[];
+  readonly links: readonly string[];
+  readonly cgroups: readonly string[];
+  /** Mount points below the home's sandboxes. */
+  readonly mounts: readonly string[];
+  /** Command lines of processes that name a sandbox of the home. */
+  readonly processes: readonly string[];
+};
+
+/** Everything that belongs to a sandbox of this home; all lists are empty where none lives. */
+export function leftovers(home: string): Leftovers {
+  const real = realpathSync(home);
+  const sandboxes = join(real, "sandboxes");
+  const prefix = prefixOf(tokenOf(real));
+  return {
+    directories: existsSync(sandboxes) ? readdirSync(sandboxes) : [],
+    netns: existsSync("/run/netns") ? readdirSync("/run/netns").filter((name) => name.startsWith(prefix)) : [],
+    links: linkNames().filter((name) => name.startsWith(prefix)),
+    cgroups: cgroupsOf(parentNameOf(real)),
+    mounts: readFileSync("/proc/self/mounts", "utf8")
+      .split("\n")
+      .flatMap((line) => (line.split(" ")[1]?.startsWith(`${sandboxes}/`) === true ? [line.split(" ")[1] ?? ""] : [])),
+    processes: processesNaming(`${sandboxes}/`),
+  };
+}
+
+/** Host pids of a sandbox's processes, by its cgroup. */
+export function membersOf(home: string, sandboxID: string): number[] {
+  const places = cgroupsOf(parentNameOf(realpathSync(home))).filter((place) => place.endsWith(`/${sandboxID}`));
+  const pids = places.flatMap((place) =>
+    readFileSync(join(place, "cgroup.procs"), "utf8")
+      .split("\n")
+      .filter((line) => line !== ""),
+  );
+  return [...new Set(pids.map(Number))];
+}
+
+function linkNames(): string[] {
+  const links = JSON.parse(execFileSync("ip", ["-j", "link", "show"], { encoding: "utf8" })) as { ifname: string }[];
+  return links.map((link) => link.ifname);
+}
+
+function cgroupsOf(parent: string): string[] {
+  const root = "/sys/fs/cgroup";
+  const places = [join(root, parent), ...readdirSync(root).map((controller) => join(root, controller, parent))];
+  return places.flatMap((place) => {
+    try {
+      return readdirSync(place, { withFileTypes: true })
+        .filter((entry) => entry.isDirectory())
+        .map((entry) => join(place, entry.name));
+    } catch {
+      return [];
+    }
+  });
+}
+
+function processesNaming(text: string): string[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
+        return line.includes(text) ? [`${pid} ${line}`] : [];
+      } catch {
+        return [];
+      }
+    });
+}

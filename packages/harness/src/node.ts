@@ -1,0 +1,171 @@
+// Starts a real node as a process of its own, and everything a test does to it: call, kill, restart, stop.
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
+import type { Input, Operation, Output } from "@svc/contract/operation.ts";
+import { makeHome, removeHome } from "./home.ts";
+
+const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
+/** Ten times and more what a start, and a stop, should take. */
+const READY_MS = 60_000;
+const STOP_MS = 30_000;
+
+export type NodeOptions = {
+  readonly runtime?: "gvisor" | "runc" | "bubblewrap";
+  readonly env?: Readonly<Record<string, string>>;
+  /** Further flags, as `--pool.size=0`. The pool is off unless a test asks for it. */
+  readonly flags?: readonly string[];
+  /** A home that the caller made and removes. */
+  readonly home?: string;
+};
+
+export type TestNode = {
+  readonly home: string;
+  readonly url: string;
+  readonly port: number;
+  readonly apiKey: string;
+  readonly pid: number;
+  /** All that the node wrote to stderr so far: its log. */
+  log(): string;
+  call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
+  callForAnswer<T extends Operation>(operation: T, input: Input<T>): Promise<Answer<T>>;
+  /** Ends the process by this signal and waits for its end; sandboxes go on. */
+  kill(signal?: NodeJS.Signals): Promise<void>;
+  /** A new process on the same home and port. */
+  start(options?: Pick<NodeOptions, "env" | "flags">): Promise<void>;
+  restart(signal?: NodeJS.Signals, options?: Pick<NodeOptions, "env" | "flags">): Promise<void>;
+  /** Stops the node, destroys all its sandboxes and removes the home. */
+  [Symbol.asyncDispose](): Promise<void>;
+};
+
+/** A node that accepts requests on a port of its own. */
+export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
+  const home = options.home ?? makeHome();
+  let process_: Started | undefined;
+  let port = 0;
+  let logged = "";
+
+  async function start(next: Pick<NodeOptions, "env" | "flags"> = {}): Promise<void> {
+    const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
+    const flags = [
+      `--listen=127.0.0.1:${port}`,
+      `--home=${home}`,
+      ...runtime,
+      "--pool.size=0",
+      "--pool.templates=",
+      "--network.pool_size=0",
+      ...(options.flags ?? []),
+      ...(next.flags ?? []),
+    ];
+    process_ = await startProcess(flags, { ...options.env, ...next.env }, (text) => {
+      logged += text;
+    });
+    port = process_.port;
+  }
+
+  async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    if (process_ === undefined) return;
+    const ending = process_;
+    process_ = undefined;
+    await endProcess(ending.child, signal);
+  }
+
+  await start();
+  const apiKey = () => options.env?.["SVC_API_KEY"] ?? readFileSync(join(home, "secrets/api-key"), "utf8").trim();
+  const where = () => ({ baseURL: `http://127.0.0.1:${port}`, apiKey: apiKey() });
+  return {
+    home,
+    get url() {
+      return `http://127.0.0.1:${port}`;
+    },
+    get port() {
+      return port;
+    },
+    get apiKey() {
+      return apiKey();
+    },
+    get pid() {
+      return process_?.child.pid ?? 0;
+    },
+    log: () => logged,
+    call: (operation, input) => call(operation, input, where()),
+    callForAnswer: (operation, input) => callForAnswer(operation, input, where()),
+    kill,
+    start,
+    async restart(signal, next) {
+      await kill(signal);
+      await start(next);
+    },
+    async [Symbol.asyncDispose]() {
+      await kill("SIGTERM");
+      await destroyAll(home, options.env ?? {});
+      if (options.home === undefined) removeHome(home);
+    },
+  };
+}
+
+/** Ends every sandbox of a home by the node's own means. */
+export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}): Promise<void> {
+  const child = spawn(process.execPath, [MAIN, "--destroy-all", `--home=${home}`], { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, ...env } });
+  let said = "";
+  child.stderr.on("data", (chunk: Buffer) => {
+    said += chunk.toString();
+  });
+  const code = await ended(child);
+  if (code !== 0) throw new Error(`--destroy-all of ${home} ended with ${code}: ${said.slice(-3000)}`);
+}
+
+type Started = { child: ChildProcess; port: number };
+
+function startProcess(flags: readonly string[], env: Readonly<Record<string, string>>, onLog: (text: string) => void): Promise<Started> {
+  const child = spawn(process.execPath, [MAIN, ...flags], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
+  killWithUs(child);
+  return new Promise((resolve, reject) => {
+    let said = "";
+    let out = "";
+    const timer = setTimeout(() => {
+      child.kill("SIGKILL");
+      reject(new Error(`the node was not ready within ${READY_MS} ms: ${said.slice(-3000)}`));
+    }, READY_MS);
+    child.stderr.on("data", (chunk: Buffer) => {
+      said = (said + chunk.toString()).slice(-20_000);
+      onLog(chunk.toString());
+    });
+    child.stdout.on("data", (chunk: Buffer) => {
+      out += chunk.toString();
+      const port = /ready at http:\/\/[^\s]*:(\d+)/.exec(out)?.[1];
+      if (port === undefined) return;
+      clearTimeout(timer);
+      resolve({ child, port: Number(port) });
+    });
+    child.once("exit", (code, signal) => {
+      clearTimeout(timer);
+      reject(new Error(`the node ended with ${code ?? signal} before it was ready: ${said.slice(-3000)}`));
+    });
+  });
+}
+
+async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const end = ended(child);
+  child.kill(signal);
+  const timer = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+  await end;
+  clearTimeout(timer);
+}
+
+function ended(child: ChildProcess): Promise<number | string> {
+  return new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal ?? "?")));
+}
+
+const children = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of children) child.kill("SIGKILL");
+});
+
+function killWithUs(child: ChildProcess): void {
+  children.add(child);
+  child.once("exit", () => children.delete(child));
+}

@@ -1,0 +1,125 @@
+// An "internet" of the test's own: a network namespace that owns public and private addresses and serves on them.
+import assert from "node:assert/strict";
+import { type ChildProcess, execFileSync, fork } from "node:child_process";
+import { once } from "node:events";
+import { readlinkSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type { OutsideOrder, OutsideReply, Seen } from "./outside-server.ts";
+
+export type { Seen } from "./outside-server.ts";
+
+/** The host's address on the link to the outside: what NAT shows. */
+export const hostAddress = "198.51.100.1";
+/** Also answers there, as a neighbour on a public network would. */
+export const neighbourAddress = "198.51.100.2";
+export const publicAddresses = ["1.1.1.1", "8.8.8.8"] as const;
+/** One in each private range that the host can route, so that a test's denial is the firewall's doing and nobody else's. */
+export const privateAddresses = ["10.9.9.9", "100.100.100.200", "169.254.169.254", "172.31.255.1", "192.168.255.1"] as const;
+
+/** Tests that need these addresses take turns; each holds them for a test's time. */
+const TURN_WAIT_MS = 240_000;
+const TURN_RETRY_MS = 100;
+const REPLY_WAIT_MS = 30_000;
+
+export interface Outside extends AsyncDisposable {
+  /** For `dns.upstreams`: the outside's own DNS. */
+  readonly dnsServer: string;
+  /** What reached its servers since the last call. */
+  seen(): Promise<Seen[]>;
+  /** Connects from the outside, by way of this host: "connected", an error code or "timeout". */
+  dial(host: string, port: number): Promise<string>;
+}
+
+/** HTTP on port 80, echo on TCP 7, 443 and UDP 7, DNS on 53 of all addresses. Needs root. Gone with this process, however that ends. */
+export async function startOutside(): Promise<Outside> {
+  const link = `outside${process.pid % 10_000_000}`;
+  // The namespace has no name: it lives as long as its one process, which ends when our channel to it does.
+  const server = fork(fileURLToPath(new URL("./outside-server.ts", import.meta.url)), {
+    execPath: "unshare",
+    execArgv: ["--net", process.execPath, "--disable-warning=ExperimentalWarning"],
+  });
+  try {
+    await inNamespaceOfItsOwn(server);
+    await takeTurn(link, server.pid ?? 0);
+    ip(
+      "-batch",
+      [...publicAddresses.slice(1), ...privateAddresses].map((address) => `route replace ${address}/32 dev ${link} src ${hostAddress}`),
+    );
+    const inside = [neighbourAddress, ...publicAddresses, ...privateAddresses].map((address) => `addr add ${address}/32 dev out0`);
+    const up = ["link set lo up", "link set out0 up", ...inside, `route add ${hostAddress} dev out0`, `route add default via ${hostAddress}`];
+    execFileSync("nsenter", ["-t", String(server.pid), "-n", "ip", "-batch", "-"], { input: `${up.join("\n")}\n` });
+    const ready = await asked(server, { order: "serve" });
+    assert.equal(ready.reply, "ready", JSON.stringify(ready));
+  } catch (error) {
+    await end(server, link);
+    throw error;
+  }
+  return {
+    dnsServer: publicAddresses[1],
+    async seen() {
+      const answer = await asked(server, { order: "seen" });
+      assert.equal(answer.reply, "seen");
+      return answer.reply === "seen" ? answer.seen : [];
+    },
+    async dial(host, port) {
+      const answer = await asked(server, { order: "dial", host, port });
+      assert.equal(answer.reply, "dialled");
+      return answer.reply === "dialled" ? answer.outcome : "";
+    },
+    [Symbol.asyncDispose]: () => end(server, link),
+  };
+}
+
+/** The route to the first public address is the turn: the kernel gives it to one interface only. */
+async function takeTurn(link: string, pid: number): Promise<void> {
+  const lines = [`link add ${link} type veth peer name out0 netns ${pid}`, `addr add ${hostAddress}/32 dev ${link}`, `link set ${link} up`];
+  ip("-batch", lines);
+  for (let waitedMs = 0; waitedMs < TURN_WAIT_MS; waitedMs += TURN_RETRY_MS) {
+    try {
+      execFileSync("ip", ["route", "add", `${publicAddresses[0]}/32`, "dev", link, "src", hostAddress], { stdio: "pipe" });
+      ip("-batch", [`route replace ${neighbourAddress}/32 dev ${link} src ${hostAddress}`]);
+      return;
+    } catch (error) {
+      if (!String(error).includes("File exists")) throw error;
+      await sleep(TURN_RETRY_MS);
+    }
+  }
+  throw new Error(`another test has held the route to ${publicAddresses[0]} for ${TURN_WAIT_MS} ms`);
+}
+
+/** unshare(1) enters the new namespace a moment after it was started. */
+async function inNamespaceOfItsOwn(server: ChildProcess): Promise<void> {
+  const ours = readlinkSync("/proc/self/ns/net");
+  for (let waitedMs = 0; waitedMs < REPLY_WAIT_MS; waitedMs += 5) {
+    if (server.exitCode !== null) throw new Error(`unshare --net ended with ${server.exitCode}: a network namespace needs root`);
+    if (readlinkSync(`/proc/${server.pid}/ns/net`) !== ours) return;
+    await sleep(5);
+  }
+  throw new Error("unshare --net made no namespace");
+}
+
+async function asked(server: ChildProcess, order: OutsideOrder): Promise<OutsideReply> {
+  const answer = once(server, "message", { signal: AbortSignal.timeout(REPLY_WAIT_MS) });
+  server.send(order);
+  const [reply] = (await answer) as [OutsideReply];
+  return reply;
+}
+
+async function end(server: ChildProcess, link: string): Promise<void> {
+  if (server.exitCode === null && server.signalCode === null) {
+    const ended = once(server, "exit");
+    server.kill("SIGKILL");
+    await ended;
+  }
+  // The namespace's end takes the interface along, but not at once: the next test must find the routes gone.
+  try {
+    execFileSync("ip", ["link", "del", link], { stdio: "pipe" });
+  } catch {
+    // gone already
+  }
+}
+
+function ip(option: string, lines: readonly string[]): void {
+  execFileSync("ip", [option, "-"], { input: `${lines.join("\n")}\n`, stdio: ["pipe", "pipe", "pipe"] });
+}

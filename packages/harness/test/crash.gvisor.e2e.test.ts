@@ -1,0 +1,4 @@
+// kill -9 of the node on gvisor.
+import { crashSuite } from "./crash.suite.ts";
+
+crashSuite("gvisor", ["runsc"]);

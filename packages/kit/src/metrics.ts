@@ -1,0 +1,39 @@
+// Prometheus metrics of one server: a registry of its own, names with units, labels with few values.
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+
+/** From a tenth of a millisecond to a minute; one set of buckets, so that histograms can be compared. */
+const secondsBuckets = [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
+
+export type Metrics = {
+  counter<L extends string = never>(name: `svc_${string}_total`, help: string, labels?: readonly L[]): Counter<L>;
+  gauge<L extends string = never>(name: `svc_${string}`, help: string, labels?: readonly L[], collect?: (gauge: Gauge<L>) => void): Gauge<L>;
+  seconds<L extends string = never>(name: `svc_${string}_seconds`, help: string, labels?: readonly L[]): Histogram<L>;
+  text(): Promise<string>;
+  readonly contentType: string;
+};
+
+export function openMetrics(): Metrics {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const registers = [registry];
+  return {
+    counter: (name, help, labels = []) => new Counter({ name, help, labelNames: [...labels], registers }),
+    gauge: (name, help, labels = [], collect) =>
+      new Gauge({
+        name,
+        help,
+        labelNames: [...labels],
+        registers,
+        ...(collect === undefined
+          ? {}
+          : {
+              collect() {
+                collect(this);
+              },
+            }),
+      }),
+    seconds: (name, help, labels = []) => new Histogram({ name, help, labelNames: [...labels], buckets: secondsBuckets, registers }),
+    text: () => registry.metrics(),
+    contentType: registry.contentType,
+  };
+}

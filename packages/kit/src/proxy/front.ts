@@ -1,0 +1,110 @@
+// The listener: takes every connection, bounds their number and their waits, and ends in order.
+import { createServer, type Server } from "node:net";
+import { type Answer, answer, renderAnswer } from "./answer.ts";
+import { ClientConnection, type Forwarding } from "./client.ts";
+import type { ProxyLimits } from "./limits.ts";
+import type { RequestHead } from "./request-head.ts";
+import type { UpstreamPool } from "./target.ts";
+
+export type FrontOptions = {
+  readonly listen: { readonly host: string; readonly port: number };
+  readonly limits: ProxyLimits;
+  readonly pool: UpstreamPool;
+  /** Reads the heads of all connections, one at a time; knows the names the router asks for. */
+  readonly head: RequestHead;
+  /** Decides on one request. `head` is valid during the call only. */
+  readonly route: (head: RequestHead, client: ClientConnection) => Forwarding | Answer;
+  /** One request is over; `kind` is -1 when it was answered here, `status` 0 when the client left before any. */
+  readonly observe: (kind: number, status: number, ms: number) => void;
+  /** A fault of this program's own, not of a request. */
+  readonly onFault: (error: unknown) => void;
+};
+
+const sweepMs = 1_000;
+const crowded = renderAnswer(answer(503, "The server has as many connections as it takes; try again", {}, { "Retry-After": "1" }), false, false);
+
+export class Front {
+  readonly limits: ProxyLimits;
+  readonly head: RequestHead;
+  readonly observe: FrontOptions["observe"];
+  draining = false;
+  bytesIn = 0;
+  readonly #options: FrontOptions;
+  readonly #server: Server;
+  readonly #clients = new Set<ClientConnection>();
+  #sweeper: NodeJS.Timeout | undefined;
+  #onEmpty: (() => void) | undefined;
+
+  constructor(options: FrontOptions) {
+    this.#options = options;
+    this.limits = options.limits;
+    this.head = options.head;
+    this.observe = options.observe;
+    // Connections are taken over before anything is read from them.
+    this.#server = createServer({ pauseOnConnect: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (accepted) => {
+      accepted.on("error", () => {});
+      if (this.#clients.size >= this.limits.connections) {
+        accepted.end(crowded, "latin1", () => accepted.destroy());
+        return;
+      }
+      this.#clients.add(new ClientConnection(this, accepted, performance.now()));
+    });
+  }
+
+  async listen(): Promise<{ host: string; port: number }> {
+    const { host, port } = this.#options.listen;
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", reject);
+      this.#server.listen({ host, port, backlog: 1024 }, () => {
+        this.#server.off("error", reject);
+        resolve();
+      });
+    });
+    this.#server.on("error", this.#options.onFault);
+    this.#sweeper = setInterval(() => this.#sweep(), sweepMs);
+    const bound = this.#server.address();
+    return typeof bound === "object" && bound !== null ? { host: bound.address, port: bound.port } : { host, port };
+  }
+
+  get connectionCount(): number {
+    return this.#clients.size;
+  }
+
+  route(head: RequestHead, client: ClientConnection): Forwarding | Answer {
+    try {
+      return this.#options.route(head, client);
+    } catch (error) {
+      this.#options.onFault(error);
+      return answer(500, "The proxy failed to route this request; its log says why");
+    }
+  }
+
+  forget(client: ClientConnection): void {
+    this.#clients.delete(client);
+    if (this.#clients.size === 0) this.#onEmpty?.();
+  }
+
+  #sweep(): void {
+    const now = performance.now();
+    for (const client of this.#clients) client.sweep(now);
+    this.#options.pool.sweep(now);
+  }
+
+  /** Takes no more connections, lets requests in flight end within the bound, then ends them. */
+  async close(): Promise<void> {
+    this.draining = true;
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const client of this.#clients) if (client.isIdle) client.wire.destroy();
+    if (this.#clients.size > 0) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#onEmpty = resolve;
+      const bound = setTimeout(resolve, this.limits.drainMs);
+      await promise;
+      clearTimeout(bound);
+    }
+    for (const client of this.#clients) client.wire.destroy();
+    this.#options.pool.close();
+    clearInterval(this.#sweeper);
+    await closed;
+  }
+}

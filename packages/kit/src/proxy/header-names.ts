@@ -1,0 +1,76 @@
+// Header names the proxy acts on, found by number while a head is scanned: no string is made for any other header.
+
+/** Bits of `byteClass`. */
+export const TOKEN = 1;
+export const VALUE = 2;
+
+/** What each byte may be part of: a token (names, methods) or a field value. */
+export const byteClass: Uint8Array = classify();
+
+function classify(): Uint8Array {
+  const classes = new Uint8Array(256);
+  for (let byte = 0; byte < 256; byte++) {
+    const character = String.fromCharCode(byte);
+    if (/[!#$%&'*+\-.^_`|~0-9A-Za-z]/.test(character)) classes[byte] = TOKEN | VALUE;
+    else if (byte === 9 || (byte >= 0x20 && byte !== 0x7f)) classes[byte] = VALUE;
+  }
+  return classes;
+}
+
+const slotCount = 256;
+
+/** One step of the case-blind name hash; the scanner runs it while it checks the name's characters. */
+export function hashStep(hash: number, code: number): number {
+  return (Math.imul(hash, 31) + (code | 0x20)) | 0;
+}
+
+function slotOf(hash: number): number {
+  return (hash ^ (hash >>> 8)) & (slotCount - 1);
+}
+
+/** A fixed set of lower-case names; a name's number is its place in the list plus one, 0 means any other name. */
+export class HeaderNames {
+  readonly names: readonly string[];
+  readonly #slots = new Uint8Array(slotCount);
+
+  constructor(names: readonly string[]) {
+    if (names.length >= slotCount / 2) throw new RangeError(`${names.length} header names do not fit a table of ${slotCount}`);
+    this.names = names;
+    for (const [index, name] of names.entries()) {
+      let hash = 0;
+      for (let at = 0; at < name.length; at++) hash = hashStep(hash, name.charCodeAt(at));
+      let slot = slotOf(hash);
+      while (this.#slots[slot] !== 0) slot = (slot + 1) & (slotCount - 1);
+      this.#slots[slot] = index + 1;
+    }
+  }
+
+  /** The number of a name of this set. */
+  id(name: string): number {
+    const index = this.names.indexOf(name);
+    if (index < 0) throw new RangeError(`header name ${name} is not in the table`);
+    return index + 1;
+  }
+
+  /** The number of the name at [start, end) of `text`, whose hash the caller has already computed. */
+  find(text: string, start: number, end: number, hash: number): number {
+    let slot = slotOf(hash);
+    for (;;) {
+      const id = this.#slots[slot] as number;
+      if (id === 0) return 0;
+      if (sameName(text, start, end, this.names[id - 1] as string)) return id;
+      slot = (slot + 1) & (slotCount - 1);
+    }
+  }
+}
+
+/** Whether [start, end) of `text` is the lower-case `name`, in whatever case it was sent. */
+export function sameName(text: string, start: number, end: number, name: string): boolean {
+  if (end - start !== name.length) return false;
+  for (let at = 0; at < name.length; at++) {
+    const code = text.charCodeAt(start + at);
+    const lower = code >= 65 && code <= 90 ? code | 0x20 : code;
+    if (lower !== name.charCodeAt(at)) return false;
+  }
+  return true;
+}

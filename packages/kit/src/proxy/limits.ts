@@ -1,0 +1,37 @@
+// The bounds of the proxy, each with its default; none of them limits how long a body or a stream lasts.
+
+export type ProxyLimits = {
+  /** A request or response head larger than this is refused (431 towards clients, 502 for an upstream's). */
+  readonly headBytes: number;
+  /** Header lines in one head. */
+  readonly headLines: number;
+  /** From the first byte of a head to its last (slow-loris). */
+  readonly headMs: number;
+  /** A client's connection that carries no request. */
+  readonly idleMs: number;
+  /** Client connections at once; the next one is answered 503. */
+  readonly connections: number;
+  /** From dialling an upstream to its first usable byte position. */
+  readonly connectMs: number;
+  /** Idle connections kept per target. */
+  readonly idlePerTarget: number;
+  /** A refused request's body is read and thrown away up to this size, so that the connection can be kept. */
+  readonly discardBytes: number;
+  /** After an answer that ends a connection, bytes still arriving are thrown away for this long, lest a reset destroy the answer. */
+  readonly lingerMs: number;
+  /** How long `close` waits for requests in flight. */
+  readonly drainMs: number;
+};
+
+export const proxyLimits: ProxyLimits = {
+  headBytes: 32 * 1024,
+  headLines: 128,
+  headMs: 15_000,
+  idleMs: 75_000,
+  connections: 8192,
+  connectMs: 5_000,
+  idlePerTarget: 64,
+  discardBytes: 256 * 1024,
+  lingerMs: 2_000,
+  drainMs: 5_000,
+};

@@ -1,0 +1,124 @@
+// A place requests go to: how it is dialled, its idle connections kept for reuse, and all that are open.
+import type { NetConnectOpts } from "node:net";
+import type { Answer } from "./answer.ts";
+import type { ProxyLimits } from "./limits.ts";
+import { ResponseHead } from "./response-head.ts";
+import { Upstream, type UpstreamClient } from "./upstream.ts";
+
+/** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
+export type Way = { readonly connect: NetConnectOpts; readonly preface?: string };
+
+/** Why a request got no response; `dropped` when its target was taken away. */
+export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped";
+
+export interface TargetPolicy {
+  /** Ways in the order they are tried; the next one is tried when one is refused. */
+  ways(): readonly Way[];
+  /** `way` led to an open connection. */
+  reached(way: Way): void;
+  answerFor(trouble: Trouble, detail: string): Answer;
+  /** Idle connections are closed after this: below the time after which the other side closes them. */
+  readonly idleMs: number;
+}
+
+/** What all targets of one proxy share: bounds, and a sweep over the idle connections. */
+export class UpstreamPool {
+  readonly limits: ProxyLimits;
+  /** Heads of responses are read one at a time, so one reader serves all upstreams. */
+  readonly head: ResponseHead;
+  readonly #targets = new Set<Target>();
+  openCount = 0;
+  bytesIn = 0;
+
+  constructor(limits: ProxyLimits) {
+    this.limits = limits;
+    this.head = new ResponseHead(limits.headLines);
+  }
+
+  sweep(now: number): void {
+    for (const target of this.#targets) {
+      target.sweep(now);
+      if (target.isUnused) this.#targets.delete(target);
+    }
+  }
+
+  close(): void {
+    for (const target of this.#targets) target.close();
+    this.#targets.clear();
+  }
+
+  opened(target: Target): void {
+    this.openCount++;
+    this.#targets.add(target);
+  }
+}
+
+export class Target {
+  readonly policy: TargetPolicy;
+  readonly pool: UpstreamPool;
+  readonly #idle: Upstream[] = [];
+  readonly #open = new Set<Upstream>();
+
+  constructor(pool: UpstreamPool, policy: TargetPolicy) {
+    this.pool = pool;
+    this.policy = policy;
+  }
+
+  get isUnused(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /** The most recently used idle connection: the oldest ones are left to time out. */
+  takeIdle(): Upstream | undefined {
+    return this.#idle.pop();
+  }
+
+  /** Dials for `client`, which hears `onReady` or `onTrouble`. */
+  dial(client: UpstreamClient): Upstream {
+    return this.#dialWay(client, this.policy.ways(), 0);
+  }
+
+  #dialWay(client: UpstreamClient, ways: readonly Way[], index: number): Upstream {
+    const way = ways[index] as Way;
+    const upstream = new Upstream(this, way, client, (trouble, detail) => {
+      const waiting = upstream.client;
+      if (waiting === undefined) return;
+      if (trouble === "refused" && index + 1 < ways.length) waiting.upstream = this.#dialWay(waiting, ways, index + 1);
+      else waiting.onTrouble(trouble, detail);
+    });
+    this.#open.add(upstream);
+    this.pool.opened(this);
+    return upstream;
+  }
+
+  putIdle(upstream: Upstream): void {
+    if (this.#idle.length >= this.pool.limits.idlePerTarget) {
+      upstream.destroy();
+      return;
+    }
+    this.#idle.push(upstream);
+  }
+
+  forget(upstream: Upstream): void {
+    if (this.#open.delete(upstream)) this.pool.openCount--;
+    const index = this.#idle.indexOf(upstream);
+    if (index >= 0) this.#idle.splice(index, 1);
+  }
+
+  sweep(now: number): void {
+    for (const upstream of [...this.#idle]) if (now - upstream.idleSince > this.policy.idleMs) upstream.destroy();
+  }
+
+  /** The target is gone: streams end, waiting requests are answered, idle connections are destroyed. */
+  drop(): void {
+    for (const upstream of [...this.#open]) {
+      const client = upstream.client;
+      upstream.destroy();
+      client?.onTrouble("dropped", "");
+    }
+  }
+
+  close(): void {
+    for (const upstream of [...this.#open]) upstream.destroy();
+  }
+}

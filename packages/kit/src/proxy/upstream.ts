@@ -1,0 +1,246 @@
+// One connection to a target: opens it, reads response heads, passes bodies on, and returns to the pool.
+import { BodyScanner } from "./body-scanner.ts";
+import { INCOMPLETE, REFUSED } from "./head-lines.ts";
+import type { Target, Trouble, Way } from "./target.ts";
+import { BEHIND, Wire, type WireOwner } from "./wire.ts";
+
+/** The request's side of an exchange, as its upstream sees it. */
+export interface UpstreamClient {
+  readonly wire: Wire;
+  upstream: Upstream | undefined;
+  readonly isHead: boolean;
+  readonly isHttp10: boolean;
+  readonly wantsUpgrade: boolean;
+  /** Whether the client's connection is kept after this response; cleared when the response can only end with it. */
+  keepAlive: boolean;
+  onReady(upstream: Upstream): void;
+  /** The final response's head is about to be sent. */
+  onResponseHead(status: number): void;
+  onResponseEnd(upstream: Upstream, reusable: boolean): void;
+  onTunnel(): void;
+  /** No (whole) response will come. */
+  onTrouble(trouble: Trouble, detail: string): void;
+}
+
+type State = "dialling" | "opening" | "idle" | "head" | "body" | "tunnel" | "closed";
+
+/** Text taken for a head at first; larger heads are read again. */
+const firstSlice = 4096;
+/** Interim responses (100, 103) before the final one. */
+const maxInterim = 32;
+
+export class Upstream implements WireOwner {
+  readonly target: Target;
+  readonly wire: Wire;
+  client: UpstreamClient | undefined;
+  /** Whether it carried a request before: only then may a close without a response mean "too late". */
+  reused = false;
+  idleSince = 0;
+  #state: State = "dialling";
+  #held: Buffer | undefined;
+  #interim = 0;
+  #reusable = false;
+  readonly #way: Way;
+  readonly #body = new BodyScanner();
+  readonly #failed: (trouble: Trouble, detail: string) => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(target: Target, way: Way, client: UpstreamClient, failed: (trouble: Trouble, detail: string) => void) {
+    this.target = target;
+    this.client = client;
+    this.#way = way;
+    this.#failed = failed;
+    const { connectMs } = target.pool.limits;
+    this.#timer = setTimeout(() => this.#fail("unreachable", `no connection within ${connectMs} ms`), connectMs);
+    this.wire = Wire.dial(this, way.connect);
+  }
+
+  /** Begins an exchange: `text` is the request's head, with or without the beginning of its body. */
+  send(client: UpstreamClient, text: string): void {
+    this.client = client;
+    this.#state = "head";
+    this.#interim = 0;
+    this.wire.write(text);
+  }
+
+  /** Back to the pool, ready for another request. */
+  release(now: number): void {
+    if (this.#state === "closed") return;
+    this.#state = "idle";
+    this.client = undefined;
+    this.reused = true;
+    this.idleSince = now;
+    this.wire.resume(BEHIND);
+    this.wire.settle();
+    this.target.putIdle(this);
+  }
+
+  destroy(): void {
+    if (this.#state === "closed") return;
+    this.#state = "closed";
+    this.client = undefined;
+    this.#held = undefined;
+    clearTimeout(this.#timer);
+    this.target.forget(this);
+    this.wire.destroy();
+  }
+
+  onConnect(): void {
+    if (this.#state !== "dialling") return;
+    if (this.#way.preface === undefined) return this.#opened();
+    this.#state = "opening";
+    this.wire.write(this.#way.preface);
+  }
+
+  #opened(): void {
+    clearTimeout(this.#timer);
+    this.target.policy.reached(this.#way);
+    this.client?.onReady(this);
+  }
+
+  onBytes(bytes: Buffer, length: number): void {
+    this.target.pool.bytesIn += length;
+    switch (this.#state) {
+      case "head":
+        return this.#readHead(bytes, 0, length);
+      case "body":
+        return this.#passBody(bytes, 0, length);
+      case "tunnel":
+        this.client?.wire.forward(bytes, 0, length, this.wire);
+        return;
+      case "opening":
+        return this.#readOpening(bytes, length);
+      case "idle":
+        // Nothing was asked, so this can belong to no response.
+        return this.destroy();
+      default:
+        return;
+    }
+  }
+
+  #readOpening(bytes: Buffer, length: number): void {
+    const all = this.#join(bytes, 0, length);
+    const head = this.target.pool.head;
+    const end = head.parse(all.toString("latin1", 0, all.length), false);
+    if (end === INCOMPLETE && all.length <= this.target.pool.limits.headBytes) this.#held = Buffer.from(all);
+    else if (end > 0 && head.status === 101 && end === all.length) this.#opened();
+    else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
+  }
+
+  #join(bytes: Buffer, start: number, end: number): Buffer {
+    const piece = bytes.subarray(start, end);
+    if (this.#held === undefined) return piece;
+    const all = Buffer.concat([this.#held, piece]);
+    this.#held = undefined;
+    return all;
+  }
+
+  #readHead(bytes: Buffer, start: number, end: number): void {
+    const { head, limits } = this.target.pool;
+    const client = this.client as UpstreamClient;
+    if (this.#held !== undefined) {
+      bytes = this.#join(bytes, start, end);
+      start = 0;
+      end = bytes.length;
+    }
+    while (start < end) {
+      let text = bytes.toString("latin1", start, Math.min(end, start + firstSlice));
+      let used = head.parse(text, client.isHead);
+      if (used === INCOMPLETE && end - start > firstSlice) {
+        text = bytes.toString("latin1", start, Math.min(end, start + limits.headBytes));
+        used = head.parse(text, client.isHead);
+      }
+      if (used === INCOMPLETE) {
+        if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
+        this.#held = Buffer.from(bytes.subarray(start, end));
+        return;
+      }
+      if (used === REFUSED) return this.#fail("malformed", head.problem);
+      const { status } = head;
+      if (status >= 200 || status === 101) return this.#begin(text, used, bytes, start, end);
+      if (++this.#interim > maxInterim) return this.#fail("malformed", `it sent more than ${maxInterim} interim responses`);
+      if (!client.isHttp10) client.wire.write(text.slice(0, used));
+      start += used;
+    }
+  }
+
+  #begin(text: string, used: number, bytes: Buffer, start: number, end: number): void {
+    const head = this.target.pool.head;
+    const client = this.client as UpstreamClient;
+    if (head.status === 101) {
+      if (!client.wantsUpgrade) return this.#fail("malformed", "it switched protocols unasked");
+      this.#state = "tunnel";
+      client.onResponseHead(101);
+      client.wire.write(head.rewrite(true));
+      client.onTunnel();
+      client.wire.forward(bytes, start + used, end, this.wire);
+      return;
+    }
+    if (client.isHttp10 && head.bodyBytes === -1) return this.#fail("malformed", "it answered HTTP/1.0 with a chunked body");
+    const body = this.#body;
+    body.start(head.bodyBytes);
+    const bodyEnd = body.scan(bytes, start + used, end);
+    if (bodyEnd < 0) return this.#fail("malformed", "its chunk framing is invalid");
+    if (body.endsWithConnection) client.keepAlive = false;
+    this.#reusable = head.keepsAlive && !client.isHttp10 && bodyEnd === end;
+    this.#state = "body";
+    client.onResponseHead(head.status);
+    const inText = bodyEnd - start <= text.length;
+    if (client.keepAlive && head.passesVerbatim) {
+      if (inText) client.wire.write(bodyEnd - start === text.length ? text : text.slice(0, bodyEnd - start));
+      else client.wire.forward(bytes, start, bodyEnd, this.wire);
+    } else {
+      const rewritten = head.rewrite(client.keepAlive);
+      client.wire.write(inText ? rewritten + text.slice(used, bodyEnd - start) : rewritten);
+      if (!inText) client.wire.forward(bytes, start + used, bodyEnd, this.wire);
+    }
+    if (body.done) this.#finish();
+  }
+
+  #passBody(bytes: Buffer, start: number, end: number): void {
+    const client = this.client as UpstreamClient;
+    const bodyEnd = this.#body.scan(bytes, start, end);
+    if (bodyEnd < 0) return this.#fail("malformed", "its chunk framing is invalid");
+    client.wire.forward(bytes, start, bodyEnd, this.wire);
+    if (bodyEnd < end) this.#reusable = false;
+    if (this.#body.done) this.#finish();
+  }
+
+  #finish(): void {
+    const client = this.client as UpstreamClient;
+    this.client = undefined;
+    // Until the owner decides, nothing may arrive: in this state bytes destroy the connection.
+    this.#state = "idle";
+    client.onResponseEnd(this, this.#reusable);
+  }
+
+  onEnd(): void {
+    if (this.#state === "tunnel") this.client?.wire.end();
+    else if (this.#state === "body" && this.#body.endsWithConnection) {
+      this.#reusable = false;
+      this.#finish();
+    } else this.#fail("closed", "it closed the connection before its response was whole");
+  }
+
+  onClose(error: NodeJS.ErrnoException | undefined): void {
+    if (this.#state === "dialling") {
+      const refused = error?.code === "ECONNREFUSED" || error?.code === "ENOENT";
+      this.#fail(refused ? "refused" : "unreachable", error?.message ?? "the connection was closed");
+    } else if (this.#state !== "closed") this.#fail("closed", error?.message ?? "it closed the connection");
+  }
+
+  onDrain(): void {
+    this.client?.wire.resume(BEHIND);
+  }
+
+  #fail(trouble: Trouble, detail: string): void {
+    const { client } = this;
+    const wasOpening = this.#state === "dialling" || this.#state === "opening";
+    this.destroy();
+    if (client === undefined) return;
+    if (!wasOpening) return client.onTrouble(trouble, detail);
+    this.client = client;
+    this.#failed(trouble === "closed" ? "refused" : trouble, detail);
+    this.client = undefined;
+  }
+}

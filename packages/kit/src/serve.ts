@@ -1,0 +1,165 @@
+// Serves operations with fastify: parse, authenticate, handle, answer; the one translator of failures to HTTP.
+import { randomUUID } from "node:crypto";
+import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
+import { carriesBody, type Operation, type Output, type Parsed } from "@svc/contract/operation.ts";
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
+import type { ZodError } from "zod";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+import { sameSecret } from "./secret.ts";
+
+const MAX_BODY_BYTES = 1024 * 1024;
+
+/** What a handler may say beside its output. */
+export type Context = {
+  /** Status among the operation's `success` and `otherSuccess`. */
+  status(code: number): void;
+  header(name: string, value: string): void;
+  /** The route as the client asked for it, for messages. */
+  readonly requestID: string;
+  readonly signal: AbortSignal;
+};
+
+export type Handlers<T extends Record<string, Operation>> = {
+  [K in keyof T]: (input: Parsed<T[K]>, context: Context) => Promise<Output<T[K]>> | Output<T[K]>;
+};
+
+export type ServeOptions<T extends Record<string, Operation>> = {
+  readonly operations: T;
+  readonly handlers: Handlers<T>;
+  /** The deployment's API key; every route demands it but those whose operation says `none`. */
+  readonly apiKey: string;
+  readonly log: Log;
+  readonly metrics: Metrics;
+};
+
+/** An http server for these operations and GET /metrics, not yet listening. */
+export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
+  const { operations, handlers, apiKey, log, metrics } = options;
+  const app = fastify({
+    bodyLimit: MAX_BODY_BYTES,
+    requestIdHeader: false,
+    genReqId: () => randomUUID(),
+    return503OnClosing: true,
+    forceCloseConnections: "idle",
+  });
+  const seconds = metrics.seconds("svc_http_request_seconds", "Time from a request's head to its answer", ["operation", "code"]);
+  const open = new Set<string>(["/metrics"]);
+  for (const operation of Object.values(operations)) if (operation.credential === "none") open.add(operation.path);
+
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => {
+    if (body === "") return done(null, {});
+    try {
+      done(null, JSON.parse(body as string));
+    } catch {
+      done(new Failure("INVALID_REQUEST", "the body is no JSON; send a JSON object with Content-Type: application/json"));
+    }
+  });
+  app.addHook("onRequest", async (request) => {
+    if (open.has(request.routeOptions.url ?? "")) return;
+    authenticate(request, apiKey);
+  });
+  app.addHook("onResponse", async (request, reply) => {
+    const operation = (request.routeOptions.config as { operation?: string }).operation ?? "none";
+    seconds.observe({ operation, code: String(reply.statusCode) }, reply.elapsedTime / 1000);
+  });
+  app.setErrorHandler((error, request, reply) => answerFailure(error, request, reply, log));
+  app.setNotFoundHandler((request, reply) => {
+    const failure = new Failure(
+      "ROUTE_NOT_FOUND",
+      `${request.method} ${request.url.split("?")[0]}: there is no such route; GET /health and /v2/sandboxes exist`,
+    );
+    return answerFailure(failure, request, reply, log);
+  });
+
+  for (const [name, operation] of Object.entries(operations)) {
+    const handler = handlers[name] as (input: unknown, context: Context) => unknown;
+    app.route({
+      method: operation.method,
+      url: operation.path.replace(/\{(\w+)\}/g, ":$1"),
+      config: { operation: operation.name } as object,
+      handler: (request, reply) => handle(operation, handler, request, reply),
+    });
+  }
+  app.get("/metrics", { config: { operation: "metrics" } as object }, async (_request, reply) => reply.type(metrics.contentType).send(await metrics.text()));
+  return app;
+}
+
+function authenticate(request: FastifyRequest, apiKey: string): void {
+  const given = request.headers["x-api-key"];
+  if (given === undefined || given === "") fail("UNAUTHENTICATED", "the header X-API-Key is missing; send the deployment's API key in it");
+  // Several headers of that name arrive joined by ", " and so equal no key.
+  if (!sameSecret(String(given), apiKey)) fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
+}
+
+async function handle(
+  operation: Operation,
+  handler: (input: unknown, context: Context) => unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const input = readInput(operation, request);
+  const gone = new AbortController();
+  request.raw.once("close", () => {
+    if (!reply.raw.writableEnded) gone.abort();
+  });
+  let status = operation.success;
+  const context: Context = {
+    status: (code) => {
+      status = code;
+    },
+    header: (name, value) => void reply.header(name, value),
+    requestID: request.id,
+    signal: gone.signal,
+  };
+  const output = await handler(input, context);
+  reply.code(status);
+  if (status === 204) return reply.send();
+  return reply.type("application/json; charset=utf-8").send(JSON.stringify(output));
+}
+
+function readInput(operation: Operation, request: FastifyRequest): unknown {
+  const body = carriesBody(operation.method) ? (request.body ?? {}) : (request.query ?? {});
+  if (typeof body !== "object" || body === null || Array.isArray(body)) fail("INVALID_REQUEST", "the body must be a JSON object");
+  const members: Record<string, unknown> = { ...body, ...(request.params as object) };
+  for (const [member, header] of Object.entries(operation.headers ?? {})) {
+    delete members[member];
+    const value = request.headers[header];
+    if (value !== undefined) members[member] = value;
+  }
+  const parsed = operation.input.safeParse(members);
+  if (parsed.success) return parsed.data;
+  return fail("INVALID_REQUEST", explain(parsed.error));
+}
+
+/** The first complaint, with the member it is about. */
+function explain(error: ZodError): string {
+  const issue = error.issues[0];
+  if (issue === undefined) return "the input is not valid";
+  const where = issue.path.join(".");
+  return where === "" ? issue.message : `${where}: ${issue.message}`;
+}
+
+function answerFailure(error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
+  const failure = translate(error);
+  if (failure.row.http >= 500) log.error({ err: error, method: request.method, route: request.routeOptions.url, requestID: request.id }, failure.message);
+  if (failure.row.retry === false) reply.header("should-retry", "false");
+  if (failure.retryAfterSeconds !== undefined) reply.header("retry-after", String(Math.ceil(failure.retryAfterSeconds)));
+  const body =
+    failure.name === "INTERNAL"
+      ? { code: 500, message: `internal error; the log has it under request ${request.id}`, error_code: failure.name }
+      : failureBody(failure);
+  return reply.code(failure.row.http).type("application/json; charset=utf-8").send(JSON.stringify(body));
+}
+
+/** Fastify's own errors (body too large, bad request) in our words. */
+function translate(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  const status = (error as { statusCode?: number }).statusCode;
+  const message = (error as Error).message;
+  if (status === 413) return new Failure("PAYLOAD_TOO_LARGE", `the body is larger than ${MAX_BODY_BYTES} bytes`, { cause: error });
+  if (status === 503) return new Failure("SHUTTING_DOWN", "the server is stopping", { cause: error, retryAfterSeconds: 1 });
+  if (status !== undefined && status >= 400 && status < 500) return new Failure("INVALID_REQUEST", message, { cause: error });
+  return asFailure(error);
+}

@@ -1,0 +1,156 @@
+// The networks of one home: claims its addresses, keeps its rules, prepares slots ahead, answers DNS for them.
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import type { Server } from "node:net";
+import { join } from "node:path";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
+import { type Cidr, formatCidr, parseCidr } from "./cidr.ts";
+import { type Dns, openDns } from "./dns.ts";
+import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
+import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
+import type { Networks } from "./networks.ts";
+import { openResolvers, type Resolvers } from "./resolvers.ts";
+import { homeText } from "./rules.ts";
+import { Slots } from "./slots.ts";
+
+export { networkChecks } from "./checks.ts";
+
+export const defaultSubnet = "10.200.0.0/13";
+export const defaultDeniedCidrs = ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"] as const;
+const DEFAULT_POOL_SIZE = 8;
+
+export type NetworksOptions = {
+  readonly home: string;
+  readonly spawner: Spawner;
+  readonly log: Log;
+  /** The range that homes on this machine take their blocks of 1022 slots from. */
+  readonly subnet?: string;
+  /** What no sandbox reaches, beside the host's own addresses and other sandboxes. */
+  readonly deniedCidrs?: readonly string[];
+  /** DNS servers to ask; default: the host's, as /etc/resolv.conf names them at the time. */
+  readonly dns?: { readonly upstreams?: readonly string[] };
+  /** Slots prepared ahead of attach(). */
+  readonly poolSize?: number;
+};
+
+/** What a home remembers of its last run, so that live sandboxes see the same addresses and DNS port. */
+type Remembered = { block?: string; dnsPort?: number };
+
+export async function openNetworks(options: NetworksOptions): Promise<Networks> {
+  const { spawner, log } = options;
+  const subnet = cidrSetting("network.subnet", options.subnet ?? defaultSubnet);
+  if (subnet.prefixLength > BLOCK_PREFIX_LENGTH) {
+    fail("SETTING_INVALID", `network.subnet ${formatCidr(subnet)} is too small: one home takes a /${BLOCK_PREFIX_LENGTH}`);
+  }
+  const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs).map((text) => cidrSetting("network.denied_cidrs", text));
+  const resolvers = openResolvers(options.dns?.upstreams);
+  if (process.getuid?.() !== 0)
+    fail("HOST_UNSUITABLE", "sandbox networks need root (network namespaces, nftables); without root sandboxes run without a network of their own");
+
+  const token = tokenOf(options.home);
+  await using undo = new AsyncDisposableStack();
+  const owner = await own(token, options.home);
+  undo.defer(() => void owner.close());
+  const remembered = recall(options.home);
+  const block = await suitable(() => claim(spawner, token, subnet, remembered, resolvers));
+  const networks = await suitable(() => start());
+  undo.move();
+  log.info({ block: describeBlock(block), table: tableOf(token) }, "sandbox networks are open");
+  return networks;
+
+  async function start(): Promise<Networks> {
+    if (await enableForwarding()) log.warn("switched on net.ipv4.ip_forward for sandbox networks; it stays on");
+    const slots: Slots = new Slots({
+      token,
+      block,
+      spawner,
+      log,
+      mtuBytes: await uplinkMtuBytes(spawner),
+      poolSize: options.poolSize ?? DEFAULT_POOL_SIZE,
+      homeText: () => homeText(rules),
+    });
+    const dns = await openDns({
+      address: gatewayOf(block),
+      port: remembered.dnsPort ?? 0,
+      resolvers,
+      mayAsk: (address) => slots.policyOf(address)?.allowInternet,
+    });
+    const rules = { token, block, deniedCidrs, dnsPort: dns.port };
+    undo.defer(() => dns.close());
+    await slots.open();
+    remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
+    void blockedForwarding(spawner).then(
+      (blockers) => {
+        for (const { says, mend } of blockers) log.warn({ mend }, says);
+      },
+      (error: unknown) => log.warn({ err: error }, "cannot tell whether another firewall blocks sandbox traffic"),
+    );
+    return assemble(slots, dns, owner);
+  }
+
+  function assemble(slots: Slots, dns: Dns, held: Server): Networks {
+    return {
+      attach: (policy) => slots.attach(policy),
+      setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
+      detach: (slot) => slots.detach(slot),
+      adopt: (slot, policy) => slots.adopt(slot, policy),
+      orphans: () => slots.orphans(),
+      removeOrphan: (netns) => slots.removeOrphan(netns),
+      restoreGuestSide: (slot) => slots.restoreGuestSide(slot),
+      async close(how = {}) {
+        const { empty } = await slots.close(how.everything === true);
+        await dns.close();
+        if (empty) await releaseBlock(spawner, block);
+        await new Promise<void>((done) => held.close(() => done()));
+      },
+    };
+  }
+}
+
+/** One process serves a home's networks: two would hand out the same addresses. */
+async function own(token: string, home: string): Promise<Server> {
+  const owner = await holdName(ownerName(token));
+  return (
+    owner ?? fail("HOST_UNSUITABLE", `another process serves the networks of ${home} (it holds the abstract socket @${ownerName(token)}); stop that node first`)
+  );
+}
+
+async function claim(spawner: Spawner, token: string, subnet: Cidr, remembered: Remembered, resolvers: Resolvers): Promise<Cidr> {
+  await spawner.check(["nft", "--version"]);
+  await spawner.check(["ip", "-V"]);
+  const avoid = (await resolvers.current()).map(({ address }) => address);
+  return claimBlock(spawner, { token, subnet, last: parseCidr(remembered.block ?? ""), avoid });
+}
+
+/** Whatever the host refuses while networks are opened is the host's unsuitability, in the program's own words. */
+async function suitable<T>(step: () => Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    const failure = asFailure(error);
+    if (failure.name === "HOST_UNSUITABLE" || failure.name === "SETTING_INVALID") throw failure;
+    throw new Failure("HOST_UNSUITABLE", `sandbox networks cannot be opened: ${failure.message}; \`svc doctor\` names what is missing`, { cause: error });
+  }
+}
+
+function cidrSetting(name: string, text: string): Cidr {
+  return parseCidr(text) ?? fail("SETTING_INVALID", `${name}: "${text}" is no IPv4 block; write it as 10.200.0.0/13`);
+}
+
+const memoryPath = (home: string): string => join(home, "network.json");
+
+function recall(home: string): Remembered {
+  try {
+    return JSON.parse(readFileSync(memoryPath(home), "utf8")) as Remembered;
+  } catch {
+    return {}; // a first start, or a file cut short by a crash: both only lose the preference
+  }
+}
+
+function remember(home: string, what: Remembered): void {
+  mkdirSync(home, { recursive: true });
+  writeFileSync(`${memoryPath(home)}.new`, `${JSON.stringify(what)}\n`, { mode: 0o600 });
+  renameSync(`${memoryPath(home)}.new`, memoryPath(home));
+}

@@ -1,0 +1,231 @@
+// The slots of a home: which indices are in use, the pool of prepared ones, and the batches that make and remove them.
+import { randomInt } from "node:crypto";
+import { fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { Batcher } from "./batch.ts";
+import type { Cidr } from "./cidr.ts";
+import { createLinks, hasLinks, listLinks, removeLinks, restoreGuestLinks } from "./links.ts";
+import { FIRST_INDEX, indexOf, LAST_INDEX, prefixOf, slotAt } from "./names.ts";
+import type { EgressPolicy, NetworkSlot } from "./networks.ts";
+import { slotRemovalText, slotText } from "./rules.ts";
+import { Ruleset } from "./ruleset.ts";
+
+const MAX_SLOTS_PER_CALL = 64;
+const SLOT_COUNT = LAST_INDEX - FIRST_INDEX + 1;
+
+/** The policy of slots in the pool: the usual one, so that most attaches change nothing. */
+const pooledPolicy: EgressPolicy = { allowInternet: true };
+
+export type SlotsOptions = {
+  readonly token: string;
+  readonly block: Cidr;
+  readonly spawner: Spawner;
+  readonly log: Log;
+  readonly mtuBytes: number;
+  readonly poolSize: number;
+  /** The rules that all slots share. */
+  readonly homeText: () => string;
+};
+
+type Taken = { readonly slot: NetworkSlot; policy: EgressPolicy };
+
+export class Slots {
+  readonly #options: SlotsOptions;
+  readonly #ruleset: Ruleset;
+  /** By index: attached, adopted, in the pool, or being made or removed. */
+  readonly #taken = new Map<number, Taken>();
+  /** The same by guest address, without those being removed. */
+  readonly #byAddress = new Map<string, Taken>();
+  readonly #detaching = new Map<number, Promise<void>>();
+  /** Indices whose remains were found at the start: not given out before they are removed. */
+  readonly #leftovers = new Set<number>();
+  readonly #pool: Taken[] = [];
+  readonly #refills = new Set<Promise<void>>();
+  readonly #creations: Batcher<Taken>;
+  readonly #removals: Batcher<NetworkSlot>;
+  // Anywhere: after a restart, peers of the last run's sandboxes may still send to the addresses used last.
+  #lastIndex = randomInt(FIRST_INDEX, LAST_INDEX);
+  #closing = false;
+
+  constructor(options: SlotsOptions) {
+    this.#options = options;
+    const { token, spawner, log } = options;
+    const wholeText = (): string => options.homeText() + [...this.#byAddress.values()].map(({ slot, policy }) => slotText(token, slot, policy)).join("");
+    this.#ruleset = new Ruleset({ token, spawner, log, wholeText });
+    this.#creations = new Batcher(MAX_SLOTS_PER_CALL, (batch) => this.#create(batch));
+    this.#removals = new Batcher(MAX_SLOTS_PER_CALL, (batch) => this.#remove(batch));
+  }
+
+  async open(): Promise<void> {
+    await this.#ruleset.open();
+    for (const index of await this.#remains()) this.#leftovers.add(index);
+    this.#refill();
+  }
+
+  policyOf(address: string): EgressPolicy | undefined {
+    return this.#byAddress.get(address)?.policy;
+  }
+
+  async attach(policy: EgressPolicy): Promise<NetworkSlot> {
+    const taken = this.#pool.shift() ?? (await this.#make());
+    this.#refill();
+    if (policy.allowInternet !== taken.policy.allowInternet) {
+      try {
+        await this.setPolicy(taken.slot, policy);
+      } catch (error) {
+        await this.detach(taken.slot).catch(() => this.#leftovers.add(taken.slot.index));
+        throw error;
+      }
+    }
+    return taken.slot;
+  }
+
+  async setPolicy(slot: NetworkSlot, policy: EgressPolicy): Promise<void> {
+    const taken = this.#byAddress.get(slot.guestAddress);
+    if (taken === undefined) fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
+    await this.#ruleset.change(slotText(this.#options.token, slot, policy));
+    taken.policy = policy;
+  }
+
+  /** Two calls for one slot share one removal: a later one must not hit the index's next owner. */
+  detach(slot: NetworkSlot): Promise<void> {
+    const detaching = this.#detaching.get(slot.index) ?? this.#detach(slot).finally(() => this.#detaching.delete(slot.index));
+    this.#detaching.set(slot.index, detaching);
+    return detaching;
+  }
+
+  async adopt(slot: NetworkSlot, policy: EgressPolicy): Promise<void> {
+    const { token, block } = this.#options;
+    const expected = slotAt(token, block, slot.index);
+    if (expected.netns !== slot.netns || expected.guestAddress !== slot.guestAddress) {
+      fail("INTERNAL", `${slot.netns} with ${slot.guestAddress} is none of this home's slots (${expected.netns} would have ${expected.guestAddress})`);
+    }
+    if (!hasLinks(slot)) fail("INTERNAL", `the network namespace ${slot.netns} or its interface is gone; the sandbox cannot be reached any more`);
+    if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is in use already`);
+    const taken = this.#take(slot, policy);
+    try {
+      await this.#ruleset.change(slotText(token, slot, policy));
+    } catch (error) {
+      this.#drop(taken);
+      throw error;
+    }
+    this.#leftovers.delete(slot.index);
+  }
+
+  async orphans(): Promise<string[]> {
+    const indices = (await this.#remains()).filter((index) => !this.#taken.has(index));
+    return indices.map((index) => `${prefixOf(this.#options.token)}${index}`);
+  }
+
+  async removeOrphan(netns: string): Promise<void> {
+    const { token, block } = this.#options;
+    const index = indexOf(token, netns);
+    if (index === undefined) fail("INVALID_REQUEST", `${netns} is no network of this home; those are ${prefixOf(token)}<number>`);
+    if (this.#taken.has(index)) fail("INVALID_REQUEST", `${netns} is in use: detach it instead`);
+    await this.detach(slotAt(token, block, index));
+  }
+
+  restoreGuestSide(slot: NetworkSlot): Promise<void> {
+    return restoreGuestLinks(this.#options.spawner, slot);
+  }
+
+  /** Ends the pool; attached slots stay unless `everything` is to go. The table goes with the last slot. */
+  async close(everything: boolean): Promise<{ empty: boolean }> {
+    this.#closing = true;
+    await Promise.all(this.#refills);
+    await this.#creations.idle();
+    const ending = (everything ? [...this.#taken.values()] : this.#pool).map(({ slot }) => this.detach(slot));
+    if (everything) ending.push(...(await this.orphans()).map((netns) => this.removeOrphan(netns)));
+    for (const end of await Promise.allSettled(ending)) {
+      if (end.status === "rejected") this.#options.log.error({ err: end.reason }, "a network slot could not be removed; the next start finds it");
+    }
+    await this.#removals.idle();
+    await this.#ruleset.close();
+    const empty = listLinks(prefixOf(this.#options.token)).length === 0;
+    if (empty) await this.#ruleset.remove();
+    return { empty };
+  }
+
+  async #make(): Promise<Taken> {
+    if (this.#closing) fail("SHUTTING_DOWN", "the networks are being closed");
+    const taken = this.#take(slotAt(this.#options.token, this.#options.block, this.#freeIndex()), pooledPolicy);
+    try {
+      await this.#creations.add(taken);
+      return taken;
+    } catch (error) {
+      await this.detach(taken.slot).catch((cause: unknown) => {
+        this.#leftovers.add(taken.slot.index);
+        this.#options.log.error({ err: cause }, `${taken.slot.netns} was half made and cannot be removed`);
+      });
+      throw error;
+    }
+  }
+
+  #take(slot: NetworkSlot, policy: EgressPolicy): Taken {
+    const taken = { slot, policy };
+    this.#taken.set(slot.index, taken);
+    this.#byAddress.set(slot.guestAddress, taken);
+    return taken;
+  }
+
+  #drop({ slot }: Taken): void {
+    this.#taken.delete(slot.index);
+    this.#byAddress.delete(slot.guestAddress);
+  }
+
+  /** Goes round: an address is used again as late as possible, when no peer still sends to its last owner. */
+  #freeIndex(): number {
+    for (let step = 1; step <= SLOT_COUNT; step++) {
+      const index = FIRST_INDEX + ((this.#lastIndex - FIRST_INDEX + step) % SLOT_COUNT);
+      if (this.#taken.has(index) || this.#leftovers.has(index)) continue;
+      this.#lastIndex = index;
+      return index;
+    }
+    return fail("CAPACITY_EXHAUSTED", `all ${SLOT_COUNT} network slots of this node are in use; delete sandboxes or start another node`);
+  }
+
+  #refill(): void {
+    while (!this.#closing && this.#pool.length + this.#refills.size < this.#options.poolSize) {
+      const refill = this.#make().then(
+        (taken) => void this.#pool.push(taken),
+        // Not tried again by itself: the next attach finds the pool short, makes its own slot and shows the failure.
+        (error: unknown) => this.#options.log.warn({ err: error }, "a network slot for the pool could not be made"),
+      );
+      this.#refills.add(refill);
+      void refill.finally(() => this.#refills.delete(refill));
+    }
+  }
+
+  async #create(batch: readonly Taken[]): Promise<void> {
+    const slots = batch.map(({ slot }) => slot);
+    // A single one that failed in a batch is tried alone: what the batch left of it must not be in the way.
+    const halves = slots.filter((slot) => hasLinks(slot, "any"));
+    if (halves.length > 0) await this.#remove(halves);
+    await createLinks(this.#options.spawner, slots, this.#options.mtuBytes);
+    await this.#ruleset.change(batch.map(({ slot, policy }) => slotText(this.#options.token, slot, policy)).join(""));
+  }
+
+  async #detach(slot: NetworkSlot): Promise<void> {
+    // DNS stops at once; the index stays in use until nothing of the slot is left.
+    this.#byAddress.delete(slot.guestAddress);
+    await this.#removals.add(slot);
+    this.#taken.delete(slot.index);
+    this.#leftovers.delete(slot.index);
+  }
+
+  /** Rules first: from then on the veth is closed, whatever happens to the rest. */
+  async #remove(batch: readonly NetworkSlot[]): Promise<void> {
+    const { token, spawner } = this.#options;
+    await this.#ruleset.change(batch.map((slot) => slotRemovalText(token, slot)).join(""));
+    const names = batch.map(({ netns }) => netns);
+    await removeLinks(spawner, names, 0x7300_0000 + Number.parseInt(token, 16));
+  }
+
+  /** Indices of all that exists for this home: namespaces, veths, and rules without either. */
+  async #remains(): Promise<number[]> {
+    const { token } = this.#options;
+    const named = listLinks(prefixOf(token)).flatMap((name) => indexOf(token, name) ?? []);
+    return [...new Set([...named, ...(await this.#ruleset.slotIndices())])];
+  }
+}

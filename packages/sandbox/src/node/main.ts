@@ -1,0 +1,104 @@
+// The node: control plane, sandboxes and proxy of one machine, on one port.
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Failure } from "@svc/contract/failures.ts";
+import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { loadConfig } from "@svc/kit/config.ts";
+import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openMetrics } from "@svc/kit/metrics.ts";
+import { serve } from "@svc/kit/serve.ts";
+import { openProxy } from "../proxy/server.ts";
+import { endSandbox } from "./end.ts";
+import { openNode } from "./open.ts";
+import { recover } from "./recover.ts";
+import { nodeHandlers } from "./routes.ts";
+import { loadApiKey } from "./secrets.ts";
+import { nodeSettings } from "./settings.ts";
+import { openWatch } from "./watch.ts";
+
+const KEEP_ALIVE_MS = 120_000;
+
+const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
+  --destroy-all                   ends every sandbox of this home, removes their parts, and exits`;
+
+export async function main(argv: readonly string[]): Promise<number> {
+  try {
+    return await run(argv);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    process.stderr.write(`svc node: ${error.message}\n`);
+    return 1;
+  }
+}
+
+async function run(argv: readonly string[]): Promise<number> {
+  const destroyAll = argv.includes("--destroy-all");
+  const flagNames = { listen: "node.listen", brand: "node.brand", "log-level": "node.log_level", runtime: "sandbox.runtime" };
+  const loaded = loadConfig({ server: "node", schema: nodeSettings, flagNames, argv: argv.filter((flag) => flag !== "--destroy-all"), about });
+  if (loaded === "help") return 0;
+  const { settings, home } = loaded;
+  mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
+  const log = openLog("node", settings.node.log_level);
+  const metrics = openMetrics();
+  const apiKey = loadApiKey({ home, env: process.env });
+  const { node, parts } = await openNode(home, settings, log, metrics);
+  if (destroyAll) {
+    await recover(node);
+    await Promise.all([...node.registry.all()].map((record) => endSandbox(node, record.sandboxID, "killed")));
+    return closeParts(log, parts(true));
+  }
+
+  const app = serve({ operations: nodeOperations, handlers: nodeHandlers(node), apiKey: apiKey.secret, log, metrics });
+  app.server.keepAliveTimeout = KEEP_ALIVE_MS;
+  app.server.requestTimeout = 0;
+  // An abstract socket: no file that a kill could leave, and no sandbox is in this network namespace.
+  const control = `\0svc-node-${process.pid}-${node.initKey.publicKeyBase64.slice(0, 8)}`;
+  await app.listen({ path: control });
+
+  const recovered = await recover(node);
+  const proxy = await openProxy({
+    listen: settings.node.listen,
+    control,
+    directory: node.registry,
+    apiKey: apiKey.secret,
+    brands: settings.node.brand,
+    domains: settings.proxy.domains,
+    log,
+    metrics,
+  });
+  node.proxy = proxy;
+  node.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
+  const watch = openWatch(node);
+  node.pool.start();
+  const url = `http://${urlHost(settings.node.listen.host)}:${proxy.address.port}`;
+  const stateFile = join(home, "node.json");
+  writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+  log.info(
+    { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: loaded.configPath, ...recovered },
+    "ready",
+  );
+  ready("node", url);
+
+  return untilStopped(log, [
+    { name: "front door", close: () => stopTaking(node, () => proxy.close()) },
+    { name: "control plane", close: () => app.close() },
+    { name: "watch", close: watch.close },
+    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
+    ...parts(false),
+  ]);
+}
+
+/** Sandboxes go on; only this process's doors close. */
+async function stopTaking(node: { stopping: boolean }, close: () => Promise<void>): Promise<void> {
+  node.stopping = true;
+  await close();
+}
+
+/** An address that a client on this machine can dial. */
+function urlHost(host: string): string {
+  if (host === "0.0.0.0" || host === "::") return "localhost";
+  return host.includes(":") ? `[${host}]` : host;
+}
+
+if (process.argv[1] === import.meta.filename) process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,119 @@
+// Warm sandboxes kept ready per template, so that a create is a claim; filled in the background.
+import type { Template } from "../template/catalogue.ts";
+import { endSandbox } from "./end.ts";
+import type { Node } from "./node.ts";
+import { startWarm } from "./start.ts";
+import type { SandboxRecord } from "./state.ts";
+
+/** While creates come in, refills wait for this much quiet, unless the shelf is nearly empty: both need the same cores. */
+const QUIET_MS = 200;
+const LOW_SHARE = 0.25;
+const RETRY_MS = 5_000;
+
+export interface Pool {
+  /** The oldest ready sandbox of this template, or undefined; a taken one belongs to the caller. */
+  take(template: Template): SandboxRecord | undefined;
+  /** Puts a warm sandbox of an earlier run on its shelf; false when there is no place for it. */
+  adopt(record: SandboxRecord): boolean;
+  /** Forgets one that died on the shelf. */
+  drop(sandboxID: string): void;
+  ready(): ReadonlyMap<string, number>;
+  start(): void;
+  close(): Promise<void>;
+}
+
+type Shelf = { template: Template; size: number; ready: string[]; filling: number };
+
+export function openPool(node: Node, sizes: ReadonlyMap<string, number>, defaultSize: number, concurrency: number): Pool {
+  const shelves = new Map<string, Shelf>();
+  const filling = new Set<Promise<void>>();
+  let lastTakeMs = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let closed = false;
+
+  function shelf(template: Template): Shelf {
+    const known = shelves.get(template.templateID);
+    if (known !== undefined) return known;
+    const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? defaultSize;
+    const made: Shelf = { template, size, ready: [], filling: 0 };
+    shelves.set(template.templateID, made);
+    return made;
+  }
+
+  function fill(): void {
+    clearTimeout(timer);
+    if (closed) return;
+    for (const each of shelves.values()) {
+      const missing = each.size - each.ready.length - each.filling;
+      if (missing <= 0 || filling.size >= concurrency) continue;
+      const waitMs = lastTakeMs + QUIET_MS - performance.now();
+      if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
+        timer = setTimeout(fill, waitMs);
+        continue;
+      }
+      refill(each);
+    }
+  }
+
+  function refill(each: Shelf): void {
+    each.filling++;
+    let failed = false;
+    const work = startWarm(node, each.template, { allowInternet: true })
+      .then(async (record) => {
+        if (closed) await endSandbox(node, record.sandboxID, "killed");
+        else each.ready.push(record.sandboxID);
+      })
+      .catch(() => {
+        failed = true; // startWarm has logged it
+      })
+      .finally(() => {
+        each.filling--;
+        filling.delete(work);
+        if (failed && !closed) timer = setTimeout(fill, RETRY_MS);
+        else fill();
+      });
+    filling.add(work);
+  }
+
+  return {
+    take(template) {
+      const each = shelf(template);
+      lastTakeMs = performance.now();
+      for (let id = each.ready.shift(); id !== undefined; id = each.ready.shift()) {
+        const record = node.registry.get(id);
+        if (record?.status.state !== "warm" || !node.runtimeNamed(record.status.handle.runtime).isAlive(record.status.handle)) continue;
+        setImmediate(fill);
+        return record;
+      }
+      setImmediate(fill);
+      return undefined;
+    },
+    adopt(record) {
+      if (record.envdVersion !== node.envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== node.runtime.name) return false;
+      const template = node.catalogue.list().find((each) => each.templateID === record.templateID);
+      if (template === undefined) return false;
+      const each = shelf(template);
+      if (each.ready.length >= each.size) return false;
+      each.ready.push(record.sandboxID);
+      return true;
+    },
+    drop(sandboxID) {
+      for (const each of shelves.values()) each.ready = each.ready.filter((id) => id !== sandboxID);
+      fill();
+    },
+    ready: () => new Map([...shelves.values()].map((each) => [each.template.name, each.ready.length])),
+    start() {
+      for (const [name] of sizes) {
+        const template = node.catalogue.list().find((each) => each.name === name || each.templateID === name);
+        if (template === undefined) node.log.warn({ template: name }, "pool.templates names a template that is not there");
+        else shelf(template);
+      }
+      fill();
+    },
+    async close() {
+      closed = true;
+      clearTimeout(timer);
+      await Promise.allSettled(filling);
+    },
+  };
+}

@@ -1,0 +1,109 @@
+// The durable truth about this node's sandboxes: one SQLite file, one row each, written before effects.
+import { DatabaseSync } from "node:sqlite";
+import { fail } from "@svc/contract/failures.ts";
+import type { DeathReason } from "../runtime/runtime.ts";
+import type { SandboxRecord } from "./state.ts";
+
+/** For an hour after its end a sandbox's reason can be asked for. */
+export const ENDED_KEPT_MS = 3_600_000;
+/** As long as a client may repeat a create under the same Idempotency-Key. */
+export const IDEMPOTENCY_KEPT_MS = 24 * 3_600_000;
+const MAX_ENDED_ROWS = 100_000;
+
+export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };
+/** `answer`: what the first create answered, as JSON without its tokens, which are derived anew. */
+export type IdempotentCreate = { readonly key: string; readonly bodyHash: string; readonly answer: string };
+
+export interface Records {
+  all(): SandboxRecord[];
+  put(record: SandboxRecord): void;
+  /** A claim and the idempotency key it answers, in one transaction. */
+  putClaimed(record: SandboxRecord, idempotent: IdempotentCreate | undefined, nowWallMs: number): void;
+  /** Removes the record; `ended` stays behind to answer why. */
+  remove(sandboxID: string, ended: Ended | undefined): void;
+  ended(sandboxID: string): Ended | undefined;
+  idempotent(key: string): IdempotentCreate | undefined;
+  /** Drops what is older than its time. */
+  prune(nowWallMs: number): void;
+  close(): void;
+}
+
+/**
+ * Opens (or creates) the records. The file is held exclusively: one node per home.
+ * @throws HOST_UNSUITABLE when another node holds it, or the file is damaged.
+ */
+export function openRecords(path: string): Records {
+  const db = openExclusive(path);
+  db.exec(`
+    CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS idempotent (key TEXT PRIMARY KEY, body_hash TEXT NOT NULL, answer TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
+    CREATE INDEX IF NOT EXISTS ended_at ON ended (ended_at);
+    PRAGMA user_version = 1;
+  `);
+  const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?) ON CONFLICT (sandbox_id) DO UPDATE SET record = excluded.record");
+  const remove = db.prepare("DELETE FROM sandboxes WHERE sandbox_id = ?");
+  const all = db.prepare("SELECT record FROM sandboxes");
+  const putEnded = db.prepare("INSERT OR REPLACE INTO ended VALUES (?, ?, ?)");
+  const getEnded = db.prepare("SELECT reason, ended_at FROM ended WHERE sandbox_id = ?");
+  const putIdempotent = db.prepare("INSERT OR REPLACE INTO idempotent VALUES (?, ?, ?, ?)");
+  const getIdempotent = db.prepare("SELECT body_hash, answer FROM idempotent WHERE key = ?");
+
+  function transaction(steps: () => void): void {
+    db.exec("BEGIN IMMEDIATE");
+    try {
+      steps();
+      db.exec("COMMIT");
+    } catch (error) {
+      db.exec("ROLLBACK");
+      throw error;
+    }
+  }
+
+  return {
+    all: () => all.all().map((row) => JSON.parse(row["record"] as string) as SandboxRecord),
+    put: (record) => void put.run(record.sandboxID, JSON.stringify(record)),
+    putClaimed(record, idempotent, nowWallMs) {
+      transaction(() => {
+        put.run(record.sandboxID, JSON.stringify(record));
+        if (idempotent !== undefined) putIdempotent.run(idempotent.key, idempotent.bodyHash, idempotent.answer, nowWallMs);
+      });
+    },
+    remove(sandboxID, ended) {
+      transaction(() => {
+        remove.run(sandboxID);
+        if (ended !== undefined) putEnded.run(sandboxID, ended.reason, ended.endedAtWallMs);
+      });
+    },
+    ended(sandboxID) {
+      const row = getEnded.get(sandboxID);
+      return row === undefined ? undefined : { sandboxID, reason: row["reason"] as DeathReason, endedAtWallMs: row["ended_at"] as number };
+    },
+    idempotent(key) {
+      const row = getIdempotent.get(key);
+      return row === undefined ? undefined : { key, bodyHash: row["body_hash"] as string, answer: row["answer"] as string };
+    },
+    prune(nowWallMs) {
+      db.prepare("DELETE FROM ended WHERE ended_at < ? OR sandbox_id IN (SELECT sandbox_id FROM ended ORDER BY ended_at DESC LIMIT -1 OFFSET ?)").run(
+        nowWallMs - ENDED_KEPT_MS,
+        MAX_ENDED_ROWS,
+      );
+      db.prepare("DELETE FROM idempotent WHERE created_at < ?").run(nowWallMs - IDEMPOTENCY_KEPT_MS);
+    },
+    close: () => db.close(),
+  };
+}
+
+function openExclusive(path: string): DatabaseSync {
+  try {
+    const db = new DatabaseSync(path, { timeout: 2_000 });
+    // WAL with NORMAL: a killed node loses nothing; a machine that loses power loses its running sandboxes anyway.
+    db.exec("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE; COMMIT;");
+    return db;
+  } catch (error) {
+    const message = (error as Error).message;
+    if (message.includes("locked"))
+      fail("HOST_UNSUITABLE", `${path} is held by another node; stop that one, or give this one its own --home`, { cause: error });
+    return fail("HOST_UNSUITABLE", `${path} cannot be opened: ${message}`, { cause: error });
+  }
+}

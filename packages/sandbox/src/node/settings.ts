@@ -1,0 +1,73 @@
+// The settings a node reads, and what each may be; config/default.toml explains them.
+import { BlockList, isIP } from "node:net";
+import { logLevels } from "@svc/kit/log.ts";
+import { z } from "zod";
+import { runtimeNames } from "../runtime/runtime.ts";
+
+const listen = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "asked for HOST:PORT")
+  .transform((text, context) => {
+    const at = text.lastIndexOf(":");
+    const port = Number(text.slice(at + 1));
+    if (port > 65535) context.addIssue({ code: "custom", message: `port ${port} is above 65535` });
+    return { host: text.slice(0, at).replace(/^\[|\]$/g, ""), port };
+  });
+
+const cidr = z.string().refine(isCidr, "asked for ADDRESS/BITS");
+
+/** Whole numbers within these bounds. */
+const count = (least: number, most: number) => z.number().int().min(least).max(most);
+
+export const nodeSettings = z.object({
+  node: z.object({
+    listen,
+    log_level: z.enum(logLevels),
+    brand: z.array(z.string().regex(/^[a-z][a-z0-9]{0,30}$/, "brand words are lower-case letters and digits")).min(1),
+  }),
+  sandbox: z.object({
+    access_token_hash_seed: z.string(),
+    runtime: z.enum(["auto", ...runtimeNames]),
+    cpu_count: count(0, 1024),
+    memory_mb: count(0, 1 << 24),
+    disk_size_mb: count(0, 1 << 24),
+    pids: count(16, 4_000_000),
+    max_timeout_seconds: count(1, 7 * 24 * 3600),
+    max_sandboxes: count(1, 100_000),
+    start_concurrency: count(1, 256),
+    start_queue: count(0, 100_000),
+    start_timeout_seconds: count(1, 3600),
+  }),
+  pool: z.object({
+    size: count(0, 10_000),
+    templates: z.array(z.string().regex(/^[^=\s]+=\d{1,5}$/, "asked for TEMPLATE=NUMBER")),
+    refill_concurrency: count(1, 64),
+  }),
+  network: z.object({
+    subnet: z.union([z.literal(""), cidr]),
+    denied_cidrs: z.array(cidr),
+    dns: z.array(z.string()),
+    pool_size: count(0, 1000),
+  }),
+  proxy: z.object({ domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")) }),
+});
+
+export type NodeSettings = z.output<typeof nodeSettings>;
+
+function isCidr(text: string): boolean {
+  const [address = "", bits = ""] = text.split("/");
+  const family = isIP(address);
+  if (family === 0 || !/^\d{1,3}$/.test(bits) || Number(bits) > (family === 4 ? 32 : 128)) return false;
+  new BlockList().addSubnet(address, Number(bits), family === 4 ? "ipv4" : "ipv6");
+  return true;
+}
+
+/** ["base=8"] → { base: 8 } */
+export function poolSizes(settings: NodeSettings): Map<string, number> {
+  return new Map(
+    settings.pool.templates.map((entry) => {
+      const at = entry.lastIndexOf("=");
+      return [entry.slice(0, at), Number(entry.slice(at + 1))];
+    }),
+  );
+}

@@ -1,0 +1,53 @@
+// The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
+import { endSandbox } from "./end.ts";
+import type { Node } from "./node.ts";
+
+const TICK_MS = 100;
+/** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
+const LIVENESS_TICKS = 5;
+const RETRY_TICKS = 50;
+const PRUNE_TICKS = 600;
+
+export function openWatch(node: Node): { close(): Promise<void> } {
+  let tick = 0;
+  const timer = setInterval(() => {
+    tick++;
+    endOverdue(node);
+    if (tick % LIVENESS_TICKS === 0) noticeDeaths(node);
+    if (tick % RETRY_TICKS === 0) retryEnds(node);
+    if (tick % PRUNE_TICKS === 0) node.records.prune(node.clock.wallMs());
+  }, TICK_MS);
+  return {
+    async close() {
+      clearInterval(timer);
+    },
+  };
+}
+
+/** Only the monotonic clock decides: a step of the wall clock neither kills nor spares. */
+export function endOverdue(node: Node): void {
+  const now = node.clock.monotonicMs();
+  for (const record of node.registry.all()) {
+    if (record.status.state === "running" && record.status.claim.deadlineMs <= now) void endSandbox(node, record.sandboxID, "timeout");
+  }
+}
+
+function noticeDeaths(node: Node): void {
+  for (const record of node.registry.all()) {
+    const { status } = record;
+    if (status.state !== "running" && status.state !== "warm") continue;
+    const runtime = node.runtimeNamed(status.handle.runtime);
+    if (runtime.isAlive(status.handle)) continue;
+    if (status.state === "warm") node.pool.drop(record.sandboxID);
+    void runtime
+      .deathReason(status.handle)
+      .catch(() => "crashed" as const)
+      .then((reason) => endSandbox(node, record.sandboxID, reason));
+  }
+}
+
+function retryEnds(node: Node): void {
+  for (const record of node.registry.all()) {
+    if (record.status.state === "killing") void endSandbox(node, record.sandboxID, record.status.reason);
+  }
+}

@@ -1,0 +1,41 @@
+// Which paths on envd's port are closed to the outside, in whatever spelling, and which one needs no header.
+
+/** Calls that only the node may make (and that envd checks by itself as well). */
+const internalRoutes: ReadonlySet<string> = new Set(["init", "relay", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw"]);
+
+/** A server may decode once, a careless one twice; a path that is still encoded after this is nothing envd serves. */
+const decodeRounds = 3;
+
+/** Whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
+export function namesInternalRoute(target: string): boolean {
+  let path = target;
+  if (namesOne(path)) return true;
+  for (let round = 0; round < decodeRounds && path.includes("%"); round++) {
+    path = path.replace(/%([0-9a-fA-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+    if (namesOne(path)) return true;
+  }
+  return false;
+}
+
+function namesOne(target: string): boolean {
+  const path = target.split(/[?#]/, 1)[0] as string;
+  const segments: string[] = [];
+  for (const part of path.split(/[/\\]/)) {
+    // Parameters and white space behind a name are dropped by some servers.
+    const segment = part.split(/[;\s\0]/, 1)[0]?.toLowerCase() ?? "";
+    if (segment === "..") segments.pop();
+    else if (segment !== "" && segment !== ".") segments.push(segment);
+  }
+  return segments[0] !== undefined && internalRoutes.has(segments[0]);
+}
+
+/** The query of a target, without its question mark. */
+export function queryOf(target: string): URLSearchParams {
+  const mark = target.indexOf("?");
+  return new URLSearchParams(mark < 0 ? "" : target.slice(mark + 1));
+}
+
+/** Whether this is envd's file endpoint with a signature in its query: envd checks that one itself. */
+export function isSignedFile(target: string): boolean {
+  return target.startsWith("/files?") && queryOf(target).has("signature");
+}

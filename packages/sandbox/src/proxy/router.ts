@@ -1,0 +1,146 @@
+// Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
+import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import type { ClientConnection, Forwarding } from "@svc/kit/proxy/client.ts";
+import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
+import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
+import { type Address, Addressing, belowProxy } from "./address.ts";
+import { ControlPlane } from "./control-target.ts";
+import { carriesDeploymentKey, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
+import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
+import { isSignedFile, namesInternalRoute } from "./envd-paths.ts";
+import { type HeaderIDs, headerIDs } from "./header-ids.ts";
+import { targetKinds } from "./proxy-metrics.ts";
+import { envdPort, notFound, SandboxTargets } from "./sandbox-target.ts";
+import { SignatureSearch } from "./signature.ts";
+
+export type RouterOptions = {
+  readonly directory: SandboxDirectory;
+  readonly control: string;
+  readonly apiKey: () => string;
+  readonly brands: readonly string[];
+  readonly domains: readonly string[];
+};
+
+const CONTROL = targetKinds.indexOf("control");
+const ENVD = targetKinds.indexOf("envd");
+const APPLICATION = targetKinds.indexOf("application");
+
+export class Router {
+  readonly #options: RouterOptions;
+  readonly #ids: HeaderIDs;
+  readonly #addressing: Addressing;
+  readonly #search: SignatureSearch;
+  readonly #pool: UpstreamPool;
+  readonly #control: Target;
+  readonly #sandboxes = new Map<string, SandboxTargets>();
+  readonly #controlDrops: Drops;
+  /** By whether X-API-Key (1), X-Access-Token (2) and Host (4) are left out too. */
+  readonly #sandboxDrops: readonly Drops[];
+  readonly #trafficHeader: string;
+
+  constructor(options: RouterOptions, head: RequestHead, pool: UpstreamPool) {
+    this.#options = options;
+    this.#pool = pool;
+    this.#ids = headerIDs(head.names, options.brands);
+    this.#addressing = new Addressing(this.#ids, options.domains);
+    this.#search = new SignatureSearch(options.directory);
+    this.#control = new Target(pool, new ControlPlane(options.control));
+    const { ids } = { ids: this.#ids };
+    const count = head.names.names.length;
+    const routing = ids.pairs.flatMap((pair) => [pair.sandboxID, pair.port]);
+    this.#controlDrops = dropsOf(count, [...ids.toldByProxy, ...routing, ...ids.trafficTokens]);
+    this.#sandboxDrops = Array.from({ length: 8 }, (_, bits) =>
+      dropsOf(count, [...ids.toldByProxy, ...routing, ...ids.trafficTokens, ...(bits & 1 ? [ids.apiKey] : []), ...(bits & 2 ? [ids.accessToken] : []), ...(bits & 4 ? [HOST] : [])]),
+    );
+    this.#trafficHeader = `${options.brands[0] ?? "svc"}-traffic-access-token`;
+  }
+
+  route(head: RequestHead, client: ClientConnection): Forwarding | Answer {
+    const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
+    if (address === undefined) {
+      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: `x-forwarded-for: ${client.peer}\r\n`, upgrade: false });
+      return { target: this.#control, text, upgrade: false, kind: CONTROL };
+    }
+    if ("status" in address) return address;
+    const entry = this.#options.directory.find(address.sandboxID);
+    if (entry === undefined) return notFound(address.sandboxID);
+    const conflict = conflictOf(head, this.#ids);
+    if (conflict !== undefined) return conflict;
+    return address.port === envdPort ? this.#toEnvd(head, entry, address) : this.#toApplication(head, entry, address, client);
+  }
+
+  #toEnvd(head: RequestHead, entry: ProxyEntry, { target }: Address): Forwarding | Answer {
+    if (namesInternalRoute(target)) return answer(404, "There is no such route");
+    const refusal = refuseEnvd(head, this.#ids, entry, target);
+    if (refusal !== undefined) return refusal;
+    const drops = this.#sandboxDrops[carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0] as Drops;
+    const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
+    return { target: this.#targetOf(entry, envdPort), text, upgrade: false, kind: ENVD };
+  }
+
+  #toApplication(head: RequestHead, entry: ProxyEntry, { target, port }: Address, client: ClientConnection): Forwarding | Answer {
+    const refusal = refuseTraffic(head, this.#ids, entry, this.#trafficHeader);
+    if (refusal !== undefined) return refusal;
+    const host = head.value(HOST);
+    const mask = entry.maskRequestHost?.replaceAll("${PORT}", String(port));
+    const bits = (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) | (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) | (mask === undefined ? 0 : 4);
+    let added = `x-forwarded-for: ${client.peer}\r\nx-forwarded-proto: http\r\n`;
+    if (host !== undefined) added += `x-forwarded-host: ${host}\r\n`;
+    if (mask !== undefined) added = `Host: ${mask}\r\n${added}`;
+    const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
+    return { target: this.#targetOf(entry, port), text, upgrade: true, kind: APPLICATION };
+  }
+
+  /** Old SDKs and signed URLs send no routing header with /files and /health: their signature or token tells. */
+  #withoutAddress(head: RequestHead): Address | Answer | undefined {
+    const whole = head.target;
+    const below = belowProxy(whole);
+    const target = below ?? whole;
+    const isFiles = target === "/files" || target.startsWith("/files?");
+    if (isFiles || target === "/health" || target.startsWith("/health?")) {
+      const found = isFiles ? this.#findFile(head, target) : this.#findByToken(head, target);
+      if (found !== undefined) return found;
+    }
+    return below === undefined ? undefined : this.#addressing.missing;
+  }
+
+  #findFile(head: RequestHead, target: string): Address | Answer | undefined {
+    const { method } = head;
+    if (method !== "GET" && method !== "POST" && method !== "HEAD") return undefined;
+    if (!isSignedFile(target)) return this.#findByToken(head, target);
+    const found = this.#search.bySignature(target, method === "POST", performance.now());
+    if (found === "busy") return answer(429, "Too many unknown signatures were sent; try again", {}, { "Retry-After": "1" });
+    if (found === "unknown") return answer(401, "invalid signature");
+    return { sandboxID: found.sandboxID, port: envdPort, target };
+  }
+
+  #findByToken(head: RequestHead, target: string): Address | Answer | undefined {
+    const token = head.value(this.#ids.accessToken);
+    if (token === undefined) return undefined;
+    const entry = this.#search.byToken(token);
+    if (entry !== undefined) return { sandboxID: entry.sandboxID, port: envdPort, target };
+    // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
+    return target.startsWith("/health") ? notFound("") : answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
+  }
+
+  #targetOf(entry: ProxyEntry, port: number): Target {
+    let targets = this.#sandboxes.get(entry.sandboxID);
+    if (targets === undefined || !targets.isFor(entry)) {
+      targets?.drop();
+      targets = new SandboxTargets(entry, this.#options.directory, (policy) => new Target(this.#pool, policy));
+      this.#sandboxes.set(entry.sandboxID, targets);
+    }
+    return targets.port(entry, port);
+  }
+
+  drop(sandboxID: string): void {
+    const targets = this.#sandboxes.get(sandboxID);
+    this.#sandboxes.delete(sandboxID);
+    targets?.drop();
+  }
+}
+
+function changed(head: RequestHead, target: string): string | undefined {
+  return target.length === head.targetEnd - head.targetStart && head.originForm === undefined ? undefined : target;
+}

@@ -1,0 +1,59 @@
+// The node's front door: one listener for the control plane and for every port of every sandbox.
+import type { Log } from "@svc/kit/log.ts";
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { Front } from "@svc/kit/proxy/front.ts";
+import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
+import { RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { UpstreamPool } from "@svc/kit/proxy/target.ts";
+import type { SandboxDirectory } from "./directory.ts";
+import { proxyNames } from "./header-ids.ts";
+import { ProxyMetrics, watch } from "./proxy-metrics.ts";
+import { Router } from "./router.ts";
+
+export type ProxyOptions = {
+  readonly listen: { readonly host: string; readonly port: number };
+  /** Path of the unix socket on which the control plane listens. */
+  readonly control: string;
+  readonly directory: SandboxDirectory;
+  /** The deployment's key, which no sandbox may see. */
+  readonly apiKey: string | (() => string);
+  /** Words in the routing and traffic headers; the E2B spellings are always taken. */
+  readonly brands?: readonly string[];
+  /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always taken. */
+  readonly domains?: readonly string[];
+  readonly limits?: Partial<ProxyLimits>;
+  readonly log: Log;
+  readonly metrics: Metrics;
+};
+
+export type Proxy = {
+  readonly address: { readonly host: string; readonly port: number };
+  /**
+   * Ends all that goes on with a sandbox; to be called right after it left the directory. Requests without a response
+   * yet get the 502 "was not found", streams are reset.
+   */
+  drop(sandboxID: string): void;
+  /** Stops accepting, lets requests in flight end within `limits.drainMs`, then ends them. */
+  close(): Promise<void>;
+};
+
+export async function openProxy(options: ProxyOptions): Promise<Proxy> {
+  const { apiKey, brands = ["svc"], domains = [], log } = options;
+  const limits = { ...proxyLimits, ...options.limits };
+  const head = new RequestHead(proxyNames(brands), limits.headLines);
+  const pool = new UpstreamPool(limits);
+  const router = new Router({ ...options, brands, domains, apiKey: typeof apiKey === "string" ? () => apiKey : apiKey }, head, pool);
+  const requests = new ProxyMetrics(options.metrics);
+  const front = new Front({
+    listen: options.listen,
+    limits,
+    pool,
+    head,
+    route: (request, client) => router.route(request, client),
+    observe: (kind, status, ms) => requests.observe(kind, status, ms),
+    onFault: (error) => log.error({ err: error }, "the proxy met a fault of its own"),
+  });
+  watch(options.metrics, front, pool);
+  const address = await front.listen();
+  return { address, drop: (sandboxID) => router.drop(sandboxID), close: () => front.close() };
+}

@@ -1,0 +1,142 @@
+// The bubblewrap driver for a plain user: everything lives in a user namespace, and envd answers on a unix socket.
+import { access, mkdir, readdir, readFile, readlink, statfs } from "node:fs/promises";
+import { userInfo } from "node:os";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { bwrapOptions, launchAndReadPid, launchScript, writeLaunchFiles } from "./bubblewrap.ts";
+import type { Engine } from "./driver.ts";
+import type { Host } from "./host.ts";
+import { identityFiles, writeTree } from "./identity.ts";
+import { probeRootless } from "./probe-rootless.ts";
+import { eventually, signal } from "./process.ts";
+import { findProgram, lookForProgram } from "./programs.ts";
+import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.ts";
+import type { RuntimeHandle, StartSpec } from "./runtime.ts";
+
+/** Marks every process of a start, from the first shell to envd: without control groups nothing else tells whose they are. */
+const markVariable = "SVC_RUNTIME_ID";
+const KILL_BOUND_MS = 10_000;
+const SOCKET_BOUND_MS = 10_000;
+const CLOCK_TICKS_PER_SECOND = 100;
+const PAGE_BYTES = 4096;
+
+/**
+ * Runs inside a fresh user and mount namespace. The upper layer is a tmpfs: no other file system that a plain user can
+ * mount has a size. Homes in a template that another id owns are covered by writable ones. Arguments: directory, rootfs, size in MiB, processes, then what to run.
+ */
+const namespaceScript = `set -e
+dir=$1 rootfs=$2 size=$3 pids=$4
+shift 4
+mount -t tmpfs -o "nodev,mode=755,size=$size"m tmpfs "$dir/layer"
+mkdir "$dir/layer/upper" "$dir/layer/work"
+chmod 755 "$dir/layer/upper"
+cp -a "$dir/identity/." "$dir/layer/upper/"
+for home in root home/user var/tmp; do
+  [ -w "$rootfs/$home" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
+done
+mount -t overlay -o "userxattr,lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"
+exec prlimit --nproc="$pids" -- "$@"`;
+
+/** Capabilities over the user namespace's own ids; none reaches outside it. */
+const capabilities = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"];
+
+export function rootlessEngine(host: Host): Engine {
+  const { spawner } = host;
+
+  async function launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint">> {
+    const { runtimeID, directory, limits } = spec;
+    if (spec.network !== undefined) fail("SANDBOX_START_FAILED", "without root there is no network slot; the sandbox is reached through a unix socket");
+    await Promise.all(["layer", "root"].map((name) => mkdir(join(directory, name), { recursive: true })));
+    const [program, mapping] = await Promise.all([
+      findProgram("bwrap", host.programs?.bwrap),
+      idMapping(),
+      writeTree(join(directory, "identity"), identityFiles(spec.hostname, undefined)),
+      writeLaunchFiles(directory),
+    ]);
+    const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: runtimeID } } };
+    const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
+    const options = [...bwrapOptions(marked, join(directory, "root"), directory, svcFolder), "--unshare-net", "--cap-drop", "ALL", ...capabilities.flatMap((name) => ["--cap-add", name])];
+    const bwrap = [program, ...options, "--", envdPathInside, ...listenOnSocket(spec.envd.args)];
+    const inside = ["unshare", "--user", ...mapping, "--mount", "--propagation", "private", "--", "/bin/sh", "-c", namespaceScript, "sh", directory, spec.image.rootfs, String(limits.diskSizeMB), String(limits.pids), ...bwrap];
+    const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...inside];
+    const pid = await launchAndReadPid(spawner, argv, directory, { PATH: `${process.env.PATH ?? ""}:${defaultEnvironment.PATH}`, [markVariable]: runtimeID });
+    const path = `/proc/${pid}/root${socketPathInside}`;
+    const listens = () => access(path).then(() => true, () => false); // biome-ignore format: one thought
+    // Its first breath is what proves the mounts: bubblewrap tells the pid before it has made them.
+    if (!(await eventually(listens, SOCKET_BOUND_MS))) fail("SANDBOX_START_FAILED", `envd made no socket: ${(await readFile(join(directory, "bwrap.log"), "utf8").catch(() => "")).slice(-500)}`);
+    return { pid, endpoint: { kind: "unix", path } };
+  }
+
+  return {
+    name: "bubblewrap",
+    pidsMax: undefined,
+    launch,
+    async forget(runtimeID) {
+      const ended = await eventually(async () => {
+        const left = await markedProcesses(runtimeID);
+        // The first process takes its whole pid namespace along.
+        for (const pid of left) signal(pid, "SIGKILL");
+        return left.length === 0;
+      }, KILL_BOUND_MS);
+      if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms`);
+    },
+    async diskBytes({ pid }) {
+      const { blocks, bfree, bsize } = await statfs(`/proc/${pid}/root/`).catch(() => ({ blocks: 0, bfree: 0, bsize: 0 }));
+      return (blocks - bfree) * bsize;
+    },
+    usage: (handle) => namespaceUsage(handle.pid),
+    known: async () => [],
+    probe: () => probeRootless(host),
+    close: async () => {},
+  };
+}
+
+/** A range of ids where the host grants one, so that `user` inside is another than root; else the caller's own alone. */
+export async function idMapping(): Promise<string[]> {
+  const tools = await Promise.all(["newuidmap", "newgidmap"].map((name) => lookForProgram(name)));
+  const granted = await Promise.all(["/etc/subuid", "/etc/subgid"].map((path) => readFile(path, "utf8").catch(() => "")));
+  const name = nameOfUser();
+  // unshare looks its user up by name, so an id without one gets no range.
+  const ranges = name !== undefined && granted.every((text) => text.split("\n").some((line) => line.startsWith(`${name}:`)));
+  return ["--map-root-user", ...(tools.every(Boolean) && ranges ? ["--map-auto"] : [])];
+}
+
+function nameOfUser(): string | undefined {
+  try {
+    return userInfo().username;
+  } catch {
+    return undefined;
+  }
+}
+
+/** `-listen` with a unix path in place of whatever address was given. */
+function listenOnSocket(args: readonly string[]): string[] {
+  const at = args.findIndex((arg) => arg === "-listen" || arg === "--listen");
+  const rest = at < 0 ? [...args] : args.filter((_, index) => index !== at && index !== at + 1);
+  return ["-listen", `unix:${socketPathInside}`, ...rest];
+}
+
+async function markedProcesses(runtimeID: string): Promise<number[]> {
+  const mark = `${markVariable}=${runtimeID}`;
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const found = await Promise.all(pids.map(async (pid) => ((await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")).split("\0").includes(mark) ? [Number(pid)] : [])));
+  return found.flat();
+}
+
+/** The sum over all processes of the sandbox's pid namespace. */
+async function namespaceUsage(first: number): Promise<{ cpuNs: number; memoryBytes: number; memoryLimitBytes: number; pids: number }> {
+  const namespaceOf = (pid: number | string) => readlink(`/proc/${pid}/ns/pid`).catch(() => undefined);
+  const own = await namespaceOf(first);
+  const sum = { cpuNs: 0, memoryBytes: 0, memoryLimitBytes: 0, pids: 0 };
+  if (own === undefined) return sum;
+  for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
+    if ((await namespaceOf(pid)) !== own) continue;
+    const [stat, memory] = await Promise.all([readFile(`/proc/${pid}/stat`, "latin1").catch(() => ""), readFile(`/proc/${pid}/statm`, "latin1").catch(() => "")]);
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ").map(Number);
+    sum.cpuNs += (((fields[11] ?? 0) + (fields[12] ?? 0)) * 1e9) / CLOCK_TICKS_PER_SECOND;
+    sum.memoryBytes += (Number(memory.split(" ")[1]) || 0) * PAGE_BYTES;
+    sum.pids += 1;
+  }
+  return sum;
+}
+

@@ -1,0 +1,92 @@
+// The bubblewrap driver as root: namespaces and control groups without a container runtime; quickest to start, weakest wall.
+import { existsSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { PIDS_HEADROOM } from "./cgroup-layout.ts";
+import { openDisk } from "./disk.ts";
+import { type Engine, lastWords, pidFrom } from "./driver.ts";
+import { inGroup } from "./cgroup.ts";
+import type { Host } from "./host.ts";
+import { identityFiles, newBootID } from "./identity.ts";
+import { probeBubblewrap } from "./probe-bubblewrap.ts";
+import { findProgram } from "./programs.ts";
+import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
+import { hostKernelCapabilities } from "./runc.ts";
+import type { StartSpec } from "./runtime.ts";
+import { bpfSeccomp } from "./seccomp.ts";
+
+const START_TIMEOUT_MS = 30_000;
+
+/** Descriptors 8 and 9 are bubblewrap's: what it tells of the child, and the system call filter it reads. */
+export const launchScript = 'info=$1 filter=$2; shift 2; exec setsid --fork "$@" 8>"$info" 9<"$filter"';
+
+export async function bubblewrapEngine(host: Host): Promise<Engine> {
+  const { spawner, cgroups, log } = host;
+  const disk = await openDisk({ spawner, log });
+
+  async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
+    const { runtimeID, directory, network, limits } = spec;
+    if (network === undefined) fail("SANDBOX_START_FAILED", "the bubblewrap driver as root needs a network slot");
+    const files = identityFiles(spec.hostname, network.gatewayAddress);
+    const [program, rootPath] = await Promise.all([
+      findProgram("bwrap", host.programs?.bwrap),
+      disk.stack(directory, spec.image.rootfs, limits.diskSizeMB, files),
+      writeLaunchFiles(directory),
+    ]);
+    const options = [...bwrapOptions(spec, rootPath, directory), ...["--cap-drop", "ALL"], ...hostKernelCapabilities.flatMap((name) => ["--cap-add", name])];
+    const bwrap = ["nsenter", `--net=${network.netnsPath}`, "--", program, ...options, "--", envdPathInside, ...spec.envd.args];
+    const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...bwrap];
+    const pid = await launchAndReadPid(spawner, inGroup(cgroups.entrances(runtimeID), argv), directory);
+    return { pid, endpoint: { kind: "tcp", host: network.guestAddress } };
+  }
+
+  return {
+    name: "bubblewrap",
+    pidsMax: ({ pids }) => pids + PIDS_HEADROOM,
+    launch,
+    forget: (_, directory) => disk.unstack(directory),
+    known: async () => [],
+    diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
+    probe: () => probeBubblewrap(host, disk),
+    close: async () => {},
+  };
+}
+
+export async function writeLaunchFiles(directory: string): Promise<void> {
+  await Promise.all([writeFile(join(directory, "boot_id"), newBootID()), writeFile(join(directory, "filter.bpf"), bpfSeccomp())]);
+}
+
+/** Files of /proc that tell of the host or reach into it. */
+const maskedFiles = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/interrupts", "/proc/kallsyms", "/proc/kpagecount", "/proc/kpageflags"];
+
+/** What both of bubblewrap's drivers ask for; `rootPath` is the stacked root file system. */
+export function bwrapOptions(spec: StartSpec, rootPath: string, directory: string, svcFolder: readonly string[] = []): string[] {
+  const environment = { ...defaultEnvironment, HOSTNAME: spec.hostname, ...spec.envd.env };
+  return [
+    ...["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--new-session"],
+    ...["--hostname", spec.hostname, "--bind", rootPath, "/", "--proc", "/proc", "--dev", "/dev"],
+    // bubblewrap takes /proc/sys for read-only already, since its directories are; the files in it are not, to root.
+    ...["--ro-bind", "/proc/sys", "/proc/sys", ...maskedFiles.flatMap((path) => (existsSync(path) ? ["--ro-bind", "/dev/null", path] : []))],
+    ...["--ro-bind", join(directory, "boot_id"), "/proc/sys/kernel/random/boot_id"],
+    // All of /sys would tell of the host's network; the C library counts processors here.
+    ...["--perms", "0755", "--size", "65536", "--tmpfs", "/sys"],
+    ...["/sys/devices", "/sys/devices/system"].flatMap((path) => ["--perms", "0755", "--dir", path]),
+    ...["--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu"],
+    ...tmpfsMounts(spec.limits).flatMap(({ destination, mode, sizeBytes }) => ["--perms", mode.toString(8).padStart(4, "0"), "--size", String(sizeBytes), "--tmpfs", destination]),
+    ...svcFolder,
+    ...bindMounts(spec.image, spec.envd.binary).flatMap(({ source, destination }) => ["--ro-bind", source, destination]),
+    ...["--clearenv", ...Object.entries(environment).flatMap(([name, value]) => ["--setenv", name, value])],
+    ...["--chdir", "/", "--info-fd", "8", "--seccomp", "9"],
+  ];
+}
+
+export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly string[], directory: string, env?: Record<string, string>): Promise<number> {
+  const logFile = join(directory, "bwrap.log");
+  const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
+  const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+  if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
+  return pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(async (error: unknown) =>
+    fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
+  );
+}

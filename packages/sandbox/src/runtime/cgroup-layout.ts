@@ -1,0 +1,72 @@
+// Where control groups are on this host, and which file holds what in versions 1 and 2: the only difference between the two.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Limits } from "./runtime.ts";
+import { readMounts } from "./mounts.ts";
+
+export const controllerNames = ["cpu", "memory", "pids"] as const;
+export type Controller = (typeof controllerNames)[number];
+
+export type CgroupLayout = {
+  readonly version: 1 | 2;
+  /** Mount points by controller; a controller that is not there is absent. */
+  readonly roots: ReadonlyMap<Controller, string>;
+  /** Mount point whose groups count CPU time (version 1 has a controller of its own for it). */
+  readonly accounting: string | undefined;
+  /** Every hierarchy, also those that only a runtime makes groups in: removal has to visit them all. */
+  readonly everyRoot: readonly string[];
+};
+
+export function findCgroups(): CgroupLayout {
+  const mounts = readMounts();
+  const v1 = mounts.filter(({ kind }) => kind === "cgroup").map(({ point, superOptions }) => ({ point, controllers: superOptions.split(",") }));
+  const v2 = mounts.find(({ kind }) => kind === "cgroup2");
+  const everyRoot = [...v1.map(({ point }) => point), ...(v2 === undefined ? [] : [v2.point])];
+  const under = (name: string) => v1.find(({ controllers }) => controllers.includes(name))?.point;
+  if (under("memory") !== undefined || under("cpu") !== undefined) {
+    const roots = new Map(controllerNames.flatMap((name) => (under(name) === undefined ? [] : [[name, under(name) as string] as const])));
+    return { version: 1, roots, accounting: under("cpuacct"), everyRoot };
+  }
+  const point = v2?.point;
+  const enabled = point === undefined ? [] : readFileSync(join(point, "cgroup.controllers"), "utf8").trim().split(/\s+/);
+  const roots = new Map(controllerNames.flatMap((name) => (point !== undefined && enabled.includes(name) ? [[name, point] as const] : [])));
+  return { version: 2, roots, accounting: point, everyRoot };
+}
+
+export type Setting = { readonly controller: Controller; readonly file: string; readonly value: string; readonly optional?: true };
+
+const CPU_PERIOD_US = 100_000;
+/** Host processes that a sandbox needs beside the guest's own (gVisor: the sentry's threads and stubs). */
+export const PIDS_HEADROOM = 64;
+
+/** The files that put limits in force, in an order the kernel takes. */
+export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): Setting[] {
+  const bytes = String(limits.memoryMB * 1024 * 1024);
+  const quotaUs = Math.round(limits.cpuCount * CPU_PERIOD_US);
+  if (version === 2) {
+    return [
+      { controller: "memory", file: "memory.max", value: bytes },
+      { controller: "memory", file: "memory.swap.max", value: "0", optional: true },
+      { controller: "cpu", file: "cpu.max", value: `${quotaUs} ${CPU_PERIOD_US}` },
+      { controller: "pids", file: "pids.max", value: String(pidsMax) },
+    ];
+  }
+  return [
+    { controller: "memory", file: "memory.limit_in_bytes", value: bytes },
+    // Memory and swap together: the same figure leaves no swap. Absent where the kernel was started without swap accounting.
+    { controller: "memory", file: "memory.memsw.limit_in_bytes", value: bytes, optional: true },
+    { controller: "memory", file: "memory.swappiness", value: "0", optional: true },
+    { controller: "cpu", file: "cpu.cfs_period_us", value: String(CPU_PERIOD_US) },
+    { controller: "cpu", file: "cpu.cfs_quota_us", value: String(quotaUs) },
+    { controller: "pids", file: "pids.max", value: String(pidsMax) },
+  ];
+}
+
+/** Reads one `name value` line of a flat keyed file; 0 where it is missing. */
+export function keyedValue(text: string, key: string): number {
+  for (const line of text.split("\n")) {
+    const [name, value] = line.split(" ");
+    if (name === key) return Number(value);
+  }
+  return 0;
+}

@@ -1,0 +1,144 @@
+// One control group per sandbox, all under one parent per home: limits, use, deaths by memory, and the end of everything inside.
+import { createHash } from "node:crypto";
+import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { type CgroupLayout, controllerNames, findCgroups, keyedValue, limitSettings } from "./cgroup-layout.ts";
+import { eventually, signal } from "./process.ts";
+import type { Limits, Usage } from "./runtime.ts";
+
+export type Cgroups = {
+  readonly layout: CgroupLayout;
+  /** The group's path below each hierarchy's mount point, as an OCI `cgroupsPath`. */
+  pathOf(runtimeID: string): string;
+  create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void>;
+  /** Files into which a process writes its pid to put itself and all its children under the limits. */
+  entrances(runtimeID: string): string[];
+  usage(runtimeID: string): Promise<Omit<Usage, "diskBytes">>;
+  /** How many processes the kernel killed here because the memory limit was reached. */
+  oomKills(runtimeID: string): Promise<number>;
+  /** Kills every member and removes the group from every hierarchy; succeeds when there is none. */
+  remove(runtimeID: string): Promise<void>;
+  list(): Promise<string[]>;
+  /** Removes the parent; the groups below must be gone. */
+  close(): Promise<void>;
+};
+
+const KILL_BOUND_MS = 10_000;
+
+/** `realHome` without symbolic links: two nodes with different homes never share a parent, one home always has the same. */
+export function parentNameOf(realHome: string): string {
+  return `svc-${createHash("sha256").update(realHome).digest("hex").slice(0, 8)}`;
+}
+
+export function openCgroups(realHome: string): Cgroups {
+  const layout = findCgroups();
+  const parent = parentNameOf(realHome);
+  const roots = [...new Set([...layout.roots.values(), ...(layout.accounting === undefined ? [] : [layout.accounting])])];
+  const missing = controllerNames.filter((name) => !layout.roots.has(name));
+  const everywhere = (runtimeID: string) => layout.everyRoot.map((root) => join(root, parent, runtimeID));
+  const at = (root: string | undefined, runtimeID: string, file: string) => readFile(join(root ?? "/nowhere", parent, runtimeID, file), "utf8").catch(() => "");
+
+  async function create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void> {
+    if (missing.length > 0) fail("HOST_UNSUITABLE", `limits need the cgroup controllers ${missing.join(", ")}, which this host does not offer; see \`svc doctor\``);
+    if (layout.version === 2) await delegate(roots[0] as string, parent);
+    await Promise.all(roots.map((root) => mkdir(join(root, parent, runtimeID), { recursive: true })));
+    for (const { controller, file, value, optional } of limitSettings(layout.version, limits, pidsMax)) {
+      await writeFile(join(layout.roots.get(controller) as string, parent, runtimeID, file), value).catch((error: Error) => {
+        if (optional !== true) fail("HOST_UNSUITABLE", `${file} = ${value} is refused by the kernel: ${error.message}`, { cause: error });
+      });
+    }
+  }
+
+  async function members(runtimeID: string): Promise<Set<number>> {
+    const texts = await Promise.all(everywhere(runtimeID).map((path) => readTree(path)));
+    return new Set(texts.flatMap((text) => text.split("\n").filter(Boolean).map(Number)));
+  }
+
+  async function remove(runtimeID: string): Promise<void> {
+    const pidsRoot = layout.roots.get("pids");
+    // No new process can be forked from here on, so that the killing below comes to an end.
+    if (pidsRoot !== undefined) await writeFile(join(pidsRoot, parent, runtimeID, "pids.max"), "0").catch(() => {});
+    if (layout.version === 2) await Promise.all(everywhere(runtimeID).map((path) => writeFile(join(path, "cgroup.kill"), "1").catch(() => {})));
+    const ended = await eventually(async () => {
+      const left = await members(runtimeID);
+      for (const pid of left) signal(pid, "SIGKILL");
+      return left.size === 0;
+    }, KILL_BOUND_MS);
+    if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms (waiting for a device?)`);
+    const gone = await eventually(async () => (await Promise.all(everywhere(runtimeID).map(removeTree))).every(Boolean), KILL_BOUND_MS);
+    if (!gone) fail("INTERNAL", `sandbox ${runtimeID}: its control groups stay busy`);
+  }
+
+  return {
+    layout,
+    pathOf: (runtimeID) => `/${parent}/${runtimeID}`,
+    create,
+    entrances: (runtimeID) => roots.map((root) => join(root, parent, runtimeID, "cgroup.procs")),
+    async usage(runtimeID) {
+      const memory = layout.roots.get("memory");
+      const one = layout.version === 1;
+      const [cpu, current, stat, limit, pids] = await Promise.all([
+        at(layout.accounting, runtimeID, one ? "cpuacct.usage" : "cpu.stat"),
+        at(memory, runtimeID, one ? "memory.usage_in_bytes" : "memory.current"),
+        at(memory, runtimeID, "memory.stat"),
+        at(memory, runtimeID, one ? "memory.limit_in_bytes" : "memory.max"),
+        at(layout.roots.get("pids"), runtimeID, "pids.current"),
+      ]);
+      // File pages that nobody touched for a while go away under pressure: they are no use of memory that could matter.
+      const idleFiles = keyedValue(stat, one ? "total_inactive_file" : "inactive_file");
+      return {
+        cpuNs: one ? Number(cpu) : keyedValue(cpu, "usage_usec") * 1000,
+        memoryBytes: Math.max(0, Number(current) - idleFiles),
+        memoryLimitBytes: Number(limit.trim() === "max" ? 0 : limit),
+        pids: Number(pids),
+      };
+    },
+    async oomKills(runtimeID) {
+      const text = await at(layout.roots.get("memory"), runtimeID, layout.version === 1 ? "memory.oom_control" : "memory.events");
+      return keyedValue(text, "oom_kill");
+    },
+    remove,
+    async list() {
+      const found = await Promise.all(layout.everyRoot.map((root) => readdir(join(root, parent), { withFileTypes: true }).catch(() => [])));
+      return [...new Set(found.flat().flatMap((entry) => (entry.isDirectory() ? [entry.name] : [])))];
+    },
+    async close() {
+      await eventually(async () => (await Promise.all(layout.everyRoot.map((root) => removeTree(join(root, parent))))).every(Boolean), KILL_BOUND_MS);
+    },
+  };
+}
+
+/** Version 2 hands controllers down level by level. */
+async function delegate(root: string, parent: string): Promise<void> {
+  const wanted = controllerNames.map((name) => `+${name}`).join(" ");
+  await mkdir(join(root, parent), { recursive: true });
+  for (const path of [root, join(root, parent)]) {
+    await writeFile(join(path, "cgroup.subtree_control"), wanted).catch((error: NodeJS.ErrnoException) => {
+      fail("HOST_UNSUITABLE", `${path}: the controllers cpu, memory, pids cannot be handed down (${error.code}); run svc where it owns its control groups`, { cause: error });
+    });
+  }
+}
+
+/** Pids of a group and of groups that somebody made below it. */
+async function readTree(path: string): Promise<string> {
+  const own = await readFile(join(path, "cgroup.procs"), "utf8").catch(() => "");
+  const below = await readdir(path, { withFileTypes: true }).catch(() => []);
+  const texts = await Promise.all(below.filter((entry) => entry.isDirectory()).map((entry) => readTree(join(path, entry.name))));
+  return [own, ...texts].join("\n");
+}
+
+async function removeTree(path: string): Promise<boolean> {
+  const below = await readdir(path, { withFileTypes: true }).catch(() => []);
+  for (const entry of below) if (entry.isDirectory()) await removeTree(join(path, entry.name));
+  return rmdir(path).then(
+    () => true,
+    (error: NodeJS.ErrnoException) => error.code === "ENOENT",
+  );
+}
+
+/** Runs a program inside a control group, itself included: a starter that outlives its node is then found and ended. */
+export function inGroup(entrances: readonly string[], argv: readonly string[]): string[] {
+  const script = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"';
+  return ["/bin/sh", "-c", script, "sh", ...entrances, "--", ...argv];
+}

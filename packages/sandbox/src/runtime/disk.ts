@@ -1,0 +1,83 @@
+// A size-limited writable layer over a template for the drivers that use the host's own overlay file system.
+//
+// Measured on 2 cores: an ext4 image per sandbox costs 8 to 11 ms (mkfs without a journal, 0.7 MB on disk for 1 GiB) and 10 ms
+// (loop mount), 5 ms to take down; a full one answers ENOSPC. One image per home with a project quota per sandbox would be
+// cheaper, but kernels built without XFS_QUOTA and QFMT_V2 have no such quota, and this works wherever loop devices do.
+// gVisor needs none of it: runsc's own upper layer has a size. Without loop devices the layer is a tmpfs of that size, in memory.
+import { constants } from "node:fs";
+import { access, mkdir, readdir, readFile, statfs } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { type IdentityFiles, writeTree } from "./identity.ts";
+import { unmountUnder } from "./mounts.ts";
+
+export type DiskKind = "image" | "memory";
+
+export type Disk = {
+  readonly kind: DiskKind;
+  /** Stacks a fresh layer of `sizeMB` with the identity files over `rootfs`; the path of the whole. */
+  stack(directory: string, rootfs: string, sizeMB: number, files: IdentityFiles): Promise<string>;
+  /** Takes down what `stack` made; succeeds when nothing is left to do. */
+  unstack(directory: string): Promise<void>;
+  /** Bytes in use in the layer. */
+  usedBytes(directory: string): Promise<number>;
+};
+
+export type DiskOptions = { readonly spawner: Spawner; readonly log: Log };
+
+const STACK_TIMEOUT_MS = 30_000;
+
+/** Arguments: image kind, directory, rootfs, size in MiB. No journal: the layer does not outlive its sandbox. */
+const stackScript = `set -e
+kind=$1 dir=$2 rootfs=$3 size=$4
+mkdir -p "$dir/layer" "$dir/root"
+if [ "$kind" = image ]; then
+  mkfs.ext4 -q -F -m 0 -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0 "$dir/layer.img" "$size"M
+  mount -t ext4 -o loop,nodev "$dir/layer.img" "$dir/layer"
+else
+  mount -t tmpfs -o "nodev,mode=755,size=$size"m tmpfs "$dir/layer"
+fi
+mkdir "$dir/layer/upper" "$dir/layer/work"
+chmod 755 "$dir/layer/upper"
+cp -a "$dir/identity/." "$dir/layer/upper/"
+mount -t overlay -o "lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"`;
+
+export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
+  const kind: DiskKind = (await haveLoopDevices()) ? "image" : "memory";
+  if (kind === "memory") log.warn("no loop devices here: what a sandbox writes to its disk is kept in memory and counts there");
+  return {
+    kind,
+    async stack(directory, rootfs, sizeMB, files) {
+      // The three are separated by colons and commas in overlay's options.
+      if (/[:,\\]/.test(`${directory}${rootfs}`)) fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
+      await mkdir(directory, { recursive: true, mode: 0o711 });
+      await writeTree(join(directory, "identity"), files);
+      await spawner.check(["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(sizeMB)], { timeoutMs: STACK_TIMEOUT_MS });
+      return join(directory, "root");
+    },
+    async unstack(directory) {
+      await unmountUnder(spawner, directory);
+      // `mount -o loop` frees the device with the mount; one that was attached by a killed mount is freed here.
+      for (const device of await loopDevicesUnder(directory)) await spawner.run(["losetup", "-d", device]);
+    },
+    async usedBytes(directory) {
+      const { blocks, bfree, bsize } = await statfs(join(directory, "layer"));
+      return (blocks - bfree) * bsize;
+    },
+  };
+}
+
+export async function haveLoopDevices(): Promise<boolean> {
+  return access("/dev/loop-control", constants.R_OK | constants.W_OK).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function loopDevicesUnder(directory: string): Promise<string[]> {
+  const names = (await readdir("/sys/block").catch(() => [])).filter((name) => name.startsWith("loop"));
+  const backing = await Promise.all(names.map((name) => readFile(`/sys/block/${name}/loop/backing_file`, "utf8").catch(() => "")));
+  return names.filter((_, index) => backing[index]?.startsWith(`${directory}/`)).map((name) => `/dev/${name}`);
+}

@@ -1,0 +1,137 @@
+// What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
+import { access, mkdir, rm } from "node:fs/promises";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Host } from "./host.ts";
+import { unmountUnder } from "./mounts.ts";
+import { eventually, isSameProcess, startTicksOf } from "./process.ts";
+import type { Limits, Runtime, RuntimeHandle, RuntimeName, RuntimeReport, StartSpec, Usage } from "./runtime.ts";
+
+/** What differs between drivers. */
+export type Engine = {
+  readonly name: RuntimeName;
+  /** The control group's bound on processes; undefined where this driver has no control groups. */
+  readonly pidsMax: ((limits: Limits) => number) | undefined;
+  /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
+  launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint">>;
+  /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
+  forget(runtimeID: string, directory: string): Promise<void>;
+  diskBytes(handle: RuntimeHandle): Promise<number>;
+  /** Where there is no control group to ask. */
+  usage?(handle: RuntimeHandle): Promise<Omit<Usage, "diskBytes">>;
+  /** Ids in the runtime's own records. */
+  known(): Promise<string[]>;
+  probe(): Promise<RuntimeReport>;
+  /** Removes what is shared by all sandboxes of the home. */
+  close(): Promise<void>;
+};
+
+export type OpenRuntime = Runtime & {
+  /** Leaves sandboxes as they are; `everything` ends them and removes all that the driver made in this home. */
+  close(options?: { readonly everything?: boolean }): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+};
+
+/** runsc and runc resolve ids by prefix or name folders after them. */
+const runtimeIDPattern = /^[a-z0-9]{8,32}$/;
+
+export function openDriver(host: Host, engine: Engine): OpenRuntime {
+  const { cgroups, marks, spawner } = host;
+
+  async function start(spec: StartSpec): Promise<RuntimeHandle> {
+    const { runtimeID, directory } = spec;
+    if (!runtimeIDPattern.test(runtimeID)) fail("INTERNAL", `runtime id "${runtimeID}" is not 8 to 32 characters of a-z and 0-9`);
+    await mustExist(spec.image.rootfs, "the template's root file system");
+    await mustExist(spec.envd.binary, "envd");
+    await marks.set(runtimeID, directory);
+    try {
+      await mkdir(directory, { recursive: true, mode: 0o711 });
+      if (engine.pidsMax !== undefined) await cgroups.create(runtimeID, spec.limits, engine.pidsMax(spec.limits));
+      const { pid, endpoint } = await engine.launch(spec);
+      const pidStartTicks = startTicksOf(pid);
+      if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
+      return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, endpoint, network: spec.network };
+    } catch (error) {
+      await destroy({ runtimeID, directory }).catch((left: unknown) => {
+        host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
+      });
+      throw startFailure(runtimeID, error);
+    }
+  }
+
+  async function destroy({ runtimeID, directory }: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<void> {
+    if (!runtimeIDPattern.test(runtimeID)) return; // never ours; and it would name a path
+    const marked = await marks.directoryOf(runtimeID);
+    const directories = [...new Set([directory, ...(marked === undefined ? [] : [marked])])];
+    // Members first: a runtime's own delete waits for processes that a full group may never end.
+    await cgroups.remove(runtimeID);
+    for (const each of directories) await engine.forget(runtimeID, each);
+    // The runtime may have made groups of its own, or a starter that outlived its node filled one again.
+    await cgroups.remove(runtimeID);
+    for (const each of directories) {
+      await unmountUnder(spawner, each);
+      await rm(each, { recursive: true, force: true, maxRetries: 5 });
+    }
+    await marks.clear(runtimeID);
+  }
+
+  async function list(): Promise<string[]> {
+    const [marked, known, groups, everyMark] = await Promise.all([marks.list(), engine.known(), cgroups.list(), host.allMarked()]);
+    // A group that no driver has marked belongs to nobody else: whoever asks takes it away.
+    return [...new Set([...marked, ...known, ...groups.filter((id) => !everyMark.has(id))])].sort();
+  }
+
+  async function close(options: { readonly everything?: boolean } = {}): Promise<void> {
+    if (options.everything !== true) return;
+    for (const runtimeID of await list()) await destroy({ runtimeID, directory: (await marks.directoryOf(runtimeID)) ?? host.folder });
+    await engine.close();
+    await unmountUnder(spawner, host.folder);
+    await rm(host.folder, { recursive: true, force: true });
+    if ((await host.allMarked()).size === 0) await cgroups.close();
+  }
+
+  return {
+    name: engine.name,
+    start,
+    destroy,
+    isAlive: ({ pid, pidStartTicks }) => isSameProcess({ pid, startTicks: pidStartTicks }),
+    async deathReason({ runtimeID }) {
+      return (await cgroups.oomKills(runtimeID)) > 0 ? "oom" : "crashed";
+    },
+    async usage(handle) {
+      const [use, diskBytes] = await Promise.all([engine.usage?.(handle) ?? cgroups.usage(handle.runtimeID), engine.diskBytes(handle)]);
+      return { ...use, diskBytes };
+    },
+    list,
+    probe: engine.probe,
+    close,
+    [Symbol.asyncDispose]: () => close(),
+  };
+}
+
+async function mustExist(path: string, what: string): Promise<void> {
+  await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
+}
+
+function startFailure(runtimeID: string, error: unknown): Failure {
+  const failure = asFailure(error);
+  if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
+  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
+  if (full) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+  return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+}
+
+/** The pid a runtime wrote to a file; it may write it a moment after it has answered. */
+export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Promise<number> {
+  let pid = Number.NaN;
+  await eventually(async () => {
+    pid = Number.parseInt(await read().catch(() => ""), 10);
+    return pid > 0;
+  }, boundMs);
+  if (!(pid > 0)) fail("SANDBOX_START_FAILED", "the runtime did not tell its process id");
+  return pid;
+}
+
+/** The end of what a program said, for a message. */
+export function lastWords(text: string): string {
+  return text.trim().split("\n").slice(-3).join(" ").slice(-600) || "it said nothing";
+}

@@ -1,0 +1,49 @@
+// What every driver needs of the host and of the home: programs, control groups, marks, folders.
+import { mkdir, realpath, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { type Cgroups, openCgroups } from "./cgroup.ts";
+import { type Marks, openMarks } from "./marks.ts";
+import type { RuntimeName } from "./runtime.ts";
+
+export type RuntimeOptions = {
+  /** $SVC_HOME. */
+  readonly home: string;
+  readonly spawner: Spawner;
+  readonly log: Log;
+  /** Absolute paths; what is not named is looked for on PATH. */
+  readonly programs?: { readonly runsc?: string | undefined; readonly runc?: string | undefined; readonly bwrap?: string | undefined };
+};
+
+export type Host = RuntimeOptions & {
+  readonly home: string;
+  /** The driver's own folder below the home; holds a runtime's state. */
+  readonly folder: string;
+  readonly cgroups: Cgroups;
+  readonly marks: Marks;
+  /** Ids that any driver of this home has marked. */
+  allMarked(): Promise<Set<string>>;
+  removeFolder(path: string): Promise<void>;
+};
+
+export async function openHost(name: RuntimeName, options: RuntimeOptions): Promise<Host> {
+  await mkdir(options.home, { recursive: true });
+  const home = await realpath(options.home);
+  const folder = join(home, "run", name);
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  const marksOf = (driver: string) => openMarks(join(home, "run", "marks", driver));
+  const marks = await marksOf(name);
+  return {
+    ...options,
+    home,
+    folder,
+    cgroups: openCgroups(home),
+    marks,
+    async allMarked() {
+      const all = await Promise.all((["gvisor", "runc", "bubblewrap"] as const).map(async (driver) => (await marksOf(driver)).list()));
+      return new Set(all.flat());
+    },
+    removeFolder: (path) => rm(path, { recursive: true, force: true }),
+  };
+}

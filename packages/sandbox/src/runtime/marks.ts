@@ -1,0 +1,25 @@
+// One small file per sandbox and driver, written before anything else is made and removed last: so that a killed starter's leavings are found.
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+export type Marks = {
+  set(runtimeID: string, directory: string): Promise<void>;
+  /** The directory that was given at `set`, or undefined. */
+  directoryOf(runtimeID: string): Promise<string | undefined>;
+  clear(runtimeID: string): Promise<void>;
+  list(): Promise<string[]>;
+};
+
+export async function openMarks(folder: string): Promise<Marks> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  return {
+    // Not synced to disk: it must outlive this process, and after a power cut there is nothing left to find but directories.
+    set: (runtimeID, directory) => writeFile(join(folder, runtimeID), directory, { mode: 0o600 }),
+    async directoryOf(runtimeID) {
+      const text = await readFile(join(folder, runtimeID), "utf8").catch(() => "");
+      return text === "" ? undefined : text;
+    },
+    clear: (runtimeID) => rm(join(folder, runtimeID), { force: true }),
+    list: () => readdir(folder),
+  };
+}

@@ -1,0 +1,52 @@
+// What the kernel says of one process: whether it still is the one that was started, and how it ends.
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+export type ProcessIdentity = { readonly pid: number; readonly startTicks: number };
+
+/** Start time in clock ticks since boot, or undefined for a process that is gone or only waits to be reaped. */
+export function startTicksOf(pid: number): number | undefined {
+  let stat: string;
+  try {
+    stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+  } catch {
+    return undefined;
+  }
+  // The name in parentheses may itself hold spaces and parentheses; fields are counted from the last one.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  if (fields[0] === "Z" || fields[0] === "X") return undefined;
+  const ticks = Number(fields[19]);
+  return Number.isFinite(ticks) ? ticks : undefined;
+}
+
+export function isSameProcess({ pid, startTicks }: ProcessIdentity): boolean {
+  return startTicksOf(pid) === startTicks;
+}
+
+/** Sends a signal to a process that may be gone already. */
+export function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+/** Asks `done` with growing pauses until it says true or the time is over; says which. */
+export async function eventually(done: () => boolean | Promise<boolean>, boundMs: number): Promise<boolean> {
+  const deadline = performance.now() + boundMs;
+  for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, 50)) {
+    if (await done()) return true;
+    if (performance.now() > deadline) return false;
+    await sleep(pauseMs);
+  }
+}
+
+/** How many files a process here may have open at most; raising it further needs a capability that a container may lack. */
+export function hardOpenFiles(): number {
+  const line = readFileSync("/proc/self/limits", "utf8").split("\n").find((text) => text.startsWith("Max open files"));
+  const hard = Number(line?.trim().split(/\s{2,}/)[2]);
+  return Number.isFinite(hard) ? Math.min(hard, OPEN_FILES_ENOUGH) : OPEN_FILES_ENOUGH;
+}
+
+const OPEN_FILES_ENOUGH = 1_048_576;

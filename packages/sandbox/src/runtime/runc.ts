@@ -1,0 +1,93 @@
+// The runc driver: namespaces, control groups, seccomp and an overlay file system on the host's own kernel.
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { PIDS_HEADROOM } from "./cgroup-layout.ts";
+import { openDisk } from "./disk.ts";
+import { type Engine, lastWords, pidFrom } from "./driver.ts";
+import type { Host } from "./host.ts";
+import { identityFiles, newBootID } from "./identity.ts";
+import { ociConfig } from "./oci.ts";
+import { probeRunc } from "./probe-runc.ts";
+import { hardOpenFiles } from "./process.ts";
+import { findProgram } from "./programs.ts";
+import type { StartSpec } from "./runtime.ts";
+import { ociSeccomp } from "./seccomp.ts";
+
+/** Root's powers that stay: enough for sudo, su, ping, apt and servers on low ports. No user namespace stands behind them. */
+export const hostKernelCapabilities = [
+  "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
+  "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+]; // biome-ignore format: one list, read across
+
+const START_TIMEOUT_MS = 30_000;
+const DELETE_TIMEOUT_MS = 15_000;
+
+export async function runcEngine(host: Host): Promise<Engine> {
+  const { spawner, cgroups, log } = host;
+  const stateRoot = join(host.folder, "state");
+  const disk = await openDisk({ spawner, log });
+  const runc = () => findProgram("runc", host.programs?.runc);
+
+  async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
+    const { runtimeID, directory, network, limits } = spec;
+    if (network === undefined) fail("SANDBOX_START_FAILED", "the runc driver needs a network slot");
+    const files = identityFiles(spec.hostname, network.gatewayAddress);
+    const [program, rootPath] = await Promise.all([
+      runc(),
+      disk.stack(directory, spec.image.rootfs, limits.diskSizeMB, files),
+      mkdir(stateRoot, { recursive: true, mode: 0o700 }),
+    ]);
+    const openFiles = hardOpenFiles();
+    const bootID = join(directory, "boot_id");
+    const config = ociConfig({
+      spec,
+      rootPath,
+      cgroupsPath: cgroups.pathOf(runtimeID),
+      capabilities: hostKernelCapabilities,
+      rlimits: [{ type: "RLIMIT_NOFILE", hard: openFiles, soft: openFiles }],
+      seccomp: ociSeccomp(),
+      // Programs size their heaps and thread pools by the limits they find here.
+      extraMounts: [{ destination: "/sys/fs/cgroup", type: "cgroup", source: "cgroup", options: ["nosuid", "noexec", "nodev", "relatime", "ro"] }],
+      // Every sandbox would show the host's: clients tell by it whether a sandbox was started anew. runc itself mounts nothing there.
+      hooks: { createContainer: [{ path: "/bin/mount", args: ["mount", "-o", "bind,ro", bootID, join(rootPath, "proc/sys/kernel/random/boot_id")] }] },
+    });
+    await Promise.all([writeFile(join(directory, "config.json"), JSON.stringify(config)), writeFile(bootID, newBootID(), { mode: 0o444 })]);
+    const pidFile = join(directory, "pid");
+    const logFile = join(directory, "runc.log");
+    const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
+    const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
+    if (result.code !== 0) {
+      const last = await readFile(logFile, "utf8").catch(() => "");
+      fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
+    }
+    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
+  }
+
+  async function forget(runtimeID: string, directory: string): Promise<void> {
+    if ((await known()).includes(runtimeID)) {
+      const result = await spawner.run([await runc(), "--root", stateRoot, "delete", "--force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
+      if (result.code !== 0) {
+        // A start that was cut off leaves a record without state; its processes are gone by now.
+        log.warn({ runtimeID, says: lastWords(result.stderr) }, "runc cannot delete a sandbox; its record is removed");
+        await host.removeFolder(join(stateRoot, runtimeID));
+      }
+    }
+    await disk.unstack(directory);
+  }
+
+  async function known(): Promise<string[]> {
+    return readdir(stateRoot).catch(() => []);
+  }
+
+  return {
+    name: "runc",
+    pidsMax: ({ pids }) => pids + PIDS_HEADROOM,
+    launch,
+    forget,
+    known,
+    diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
+    probe: () => probeRunc(host, disk),
+    close: async () => {},
+  };
+}

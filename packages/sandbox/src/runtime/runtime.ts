@@ -1,0 +1,94 @@
+// What every sandbox runtime offers the node: start, destroy, inspect, list, probe.
+import type { Socket } from "node:net";
+import type { NetworkSlot } from "../network/networks.ts";
+
+export const runtimeNames = ["gvisor", "runc", "bubblewrap"] as const;
+export type RuntimeName = (typeof runtimeNames)[number];
+
+/** Why a sandbox is no more; what users read in `reason`. */
+export type DeathReason = "oom" | "killed" | "timeout" | "crashed" | "node_lost";
+
+/** A root file system as it lies on disk; used read-only, below each sandbox's own upper layer. */
+export type RootImage = {
+  readonly rootfs: string;
+  /** Host directories mounted read-only at the same path (the `host` template binds /usr). */
+  readonly binds: readonly string[];
+};
+
+export type Limits = {
+  readonly cpuCount: number;
+  readonly memoryMB: number;
+  /** Size of the upper layer; a write past it fails inside with ENOSPC. */
+  readonly diskSizeMB: number;
+  readonly pids: number;
+};
+
+export type StartSpec = {
+  /** Fixed length, [a-z0-9] only: runsc resolves ids by prefix. */
+  readonly runtimeID: string;
+  /** The sandbox's own directory under $SVC_HOME; everything the driver writes lies in it or is named by `runtimeID`. */
+  readonly directory: string;
+  readonly image: RootImage;
+  readonly limits: Limits;
+  readonly hostname: string;
+  /** Absent only for the unprivileged bubblewrap driver, which is reached through a unix socket. */
+  readonly network: NetworkSlot | undefined;
+  /** argv of PID 1 inside (envd at its path inside, with its flags), its environment, and the host's envd binary to mount. */
+  readonly envd: { readonly binary: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> };
+};
+
+/** All that is needed to find a started sandbox again after the node was killed; kept as JSON in its record. */
+export type RuntimeHandle = {
+  readonly runtime: RuntimeName;
+  readonly runtimeID: string;
+  readonly directory: string;
+  /** The sandbox's first host process, and its start time in clock ticks: a pid alone may be reused. */
+  readonly pid: number;
+  readonly pidStartTicks: number;
+  /** Where ports inside are reached: an address on the veth, or envd's unix socket (its relay reaches the other ports). */
+  readonly endpoint: { readonly kind: "tcp"; readonly host: string } | { readonly kind: "unix"; readonly path: string };
+  readonly network: NetworkSlot | undefined;
+};
+
+/** What the kernel says of a sandbox's use of memory, CPU and disk; bytes, nanoseconds. */
+export type Usage = {
+  readonly cpuNs: number;
+  readonly memoryBytes: number;
+  readonly memoryLimitBytes: number;
+  readonly pids: number;
+  readonly diskBytes: number;
+};
+
+export type Capability = { readonly works: boolean; readonly says: string; readonly mend?: string };
+
+export type RuntimeReport = {
+  readonly runtime: RuntimeName;
+  /** Whether a sandbox can run with this driver on this host, proven by starting one where that is cheap. */
+  readonly usable: Capability;
+  readonly isolation: "kernel in user space" | "namespaces" | "unprivileged namespaces";
+  readonly pauseWithMemory: Capability;
+  readonly limits: Capability;
+  readonly diskLimit: Capability;
+  readonly network: Capability;
+  /** Measured megabytes for an idle sandbox, envd included; what `doctor` prints as density. */
+  readonly idleMB: number;
+};
+
+export interface Runtime {
+  readonly name: RuntimeName;
+  /** Returns when the sandbox's first process runs (not: when envd answers). Leaves nothing behind when it throws. */
+  start(spec: StartSpec): Promise<RuntimeHandle>;
+  /** Ends every process and removes mounts, cgroups and files of the sandbox; succeeds when there is nothing left to do. */
+  destroy(handle: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<void>;
+  /** Synchronous and cheap (a stat or two): called for every sandbox several times a second. */
+  isAlive(handle: RuntimeHandle): boolean;
+  /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom`, else `crashed`. */
+  deathReason(handle: RuntimeHandle): Promise<"oom" | "crashed">;
+  usage(handle: RuntimeHandle): Promise<Usage>;
+  /** Ids of all that this driver runs, or has left half-made, for this home: runtime state, mounts, cgroups, directories. */
+  list(): Promise<string[]>;
+  probe(): Promise<RuntimeReport>;
+}
+
+/** Dials a port inside a sandbox. */
+export type Dial = (handle: RuntimeHandle, port: number) => Socket;

@@ -1,0 +1,59 @@
+// Networks of a test's own home, and programs run inside a slot's network namespace.
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
+import type { NetworkSlot, Networks } from "../src/network/networks.ts";
+import { type NetworksOptions, openNetworks } from "../src/network/open.ts";
+import type { Probe } from "./network-probe.ts";
+
+export const probeFile = fileURLToPath(new URL("./network-probe.ts", import.meta.url));
+export const open = { allowInternet: true };
+export const closed = { allowInternet: false };
+
+export type Fixture = { readonly home: string; readonly networks: Networks; readonly spawner: Spawner } & AsyncDisposable;
+
+export async function openFixture(options: Partial<NetworksOptions> = {}): Promise<Fixture> {
+  const home = options.home ?? makeHome();
+  const spawner = openSpawner();
+  const networks = await openNetworks({ spawner, log: openLog("network-test", "fatal"), poolSize: 2, ...options, home });
+  return {
+    home,
+    networks,
+    spawner,
+    async [Symbol.asyncDispose]() {
+      await networks.close({ everything: true });
+      await spawner[Symbol.asyncDispose]();
+      removeHome(home);
+    },
+  };
+}
+
+export async function inNetns(netns: string, argv: readonly string[]): Promise<string> {
+  const { stdout } = await promisify(execFile)("ip", ["netns", "exec", netns, ...argv]);
+  return stdout;
+}
+
+/** What came of each probe, in their order. */
+export async function probe(slot: NetworkSlot, probes: readonly Probe[]): Promise<string[]> {
+  const output = await inNetns(slot.netns, [process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)]);
+  return JSON.parse(output.trim().split("\n").at(-1) ?? "") as string[];
+}
+
+/** A TCP server on every address of the slot. */
+export async function serveIn(slot: NetworkSlot, port: number): Promise<AsyncDisposable> {
+  const program = `require("node:net").createServer((s) => s.end("hello")).listen(${port}, "0.0.0.0", () => console.log("ready"))`;
+  const server = spawn("ip", ["netns", "exec", slot.netns, process.execPath, "-e", program], { stdio: ["ignore", "pipe", "inherit"] });
+  await once(server.stdout, "data");
+  return { [Symbol.asyncDispose]: () => killed(server) };
+}
+
+export async function killed(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill("SIGKILL");
+  await ended;
+}

@@ -1,0 +1,130 @@
+// Runs inside a sandbox's network: tries each probe of its argument (JSON) side by side and prints what came of them.
+import { createSocket } from "node:dgram";
+import { Resolver } from "node:dns/promises";
+import { get } from "node:http";
+import { connect } from "node:net";
+
+export type Probe =
+  | { readonly try: "tcp" | "udp" | "http"; readonly host: string; readonly port: number; readonly from?: string; readonly limitMs?: number }
+  | { readonly try: "resolve"; readonly server: string; readonly name: string }
+  /** Sends `count` questions at once and says how many were answered with SERVFAIL before `expected` were. */
+  | { readonly try: "flood"; readonly server: string; readonly name: string; readonly count: number; readonly expected: number }
+  /** Connects, says so on stdout, writes again and again, and ends with how the connection did. */
+  | { readonly try: "hold"; readonly host: string; readonly port: number };
+
+/** Far beyond what a refusal takes: what ends here was left unanswered. */
+const LIMIT_MS = 10_000;
+const HOLD_LIMIT_MS = 60_000;
+
+const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? String(error);
+
+function tcp(probe: { host: string; port: number; from?: string; limitMs?: number }): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: probe.host, port: probe.port, ...(probe.from === undefined ? {} : { localAddress: probe.from }) });
+    const timer = setTimeout(() => done("timeout"), probe.limitMs ?? LIMIT_MS);
+    const done = (outcome: string): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(outcome);
+    };
+    socket.on("error", (error) => done(codeOf(error)));
+    socket.on("connect", () => done("connected"));
+  });
+}
+
+function udp(probe: { host: string; port: number; from?: string; limitMs?: number }): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = createSocket("udp4");
+    const timer = setTimeout(() => done("timeout"), probe.limitMs ?? LIMIT_MS);
+    const done = (outcome: string): void => {
+      clearTimeout(timer);
+      socket.removeAllListeners().on("error", () => {});
+      socket.close();
+      resolve(outcome);
+    };
+    socket.on("error", (error) => done(codeOf(error)));
+    socket.on("message", (message) => done(`answered ${message.toString()}`));
+    socket.bind(0, probe.from, () => socket.connect(probe.port, probe.host, () => socket.send("hello")));
+  });
+}
+
+function http(probe: { host: string; port: number }): Promise<string> {
+  return new Promise((resolve) => {
+    const request = get({ host: probe.host, port: probe.port, path: "/probe", timeout: LIMIT_MS, agent: false }, (response) => {
+      let body = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => (body += chunk));
+      response.on("end", () => resolve(body.trim()));
+    });
+    request.on("timeout", () => request.destroy(new Error("timeout")));
+    request.on("error", (error) => resolve(codeOf(error)));
+  });
+}
+
+async function lookup(server: string, name: string): Promise<string> {
+  const resolver = new Resolver({ timeout: LIMIT_MS, tries: 1 });
+  resolver.setServers([server]);
+  try {
+    return (await resolver.resolve4(name)).join(",");
+  } catch (error) {
+    return codeOf(error);
+  }
+}
+
+function flood(probe: Probe & { try: "flood" }): Promise<string> {
+  return new Promise((resolve) => {
+    const question = Buffer.concat([
+      ...probe.name.split(".").map((label) => Buffer.from(`${String.fromCharCode(label.length)}${label}`)),
+      Buffer.from([0, 0, 1, 0, 1]),
+    ]);
+    const socket = createSocket("udp4");
+    let failures = 0;
+    const done = (): void => {
+      clearTimeout(timer);
+      socket.close();
+      resolve(String(failures));
+    };
+    const timer = setTimeout(done, LIMIT_MS);
+    socket.on("message", (message) => {
+      if ((message[3] ?? 0) % 16 === 2) failures++;
+      if (failures === probe.expected) done();
+    });
+    for (let id = 1; id <= probe.count; id++) {
+      const header = Buffer.from([id >> 8, id & 255, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+      socket.send(Buffer.concat([header, question]), 53, probe.server);
+    }
+  });
+}
+
+function hold(probe: { host: string; port: number }): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: probe.host, port: probe.port });
+    socket.on("connect", () => {
+      console.log("connected");
+      setInterval(() => socket.write("still here"), 20).unref();
+    });
+    socket.on("data", () => {});
+    socket.on("error", (error) => resolve(codeOf(error)));
+    setTimeout(() => resolve("still open"), HOLD_LIMIT_MS).unref();
+  });
+}
+
+function run(probe: Probe): Promise<string> {
+  switch (probe.try) {
+    case "tcp":
+      return tcp(probe);
+    case "udp":
+      return udp(probe);
+    case "http":
+      return http(probe);
+    case "resolve":
+      return lookup(probe.server, probe.name);
+    case "flood":
+      return flood(probe);
+    case "hold":
+      return hold(probe);
+  }
+}
+
+const probes = JSON.parse(process.argv[2] ?? "[]") as Probe[];
+console.log(JSON.stringify(await Promise.all(probes.map(run))));
+process.exit(0);

@@ -1,0 +1,191 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { networkInterfaces } from "node:os";
+import { after, before, suite, test } from "node:test";
+import { needs } from "@svc/harness/needs.ts";
+import { hostAddress, type Outside, privateAddresses, publicAddresses, startOutside } from "@svc/harness/outside.ts";
+import type { NetworkSlot } from "../src/network/networks.ts";
+import { closed, type Fixture, inNetns, open, openFixture, probe, probeFile, serveIn } from "./network-fixture.ts";
+
+suite("sandbox networks", needs("root", "ip", "nft", "unshare"), () => {
+  let outside: Outside;
+  let fixture: Fixture;
+  let slot: NetworkSlot;
+
+  before(async () => {
+    outside = await startOutside();
+    fixture = await openFixture({ dns: { upstreams: [outside.dnsServer] } });
+    slot = await fixture.networks.attach(open);
+  });
+  after(async () => {
+    await fixture?.[Symbol.asyncDispose]();
+    await outside?.[Symbol.asyncDispose]();
+  });
+
+  void test("a sandbox reaches public addresses, which see the node's address", async () => {
+    const [http, tls, udp] = await probe(slot, [
+      { try: "http", host: publicAddresses[0], port: 80 },
+      { try: "tcp", host: publicAddresses[1], port: 443 },
+      { try: "udp", host: publicAddresses[1], port: 7 },
+    ]);
+    assert.deepEqual(JSON.parse(http ?? ""), { peer: hostAddress, local: publicAddresses[0], path: "/probe" });
+    assert.equal(tls, "connected");
+    assert.equal(udp, "answered hello");
+  });
+
+  void test("private ranges and cloud metadata, which the host itself reaches, refuse a sandbox at once", async () => {
+    for (const address of privateAddresses) {
+      const answer = await fetch(`http://${address}/control`);
+      assert.equal(answer.status, 200);
+    }
+    await outside.seen();
+    const tcp = await probe(
+      slot,
+      privateAddresses.map((host) => ({ try: "tcp", host, port: 80 })),
+    );
+    assert.deepEqual(
+      tcp,
+      privateAddresses.map(() => "ECONNREFUSED"),
+    );
+    for (const host of privateAddresses) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["EHOSTUNREACH"]);
+    assert.deepEqual(await outside.seen(), []);
+  });
+
+  void test("no address and no port of the host answers a sandbox, also one that the host got a moment ago", async () => {
+    let connections = 0;
+    const server = createServer((socket) => {
+      connections++;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => server.listen(0, "0.0.0.0", resolve));
+    const { port } = server.address() as { port: number };
+    const link = Object.keys(networkInterfaces()).find((name) => name.startsWith("outside")) ?? "";
+    execFileSync("ip", ["addr", "add", "203.0.113.77/32", "dev", link]);
+    const own = Object.values(networkInterfaces()).flatMap((all) => (all ?? []).filter(({ family }) => family === "IPv4").map(({ address }) => address));
+    assert.ok(own.includes("203.0.113.77") && own.includes(slot.gatewayAddress));
+    const outcomes = await probe(
+      slot,
+      own.map((host) => ({ try: "tcp", host, port })),
+    );
+    server.close();
+    assert.deepEqual(
+      outcomes,
+      own.map(() => "ECONNREFUSED"),
+    );
+    assert.equal(connections, 0);
+  });
+
+  void test("the node reaches a sandbox's ports; another sandbox and hosts outside are refused", async () => {
+    const sibling = await fixture.networks.attach(open);
+    await using _server = await serveIn(sibling, 8080);
+    const control = await new Promise<string>((resolve) => {
+      const chunks: Buffer[] = [];
+      spawn("bash", ["-c", `cat < /dev/tcp/${sibling.guestAddress}/8080`])
+        .stdout.on("data", (chunk: Buffer) => chunks.push(chunk))
+        .on("end", () => resolve(Buffer.concat(chunks).toString()));
+    });
+    assert.equal(control, "hello");
+    assert.deepEqual(await probe(slot, [{ try: "tcp", host: sibling.guestAddress, port: 8080 }]), ["ECONNREFUSED"]);
+    assert.equal(await outside.dial(sibling.guestAddress, 8080), "ECONNREFUSED");
+    await fixture.networks.detach(sibling);
+  });
+
+  void test("IPv6 is closed: unreachable at once, and dropped when a sandbox gives itself an address", async () => {
+    assert.deepEqual(await probe(slot, [{ try: "tcp", host: "2001:db8::1", port: 80 }]), ["ENETUNREACH"]);
+    let connections = 0;
+    const server = createServer((socket) => {
+      connections++;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => server.listen(0, "::", resolve));
+    const { port } = server.address() as { port: number };
+    const host =
+      Object.values(networkInterfaces())
+        .flatMap((all) => all ?? [])
+        .find(({ family, internal }) => family === "IPv6" && !internal)?.address ?? "fd00::99";
+    const mac = execFileSync("cat", [`/sys/class/net/${slot.veth}/address`], { encoding: "utf8" }).trim();
+    await inNetns(slot.netns, [
+      "sh",
+      "-c",
+      `ip -6 addr add 2001:db8::2/64 dev eth0 nodad; ip -6 neigh add fd00:5::1 lladdr ${mac} dev eth0; ip -6 route add default via fd00:5::1 dev eth0 onlink`,
+    ]);
+    const outcomes = await probe(slot, [{ try: "tcp", host, port, limitMs: 1500 }]);
+    server.close();
+    assert.deepEqual(outcomes, ["timeout"]);
+    assert.equal(connections, 0);
+    await inNetns(slot.netns, ["ip", "-6", "addr", "flush", "dev", "eth0"]);
+  });
+
+  void test("a packet with a source that is not the sandbox's own is dropped", async () => {
+    const sibling = await fixture.networks.attach(open);
+    await outside.seen();
+    for (const from of ["203.0.113.5", sibling.guestAddress]) {
+      await inNetns(slot.netns, ["ip", "addr", "add", `${from}/32`, "dev", "eth0"]);
+      assert.deepEqual(await probe(slot, [{ try: "udp", host: publicAddresses[0], port: 7, from, limitMs: 1000 }]), ["timeout"]);
+      await inNetns(slot.netns, ["ip", "addr", "del", `${from}/32`, "dev", "eth0"]);
+    }
+    assert.deepEqual(await outside.seen(), []);
+    await fixture.networks.detach(sibling);
+  });
+
+  void test("without internet access nothing leaves a sandbox, and DNS says that it is refused", async () => {
+    const fenced = await fixture.networks.attach(closed);
+    await outside.seen();
+    const outcomes = await probe(fenced, [
+      { try: "tcp", host: publicAddresses[0], port: 80 },
+      { try: "udp", host: publicAddresses[0], port: 7 },
+      { try: "resolve", server: fenced.gatewayAddress, name: "www.example.com" },
+      { try: "resolve", server: publicAddresses[1], name: "www.example.com" },
+    ]);
+    assert.deepEqual(outcomes.slice(0, 3), ["ECONNREFUSED", "EHOSTUNREACH", "EREFUSED"]);
+    assert.match(outcomes[3] ?? "", /^E/);
+    assert.deepEqual(await outside.seen(), []);
+    await fixture.networks.detach(fenced);
+  });
+
+  void test("a change of policy closes a live sandbox, connections that are open included, and opens it again", async () => {
+    const changing = await fixture.networks.attach(open);
+    const hold = JSON.stringify([{ try: "hold", host: publicAddresses[0], port: 7 }]);
+    const holder = spawn("ip", ["netns", "exec", changing.netns, process.execPath, "--disable-warning=ExperimentalWarning", probeFile, hold]);
+    let output = "";
+    holder.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
+    await once(holder.stdout, "data");
+    await fixture.networks.setPolicy(changing, closed);
+    await once(holder, "close");
+    assert.match(output, /^connected\n\["(ECONNRESET|EPIPE)"\]\n$/);
+    const attempt = [{ try: "tcp", host: publicAddresses[0], port: 80 }] as const;
+    assert.deepEqual(await probe(changing, attempt), ["ECONNREFUSED"]);
+    await fixture.networks.setPolicy(changing, open);
+    assert.deepEqual(await probe(changing, attempt), ["connected"]);
+    await fixture.networks.detach(changing);
+  });
+
+  void test("names resolve through the node over UDP and, where an answer is too long, over TCP", async () => {
+    await outside.seen();
+    const server = slot.gatewayAddress;
+    const outcomes = await probe(slot, [
+      { try: "resolve", server, name: "www.example.com" },
+      { try: "resolve", server, name: "long.example.com" },
+      { try: "resolve", server, name: "nothing.example.com" },
+    ]);
+    assert.deepEqual(outcomes, ["8.8.8.8", "8.8.8.8", "ENOTFOUND"]);
+    const seen = await outside.seen();
+    assert.ok(seen.some(({ kind, text }) => kind === "dns-tcp" && text === "long.example.com"));
+    assert.ok(seen.every(({ peer }) => peer === hostAddress));
+  });
+
+  void test("a sandbox that floods DNS is bounded, and its neighbour's names resolve meanwhile", async () => {
+    const sibling = await fixture.networks.attach(open);
+    await outside.seen();
+    const server = slot.gatewayAddress;
+    const flood = probe(slot, [{ try: "flood", server, name: "silent.example.com", count: 100, expected: 36 }]);
+    const neighbour = await probe(sibling, [{ try: "resolve", server, name: "www.example.com" }]);
+    assert.deepEqual(neighbour, ["8.8.8.8"]);
+    assert.deepEqual(await flood, ["36"]);
+    const asked = (await outside.seen()).filter(({ text }) => text === "silent.example.com");
+    assert.equal(asked.length, 64);
+    await fixture.networks.detach(sibling);
+  });
+});

@@ -1,0 +1,81 @@
+// The node's secrets: their sources, in the specified order, and their forms.
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { loadApiKey, loadInitKey, loadSeed, sweepHalfWritten } from "../src/node/secrets.ts";
+
+function temporary() {
+  const path = mkdtempSync(join(tmpdir(), "svc-secrets-"));
+  return { path, mounted: join(path, "mounted"), [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+const key = (letter: string) => letter.repeat(32);
+
+void test("the API key comes from SVC_API_KEY, then the mounted file, then the home, in this order", () => {
+  using home = temporary();
+  const sources = { home: home.path, mountedKeyPath: home.mounted };
+  mkdirSync(join(home.path, "secrets"));
+  writeFileSync(join(home.path, "secrets/api-key"), `${key("h")}\n`);
+  assert.equal(loadApiKey({ ...sources, env: {} }).secret, key("h"));
+  writeFileSync(home.mounted, key("m"));
+  assert.equal(loadApiKey({ ...sources, env: {} }).secret, key("m"));
+  assert.equal(loadApiKey({ ...sources, env: { SVC_API_KEY: key("e") } }).secret, key("e"));
+});
+
+void test("a node that finds no key generates one with the prefix sdk_, private, and the same at the next start", () => {
+  using home = temporary();
+  const sources = { home: home.path, mountedKeyPath: home.mounted, env: {} };
+  const first = loadApiKey(sources);
+  assert.match(first.secret, /^sdk_[0-9a-f]{64}$/);
+  assert.equal(first.generated, true);
+  assert.equal(statSync(join(home.path, "secrets/api-key")).mode & 0o777, 0o600);
+  assert.deepEqual([loadApiKey(sources).secret, loadApiKey(sources).generated], [first.secret, false]);
+});
+
+void test("an API key has 32 to 256 URL-safe characters, and a wrong one is refused with its source", () => {
+  using home = temporary();
+  const load = (secret: string) => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: { SVC_API_KEY: secret } });
+  for (const good of ["a".repeat(32), "a".repeat(256), "Az09._~-".repeat(4)]) assert.equal(load(good).secret, good);
+  for (const bad of ["a".repeat(31), "a".repeat(257), `${"a".repeat(32)} `, `${"a".repeat(32)}/`, `${"a".repeat(32)}\n`, "ä".repeat(32)]) {
+    assert.throws(() => load(bad), /SVC_API_KEY has \d+ characters; asked for 32 to 256/);
+  }
+  writeFileSync(home.mounted, "short");
+  assert.throws(() => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: {} }), /mounted has 5 characters/);
+});
+
+void test("the seed comes from the settings, else is generated once and kept", () => {
+  using home = temporary();
+  assert.equal(loadSeed(home.path, key("s"), false).secret, key("s"));
+  const first = loadSeed(home.path, "", false);
+  assert.match(first.secret, /^[0-9a-f]{64}$/);
+  assert.equal(loadSeed(home.path, "", true).secret, first.secret);
+  assert.equal(readFileSync(join(home.path, "secrets/sandbox-access-token-hash-seed"), "utf8"), `${first.secret}\n`);
+  assert.throws(() => loadSeed(home.path, "short", false), /seed.*5 characters/);
+});
+
+void test("a lost seed is refused while sandboxes live whose tokens hang on it", () => {
+  using home = temporary();
+  assert.throws(() => loadSeed(home.path, "", true), /is missing, but sandboxes live/);
+  assert.equal(loadSeed(home.path, key("s"), true).secret, key("s"));
+});
+
+void test("the key that signs for envd is kept, and a damaged one is refused", () => {
+  using home = temporary();
+  const first = loadInitKey(home.path).publicKeyBase64;
+  assert.equal(Buffer.from(first, "base64").length, 32);
+  assert.equal(loadInitKey(home.path).publicKeyBase64, first);
+  writeFileSync(join(home.path, "secrets/envd-init-key"), "nonsense");
+  assert.throws(() => loadInitKey(home.path), /damaged/);
+});
+
+void test("what a killed start left half-written beside a secret is swept away, and nothing else", () => {
+  using home = temporary();
+  loadSeed(home.path, "", false);
+  const left = join(home.path, "secrets/api-key.123.0a1b2c3d");
+  writeFileSync(left, "half");
+  sweepHalfWritten(home.path);
+  assert.throws(() => statSync(left));
+  assert.ok(statSync(join(home.path, "secrets/sandbox-access-token-hash-seed")));
+});

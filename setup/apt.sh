@@ -1,0 +1,89 @@
+# What the two apt steps share: which packages are missing, installing them, and what to say where that may not be.
+
+# Prints the packages of the named groups whose program is not there.
+missing_packages() {
+  local group package proof
+  while read -r group package proof; do
+    [[ " $* " == *" $group "* ]] || continue
+    if [[ $proof == /* ]]; then [[ -s $proof ]] && continue; else type -P "$proof" >/dev/null && continue; fi
+    echo "$package"
+  done <"$SVC_ROOT/setup/packages.txt"
+}
+
+apt_mend() {
+  if [[ -n $1 ]]; then echo "install by hand: apt-get install --no-install-recommends" $1; fi
+}
+
+# Without root, or on a system without apt, the person is told; what is there gets used.
+apt_refuses() {
+  if ! type -P apt-get >/dev/null; then
+    echo "this system has no apt; going on without:" $1
+  elif ((EUID != 0)); then
+    echo "only root may install; going on without. As root: apt-get install --no-install-recommends" $1
+  else
+    return 1
+  fi
+}
+
+run_apt() {
+  DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
+    -o Dpkg::Options::=--force-confold -o Dpkg::Options::=--force-confdef "$@"
+}
+
+# A server package starts its server when installed; ours are only run by tests and benches.
+with_no_service_started() {
+  local policy=/usr/sbin/policy-rc.d
+  if [[ -e $policy ]]; then "$@"; return; fi
+  printf '#!/bin/sh\n# svc set-up: no service is started by an installation.\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+  local code=0
+  "$@" || code=$?
+  rm -f "$policy"
+  return $code
+}
+
+installed_packages() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort -u; }
+
+apt_install() {
+  local before after bundle=/etc/ssl/certs/ca-certificates.crt kept=$SVC_CACHE/host-authorities.pem
+  # A policy file that an interrupted run left is ours by its text.
+  if grep -qs 'svc set-up' /usr/sbin/policy-rc.d; then rm -f /usr/sbin/policy-rc.d; fi
+
+  dpkg --configure -a
+  before=$(installed_packages)
+  # Installing ca-certificates rewrites the bundle; authorities that the host put there by hand would be lost.
+  if [[ -s $bundle && ! -s $kept ]] && ! grep -qx ca-certificates <<<"$before"; then cp "$bundle" "$kept"; fi
+
+  if ! { have_candidates "$@" && with_no_service_started run_apt install --no-install-recommends --no-upgrade "$@"; }; then
+    # A third party's broken source makes the update fail, and matters to nobody here: the install decides.
+    run_apt update || true
+    with_no_service_started run_apt install --no-install-recommends --no-upgrade --fix-missing "$@"
+  fi
+  after=$(installed_packages)
+  # `./svc uninstall` tells, or removes, what set-up brought to the machine.
+  comm -13 <(echo "$before") <(echo "$after") >>"$SVC_CACHE/debian-packages-added"
+  if [[ -s $kept ]]; then
+    certificates_lacking "$bundle" "$kept" >>"$bundle"
+    rm -f "$kept"
+  fi
+}
+
+have_candidates() {
+  local known
+  known=$(apt-cache policy "$@" | grep -c 'Candidate: [^(]') || true
+  [[ $known == "$#" ]]
+}
+
+# Prints each certificate of $2 that $1 lacks.
+certificates_lacking() {
+  awk '
+    /-----BEGIN CERTIFICATE-----/ { inside = 1; block = "" }
+    inside { block = block $0 "\n" }
+    /-----END CERTIFICATE-----/ {
+      inside = 0
+      if (FILENAME == ARGV[1]) there[block] = 1
+      else if (!(block in there)) lacking = lacking block
+    }
+    END { printf "%s", lacking }
+  ' "$1" "$2"
+}

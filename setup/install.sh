@@ -1,0 +1,140 @@
+# Runs the steps that a command needs, side by side; silent when nothing is missing. Sourced by `svc`; $1 names the purpose.
+
+# How long a step that failed and that one can do without is left alone before a command tries it again.
+readonly retry_after_seconds=600
+# A second ./svc waits this long for the first one's step.
+readonly lock_wait_seconds=1800
+
+mode=$1
+case $mode in
+  client) steps=(apt-first node npm) purpose=client ;;
+  run) steps=(apt-first apt node npm native go envd runsc host base) purpose=run ;;
+  bench) steps=(apt-first apt node npm native go envd runsc host base python-clients) purpose=bench ;;
+  test | setup) steps=(apt-first apt node npm native go envd runsc host base python-clients) purpose=test ;;
+  only) shift; steps=("$@") purpose=test ;;
+esac
+[[ ${SVC_SETUP_PURPOSE-} == '' ]] || purpose=$SVC_SETUP_PURPOSE
+export SVC_SETUP_PURPOSE=$purpose
+
+say() { printf 'svc: %s\n' "$*" >&2; }
+
+if ! mkdir -p "$SVC_CACHE/logs" "$SVC_CACHE/locks" 2>/dev/null || [[ ! -w $SVC_CACHE/locks ]]; then
+  say "set-up asked for a cache in $SVC_CACHE, which $(id -un) may not write; set SVC_CACHE to a folder of yours"
+  exit 1
+fi
+
+# Where the steps tell each other how they ended; those of killed runs go.
+for board in "$SVC_CACHE"/.run-*; do
+  [[ -d /proc/${board##*.run-} ]] || rm -rf "$board"
+done
+board=$SVC_CACHE/.run-$$
+mkdir -p "$board"
+declare -A pid_of=()
+
+end_steps() {
+  local pid
+  for pid in "${pid_of[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
+  rm -rf "$board"
+}
+trap 'end_steps; exit 130' INT
+trap 'end_steps; exit 143' TERM HUP
+
+step() { bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$@"; }
+
+# Writes one word to the board: present, made, skipped, failed; the table and the steps that wait read it.
+finish() { printf '%s %s\n' "$2" "${3-0}" >"$board/.$1" && mv "$board/.$1" "$board/$1"; }
+
+wait_for_step() {
+  while [[ ! -f $board/$1 ]]; do
+    # The runner is gone (kill -9): so is this step's reason.
+    [[ -d $board ]] || exit 1
+    sleep 0.05
+  done
+  [[ $(<"$board/$1") != failed* ]]
+}
+
+run_step() {
+  local name=$1 log=$SVC_CACHE/logs/$1.log failed=$SVC_CACHE/logs/$1.failed dependency started took reason
+  if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
+
+  # Without a limit each `up` on a machine without a mirror would wait for the network again.
+  if [[ $retry == no && -f $failed && " apt-first node npm " != *" $name "* ]] && (($(date +%s) - $(stat -c %Y "$failed") < retry_after_seconds)); then
+    finish "$name" skipped
+    say "$name: failed a short while ago and is left alone; \`./svc setup\` tries again, $log says why"
+    return
+  fi
+
+  for dependency in $(step "$name" needs); do
+    [[ " ${steps[*]} " == *" $dependency "* ]] || continue
+    if ! wait_for_step "$dependency"; then
+      finish "$name" failed
+      say "$name: not begun, since $dependency failed"
+      return
+    fi
+  done
+
+  exec 9>"$SVC_CACHE/locks/$name.lock"
+  if ! flock -n 9; then
+    say "$name: another ./svc is making it; waiting"
+    flock -w "$lock_wait_seconds" 9 || { finish "$name" failed; say "$name: waited $lock_wait_seconds s for another ./svc; see $log"; return; }
+  fi
+  if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
+
+  if reason=$(step "$name" refuses); then
+    finish "$name" skipped
+    say "$name: $reason"
+    return
+  fi
+  say "$name …"
+  started=${EPOCHREALTIME/./}
+  if step "$name" make >"$log" 2>&1 && step "$name" probe >>"$log" 2>&1; then
+    took=$((${EPOCHREALTIME/./} - started))
+    rm -f "$failed"
+    finish "$name" made "$took"
+    say "$name: $((took / 1000000)).$((took / 100000 % 10)) s$(step "$name" note 2>/dev/null || true)"
+  else
+    : >"$failed"
+    finish "$name" failed
+    { printf 'svc: %s failed; the end of %s:\n' "$name" "$log"; tail -n 12 "$log" | sed 's/^/    /'; step "$name" mend | sed 's/^/svc: /'; } >&2
+  fi
+}
+
+retry=no
+[[ ${SVC_SETUP_RETRY-} == yes ]] && retry=yes
+begun=${EPOCHREALTIME/./}
+# Each step gets a process group of its own, so that Ctrl-C can end what it started.
+set -m
+for name in "${steps[@]}"; do
+  run_step "$name" &
+  pid_of[$name]=$!
+done
+set +m
+wait "${pid_of[@]}" || true
+
+missing=() made=()
+for name in "${steps[@]}"; do
+  read -r word took <"$board/$name" 2>/dev/null || word=failed took=0
+  case $word in
+    made) made+=("$name $took") ;;
+    failed) missing+=("$name") ;;
+  esac
+done
+rm -rf "$board"
+trap - INT TERM HUP
+
+if ((${#made[@]})); then
+  total=$((${EPOCHREALTIME/./} - begun))
+  {
+    printf 'svc: where the time went (steps run side by side)\n'
+    for entry in "${made[@]}"; do printf '    %-16s %6d.%d s\n' "${entry% *}" $((${entry#* } / 1000000)) $((${entry#* } / 100000 % 10)); done
+    printf '    %-16s %6d.%d s\n' 'all' $((total / 1000000)) $((total / 100000 % 10))
+  } >&2
+fi
+
+# Node and its packages are needed by every command; what else is missing, the command itself and `doctor` judge.
+for name in "${missing[@]}"; do
+  case $name in
+    node | npm) say "cannot go on without $name"; exit 1 ;;
+  esac
+  if [[ $mode == setup || $mode == only ]]; then setup_failed=yes; fi
+done

@@ -1,0 +1,31 @@
+# Exits 1 when a package of the npm lock file is missing from node_modules or has another version.
+/^    "node_modules\// {
+  name = $0
+  sub(/^    "/, "", name)
+  sub(/": \{.*$/, "", name)
+  version = ""
+  skip = 0
+  next
+}
+# Optional packages are those of other platforms; development ones matter to tests and benches only.
+/^      "(optional|devOptional)": true/ { skip = 1 }
+/^      "dev": true/ { if (dev != "all") skip = 1 }
+/^      "version": "/ {
+  version = $0
+  sub(/^      "version": "/, "", version)
+  sub(/".*$/, "", version)
+}
+/^    \}/ {
+  if (name != "" && !skip) {
+    file = root name "/package.json"
+    found = 0
+    lines = 0
+    while (!found && (getline line < file) > 0) {
+      lines++
+      if (version == "" || (index(line, "\"version\"") && index(line, "\"" version "\""))) found = 1
+    }
+    close(file)
+    if (!found) exit 1
+  }
+  name = ""
+}

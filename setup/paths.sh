@@ -1,0 +1,49 @@
+# Where everything lives, and the checks that are cheap enough for every command; variables that the user set win.
+source "$SVC_ROOT/setup/versions.sh"
+
+if ((EUID == 0)); then
+  : "${SVC_CACHE:=/var/cache/svc}" "${SVC_HOME:=/var/lib/svc}"
+else
+  : "${SVC_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/svc}" "${SVC_HOME:=${XDG_DATA_HOME:-$HOME/.local/share}/svc}"
+fi
+# A relative folder would mean another one after each cd.
+[[ $SVC_CACHE == /* ]] || SVC_CACHE=$PWD/$SVC_CACHE
+[[ $SVC_HOME == /* ]] || SVC_HOME=$PWD/$SVC_HOME
+
+SVC_NODE=${SVC_NODE:-$SVC_CACHE/node/$SVC_NODE_VERSION/bin/node}
+SVC_RUNSC=${SVC_RUNSC:-$SVC_CACHE/runsc/$SVC_RUNSC_VERSION/runsc}
+SVC_TEMPLATES_DIR=${SVC_TEMPLATES_DIR:-$SVC_CACHE/templates}
+SVC_PYTHON_CLIENTS=${SVC_PYTHON_CLIENTS:-$SVC_CACHE/python-clients/$SVC_E2B_PYTHON_VERSION-$SVC_CODE_INTERPRETER_PYTHON_VERSION}
+export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS
+# An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+# One hash over the named files' names and contents: the key of what is built from them.
+recipe_hash() { (cd "$SVC_ROOT" && find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16; }
+
+# Where envd for the present sources is; sets SVC_ENVD unless the user did.
+find_envd() {
+  if [[ -z ${SVC_ENVD-} && -f $SVC_ROOT/packages/envd/build.sh ]]; then
+    SVC_ENVD=$SVC_CACHE/envd/$(recipe_hash packages/envd)/envd
+    export SVC_ENVD
+  fi
+}
+
+node_present() { [[ -x $SVC_NODE && -s $SVC_NODE ]]; }
+
+# Every package of the lock file lies in node_modules in its version; $1 = all asks for the development ones too.
+modules_present() {
+  # npm writes this file last, so it is missing after an interrupted install.
+  [[ -f $SVC_ROOT/node_modules/.package-lock.json ]] || return 1
+  LC_ALL=C awk -v root="$SVC_ROOT/" -v dev="${1-}" -f "$SVC_ROOT/setup/modules.awk" "$SVC_ROOT/package-lock.json"
+}
+
+install_for() { source "$SVC_ROOT/setup/install.sh" "$1"; }
+
+exec_node() {
+  find_envd
+  # Node keeps its compiled form of our sources here; a cache that cannot be written is only slower.
+  export NODE_COMPILE_CACHE=${NODE_COMPILE_CACHE-$SVC_CACHE/compile}
+  export PATH="${SVC_NODE%/*}:$PATH"
+  exec "$SVC_NODE" --disable-warning=ExperimentalWarning "$@"
+}

@@ -1,0 +1,24 @@
+# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|refuses|make|note|mend.
+source "$SVC_ROOT/setup/paths.sh"
+
+needs() { :; }                # the steps that have to end first
+refuses() { return 1; }       # prints why the step cannot be done here and returns 0
+note() { :; }                 # a remark for the progress line
+mend() { echo "read the log above, then run ./svc setup --only $step_name"; }
+
+# A new temporary folder beside its target, so that a rename publishes it; what an interrupted run left goes first.
+fresh_beside() {
+  mkdir -p "${1%/*}"
+  rm -rf --one-file-system "${1%/*}/.making-${1##*/}"
+  mkdir "${1%/*}/.making-${1##*/}"
+  printf '%s' "${1%/*}/.making-${1##*/}"
+}
+
+publish() {
+  rm -rf --one-file-system "$2"
+  mv -T "$1" "$2"
+}
+
+step_name=$1
+source "$SVC_ROOT/setup/steps/$1.sh"
+"$2"

@@ -1,0 +1,76 @@
+# The template `base`: a Debian root made by mmdebstrap from the host's own mirrors, or an alias of `host` where none answers.
+source "$SVC_ROOT/setup/template.sh"
+source "$SVC_ROOT/setup/mirrors.sh"
+
+# Not mirror_suite: asking apt costs a second, and each `up` asks for the key.
+key=$(template_key base "$(. /etc/os-release 2>/dev/null && echo "${ID-}:${VERSION_CODENAME-}")")
+folder=$SVC_TEMPLATES_DIR/base-$key
+aliases=$SVC_TEMPLATES_DIR/aliases.json
+needs() { echo apt host; }
+probe() { template_whole "$folder" && [[ -x $folder/rootfs/usr/bin/bash && $(readlink "$SVC_TEMPLATES_DIR/base") == "base-$key" && ! -e $aliases ]]; }
+mend() { echo "until a Debian mirror answers, the template base is an alias of host (the host's /usr, no apt inside); then run ./svc setup --only base"; }
+
+# Why this machine cannot make it, if so; the alias stands in.
+refuses() {
+  local reason
+  if ! type -P mmdebstrap >/dev/null; then
+    reason="mmdebstrap is not installed"
+  elif [[ -z $(mirror_suite) ]]; then
+    reason="this host's package sources name no Debian or Ubuntu mirror"
+  elif ((EUID != 0)) && ! { type -P newuidmap >/dev/null && grep -qs "^$(id -un):" /etc/subuid; }; then
+    reason="without root mmdebstrap needs uidmap and a row for $(id -un) in /etc/subuid"
+  else
+    return 1
+  fi
+  alias_to_host "$reason"
+  echo "$reason; base is an alias of host"
+}
+
+alias_to_host() {
+  mkdir -p "$SVC_TEMPLATES_DIR"
+  local target
+  target=$(readlink "$SVC_TEMPLATES_DIR/host")
+  printf '{ "base": %s, "reason": %s }\n' "$(json_string "$target")" "$(json_string "$1")" >"$aliases.making"
+  mv -f "$aliases.making" "$aliases"
+  point_at base "$target"
+}
+
+make() {
+  local started=${EPOCHREALTIME/./} making
+  # Servers find some base from here on, whatever becomes of this one; an older real one stays in force meanwhile.
+  [[ -e $SVC_TEMPLATES_DIR/base/template.json ]] || alias_to_host "the Debian root is being made"
+  making=$(fresh_beside "$folder")
+  if ! bootstrap "$making"; then
+    rm -rf --one-file-system "$making"
+    [[ -e $aliases ]] && alias_to_host "mmdebstrap failed; see $SVC_CACHE/logs/base.log"
+    return 1
+  fi
+  write_template "$making" base "$key" "$(. /etc/os-release && echo "$ID"):$(mirror_suite)" "$started"
+  publish "$making" "$folder"
+  point_at base "base-$key"
+  rm -f "$aliases"
+}
+
+bootstrap() {
+  local recipe=$SVC_ROOT/setup/templates/base options=(--variant=minbase) line target=$1/rootfs
+  options+=("--include=$(grep -v '^#' "$recipe/packages.txt" | paste -sd,)" "--customize-hook=$recipe/customize.sh \"\$1\"")
+  # The root is a cache: losing it in a power cut costs a rebuild, syncing each file costs half the time.
+  for line in force-unsafe-io path-exclude=/usr/share/{doc,man,info,locale,lintian}/\* path-include=/usr/share/doc/\*/copyright; do
+    options+=("--dpkgopt=$line")
+  done
+  # mmdebstrap does not read the host's apt settings.
+  while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
+  options+=('--aptopt=Acquire::Languages "none"')
+  if ((EUID == 0)); then
+    options+=(--mode=root)
+  else
+    options+=(--mode=unshare)
+    target=$1/rootfs.tar
+  fi
+  mirror_lines | mmdebstrap "${options[@]}" "$(mirror_suite)" "$target" - || return 1
+  if ((EUID != 0)); then
+    # Everything belongs to whom runs the sandboxes, and is mapped inside; device files cannot be made and are not needed.
+    mkdir "$1/rootfs" && tar -C "$1/rootfs" --no-same-owner --exclude='./dev/*' -xf "$target" && rm "$target" || return 1
+    chmod u+rwX -R "$1/rootfs"
+  fi
+}

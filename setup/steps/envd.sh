@@ -1,0 +1,17 @@
+# envd, the agent inside each sandbox, built from packages/envd.
+source "$SVC_ROOT/setup/go.sh"
+find_envd
+needs() { echo go; }
+probe() { [[ -x ${SVC_ENVD-} && -s $SVC_ENVD ]] && "$SVC_ENVD" --version; }
+refuses() { [[ ! -f $SVC_ROOT/packages/envd/build.sh ]] && echo "this tree has no packages/envd/build.sh"; }
+mend() { echo "no sandbox starts without envd; see that a Go module proxy answers, then run ./svc setup --only go envd"; }
+
+make() {
+  local folder=${SVC_ENVD%/*} making
+  making=$(fresh_beside "$folder")
+  use_go
+  "$SVC_ROOT/packages/envd/build.sh" "$making/envd"
+  publish "$making" "$folder"
+  # Each edit of the sources makes a folder; the last few are enough.
+  ls -dt "$SVC_CACHE"/envd/*/ | tail -n +5 | xargs -r rm -rf
+}

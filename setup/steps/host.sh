@@ -1,0 +1,22 @@
+# The template `host`: a skeleton over which a sandbox gets the host's /usr read-only; there at once, nothing downloaded.
+source "$SVC_ROOT/setup/template.sh"
+
+key=$(template_key host)
+folder=$SVC_TEMPLATES_DIR/host-$key
+mend() { echo "run ./svc setup --only host; without it and without a Debian mirror no sandbox has a root file system"; }
+note() { if [[ ! -x /usr/bin/python3 ]]; then echo " (this host has no /usr/bin/python3, so its sandboxes have none)"; fi; }
+
+probe() { template_whole "$folder" && [[ $(readlink "$SVC_TEMPLATES_DIR/host") == "host-$key" && -x /usr/bin/bash ]]; }
+
+make() {
+  local started=${EPOCHREALTIME/./} making
+  making=$(fresh_beside "$folder")
+  mkdir "$making/rootfs"
+  "$SVC_ROOT/setup/templates/host/build.sh" "$making/rootfs" "$making/members"
+  "$SVC_ROOT/setup/templates/lay-skeleton.sh" "$making/rootfs"
+  "$SVC_ROOT/setup/templates/host/build.sh" "$making/rootfs" --rights
+  write_template "$making" host "$key" host "$started" "$(<"$making/members")"
+  rm "$making/members"
+  publish "$making" "$folder"
+  point_at host "host-$key"
+}

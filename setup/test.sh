@@ -1,0 +1,14 @@
+# `./svc test [NAME…]`: installs what the tests need, then hands over to test/run.ts. Sourced by `svc`.
+if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
+  install_for test
+  source "$SVC_ROOT/setup/go.sh"
+  # The Go checks share set-up's caches; without a fitting Go the runner names them as skipped, and fails in CI.
+  if find_go >/dev/null; then
+    use_go
+    export SVC_GO=$GO
+  fi
+elif ! node_present; then
+  install_for client
+fi
+export SVC_TEST_LOGS=${SVC_TEST_LOGS:-$SVC_CACHE/logs/test}
+exec_node "$SVC_ROOT/test/run.ts" "$@"

@@ -1,0 +1,8 @@
+# The pinned versions of what set-up fetches; a new pin makes a new folder in the cache, never a change in an old one.
+SVC_NODE_VERSION=24.19.0
+SVC_GO_VERSION=1.27.3
+SVC_RUNSC_VERSION=v0.0.0-20260905035102-160fafc42237
+# The oldest Go that builds this runsc (the go line of its go.mod).
+SVC_RUNSC_GO=1.26.3
+SVC_E2B_PYTHON_VERSION=2.63.0
+SVC_CODE_INTERPRETER_PYTHON_VERSION=2.11.5

@@ -1,0 +1,94 @@
+// A fresh Debian root without Node, Go or compiler, and commands inside it: a mount and pid namespace each, ended with -9.
+import { execFileSync, spawn } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const root = join(import.meta.dirname, "..");
+const tree = "/opt/svc";
+const bundle = "/etc/ssl/certs/ca-certificates.crt";
+/** From the caller's environment, what says how packages are reached. */
+const passed = /^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|GOPROXY|GOSUMDB|GONOSUMDB|PIP_INDEX_URL|PIP_DEFAULT_TIMEOUT|NPM_CONFIG_REGISTRY)$/;
+
+/** Runs in the namespaces: the mounts die with them, whatever kills the command. */
+const enter = `set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount -t proc proc "$0/proc"
+mount --rbind /sys "$0/sys"
+mount --rbind /dev "$0/dev"
+mount -t tmpfs tmpfs "$0/run"
+mkdir -p "$0/run/lock"
+exec chroot "$0" "$@"`;
+
+export type Said = { readonly code: number | string; readonly output: string; readonly tookMs: number };
+
+export class FreshRoot implements Disposable {
+  readonly folder = mkdtempSync(join(tmpdir(), "svc-test-fresh-"));
+  readonly root = join(this.folder, "root");
+
+  constructor() {
+    // The same release, mirrors and settings as the host's, read by the scripts that set-up itself uses.
+    const script = `source setup/mirrors.sh
+      options=(); while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
+      mirror_lines | mmdebstrap --mode=root --variant=minbase --dpkgopt=force-unsafe-io '--aptopt=Acquire::Languages "none"' "\${options[@]}" "$(mirror_suite)" "$1" -`;
+    execFileSync("bash", ["-euo", "pipefail", "-c", script, "bash", this.root], { cwd: root, stdio: ["ignore", "ignore", "pipe"] });
+    if (existsSync(bundle)) {
+      mkdirSync(join(this.root, "etc/ssl/certs"), { recursive: true });
+      cpSync(bundle, join(this.root, bundle), { dereference: true });
+      cpSync("/usr/local/share/ca-certificates", join(this.root, "usr/local/share/ca-certificates"), { recursive: true, dereference: true });
+    }
+    cpSync("/etc/resolv.conf", join(this.root, "etc/resolv.conf"), { dereference: true });
+    mkdirSync(join(this.root, tree), { recursive: true });
+    // What a clone would hold: neither modules nor builds.
+    const pack = 'tar -C "$1" --exclude=node_modules --exclude=.git --exclude=native/build -cf - . | tar -C "$2" -xf -';
+    execFileSync("bash", ["-euo", "pipefail", "-c", pack, "bash", root, join(this.root, tree)]);
+  }
+
+  /** Runs a command in the root; `killWhen` looks at what it said so far and may end all of it with SIGKILL. */
+  async run(command: readonly string[], options: { killWhen?: (output: string) => boolean; env?: Readonly<Record<string, string>> } = {}): Promise<Said> {
+    const env: Record<string, string> = { HOME: "/root", PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", TERM: "dumb", ...options.env };
+    for (const [name, value] of Object.entries(process.env)) if (value !== undefined && passed.test(name)) env[name] = value;
+    const started = performance.now();
+    // The first process of the pid namespace: with it everything inside ends at once.
+    const args = ["--mount", "--pid", "--fork", "--kill-child=KILL", "bash", "-c", enter, this.root, ...command];
+    const child = spawn("unshare", args, { env, stdio: ["ignore", "pipe", "pipe"], detached: true });
+    const { promise, resolve } = Promise.withResolvers<Said>();
+    let output = "";
+    const look = options.killWhen === undefined ? undefined : setInterval(() => options.killWhen?.(output) && child.kill("SIGKILL"), 100);
+    const end = () => child.kill("SIGKILL");
+    process.once("exit", end);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (chunk: string) => {
+        output += chunk;
+      });
+    }
+    child.once("close", (code, signal) => {
+      clearInterval(look);
+      process.off("exit", end);
+      resolve({ code: code ?? signal ?? "?", output, tookMs: performance.now() - started });
+    });
+    return promise;
+  }
+
+  svc(...args: readonly string[]): Promise<Said> {
+    return this.run([`${tree}/svc`, ...args]);
+  }
+
+  read(file: string): string {
+    return readFileSync(join(this.root, file), "utf8");
+  }
+
+  has(file: string): boolean {
+    return existsSync(join(this.root, file));
+  }
+
+  write(file: string, text: string): void {
+    mkdirSync(join(this.root, file, ".."), { recursive: true });
+    writeFileSync(join(this.root, file), text);
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+  }
+}

@@ -1,0 +1,106 @@
+// The test runner behind `./svc test`: checks and test files side by side, a line each, failures in full, one closing line.
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { endChildren } from "./child.ts";
+import { allParts, type Outcome, type Part } from "./parts.ts";
+
+const root = join(import.meta.dirname, "..");
+/** Logs of this many runs are kept. */
+const KEPT_RUNS = 10;
+
+const help = `Usage: ./svc test [long] [NAME…]
+Runs the checks (types, lint, tidy, go vet, go test) and the test files, and ends with a line that counts them.
+NAME picks by group (setup, contract, kit, sandbox, envd, cli, harness, checks) or by a piece of the path.
+long runs the *.long.test.ts files, which a plain ./svc test leaves out.
+SVC_TEST_JOBS sets how many run side by side (${availableParallelism()} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
+
+async function main(words: readonly string[]): Promise<number> {
+  if (words.includes("-h") || words.includes("--help")) {
+    console.log(help);
+    return 0;
+  }
+  const unknown = words.find((word) => word.startsWith("-"));
+  if (unknown !== undefined) {
+    console.error(`svc: test knows no option ${unknown}; see ./svc test --help`);
+    return 2;
+  }
+  const all = allParts(root, words.includes("long"));
+  const names = words.filter((word) => word !== "long");
+  // A name that picks nothing beside others that do is a mistake worth stopping for.
+  const stray = names.find((name) => !all.some((part) => fits(part, name)));
+  if (stray !== undefined) {
+    console.error(`svc: no test is named ${stray}; NAME is a group or a piece of a path, see ./svc test --help`);
+    return 2;
+  }
+  const parts = names.length === 0 ? all : all.filter((part) => names.some((name) => fits(part, name)));
+  const logs = makeLogs();
+  const totals = await runAll(parts, logs);
+  console.log(`logs: ${logs}`);
+  console.log(`${totals.passed} passed, ${totals.failed} failed${totals.skipped > 0 ? `, ${totals.skipped} skipped` : ""}`);
+  return totals.failed === 0 ? 0 : 1;
+}
+
+function fits(part: Part, name: string): boolean {
+  return part.group === name || part.name.includes(name.replace(/^\.\//, ""));
+}
+
+async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcome, "output">> {
+  const totals = { passed: 0, failed: 0, skipped: 0 };
+  const waiting = [...parts];
+  const jobs = Math.max(1, Number(process.env["SVC_TEST_JOBS"] ?? availableParallelism()) || 1);
+  const failures: string[] = [];
+  async function work(): Promise<void> {
+    for (let part = waiting.shift(); part !== undefined; part = waiting.shift()) {
+      const started = performance.now();
+      const outcome = await part.run(logs);
+      totals.passed += outcome.passed;
+      totals.failed += outcome.failed;
+      totals.skipped += outcome.skipped;
+      writeFileSync(join(logs, `${part.name.replaceAll("/", "-").replaceAll(" ", "-")}.log`), outcome.output);
+      console.log(line(part.name, outcome, performance.now() - started));
+      if (outcome.failed > 0) failures.push(`\n──── ${part.name}\n${outcome.output.trimEnd()}`);
+      else if (outcome.skipped > 0) for (const reason of reasons(outcome.output)) console.log(`       skipped: ${reason}`);
+    }
+  }
+  await Promise.all(Array.from({ length: jobs }, work));
+  for (const failure of failures) console.log(failure);
+  return totals;
+}
+
+function line(name: string, outcome: Outcome, tookMs: number): string {
+  const counts = [`${outcome.passed} passed`];
+  if (outcome.failed > 0) counts.push(`${outcome.failed} failed`);
+  if (outcome.skipped > 0) counts.push(`${outcome.skipped} skipped`);
+  return `${outcome.failed > 0 ? "FAIL" : "ok  "}   ${name.padEnd(58)} ${(tookMs / 1000).toFixed(1).padStart(6)} s   ${counts.join(", ")}`;
+}
+
+/** The distinct reasons that the spec reporter, or a check, printed for what it left out. */
+function reasons(output: string): readonly string[] {
+  return [...new Set([...output.matchAll(/(?:# |skipped: )(missing [^\n]*)/g)].map((found) => found[1] ?? ""))];
+}
+
+function makeLogs(): string {
+  const all = process.env["SVC_TEST_LOGS"] ?? join(root, ".svc", "test-logs");
+  mkdirSync(all, { recursive: true });
+  const old = readdirSync(all)
+    .sort()
+    .reverse()
+    .slice(KEPT_RUNS - 1);
+  for (const name of old) rmSync(join(all, name), { recursive: true, force: true });
+  const logs = join(all, `${new Date().toISOString().replaceAll(":", "-")}-${process.pid}`);
+  mkdirSync(logs);
+  return logs;
+}
+
+for (const [signal, code] of [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+  ["SIGHUP", 129],
+] as const) {
+  process.once(signal, () => {
+    endChildren();
+    process.exit(code);
+  });
+}
+process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,178 @@
+// The entry and its cheap steps: messages, locks, resuming, the host template, uninstall.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { SetupTree } from "./setup-tree.ts";
+
+/** npm packages that are all there: one, in the version of the lock file. */
+function layModules(tree: SetupTree): void {
+  const lock =
+    '{\n  "packages": {\n    "node_modules/left": {\n      "version": "1.2.3"\n    },\n    "node_modules/far": {\n      "version": "1.0.0",\n      "optional": true\n    }\n  }\n}\n';
+  writeFileSync(join(tree.tree, "package-lock.json"), lock);
+  mkdirSync(join(tree.tree, "node_modules/left"), { recursive: true });
+  writeFileSync(join(tree.tree, "node_modules/left/package.json"), '{\n  "name": "left",\n  "version": "1.2.3"\n}\n');
+  writeFileSync(join(tree.tree, "node_modules/.package-lock.json"), "{}");
+}
+
+void test("a set-up command with a word it does not know says so and changes nothing", async () => {
+  using tree = new SetupTree();
+  const cases: readonly (readonly [readonly string[], RegExp])[] = [
+    [["setup", "--fast"], /setup knows no option --fast/],
+    [["setup", "--only"], /--only asks for the name of a step: .*runsc/],
+    [["setup", "--only", "kernel"], /there is no step named kernel; the steps are: .*runsc/],
+    [["uninstall", "--force"], /uninstall knows no option --force/],
+  ];
+  for (const [args, says] of cases) {
+    const { code, stderr } = await tree.run(args);
+    assert.equal(code, 2, stderr);
+    assert.match(stderr, says);
+  }
+  assert.equal(existsSync(tree.cache), false);
+});
+
+void test("without pip, npm and apt the entry names what it asked for and what to install", async () => {
+  using tree = new SetupTree();
+  const { code, stdout, stderr } = await tree.run(["list"], { PATH: tree.barePath() });
+  assert.equal(code, 1, stderr);
+  assert.equal(stdout, "");
+  assert.match(stderr, /neither pip nor npm/);
+  assert.match(stderr, /install python3-pip \(or npm\)/);
+  assert.match(stderr, /logs\/node\.log/);
+  assert.match(stderr, /cannot go on without node/);
+});
+
+void test("a cache that may not be written is named with the variable that moves it", async () => {
+  using tree = new SetupTree();
+  writeFileSync(join(tree.folder, "file"), "");
+  const { code, stderr } = await tree.run(["list"], { SVC_CACHE: join(tree.folder, "file/cache") });
+  assert.equal(code, 1);
+  assert.match(stderr, /set SVC_CACHE to a folder of yours/);
+});
+
+void test("after set-up a command prints only its own output", async (t) => {
+  using tree = new SetupTree();
+  layModules(tree);
+  const node = tree.echoNode();
+  const tookMs: number[] = [];
+  for (let run = 0; run < 5; run++) {
+    const started = performance.now();
+    const { code, stdout, stderr } = await tree.run(["exec", "abc", "--", "echo", "two words"], { SVC_NODE: node });
+    tookMs.push(performance.now() - started);
+    assert.equal(code, 0, stderr);
+    assert.equal(stderr, "");
+    assert.deepEqual(stdout.trimEnd().split("\n").slice(1), [join(tree.tree, "packages/cli/src/main.ts"), "exec", "abc", "--", "echo", "two words"]);
+  }
+  t.diagnostic(`the entry took ${Math.min(...tookMs).toFixed(0)} ms at best before the command`);
+  assert.ok(Math.min(...tookMs) < 600, "ten times what it may take");
+});
+
+void test("a package that is missing from node_modules, or of another version, is noticed", async () => {
+  using tree = new SetupTree();
+  const env = { SVC_NODE: tree.echoNode(), PATH: tree.barePath() };
+  const file = join(tree.tree, "node_modules/left/package.json");
+  for (const [content, noticed] of [
+    ['{\n  "version": "1.2.3"\n}', false],
+    ['{\n  "version": "1.2.4"\n}', true],
+    ["", true],
+  ] as const) {
+    layModules(tree);
+    writeFileSync(file, content);
+    const { stderr } = await tree.run(["list"], env);
+    assert.equal(/npm …/.test(stderr), noticed, `${content}: ${stderr}`);
+  }
+});
+
+void test("the host template is made at once and the link names it", async () => {
+  using tree = new SetupTree();
+  const { code, stderr } = await tree.run(["setup", "--only", "host"]);
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /where the time went/);
+  const templates = join(tree.cache, "templates");
+  const template = JSON.parse(readFileSync(join(templates, "host/template.json"), "utf8")) as Record<string, unknown>;
+  assert.equal(template["name"], "host");
+  assert.ok((template["binds"] as string[]).includes("/usr"));
+  assert.match(String(template["templateID"]), /^[0-9a-f]{20}$/);
+  assert.equal(readlinkSync(join(templates, "host")), `host-${String(template["recipe"])}`);
+  for (const file of ["etc/profile", "etc/sudoers.d/user", "home/user/.bashrc", "etc/passwd"])
+    assert.ok(existsSync(join(templates, "host/rootfs", file)), file);
+  const again = await tree.run(["setup", "--only", "host"]);
+  assert.equal(again.stderr, "", "what is there is not made again");
+});
+
+void test("where no Debian root can be made, base is an alias of host and says why", async () => {
+  using tree = new SetupTree();
+  const { stderr } = await tree.run(["setup", "--only", "host", "base"], { PATH: tree.barePath("mmdebstrap") });
+  assert.match(stderr, /mmdebstrap is not installed; base is an alias of host/);
+  const templates = join(tree.cache, "templates");
+  const aliases = JSON.parse(readFileSync(join(templates, "aliases.json"), "utf8")) as Record<string, string>;
+  assert.equal(aliases["base"], readlinkSync(join(templates, "host")));
+  assert.equal(aliases["base"], readlinkSync(join(templates, "base")));
+  assert.match(aliases["reason"] ?? "", /mmdebstrap/);
+});
+
+void test("a second ./svc waits for the first one's step and says so", async () => {
+  using tree = new SetupTree();
+  mkdirSync(join(tree.cache, "locks"), { recursive: true });
+  const holder = spawn("flock", [join(tree.cache, "locks/host.lock"), "sleep", "1000"], { stdio: "ignore", detached: true });
+  try {
+    await delay(300);
+    const second = tree.start(["setup", "--only", "host"]);
+    await delay(1500);
+    assert.equal(existsSync(join(tree.cache, "templates/host")), false, "the lock keeps the second out");
+    process.kill(-(holder.pid ?? 0), "SIGKILL");
+    const { code, stderr } = await second.done;
+    assert.equal(code, 0, stderr);
+    assert.match(stderr, /host: another \.\/svc is making it; waiting/);
+    assert.ok(existsSync(join(tree.cache, "templates/host/template.json")));
+  } finally {
+    if (holder.exitCode === null && holder.signalCode === null) process.kill(-(holder.pid ?? 0), "SIGKILL");
+  }
+});
+
+void test("a set-up killed half-way is resumed by the next one, and leaves nothing half-made", async () => {
+  using tree = new SetupTree();
+  const templates = join(tree.cache, "templates");
+  const entries = () => (existsSync(templates) ? readdirSync(templates) : []);
+  const first = tree.start(["setup", "--only", "host"]);
+  for (let look = 0; look < 5000 && !entries().some((name) => name.startsWith(".making-")); look++) await delay(2);
+  tree.killAll();
+  await first.done;
+  assert.equal(existsSync(join(templates, "host")), false, "the kill came before the end");
+  assert.ok(entries().some((name) => name.startsWith(".making-")));
+  const { code, stderr } = await tree.run(["setup", "--only", "host"]);
+  assert.equal(code, 0, stderr);
+  assert.deepEqual(
+    entries().filter((name) => name.startsWith(".")),
+    [],
+  );
+  assert.deepEqual(
+    readdirSync(tree.cache).filter((name) => name.startsWith(".run-")),
+    [],
+  );
+});
+
+void test("uninstall asks first, and then leaves nothing", async () => {
+  using tree = new SetupTree();
+  layModules(tree);
+  await tree.run(["setup", "--only", "host"]);
+  mkdirSync(join(tree.home, "secrets"), { recursive: true });
+  const unasked = await tree.run(["uninstall"]);
+  assert.equal(unasked.code, 1);
+  assert.match(unasked.stderr, /nothing was removed; without a terminal, say \.\/svc uninstall --yes/);
+  assert.ok(existsSync(join(tree.cache, "templates/host")));
+  const { code, stderr } = await tree.run(["uninstall", "--yes"]);
+  assert.equal(code, 0, stderr);
+  assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules")].filter(existsSync), []);
+});
+
+void test("uninstall leaves a folder alone that is not svc's", async () => {
+  using tree = new SetupTree();
+  mkdirSync(tree.home);
+  writeFileSync(join(tree.home, "diary"), "mine");
+  const { stderr } = await tree.run(["uninstall", "--yes"]);
+  assert.match(stderr, /does not look like a folder of svc and is left alone/);
+  assert.equal(readFileSync(join(tree.home, "diary"), "utf8"), "mine");
+});

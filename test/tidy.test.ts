@@ -1,0 +1,108 @@
+// Keeps the tree as the house rules say: imports point one way, files are short and open with a sentence, packages have a README.
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { importsOf, mayImport, packageOf } from "./imports.ts";
+import { sourceFiles } from "./source-files.ts";
+
+const root = join(import.meta.dirname, "..");
+const files = sourceFiles(root);
+const read = (file: string) => readFileSync(join(root, file), "utf8");
+const MAX_LINES = 300;
+const MAX_README_LINES = 60;
+const typescript = files.filter((file) => file.endsWith(".ts"));
+const code = files.filter((file) => /\.(ts|go|sh|awk|cc|cpp|h|hpp)$/.test(file) || file === "svc");
+const generated = (file: string) => /_pb\.ts$|\.pb\.go$|connect\.go$/.test(file);
+
+/** Lists what is wrong in one failure, so that one run shows all of it. */
+function none(wrong: readonly string[], rule: string): void {
+  assert.equal(wrong.length, 0, `${rule}:\n  ${wrong.join("\n  ")}`);
+}
+
+void test("imports point one way: contract, kit, then the products; cli and console see contract alone", () => {
+  const wrong = typescript.flatMap((file) =>
+    importsOf(read(file))
+      .filter((target) => !mayImport(file, target))
+      .map((target) => `${file} imports ${target}`),
+  );
+  none(wrong, "these imports point the wrong way");
+});
+
+void test("a package imports another by name and lists it", () => {
+  const wrong: string[] = [];
+  for (const file of typescript) {
+    const own = packageOf(file);
+    if (own === undefined) continue;
+    const listed = read(`packages/${own}/package.json`);
+    for (const target of importsOf(read(file))) {
+      const other = target.startsWith("@svc/") ? target.split("/")[1] : undefined;
+      if (other !== undefined && other !== own && !listed.includes(`"@svc/${other}"`)) wrong.push(`${file} imports ${target}`);
+      if (target.startsWith(".") && packageOf(join(file, "..", target)) !== own) wrong.push(`${file} reaches out of its package: ${target}`);
+    }
+  }
+  none(wrong, "these imports lack a line in package.json, or go around it");
+});
+
+void test(`no source file is longer than ${MAX_LINES} lines`, () => {
+  const lengths = code.filter((file) => !generated(file)).map((file) => [file, read(file).trimEnd().split("\n").length] as const);
+  none(
+    lengths.filter(([, lines]) => lines > MAX_LINES).map(([file, lines]) => `${file}: ${lines}`),
+    "these files are too long",
+  );
+});
+
+void test("each source file opens with a sentence that says what it is", () => {
+  const opens = (file: string) => {
+    const lines = read(file)
+      .split("\n")
+      .filter((line) => !/^(#!|package \w+$|\/\/go:build|\/\/ @|#pragma once|\s*$)/.test(line));
+    return /^(\/\/|#|\/\*\*?) ?\S.{15,}/.test(lines[0] ?? "");
+  };
+  none(
+    code.filter((file) => !generated(file) && !opens(file)),
+    "these files do not open with a comment",
+  );
+});
+
+void test("each package has a README under a page", () => {
+  const wrong: string[] = [];
+  for (const entry of readdirSync(join(root, "packages"), { withFileTypes: true })) {
+    if (!entry.isDirectory()) continue;
+    const readme = `packages/${entry.name}/README.md`;
+    if (!existsSync(join(root, readme))) wrong.push(`${readme} is missing`);
+    else if (read(readme).trimEnd().split("\n").length > MAX_README_LINES) wrong.push(`${readme} has more than ${MAX_README_LINES} lines`);
+  }
+  none(wrong, "READMEs");
+});
+
+void test("nothing is left to do in a comment", () => {
+  // Spelled apart, so that this file does not find itself.
+  const mark = new RegExp(`\\b(${["TO" + "DO", "FIX" + "ME", "XX" + "X"].join("|")})\\b`);
+  const wrong = code.flatMap((file) =>
+    read(file)
+      .split("\n")
+      .flatMap((line, index) => (mark.test(line) ? [`${file}:${index + 1}: ${line.trim()}`] : [])),
+  );
+  none(wrong, "finish these or take them out");
+});
+
+void test("no module has a default export, and no file a name that says nothing", () => {
+  const reporter = "test/count-reporter.ts";
+  const wrong = typescript.filter((file) => file !== reporter && /^export default /m.test(read(file)));
+  const vague = files.filter((file) => /(^|\/)(utils?|helpers?|manager|types|misc|common)\.(ts|go|sh)$/.test(file));
+  none([...wrong, ...vague], "default exports and vague names");
+});
+
+void test("no file names a machine's path or a package registry's host", () => {
+  const hosts = ["deb.debian.org", "security.debian.org", "archive.ubuntu.com", "registry.npmjs.org", "pypi.org", "proxy.golang.org", "static.crates.io"];
+  const paths = ["/work/main", "/work/shared", "/work/.library", "/tmp/svc-brief", "/root/.pyenv"];
+  const self = "test/tidy.test.ts";
+  const wrong = files
+    .filter((file) => file !== self)
+    .flatMap((file) => {
+      const text = read(file);
+      return [...hosts, ...paths].filter((word) => text.includes(word)).map((word) => `${file}: ${word}`);
+    });
+  none(wrong, "these belong to a machine, not to the project");
+});
