@@ -40,7 +40,7 @@ const home = mkdtempSync(join(tmpdir(), "svc-bench-proxy-"));
 stack.defer(() => rmSync(home, { recursive: true, force: true }));
 ftruncateSync(openSync(join(home, "gigabyte"), "w"), bulkBytes);
 const common = "access_log off; keepalive_requests 1000000000; client_max_body_size 0; sendfile on;";
-const shared = (name: string) => `daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
+const shared = (name: string) => `user root; daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
 const answerLine = 'return 200 "the quick brown fox jumps over the lazy dog\\n";';
 const responder = `${shared("responder")} http { ${common} server { listen ${host}:${envd}; listen ${host}:${application}; location / { ${answerLine} } location /gigabyte { root ${home}; } } }`;
 // One proxy_pass for both ports: each of our two routes has the peer that does the same hop with the same heads.

@@ -9,7 +9,7 @@ mode=$1
 case $mode in
   client) steps=(apt-first node npm) purpose=client ;;
   run) steps=(apt-first apt node npm native go envd runsc host base) purpose=run ;;
-  bench) steps=(apt-first apt node npm native go envd runsc host base python-clients) purpose=bench ;;
+  bench) steps=(apt-first apt node npm native go envd runsc host base) purpose=bench ;;
   test | setup) steps=(apt-first apt node npm native go envd runsc host base python-clients) purpose=test ;;
   only) shift; steps=("$@") purpose=test ;;
 esac
@@ -73,6 +73,10 @@ run_step() {
     fi
   done
 
+  for dependency in $(step "$name" after); do
+    [[ " ${steps[*]} " != *" $dependency "* ]] || wait_for_step "$dependency" || true
+  done
+
   exec 9>"$SVC_CACHE/locks/$name.lock"
   if ! flock -n 9; then
     say "$name: another ./svc is making it; waiting"
@@ -102,13 +106,14 @@ run_step() {
 retry=no
 [[ ${SVC_SETUP_RETRY-} == yes ]] && retry=yes
 begun=${EPOCHREALTIME/./}
-# Each step gets a process group of its own, so that Ctrl-C can end what it started.
-set -m
+# Each step gets a process group of its own, so that Ctrl-C can end what it started. Job control is on for the start
+# alone: between commands it would print a line for each job that ended.
 for name in "${steps[@]}"; do
+  set -m
   run_step "$name" &
   pid_of[$name]=$!
+  set +m
 done
-set +m
 wait "${pid_of[@]}" || true
 
 missing=() made=()

@@ -1,7 +1,8 @@
-# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|refuses|make|note|mend.
+# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|after|refuses|make|note|mend.
 source "$SVC_ROOT/setup/paths.sh"
 
-needs() { :; }                # the steps that have to end first
+needs() { :; }                # the steps without which this one cannot be made
+after() { :; }                # the steps to wait for, whether they succeed or not
 refuses() { return 1; }       # prints why the step cannot be done here and returns 0
 note() { :; }                 # a remark for the progress line
 mend() { echo "read the log above, then run ./svc setup --only $step_name"; }

@@ -2,7 +2,7 @@
 #
 #   templates/base → base-KEY/   {rootfs/, template.json}     the link says which recipe is in force
 #   templates/host → host-KEY/
-#   templates/aliases.json       only while `base` is an alias of `host`: {"base": "host-KEY", "reason": "…"}
+#   templates/aliases.json       only while `base` is an alias of `host`: {"base": {"template": "host-KEY", "reason": "…"}}
 
 # The key of template $1: its recipe, what both share, and the authorities that the host adds to the distribution's.
 template_key() {
@@ -30,7 +30,7 @@ json_string() {
 write_template() {
   local size
   size=$(du -sb "$1/rootfs" | cut -f1)
-  cat >"$1/template.json" <<JSON
+  cat >"$1/.template.json" <<JSON
 {
   "name": "$2",
   "templateID": "$(template_id "$2")",
@@ -48,6 +48,12 @@ write_template() {
   $6}
 }
 JSON
+}
+
+# publish_template MAKING FOLDER: under its name, and then its template.json, by which servers take it for whole.
+publish_template() {
+  publish "$1" "$2"
+  mv "$2/.template.json" "$2/template.json"
 }
 
 # Puts the link NAME on FOLDER in one step, so that a server never sees none.

@@ -23,7 +23,7 @@ done
 looks_ours() {
   case $1 in
     "$SVC_CACHE") [[ -d $1/locks && -d $1/logs ]] ;;
-    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.pid || -e $1/templates || -z $(ls -A "$1") ]] ;;
+    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.json || -e $1/up.json || -z $(ls -A "$1") ]] ;;
   esac
 }
 
@@ -47,26 +47,29 @@ if [[ $agreed == no ]]; then
   [[ $answer == [yY]* ]] || { echo "svc: nothing was removed"; exit 1; }
 fi
 
+node_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$SVC_HOME/node.json" 2>/dev/null || true; }
+
+# A node that `up` does not look after. The file can outlive its process, and the number belong to another by now.
 stop_node() {
-  local pid waited=0 command
-  pid=$(tr -dc 0-9 2>/dev/null <"$SVC_HOME/node.pid") || return 0
-  [[ -n $pid && -r /proc/$pid/cmdline ]] || return 0
-  command=$(tr '\0' ' ' <"/proc/$pid/cmdline")
-  # A pid file can outlive its process, and the number belong to another by now.
-  [[ $command == *main.ts* ]] || return 0
+  local pid waited=0
+  pid=$(node_pid)
+  [[ -n $pid && -r /proc/$pid/cmdline && $(tr '\0' ' ' <"/proc/$pid/cmdline") == *main.ts* ]] || return 0
   kill -TERM "$pid" || return 0
   while [[ -d /proc/$pid ]] && ((waited++ < stop_wait_seconds * 10)); do sleep 0.1; done
   if [[ -d /proc/$pid ]]; then kill -KILL "$pid" || true; fi
 }
 
-if [[ -e $SVC_HOME ]]; then
+cannot_stop() {
+  echo "svc: $1, so nothing was removed; see above, then run ./svc uninstall again" >&2
+  exit 1
+}
+
+if [[ -e $SVC_HOME ]] && node_present; then
+  if [[ -f $SVC_HOME/up.json ]]; then (exec_node "$SVC_ROOT/packages/cli/src/main.ts" down) || cannot_stop "the servers did not stop"; fi
   stop_node
   # Sandboxes outlive the node on purpose; the node ends them by its own records.
-  if node_present && [[ -e $SVC_HOME/sandboxes.db && -f $SVC_ROOT/packages/sandbox/src/node/main.ts ]]; then
-    if ! (exec_node "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$SVC_HOME"); then
-      echo "svc: the sandboxes could not all be ended, so nothing was removed; see above, then run ./svc uninstall again" >&2
-      exit 1
-    fi
+  if [[ -f $SVC_HOME/sandboxes.db ]]; then
+    (exec_node "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$SVC_HOME") || cannot_stop "the sandboxes could not all be ended"
   fi
 fi
 

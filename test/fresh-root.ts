@@ -10,7 +10,7 @@ const bundle = "/etc/ssl/certs/ca-certificates.crt";
 /** From the caller's environment, what says how packages are reached. */
 const passed = /^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|GOPROXY|GOSUMDB|GONOSUMDB|PIP_INDEX_URL|PIP_DEFAULT_TIMEOUT|NPM_CONFIG_REGISTRY)$/;
 
-/** Runs in the namespaces: the mounts die with them, whatever kills the command. */
+/** Runs in the namespaces: the mounts die with them, whatever kills the command. Not chroot: in one, no user namespace may be made. */
 const enter = `set -e
 mount --make-rprivate /
 mount --bind "$0" "$0"
@@ -19,7 +19,10 @@ mount --rbind /sys "$0/sys"
 mount --rbind /dev "$0/dev"
 mount -t tmpfs tmpfs "$0/run"
 mkdir -p "$0/run/lock"
-exec chroot "$0" "$@"`;
+cd "$0"
+pivot_root . mnt
+umount -l /mnt
+exec "$@"`;
 
 export type Said = { readonly code: number | string; readonly output: string; readonly tookMs: number };
 

@@ -24,10 +24,10 @@ export class SetupTree implements Disposable {
   }
 
   start(args: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
-    const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("SVC_")));
+    const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(SVC|XDG)_/.test(name)));
     const child = spawn(join(this.tree, "svc"), args, {
       cwd: this.folder,
-      env: { ...inherited, SVC_CACHE: this.cache, SVC_HOME: this.home, ...env },
+      env: { ...inherited, HOME: this.folder, SVC_CACHE: this.cache, SVC_HOME: this.home, ...env },
       stdio: ["ignore", "pipe", "pipe"],
       timeout: LIMIT_MS,
     });

@@ -36,7 +36,7 @@ void test(
       const node = await fresh.run([
         "bash",
         "-c",
-        `${cache}/node/*/bin/node --version && ${cache}/node/*/bin/npm --version && ${cache}/envd/*/envd --version && ${cache}/runsc/*/runsc --version`,
+        `PATH=$(echo ${cache}/node/*/bin):$PATH; node --version && npm --version && ${cache}/envd/*/envd --version && ${cache}/runsc/*/runsc --version`,
       ]);
       assert.equal(node.code, 0, node.output);
       assert.match(node.output, /v24\.19\.0\n11\./);

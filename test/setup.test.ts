@@ -107,10 +107,10 @@ void test("where no Debian root can be made, base is an alias of host and says w
   const { stderr } = await tree.run(["setup", "--only", "host", "base"], { PATH: tree.barePath("mmdebstrap") });
   assert.match(stderr, /mmdebstrap is not installed; base is an alias of host/);
   const templates = join(tree.cache, "templates");
-  const aliases = JSON.parse(readFileSync(join(templates, "aliases.json"), "utf8")) as Record<string, string>;
-  assert.equal(aliases["base"], readlinkSync(join(templates, "host")));
-  assert.equal(aliases["base"], readlinkSync(join(templates, "base")));
-  assert.match(aliases["reason"] ?? "", /mmdebstrap/);
+  const aliases = JSON.parse(readFileSync(join(templates, "aliases.json"), "utf8")) as Record<string, { template: string; reason: string }>;
+  assert.equal(aliases["base"]?.template, readlinkSync(join(templates, "host")));
+  assert.equal(aliases["base"]?.template, readlinkSync(join(templates, "base")));
+  assert.match(aliases["base"]?.reason ?? "", /mmdebstrap/);
 });
 
 void test("a second ./svc waits for the first one's step and says so", async () => {

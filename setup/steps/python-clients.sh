@@ -1,5 +1,5 @@
 # The field's Python SDKs, unmodified, for the tests that drive the platform with them.
-needs() { echo apt-first; }
+after() { echo apt-first; }
 probe() { PYTHONPATH=$SVC_PYTHON_CLIENTS python3 -c 'import e2b, e2b_code_interpreter'; }
 refuses() { ! python3 -m pip --version >/dev/null 2>&1 && echo "no pip here, so the tests that use the Python SDKs are skipped"; }
 mend() { echo "the tests that use the Python SDKs need them; see that pip reaches a package index, then run ./svc setup --only python-clients"; }

@@ -75,6 +75,7 @@ function explain(error: unknown, { url, keyFrom }: Access): unknown {
     return new Failure(error.name, `no server answers at ${url} (${reason}); start one with ./svc up, or name another with svc auth`, { cause: error });
   }
   if (error.name !== "UNAUTHENTICATED") return error;
-  const text = keyFrom === "" ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
+  const text =
+    keyFrom === "" ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
   return new Failure(error.name, text, { cause: error });
 }

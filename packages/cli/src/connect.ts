@@ -26,7 +26,8 @@ type Session = { session: string; detachKey: string; user?: string | undefined; 
 /** Opens the named shell, or returns to it, and stays until it ends or is left. */
 export async function openSession(client: SvcClient, sandbox: SandboxAccess, options: Session): Promise<TerminalEnd> {
   const { user, detachKey } = options;
-  if (!/^[A-Za-z0-9._-]{1,64}$/.test(options.session)) throw new UsageError(`--session wants 1 to 64 letters, digits, . _ or -; found ${JSON.stringify(options.session)}`);
+  if (!/^[A-Za-z0-9._-]{1,64}$/.test(options.session))
+    throw new UsageError(`--session wants 1 to 64 letters, digits, . _ or -; found ${JSON.stringify(options.session)}`);
   const detachByte = detachByteOf(detachKey);
   const envd = client.envd(sandbox);
   const open = new Map((await envd.processes({ user })).map(({ tag, pid }) => [tag, pid]));
@@ -42,7 +43,7 @@ export async function openSession(client: SvcClient, sandbox: SandboxAccess, opt
   try {
     const end = await runTerminal({ envd, events, user, detachByte, redraws: pid !== undefined });
     const again = `svc connect ${sandboxID}${session === "main" ? "" : ` --session ${session}`}`;
-    if (end.isDetached) remark(`\r\nleft session ${session} open; ${again} returns to it`);
+    if (end.isDetached) remark(`\nleft session ${session} open; ${again} returns to it`);
     return end;
   } catch (error) {
     const failure = asFailure(error);

@@ -26,7 +26,8 @@ const SHOWN = 5;
 const CONCURRENCY = 4;
 
 export function addItem(plan: CopyPlan, item: CopyItem): void {
-  if (plan.items.length >= MAX_ITEMS) fail("PAYLOAD_TOO_LARGE", `more than ${MAX_ITEMS} files and directories: pack them, for example with tar c DIR | svc exec ID -- tar x`);
+  if (plan.items.length >= MAX_ITEMS)
+    fail("PAYLOAD_TOO_LARGE", `more than ${MAX_ITEMS} files and directories: pack them, for example with tar c DIR | svc exec ID -- tar x`);
   plan.items.push(item);
 }
 
@@ -54,9 +55,20 @@ export function settleConflicts(plan: CopyPlan, standing: (path: string) => Stan
 }
 
 /** Copies the plan's files, a few at a time; the first failure ends the rest. */
-export async function copyFiles(plan: CopyPlan, title: string, quiet: boolean, outer: AbortSignal, copy: (item: CopyItem, progress: Progress, signal: AbortSignal) => Promise<void>): Promise<void> {
+export async function copyFiles(
+  plan: CopyPlan,
+  title: string,
+  quiet: boolean,
+  outer: AbortSignal,
+  copy: (item: CopyItem, progress: Progress, signal: AbortSignal) => Promise<void>,
+): Promise<void> {
   const files = plan.items.filter(({ type }) => type === "file");
-  const progress = openProgress(title, files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0), files.length, quiet);
+  const progress = openProgress(
+    title,
+    files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    files.length,
+    quiet,
+  );
   const failed = new AbortController();
   const signal = AbortSignal.any([outer, failed.signal]);
   const queue = files.values();

@@ -50,7 +50,8 @@ export async function removeAll(client: SvcClient, ids: readonly string[], remov
 }
 
 async function agreed(count: number, url: string): Promise<boolean> {
-  if (!process.stdin.isTTY || !process.stderr.isTTY) throw new UsageError(`delete --all would end ${count} sandboxes at ${url}; without a terminal it wants --yes`);
+  if (!process.stdin.isTTY || !process.stderr.isTTY)
+    throw new UsageError(`delete --all would end ${count} sandboxes at ${url}; without a terminal it wants --yes`);
   const { confirm, isCancel } = await import("@clack/prompts");
   const answer = await confirm({ message: `End ${count} sandboxes at ${url}, and all in them?`, initialValue: false, output: process.stderr });
   return !isCancel(answer) && answer;

@@ -35,7 +35,8 @@ export async function down(options: Options): Promise<number> {
     return EXIT_FAILURE;
   }
   for (const target of targets) {
-    if (!(await endProcess(target, "SIGTERM", STOP_BOUND_MS))) fail("TIMED_OUT", `process ${target.pid} has not stopped within ${STOP_BOUND_MS / 1000} s; its logs are in ${home}/logs`);
+    if (!(await endProcess(target, "SIGTERM", STOP_BOUND_MS)))
+      fail("TIMED_OUT", `process ${target.pid} has not stopped within ${STOP_BOUND_MS / 1000} s; its logs are in ${home}/logs`);
   }
   removeUpState(home);
   process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left.length)}`}\n`);
@@ -44,7 +45,7 @@ export async function down(options: Options): Promise<number> {
 
 function sentence(count: number): string {
   if (count === 0) return "no sandbox is left";
-  return `${count} ${count === 1 ? "sandbox lives" : "sandboxes live"} on until their timeout; the next svc up takes them over`;
+  return `${count === 1 ? "1 sandbox lives on until its" : `${count} sandboxes live on until their`} timeout; the next svc up takes them over`;
 }
 
 function clientOf(state: UpState, home: string): SvcClient | undefined {

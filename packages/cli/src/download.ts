@@ -1,7 +1,7 @@
 // `svc download`: a file or a directory out of a sandbox; each file under a temporary name first, then renamed.
 import { createWriteStream } from "node:fs";
 import { mkdir, rename, rm } from "node:fs/promises";
-import { basename, join, posix, resolve } from "node:path";
+import { basename, dirname, join, posix, resolve } from "node:path";
 import { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
@@ -16,11 +16,19 @@ export function download(sandboxID: string, remote: string, local: string | unde
   const { url, user } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
     const envd = client.envd(await client.get(sandboxID));
-    return await interruptible((signal) => (local === "-" ? downloadToStdout(envd, remote, { user, signal }) : downloadPath(envd, remote, local, options, { user, signal })));
+    return await interruptible((signal) =>
+      local === "-" ? downloadToStdout(envd, remote, { user, signal }) : downloadPath(envd, remote, local, options, { user, signal }),
+    );
   });
 }
 
-async function downloadPath(envd: EnvdClient, remote: string, local: string | undefined, { force, skipLinks, quiet }: CopyOptions, request: RequestOptions & { signal: AbortSignal }): Promise<void> {
+async function downloadPath(
+  envd: EnvdClient,
+  remote: string,
+  local: string | undefined,
+  { force, skipLinks, quiet }: CopyOptions,
+  request: RequestOptions & { signal: AbortSignal },
+): Promise<void> {
   const path = await absolute(envd, remote, request);
   const root = (await statOrNothing(envd, path, request)) ?? fail("FILE_NOT_FOUND", `there is no ${path} in the sandbox`);
   const plan = await walkRemote(envd, root, request);
@@ -29,6 +37,7 @@ async function downloadPath(envd: EnvdClient, remote: string, local: string | un
   const target = targetOf(remote, path, local);
   const at = (relative: string) => join(target, relative);
   settleConflicts(plan, (relative) => standingLocal(at(relative)), at, force === true);
+  await mkdir(dirname(resolve(target)), { recursive: true });
   for (const { path: relative, type } of plan.items) if (type === "directory") await mkdir(at(relative), { recursive: true });
   await copyFiles(plan, `download to ${target}`, quiet === true, request.signal, async (item, progress, signal) => {
     const temporary = temporaryName(resolve(at(item.path)));

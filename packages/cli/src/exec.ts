@@ -1,4 +1,5 @@
 // `svc exec`: runs one command in a sandbox: its streams, signals and exit code are this process's.
+import { PassThrough } from "node:stream";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { type ProcessEvent, shellExitCode } from "@svc/contract/process-event.ts";
@@ -18,6 +19,8 @@ type Options = AccessOptions & {
   timeout?: number;
 };
 
+/** Of stdin waiting here, and of one request. */
+const MAX_INPUT_BYTES = 512 * 1024;
 const EXIT_TIMED_OUT = 124;
 const EXIT_NOT_EXECUTABLE = 126;
 const EXIT_NOT_FOUND = 127;
@@ -71,10 +74,12 @@ async function runPiped(envd: EnvdClient, events: AsyncGenerator<ProcessEvent>, 
   }
 }
 
-/** Sends stdin chunk by chunk, each answered before the next, so that nothing piles up here when the command does not read. */
+/** Sends stdin piece by piece, each answered before the next, so that nothing piles up here when the command does not read. */
 async function pumpInput(envd: EnvdClient, pid: number, user: string | undefined, signal: AbortSignal): Promise<void> {
   try {
-    for await (const chunk of process.stdin as AsyncIterable<Buffer>) await envd.sendInput({ pid }, "stdin", chunk, { user, signal });
+    // What gathers while one request is under way goes with the next: reads of this stream take all it holds.
+    const gathered = process.stdin.pipe(new PassThrough({ highWaterMark: MAX_INPUT_BYTES }));
+    for await (const chunk of gathered as AsyncIterable<Buffer>) await envd.sendInput({ pid }, "stdin", chunk, { user, signal });
     await envd.closeStdin({ pid }, { user, signal });
   } catch (error) {
     if (signal.aborted) return;

@@ -1,5 +1,5 @@
 // Paths on this machine: walked, and looked at before something is written there.
-import { type Stats, lstatSync } from "node:fs";
+import { lstatSync, type Stats } from "node:fs";
 import { lstat, opendir } from "node:fs/promises";
 import { join, posix } from "node:path";
 import { addItem, type CopyPlan, type Standing } from "./copy.ts";

@@ -13,8 +13,17 @@ export async function run(argv: readonly string[]): Promise<number> {
       process.stderr.write(`svc: ${found.program.name} is not part of this tree\n`);
       return EXIT_USAGE;
     }
+    // A server that failed half-way may have parts open that would keep this process alive.
+    return process.exit(await runProgram(file, found.rest));
+  } catch (error) {
+    return complain(error);
+  }
+}
+
+async function runProgram(file: string, argv: string[]): Promise<number> {
+  try {
     const { main } = (await import(file)) as { main: (argv: string[]) => Promise<number> };
-    return await main(found.rest);
+    return await main(argv);
   } catch (error) {
     return complain(error);
   }

@@ -18,7 +18,9 @@ export function forwardSignals(envd: EnvdClient, pidOf: () => number | undefined
       if (pid !== undefined) remark(`svc: gave up; process ${pid} may run on in the sandbox`);
       process.exit(128 + constants.signals[signal]);
     }
-    void send(envd, pid, signal === "SIGINT" && interrupts > 1 ? "SIGKILL" : signal, user).catch((error: Error) => remark(`svc: ${signal} did not reach process ${pid}: ${error.message}`));
+    void send(envd, pid, signal === "SIGINT" && interrupts > 1 ? "SIGKILL" : signal, user).catch((error: Error) =>
+      remark(`svc: ${signal} did not reach process ${pid}: ${error.message}`),
+    );
   };
   for (const signal of FORWARDED) process.on(signal, forward);
   return {

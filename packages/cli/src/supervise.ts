@@ -93,10 +93,14 @@ export class Supervised {
         }
       };
       const onExit = (code: number | null, signal: string | null) => settle(() => refuse(`cannot start (${code === null ? signal : `exit code ${code}`})`));
-      const timer = setTimeout(() => settle(() => {
-        child.kill("SIGKILL");
-        refuse(`was not ready within ${READY_BOUND_MS / 1000} s`);
-      }), READY_BOUND_MS);
+      const timer = setTimeout(
+        () =>
+          settle(() => {
+            child.kill("SIGKILL");
+            refuse(`was not ready within ${READY_BOUND_MS / 1000} s`);
+          }),
+        READY_BOUND_MS,
+      );
       child.once("exit", onExit);
       child.once("error", (error) => settle(() => reject(error)));
       child.stdout?.setEncoding("utf8").on("data", (text: string) => {
@@ -145,7 +149,15 @@ export function openLog(path: string): Log {
 /** The last lines written since the log was opened. */
 export function lastLines({ path, startBytes }: Log): string {
   try {
-    return readFileSync(path).subarray(startBytes).toString("utf8").slice(-SHOWN_LOG_BYTES).trimEnd().split("\n").slice(-SHOWN_LOG_LINES).map(readable).join("\n");
+    return readFileSync(path)
+      .subarray(startBytes)
+      .toString("utf8")
+      .slice(-SHOWN_LOG_BYTES)
+      .trimEnd()
+      .split("\n")
+      .slice(-SHOWN_LOG_LINES)
+      .map(readable)
+      .join("\n");
   } catch (error) {
     return `(no log: ${(error as Error).message})`;
   }

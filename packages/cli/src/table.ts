@@ -15,7 +15,11 @@ export function printJSON(value: unknown): void {
 /** Columns as wide as their widest cell, two spaces between; numbers are given as text. */
 export function printTable(columns: readonly string[], rows: readonly (readonly string[])[]): void {
   const widths = columns.map((column, index) => Math.max(column.length, ...rows.map((row) => plain(row[index]).length)));
-  const line = (cells: readonly string[]) => cells.map((cell, index) => plain(cell).padEnd(widths[index] ?? 0)).join("  ").trimEnd();
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, index) => plain(cell).padEnd(widths[index] ?? 0))
+      .join("  ")
+      .trimEnd();
   process.stdout.write(`${styleText("bold", line(columns), { stream: process.stdout })}\n`);
   for (const row of rows) process.stdout.write(`${line(row)}\n`);
 }
@@ -28,7 +32,12 @@ function plain(cell: string | undefined): string {
 /** 59 s, 4 min 5 s, 3 h 2 min, 5 d 1 h */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
-  const parts: [number, string][] = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const parts: [number, string][] = [
+    [86_400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   const first = parts.findIndex(([size]) => seconds >= size);
   if (first === -1) return "0 s";
   const [size, unit] = parts[first] ?? [1, "s"];
@@ -41,5 +50,5 @@ const units = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 export function byteSize(bytes: number): string {
   const power = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
-  return `${power === 0 ? bytes : (bytes / 1024 ** power).toFixed(1)} ${units[power]}`;
+  return `${power === 0 ? Math.round(bytes) : (bytes / 1024 ** power).toFixed(1)} ${units[power]}`;
 }

@@ -1,4 +1,5 @@
 // Joins this terminal to one in a sandbox: raw keys in, screen out, size changes, a key to leave.
+import { spawnSync } from "node:child_process";
 import { constants } from "node:os";
 import type { EnvdClient, TerminalSize } from "@svc/contract/envd.ts";
 import { Failure } from "@svc/contract/failures.ts";
@@ -33,6 +34,8 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
   using restore = new DisposableStack();
   if (sendsInput && process.stdin.isTTY) {
     process.stdin.setRawMode(true);
+    // Node's raw mode still turns LF into CR LF, which full-screen programs mean as "down". Undone with raw mode itself.
+    spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
     const cooked = () => process.stdin.setRawMode(false);
     process.once("exit", cooked);
     restore.defer(() => {

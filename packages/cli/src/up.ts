@@ -99,7 +99,10 @@ async function endLeftovers(home: string): Promise<void> {
 
 /** The kernel frees an abstract socket with its process, however that ends; undefined when another `up` has it. */
 async function takeLock(home: string): Promise<Server | undefined> {
-  const name = createHash("sha256").update(`${process.getuid?.()}:${realpathSync(home)}`).digest("hex").slice(0, 32);
+  const name = createHash("sha256")
+    .update(`${process.getuid?.()}:${realpathSync(home)}`)
+    .digest("hex")
+    .slice(0, 32);
   const server = createServer((socket) => socket.destroy());
   return await new Promise((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => (error.code === "EADDRINUSE" ? resolve(undefined) : reject(error)));

@@ -1,7 +1,7 @@
 // `svc upload`: a file, a directory or stdin into a sandbox; each file under a temporary name first, then renamed.
 import { createReadStream, statSync } from "node:fs";
 import { basename, join, posix, resolve } from "node:path";
-import { Transform, type Readable } from "node:stream";
+import { type Readable, Transform } from "node:stream";
 import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { withClient } from "./access.ts";
@@ -15,12 +15,22 @@ export function upload(sandboxID: string, local: string, remote: string | undefi
   const { url, user } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
     const envd = client.envd(await client.get(sandboxID));
-    return await interruptible((signal) => (local === "-" ? uploadStdin(envd, remote, options, { user, signal }) : uploadPath(envd, local, remote, options, { user, signal })));
+    return await interruptible((signal) =>
+      local === "-" ? uploadStdin(envd, remote, options, { user, signal }) : uploadPath(envd, local, remote, options, { user, signal }),
+    );
   });
 }
 
-async function uploadPath(envd: EnvdClient, local: string, remote: string | undefined, { force, skipLinks, quiet }: CopyOptions, request: RequestOptions & { signal: AbortSignal }): Promise<void> {
-  const plan = await walkLocal(local).catch((error: NodeJS.ErrnoException) => (error.code === "ENOENT" ? fail("FILE_NOT_FOUND", `there is no ${error.path ?? local} here`) : Promise.reject(error)));
+async function uploadPath(
+  envd: EnvdClient,
+  local: string,
+  remote: string | undefined,
+  { force, skipLinks, quiet }: CopyOptions,
+  request: RequestOptions & { signal: AbortSignal },
+): Promise<void> {
+  const plan = await walkLocal(local).catch((error: NodeJS.ErrnoException) =>
+    error.code === "ENOENT" ? fail("FILE_NOT_FOUND", `there is no ${error.path ?? local} here`) : Promise.reject(error),
+  );
   settleRefused(plan, skipLinks === true);
   if (plan.items.length === 0) return;
   const target = await targetIn(envd, local, remote, request);
@@ -38,12 +48,22 @@ async function uploadPath(envd: EnvdClient, local: string, remote: string | unde
   });
 }
 
-async function uploadStdin(envd: EnvdClient, remote: string | undefined, { force, quiet }: CopyOptions, request: RequestOptions & { signal: AbortSignal }): Promise<void> {
+async function uploadStdin(
+  envd: EnvdClient,
+  remote: string | undefined,
+  { force, quiet }: CopyOptions,
+  request: RequestOptions & { signal: AbortSignal },
+): Promise<void> {
   if (remote === undefined || remote.endsWith("/")) throw new UsageError("upload of stdin wants the path of a file in the sandbox");
   const target = await absolute(envd, remote, request);
   const plan = { items: [{ path: "", type: "file" as const, sizeBytes: 0, mode: 0o644 }], refused: [] };
   const there = standingOf(await statOrNothing(envd, target, request));
-  settleConflicts(plan, () => there, () => target, force === true);
+  settleConflicts(
+    plan,
+    () => there,
+    () => target,
+    force === true,
+  );
   const progress = openProgress(`upload to ${target}`, undefined, 1, quiet === true);
   try {
     await writeWhole(envd, target, process.stdin, { mode: 0o644, sizeBytes: undefined, source: "stdin" }, progress, request);
@@ -56,7 +76,14 @@ async function uploadStdin(envd: EnvdClient, remote: string | undefined, { force
 
 type Source = { mode: number; sizeBytes: number | undefined; source: string };
 
-async function writeWhole(envd: EnvdClient, target: string, body: Readable | Buffer, { mode, sizeBytes, source }: Source, progress: Progress, request: RequestOptions): Promise<void> {
+async function writeWhole(
+  envd: EnvdClient,
+  target: string,
+  body: Readable | Buffer,
+  { mode, sizeBytes, source }: Source,
+  progress: Progress,
+  request: RequestOptions,
+): Promise<void> {
   const temporary = temporaryName(target);
   try {
     await envd.upload(temporary, Buffer.isBuffer(body) ? body : body.pipe(counted(progress, body, sizeBytes, source)), { ...request, sizeBytes });

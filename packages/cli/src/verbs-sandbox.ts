@@ -14,7 +14,9 @@ export function addSandboxVerbs(program: Verb): void {
     .option("--rm", "delete the sandbox when its shell ends")
     .addOption(outputOption())
     .usage("[options] [template]")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 The sandbox is always secure: only holders of the API key get into it.
 Without -d on a terminal a shell is opened. When it ends, or you detach with Ctrl-], the sandbox lives on until its
 timeout (with --rm it is deleted when the shell ends). While you are attached its life is extended.
@@ -23,7 +25,8 @@ Examples:
   svc start                                 a shell in a new sandbox
   ID=$(svc start base -d)                   the id, for scripts
   svc start base -d --timeout 3600 -m task=17 -e LANG=C.UTF-8
-  svc start base -d --output json           the whole answer, tokens included`)
+  svc start base -d --output json           the whole answer, tokens included`,
+    )
     .run(async (template: string, options: never) => (await import("./start.ts")).start(template, options));
 
   program
@@ -34,14 +37,17 @@ Examples:
     .option("-u, --user <name>", "the user inside the sandbox")
     .option("--detach-key <key>", "ctrl-] and the like, or none", "ctrl-]")
     .usage("[options] <id>")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 A shell that you left (Ctrl-], a closed window, a cut line) goes on; connect returns to it. What it printed meanwhile is
 gone. Two terminals on one session share its screen. The exit code is the shell's. While you are attached the sandbox's
 life is extended.
 
 Examples:
   svc connect $ID
-  svc connect $ID --new --user root`)
+  svc connect $ID --new --user root`,
+    )
     .run(async (id: string, options: never) => (await import("./connect.ts")).connect(id, options));
 
   program
@@ -56,7 +62,9 @@ Examples:
     .option("-n, --no-stdin", "send no stdin: for use in loops that read one")
     .option("--timeout <seconds>", "end the command after this long (exit code 124)", seconds)
     .usage("[options] <id> -- <command...>")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 Exit code: the command's; 128 plus the signal that ended it; 127 when there is no such command; 124 after --timeout.
 Ctrl-C and other signals go to the command, a second Ctrl-C kills it. The sandbox's life is not extended.
 
@@ -64,7 +72,8 @@ Examples:
   svc exec $ID -- python3 -c 'print(6*7)'
   svc exec $ID -- sh -c 'cd /tmp && ls | wc -l'
   tar c . | svc exec $ID -- tar x -C /home/user
-  svc exec -t $ID -- vim notes.md`)
+  svc exec -t $ID -- vim notes.md`,
+    )
     .run(async (id: string, command: string[], options: never) => (await import("./exec.ts")).exec(id, command, options));
 
   program
@@ -116,7 +125,9 @@ export function addFileVerbs(program: Verb): void {
     .argument("<local>", "file or directory here; - reads stdin")
     .argument("[remote]", "path in the sandbox, relative to the user's home (default: the same name there)")
     .usage("[options] <id> <local> [remote]")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 As cp: into an existing directory (or one named with a slash at the end) under its own name, else to the path itself;
 LOCAL/. copies what is in the directory; directories merge. Each file appears whole or not at all.
 
@@ -124,19 +135,23 @@ Examples:
   svc upload $ID data.csv                   to data.csv in the user's home
   svc upload $ID ./project /work            /work/project where /work exists, else /work
   svc upload $ID ./project/. /work --force
-  echo hello | svc upload $ID - notes.txt`)
+  echo hello | svc upload $ID - notes.txt`,
+    )
     .run(async (id: string, local: string, remote: string | undefined, options: never) => (await import("./upload.ts")).upload(id, local, remote, options));
 
   copyVerb("download", "copy a file or a directory out of a sandbox")
     .argument("<remote>", "path in the sandbox, relative to the user's home")
     .argument("[local]", "path here (default: the same name in this directory); - writes to stdout")
     .usage("[options] <id> <remote> [local]")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 Paths work as in svc upload.
 
 Examples:
   svc download $ID result.json
   svc download $ID /var/log ./logs
-  svc download $ID notes.txt - | less`)
+  svc download $ID notes.txt - | less`,
+    )
     .run(async (id: string, remote: string, local: string | undefined, options: never) => (await import("./download.ts")).download(id, remote, local, options));
 }

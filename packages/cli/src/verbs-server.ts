@@ -7,14 +7,17 @@ export function addServerVerbs(program: Verb): void {
     .verb("auth", "save the server's URL and the API key")
     .option("--no-check", "save without asking the server whether it takes the key")
     .option("--show", "tell which server and which key commands would use, and save nothing")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 Asks for both; without a terminal it reads two lines from stdin, the URL (empty: http://localhost:8000) and the key.
 They are saved in ~/.config/svc/credentials (TOML: url, api_key; mode 0600). Commands take saved credentials first, then
 SDK_API_KEY with SVC_URL, and on the server's own machine the key of that server where it may be read.
 
 Examples:
   svc auth
-  printf '%s\\n' https://sandboxes.example.org "$KEY" | svc auth`)
+  printf '%s\\n' https://sandboxes.example.org "$KEY" | svc auth`,
+    )
     .run(async (options: never) => (await import("./auth.ts")).auth(options));
 
   program
@@ -26,13 +29,16 @@ Examples:
     .allowUnknownOption()
     .argument("[flags...]", "passed on to the servers, for example --listen 127.0.0.1:8000")
     .usage("[options] [server flags]")
-    .addHelpText("after", `
+    .addHelpText(
+      "after",
+      `
 In the foreground until Ctrl-C or SIGTERM. A server that crashes is started again; one that cannot start ends them all.
 Their logs are JSON lines in $SVC_HOME/logs. Sandboxes outlive their server: the next svc up takes them over.
 
 Examples:
   svc up
-  svc up -d --listen 127.0.0.1:8000`)
+  svc up -d --listen 127.0.0.1:8000`,
+    )
     .run(async (flags: string[], options: never) => (await import("./up.ts")).up(flags, options));
   program
     .verb("down", "stop what svc up -d started; sandboxes live on")
@@ -40,7 +46,5 @@ Examples:
     .option("--sandboxes", "delete all sandboxes first")
     .run(async (options: never) => (await import("./down.ts")).down(options));
 
-  program
-    .verb("openapi", "print the API as an OpenAPI 3.1 document")
-    .run(async () => (await import("./openapi.ts")).printOpenAPI());
+  program.verb("openapi", "print the API as an OpenAPI 3.1 document").run(async () => (await import("./openapi.ts")).printOpenAPI());
 }

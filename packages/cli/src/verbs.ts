@@ -3,9 +3,9 @@ import { CommanderError } from "commander";
 import { complain, EXIT_USAGE } from "./complain.ts";
 import { programsHere } from "./programs.ts";
 import { Verb } from "./verb.ts";
-import { version } from "./version.ts";
 import { addFileVerbs, addSandboxVerbs } from "./verbs-sandbox.ts";
 import { addServerVerbs } from "./verbs-server.ts";
+import { version } from "./version.ts";
 
 /** The exit code of a client command. */
 export async function runVerb(argv: readonly string[]): Promise<number> {

@@ -12,7 +12,8 @@ export async function openControlPlane() {
   let nextID = 1;
   const server = createServer(async (request, response) => {
     requests.push(`${request.method} ${request.url}`);
-    const answer = (status: number, body?: unknown, headers: Record<string, string> = {}) => response.writeHead(status, headers).end(body === undefined ? undefined : JSON.stringify(body));
+    const answer = (status: number, body?: unknown, headers: Record<string, string> = {}) =>
+      response.writeHead(status, headers).end(body === undefined ? undefined : JSON.stringify(body));
     const refuse = (status: number, error_code: string, message: string) => answer(status, { code: status, message, error_code });
     const url = new URL(request.url ?? "", "http://x");
     if (url.pathname === "/health") return answer(204);
@@ -22,7 +23,13 @@ export async function openControlPlane() {
       const body = await bodyOf(request);
       if (body["templateID"] === "absent") return refuse(404, "TEMPLATE_NOT_FOUND", "there is no template absent");
       const sandboxID = `i${nextID++}`;
-      sandboxes.set(sandboxID, { sandboxID, templateID: String(body["templateID"]), metadata: (body["metadata"] ?? {}) as Record<string, string>, timeout: Number(body["timeout"]), body });
+      sandboxes.set(sandboxID, {
+        sandboxID,
+        templateID: String(body["templateID"]),
+        metadata: (body["metadata"] ?? {}) as Record<string, string>,
+        timeout: Number(body["timeout"]),
+        body,
+      });
       return answer(201, { sandboxID, templateID: "t", clientID: "c", envdVersion: "0.6.13", envdAccessToken: "token" });
     }
     if (request.method === "GET" && url.pathname === "/v2/sandboxes") {
@@ -33,8 +40,8 @@ export async function openControlPlane() {
     }
     const stored = first === "sandboxes" && second !== undefined ? sandboxes.get(second) : undefined;
     if (stored === undefined) return refuse(404, "SANDBOX_NOT_FOUND", `there is no sandbox ${second}`);
-    if (request.method === "DELETE") return sandboxes.delete(stored.sandboxID), answer(204);
-    if (third === "timeout") return (stored.timeout = Number((await bodyOf(request))["timeout"])), answer(204);
+    if (request.method === "DELETE") return (sandboxes.delete(stored.sandboxID), answer(204));
+    if (third === "timeout") return ((stored.timeout = Number((await bodyOf(request))["timeout"])), answer(204));
     return answer(200, { ...listed(stored), lifecycle: { autoResume: false, onTimeout: "kill" } });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -51,7 +58,19 @@ export async function openControlPlane() {
 
 function listed({ sandboxID, templateID, metadata, timeout }: Stored) {
   const endAt = new Date(Date.now() + timeout * 1000).toISOString();
-  return { sandboxID, templateID, clientID: "c", startedAt: "2026-01-31T09:05:00Z", endAt, cpuCount: 2, memoryMB: 1024, diskSizeMB: 2048, state: "running", envdVersion: "0.6.13", metadata };
+  return {
+    sandboxID,
+    templateID,
+    clientID: "c",
+    startedAt: "2026-01-31T09:05:00Z",
+    endAt,
+    cpuCount: 2,
+    memoryMB: 1024,
+    diskSizeMB: 2048,
+    state: "running",
+    envdVersion: "0.6.13",
+    metadata,
+  };
 }
 
 async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>> {

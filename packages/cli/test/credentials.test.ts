@@ -55,7 +55,16 @@ void test("auth takes an empty URL for the local default", async () => {
 
 void test("auth refuses what is no URL or no key", async () => {
   await using place = openPlace();
-  for (const input of ["ftp://x\n" + KEY, "nonsense\n" + KEY, "http://u:p@host\n" + KEY, "\nshort", `\n${"x".repeat(257)}`, "\nsdk_0123456789abcdef0123456789abcde!", "\n", ""]) {
+  for (const input of [
+    "ftp://x\n" + KEY,
+    "nonsense\n" + KEY,
+    "http://u:p@host\n" + KEY,
+    "\nshort",
+    `\n${"x".repeat(257)}`,
+    "\nsdk_0123456789abcdef0123456789abcde!",
+    "\n",
+    "",
+  ]) {
     const result = await place.svc(["auth", "--no-check"], { input });
     assert.equal(result.code, 2, JSON.stringify(input));
     assert.match(result.stderr, /^svc: /);

@@ -25,7 +25,9 @@ export function openPlace(): Place {
   const directory = mkdtempSync(join(tmpdir(), "svc-cli-"));
   const home = join(directory, "home");
   const env = (more: Record<string, string> = {}) => {
-    const kept = Object.fromEntries(["PATH", "HOME", "XDG_CACHE_HOME", "LANG"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name] as string]])));
+    const kept = Object.fromEntries(
+      ["PATH", "HOME", "XDG_CACHE_HOME", "LANG"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name] as string]])),
+    );
     return { ...kept, XDG_CONFIG_HOME: join(directory, "config"), SVC_HOME: home, ...more };
   };
   return {

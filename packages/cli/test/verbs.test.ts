@@ -31,7 +31,10 @@ void test("start -d prints the id alone, and with --output json the whole answer
 
 void test("start passes on what it was asked", async () => {
   await using it = await open();
-  const result = await it.place.svc(["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "-e", "ABSENT", "--no-internet", "--private"], { env: { ...it.env, FROM_HERE: "yes" } });
+  const result = await it.place.svc(
+    ["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "-e", "ABSENT", "--no-internet", "--private"],
+    { env: { ...it.env, FROM_HERE: "yes" } },
+  );
   assert.equal(result.code, 0, result.stderr);
   assert.deepEqual(it.server.sandboxes.get("i1")?.body, {
     templateID: "py",
@@ -45,7 +48,12 @@ void test("start passes on what it was asked", async () => {
 
 void test("a refusal is one line on stderr and exit code 1", async () => {
   await using it = await open();
-  for (const args of [["start", "absent", "-d"], ["timeout", "nobody", "5"], ["exec", "nobody", "--", "true"], ["connect", "nobody"]]) {
+  for (const args of [
+    ["start", "absent", "-d"],
+    ["timeout", "nobody", "5"],
+    ["exec", "nobody", "--", "true"],
+    ["connect", "nobody"],
+  ]) {
     const { code, stdout, stderr } = await it.svc(...args);
     assert.equal(code, 1, args.join(" "));
     assert.equal(stdout, "");
@@ -55,10 +63,14 @@ void test("a refusal is one line on stderr and exit code 1", async () => {
 
 void test("list prints JSON into a pipe, ids with -q, and a table when asked", async () => {
   await using it = await open();
-  for (let count = 0; count < 120; count++) await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });
+  for (let count = 0; count < 120; count++)
+    await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });
   const json = JSON.parse((await it.svc("list")).stdout) as { sandboxID: string }[];
   assert.equal(json.length, 120, "all pages");
-  assert.deepEqual((await it.svc("list", "-q")).stdout.trim().split("\n"), json.map(({ sandboxID }) => sandboxID));
+  assert.deepEqual(
+    (await it.svc("list", "-q")).stdout.trim().split("\n"),
+    json.map(({ sandboxID }) => sandboxID),
+  );
   const table = (await it.svc("ls", "-o", "table")).stdout.split("\n");
   assert.match(table[0] ?? "", /^SANDBOX ID {2}TEMPLATE {2}STATE {4}CPU {2}MEM {7}DISK {6}STARTED {14}TIME LEFT$/);
   assert.match(table[1] ?? "", /^i1 +base +running +2 +1024 MiB +2048 MiB +2026-01-3\d \d\d:\d\d:\d\d +(4 min( \d+ s)?)$/);
@@ -100,7 +112,21 @@ void test("timeout sets the seconds that a sandbox has left", async () => {
 
 void test("what is not understood gets exit code 2 and changes nothing", async () => {
   await using it = await open();
-  const wrong = [[], ["lst"], ["start", "-x"], ["start", "--timeout", "5m"], ["start", "-m", "novalue"], ["exec", "i1"], ["timeout", "i1", "-5"], ["delete"], ["delete", "--all", "i1"], ["list", "-o", "yaml"], ["template"], ["list", "extra"], ["list", "--url", "nonsense"]];
+  const wrong = [
+    [],
+    ["lst"],
+    ["start", "-x"],
+    ["start", "--timeout", "5m"],
+    ["start", "-m", "novalue"],
+    ["exec", "i1"],
+    ["timeout", "i1", "-5"],
+    ["delete"],
+    ["delete", "--all", "i1"],
+    ["list", "-o", "yaml"],
+    ["template"],
+    ["list", "extra"],
+    ["list", "--url", "nonsense"],
+  ];
   for (const args of wrong) {
     const { code, stdout, stderr } = await it.svc(...args);
     assert.equal(code, 2, `${args.join(" ")}: ${stdout}${stderr}`);
@@ -129,8 +155,12 @@ void test("every verb explains itself", async () => {
 
 void test("a reader that has seen enough ends a command without complaint", async () => {
   await using it = await open();
-  for (let count = 0; count < 300; count++) await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });
-  const shell = spawn("bash", ["-c", `"$NODE" "$MAIN" list | head -1; echo "\${PIPESTATUS[0]}"`], { env: it.place.env({ ...it.env, NODE: process.execPath, MAIN: mainFile }), stdio: ["ignore", "pipe", "pipe"] });
+  for (let count = 0; count < 300; count++)
+    await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });
+  const shell = spawn("bash", ["-c", `"$NODE" "$MAIN" list | head -1; echo "\${PIPESTATUS[0]}"`], {
+    env: it.place.env({ ...it.env, NODE: process.execPath, MAIN: mainFile }),
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   let [stdout, stderr] = ["", ""];
   shell.stdout.on("data", (text) => (stdout += text));
   shell.stderr.on("data", (text) => (stderr += text));

@@ -29,7 +29,18 @@ async function serve(answer: (request: IncomingMessage, response: ServerResponse
 
 function listed(sandboxID: string) {
   const at = "2026-01-01T00:00:00Z";
-  return { sandboxID, templateID: "base", clientID: "c", startedAt: at, endAt: at, cpuCount: 2, memoryMB: 1024, diskSizeMB: 1024, state: "running", envdVersion: "0.6.13" };
+  return {
+    sandboxID,
+    templateID: "base",
+    clientID: "c",
+    startedAt: at,
+    endAt: at,
+    cpuCount: 2,
+    memoryMB: 1024,
+    diskSizeMB: 1024,
+    state: "running",
+    envdVersion: "0.6.13",
+  };
 }
 
 function isFailure(name: string, message?: RegExp) {
@@ -66,7 +77,14 @@ void test("the key comes from the argument, else from SDK_API_KEY, and without e
   } finally {
     if (before !== undefined) process.env["SDK_API_KEY"] = before;
   }
-  assert.deepEqual(server.seen.map(({ url, key }) => [url, key]), [["/sandboxes/i1", "from-environment"], ["/sandboxes/i1", "argument"], ["/health", undefined]]);
+  assert.deepEqual(
+    server.seen.map(({ url, key }) => [url, key]),
+    [
+      ["/sandboxes/i1", "from-environment"],
+      ["/sandboxes/i1", "argument"],
+      ["/health", undefined],
+    ],
+  );
 });
 
 void test("an id cannot lead to another route", async () => {
@@ -79,12 +97,18 @@ void test("a failure keeps the server's name, its message and the time to wait",
   await using server = await serve((_, response) => {
     response.writeHead(429, { "retry-after": "7" }).end(JSON.stringify({ code: 429, message: "queue full", error_code: "TOO_MANY_REQUESTS" }));
   });
-  await assert.rejects(new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).create({ templateID: "base" }), (error: unknown) => isFailure("TOO_MANY_REQUESTS", /queue full/)(error) && (error as Failure).retryAfterSeconds === 7);
+  await assert.rejects(
+    new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).create({ templateID: "base" }),
+    (error: unknown) => isFailure("TOO_MANY_REQUESTS", /queue full/)(error) && (error as Failure).retryAfterSeconds === 7,
+  );
 });
 
 void test("an answer that is not this API's is a failure that shows its status", async () => {
   await using server = await serve((_, response) => response.writeHead(502).end("<html>bad gateway</html>"));
-  await assert.rejects(new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).get("i1"), (error: unknown) => error instanceof Failure && /502/.test(error.message));
+  await assert.rejects(
+    new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).get("i1"),
+    (error: unknown) => error instanceof Failure && /502/.test(error.message),
+  );
 });
 
 void test("a server that is not there is named in the failure", async () => {

@@ -12,7 +12,10 @@ type Described = {
   responses: Record<string, { description: string }>;
 };
 
-const document = JSON.parse(JSON.stringify(openapi(nodeOperations, { title: "svc", version: "1" }))) as { openapi: string; paths: Record<string, Record<string, Described>> };
+const document = JSON.parse(JSON.stringify(openapi(nodeOperations, { title: "svc", version: "1" }))) as {
+  openapi: string;
+  paths: Record<string, Record<string, Described>>;
+};
 
 function described(path: string, method: string): Described {
   const operation = document.paths[path]?.[method];
@@ -27,7 +30,10 @@ void test("every operation stands in the document under its method and path", ()
 
 void test("the members of a path are parameters and not part of the body", () => {
   const timeout = described("/sandboxes/{sandboxID}/timeout", "post");
-  assert.deepEqual(timeout.parameters?.map(({ name, in: place, required }) => [name, place, required]), [["sandboxID", "path", true]]);
+  assert.deepEqual(
+    timeout.parameters?.map(({ name, in: place, required }) => [name, place, required]),
+    [["sandboxID", "path", true]],
+  );
   const schema = timeout.requestBody?.content["application/json"].schema;
   assert.deepEqual(Object.keys(schema?.properties ?? {}), ["timeout"]);
   assert.deepEqual(schema?.required, ["timeout"]);

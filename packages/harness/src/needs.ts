@@ -2,9 +2,9 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-type Need = "root" | "runsc" | "envd" | "base" | (string & {});
+type Need = "root" | "runsc" | "envd" | "base" | "python-clients" | (string & {});
 
-/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), or a program on the PATH. */
+/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), python-clients (the E2B SDKs), or a program on the PATH. */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
   if (missing.length === 0) return { skip: false };
@@ -21,6 +21,8 @@ function has(need: Need): boolean {
       return existsSync(process.env["SVC_RUNSC"] ?? "");
     case "envd":
       return existsSync(process.env["SVC_ENVD"] ?? "");
+    case "python-clients":
+      return existsSync(process.env["SVC_PYTHON_CLIENTS"] ?? "");
     case "base":
       return existsSync(process.env["SVC_TEMPLATES_DIR"] ?? "");
     default:

@@ -1,7 +1,8 @@
 // Runs inside the namespace of outside.ts: servers on every address there, and a list of what they saw.
-import { createSocket } from "node:dgram";
+import { createSocket, type RemoteInfo } from "node:dgram";
 import { createServer as createHttpServer } from "node:http";
 import { connect, createServer, type Server } from "node:net";
+import { networkInterfaces } from "node:os";
 
 export type Seen = { readonly kind: "http" | "tcp" | "udp" | "dns-udp" | "dns-tcp"; readonly peer: string; readonly local: string; readonly text: string };
 export type OutsideOrder = { order: "serve" } | { order: "seen" } | { order: "dial"; host: string; port: number };
@@ -19,6 +20,18 @@ function listen(server: Server, port: number): Promise<void> {
   return new Promise((resolve, reject) => server.once("error", reject).listen(port, "0.0.0.0", resolve));
 }
 
+type OnDatagram = (message: Buffer, from: RemoteInfo, answer: (message: Buffer) => void) => void;
+
+/** A socket per address: one for all would answer from the wrong one. */
+async function listenUdp(port: number, onDatagram: OnDatagram): Promise<void> {
+  for (const { address, family } of Object.values(networkInterfaces()).flatMap((all) => all ?? [])) {
+    if (family !== "IPv4") continue;
+    const socket = createSocket("udp4");
+    socket.on("message", (message, from) => onDatagram(message, from, (answer) => socket.send(answer, from.port, from.address)));
+    await new Promise<void>((resolve) => socket.bind(port, address, () => resolve()));
+  }
+}
+
 async function serve(): Promise<void> {
   const http = createHttpServer((request, response) => {
     const { remoteAddress: peer = "", localAddress: local = "" } = request.socket;
@@ -34,24 +47,20 @@ async function serve(): Promise<void> {
     });
     await listen(echo, port);
   }
-  const udpEcho = createSocket("udp4");
-  udpEcho.on("message", (message, from) => {
+  await listenUdp(ports.echo, (message, from, answer) => {
     note({ kind: "udp", peer: from.address, local: "", text: message.toString() });
-    udpEcho.send(message, from.port, from.address);
+    answer(message);
   });
-  await new Promise<void>((resolve) => udpEcho.bind(ports.echo, () => resolve()));
   await serveDns();
 }
 
 /** Every name has the address 8.8.8.8, but `nothing.*` has none, `long.*` is truncated over UDP, `silent.*` gets no answer. */
 async function serveDns(): Promise<void> {
-  const udp = createSocket("udp4");
-  udp.on("message", (query, from) => {
+  await listenUdp(ports.dns, (query, from, answer) => {
     const name = nameOf(query);
     note({ kind: "dns-udp", peer: from.address, local: "", text: name });
-    if (!name.startsWith("silent.")) udp.send(answerTo(query, name, name.startsWith("long.") ? "truncated" : "whole"), from.port, from.address);
+    if (!name.startsWith("silent.")) answer(answerTo(query, name, name.startsWith("long.") ? "truncated" : "whole"));
   });
-  await new Promise<void>((resolve) => udp.bind(ports.dns, () => resolve()));
   const tcp = createServer((socket) => {
     socket.on("error", () => {});
     socket.once("data", (framed) => {

@@ -9,6 +9,8 @@ export type Probe =
   | { readonly try: "resolve"; readonly server: string; readonly name: string }
   /** Sends `count` questions at once and says how many were answered with SERVFAIL before `expected` were. */
   | { readonly try: "flood"; readonly server: string; readonly name: string; readonly count: number; readonly expected: number }
+  /** Opens `count` UDP flows, each to a port of its own. */
+  | { readonly try: "flows"; readonly host: string; readonly count: number }
   /** Connects, says so on stdout, writes again and again, and ends with how the connection did. */
   | { readonly try: "hold"; readonly host: string; readonly port: number };
 
@@ -95,6 +97,15 @@ function flood(probe: Probe & { try: "flood" }): Promise<string> {
   });
 }
 
+async function flows(probe: { host: string; count: number }): Promise<string> {
+  const socket = createSocket("udp4");
+  for (let port = 20_000; port < 20_000 + probe.count; port++) {
+    await new Promise((resolve) => socket.send("x", port, probe.host, resolve));
+  }
+  socket.close();
+  return "sent";
+}
+
 function hold(probe: { host: string; port: number }): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host: probe.host, port: probe.port });
@@ -120,6 +131,8 @@ function run(probe: Probe): Promise<string> {
       return lookup(probe.server, probe.name);
     case "flood":
       return flood(probe);
+    case "flows":
+      return flows(probe);
     case "hold":
       return hold(probe);
   }

@@ -7,6 +7,7 @@ import { after, before, suite, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { hostAddress, type Outside, privateAddresses, publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import type { NetworkSlot } from "../src/network/networks.ts";
+import { MAX_CONNECTIONS_PER_SANDBOX } from "../src/network/rules.ts";
 import { closed, type Fixture, inNetns, open, openFixture, probe, probeFile, serveIn } from "./network-fixture.ts";
 
 suite("sandbox networks", needs("root", "ip", "nft", "unshare"), () => {
@@ -187,5 +188,16 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare"), () => {
     const asked = (await outside.seen()).filter(({ text }) => text === "silent.example.com");
     assert.equal(asked.length, 64);
     await fixture.networks.detach(sibling);
+  });
+
+  void test("a sandbox that opens connections without end is refused more, and its neighbour is not", async () => {
+    const greedy = await fixture.networks.attach(open);
+    const attempt = { try: "tcp", host: publicAddresses[0], port: 80 } as const;
+    const flows = { try: "flows", host: publicAddresses[0], count: MAX_CONNECTIONS_PER_SANDBOX + 10 } as const;
+    assert.deepEqual(await probe(greedy, [attempt]), ["connected"]);
+    assert.deepEqual(await probe(greedy, [flows]), ["sent"]);
+    assert.deepEqual(await probe(greedy, [attempt]), ["ECONNREFUSED"]);
+    assert.deepEqual(await probe(slot, [attempt]), ["connected"]);
+    await fixture.networks.detach(greedy);
   });
 });

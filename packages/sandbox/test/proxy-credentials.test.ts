@@ -7,7 +7,12 @@ import { bodyOf, deploymentKey, type Fixture, openFixture } from "./proxy-fixtur
 type Headers = Record<string, string>;
 type Seen = { who: string; url: string; headers: Headers };
 
-async function ask(fixture: Fixture, path: string, headers: Headers, method = "GET"): Promise<{ status: number; text: string; seen: Seen; body: { code: number; message: string } }> {
+async function ask(
+  fixture: Fixture,
+  path: string,
+  headers: Headers,
+  method = "GET",
+): Promise<{ status: number; text: string; seen: Seen; body: { code: number; message: string } }> {
   const lines = Object.entries({ host: "a", connection: "close", ...headers }).map(([name, value]) => `${name}: ${value}\r\n`);
   const received = await fixture.raw(`${method} ${path} HTTP/1.1\r\n${lines.join("")}\r\n`);
   const body = bodyOf(received) as Seen & { code: number; message: string };
@@ -19,16 +24,20 @@ async function openSandboxes() {
   const fixture = await openFixture();
   const open = async (access: { secure?: boolean; trafficPrivate?: boolean; maskRequestHost?: string }) => {
     const sandbox = fixture.sandbox(access);
-    const tell = (who: string) => (request: { url?: string; headers: object; resume(): void }, response: { setHeader(n: string, v: number): void; end(t: string): void }) => {
-      request.resume();
-      const text = JSON.stringify({ who, url: request.url, headers: request.headers });
-      response.setHeader("content-length", text.length);
-      response.end(text);
-    };
+    const tell =
+      (who: string) =>
+      (request: { url?: string; headers: object; resume(): void }, response: { setHeader(n: string, v: number): void; end(t: string): void }) => {
+        request.resume();
+        const text = JSON.stringify({ who, url: request.url, headers: request.headers });
+        response.setHeader("content-length", text.length);
+        response.end(text);
+      };
     await fixture.serve(sandbox.host, 49983, tell("envd"));
     const { port } = await fixture.serve(sandbox.host, 0, tell("application"));
     const to = (target: number | string, pair: "svc" | "e2b" = "svc"): Headers =>
-      pair === "svc" ? { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(target) } : { "e2b-sandbox-id": sandbox.sandboxID, "e2b-sandbox-port": String(target) };
+      pair === "svc"
+        ? { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(target) }
+        : { "e2b-sandbox-id": sandbox.sandboxID, "e2b-sandbox-port": String(target) };
     return { ...sandbox, port, to };
   };
   return { fixture, open, [Symbol.asyncDispose]: () => fixture[Symbol.asyncDispose]() };
@@ -46,7 +55,15 @@ void test("envd of a secure sandbox takes its own token only, on every path and 
       assert.equal(right.seen.who, "envd");
       assert.equal(right.seen.headers["x-access-token"], mine.envdAccessToken);
       assert.equal(right.seen.url, address === hostOf ? path : path.replace("/proxy", ""));
-      for (const wrong of [{}, { "x-access-token": other.envdAccessToken }, { "x-access-token": mine.trafficAccessToken }, { "x-access-token": "" }, { "x-access-token": deploymentKey }, { authorization: `Bearer ${mine.envdAccessToken}` }, { "x-api-key": deploymentKey }]) {
+      for (const wrong of [
+        {},
+        { "x-access-token": other.envdAccessToken },
+        { "x-access-token": mine.trafficAccessToken },
+        { "x-access-token": "" },
+        { "x-access-token": deploymentKey },
+        { authorization: `Bearer ${mine.envdAccessToken}` },
+        { "x-api-key": deploymentKey },
+      ]) {
         const refused = await ask(fixture, path, { ...address, ...wrong } as Headers);
         assert.equal(refused.status, 401);
         assert.equal(refused.body.code, 401);
@@ -70,14 +87,22 @@ void test("private applications take the traffic token in either spelling and ne
   for (const name of ["svc-traffic-access-token", "e2b-traffic-access-token", "E2B-Traffic-Access-Token"]) {
     const right = await ask(fixture, "/proxy/x", { ...mine.to(mine.port), [name]: mine.trafficAccessToken });
     assert.equal(right.seen.who, "application");
-    assert.deepEqual(Object.keys(right.seen.headers).filter((key) => /traffic|sandbox|target/.test(key)), []);
+    assert.deepEqual(
+      Object.keys(right.seen.headers).filter((key) => /traffic|sandbox|target/.test(key)),
+      [],
+    );
     for (const wrong of [other.trafficAccessToken, mine.envdAccessToken, deploymentKey, ""]) {
       const refused = await ask(fixture, "/proxy/x", { ...mine.to(mine.port), [name]: wrong });
       assert.equal(refused.status, 403);
       assert.match(refused.body.message, /svc-traffic-access-token/);
     }
   }
-  for (const headers of [{}, { authorization: `Bearer ${mine.trafficAccessToken}` }, { "x-access-token": mine.envdAccessToken }, { "x-api-key": deploymentKey }] as Headers[]) {
+  for (const headers of [
+    {},
+    { authorization: `Bearer ${mine.trafficAccessToken}` },
+    { "x-access-token": mine.envdAccessToken },
+    { "x-api-key": deploymentKey },
+  ] as Headers[]) {
     assert.equal((await ask(fixture, "/", { ...mine.to(mine.port), ...headers })).status, 403);
   }
   const both = await ask(fixture, "/", { ...mine.to(mine.port), "svc-traffic-access-token": mine.trafficAccessToken, "e2b-traffic-access-token": "x" });
@@ -104,7 +129,16 @@ void test("what the proxy tells of the client cannot be forged, and Connection t
   await using world = await openSandboxes();
   const mine = await world.open({ maskRequestHost: "app.test:${PORT}" });
   const forged = { "x-forwarded-for": "6.6.6.6", "x-forwarded-host": "evil", "x-forwarded-proto": "https", forwarded: "for=6.6.6.6", "x-real-ip": "6.6.6.6" };
-  const { headers } = (await ask(world.fixture, "/", { ...mine.to(mine.port), ...forged, connection: "close, host, x-api-key, x-own", "x-own": "1", "x-api-key": "mine", "keep-alive": "timeout=1" })).seen;
+  const { headers } = (
+    await ask(world.fixture, "/", {
+      ...mine.to(mine.port),
+      ...forged,
+      connection: "close, host, x-api-key, x-own",
+      "x-own": "1",
+      "x-api-key": "mine",
+      "keep-alive": "timeout=1",
+    })
+  ).seen;
   assert.equal(headers["x-forwarded-for"], "127.0.0.1");
   assert.equal(headers["x-forwarded-host"], "a");
   assert.equal(headers["x-forwarded-proto"], "http");
@@ -116,7 +150,31 @@ void test("what the proxy tells of the client cannot be forged, and Connection t
 void test("envd's internal routes do not exist from outside, however they are spelled", async () => {
   await using world = await openSandboxes();
   const mine = await world.open({});
-  for (const path of ["/init", "/relay?port=80", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "//init", "/./init", "/x/../init", "/%69nit", "/%2569nit", "/INIT", "/init/", "/init?x", "/files/..%2finit", "/%2e%2e/init", "/init;a=b", "/\\init", "/proxy/init", "/proxy//init", "/init%20", "/init%00"]) {
+  for (const path of [
+    "/init",
+    "/relay?port=80",
+    "/freeze",
+    "/unfreeze",
+    "/collapse",
+    "/fsfreeze",
+    "/fsthaw",
+    "//init",
+    "/./init",
+    "/x/../init",
+    "/%69nit",
+    "/%2569nit",
+    "/INIT",
+    "/init/",
+    "/init?x",
+    "/files/..%2finit",
+    "/%2e%2e/init",
+    "/init;a=b",
+    "/\\init",
+    "/proxy/init",
+    "/proxy//init",
+    "/init%20",
+    "/init%00",
+  ]) {
     const refused = await ask(world.fixture, path, { ...mine.to(49983), "x-access-token": mine.envdAccessToken }, "POST");
     assert.equal(refused.status, 404, path);
     assert.equal(refused.body.code, 404);
@@ -129,7 +187,11 @@ void test("a signed file URL needs no header and no address, and a header beats 
   const { fixture } = world;
   const mine = await world.open({});
   await world.open({});
-  const sign = (op: string, token: string, expires?: number) => `v1_${createHash("sha256").update(`/a b:${op}:user:${token}${expires === undefined ? "" : `:${expires}`}`).digest("base64").replaceAll("=", "")}`;
+  const sign = (op: string, token: string, expires?: number) =>
+    `v1_${createHash("sha256")
+      .update(`/a b:${op}:user:${token}${expires === undefined ? "" : `:${expires}`}`)
+      .digest("base64")
+      .replaceAll("=", "")}`;
   const url = (signature: string, rest = "") => `/files?path=${encodeURIComponent("/a b")}&username=user&signature=${encodeURIComponent(signature)}${rest}`;
   const read = url(sign("read", mine.envdAccessToken));
   for (let time = 0; time < 2; time++) {
@@ -166,18 +228,24 @@ void test("addresses that are none are answered 400 and say what is wanted", asy
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({ secure: false });
-  for (const port of ["0", "65536", "049983", "abc", "+80", "-1", "80 81", "1e3", "0x50", "", "49983.0"]) assert.equal((await ask(fixture, "/", mine.to(port))).status, 400, port);
-  for (const label of ["0", "65536", "049983", "+80"]) assert.equal((await ask(fixture, "/", { host: `${label}-${mine.sandboxID}.localhost` })).status, 400, label);
+  for (const port of ["0", "65536", "049983", "abc", "+80", "-1", "80 81", "1e3", "0x50", "", "49983.0"])
+    assert.equal((await ask(fixture, "/", mine.to(port))).status, 400, port);
+  for (const label of ["0", "65536", "049983", "+80"])
+    assert.equal((await ask(fixture, "/", { host: `${label}-${mine.sandboxID}.localhost` })).status, 400, label);
   for (const half of Object.entries({ ...mine.to(80), ...mine.to(80, "e2b") })) assert.equal((await ask(fixture, "/", Object.fromEntries([half]))).status, 400);
   const missing = await ask(fixture, "/proxy/x", {});
   assert.equal(missing.status, 400);
   assert.match(missing.body.message, /x-svc-sandbox-id and x-svc-target-port, or e2b-sandbox-id and e2b-sandbox-port/);
   assert.equal((await ask(fixture, "/proxyx", {})).seen.who, "control");
   assert.equal((await ask(fixture, "/", { ...mine.to(mine.port), "e2b-sandbox-id": "other", "e2b-sandbox-port": "80" })).status, 400);
-  const twice = await fixture.raw(`GET / HTTP/1.1\r\nHost: a\r\nx-svc-sandbox-id: ${mine.sandboxID}\r\nX-Svc-Sandbox-Id: other\r\nx-svc-target-port: 80\r\nConnection: close\r\n\r\n`);
+  const twice = await fixture.raw(
+    `GET / HTTP/1.1\r\nHost: a\r\nx-svc-sandbox-id: ${mine.sandboxID}\r\nX-Svc-Sandbox-Id: other\r\nx-svc-target-port: 80\r\nConnection: close\r\n\r\n`,
+  );
   assert.match(twice, /^HTTP\/1\.1 400 /);
   for (const name of ["X-Access-Token", "X-API-Key"]) {
-    const conflict = await fixture.raw(`GET / HTTP/1.1\r\nHost: ${mine.port}-${mine.sandboxID}.localhost\r\n${name}: a\r\n${name}: b\r\nConnection: close\r\n\r\n`);
+    const conflict = await fixture.raw(
+      `GET / HTTP/1.1\r\nHost: ${mine.port}-${mine.sandboxID}.localhost\r\n${name}: a\r\n${name}: b\r\nConnection: close\r\n\r\n`,
+    );
     assert.match(conflict, /^HTTP\/1\.1 400 /);
   }
   const byHost = await ask(fixture, "/proxy/x", { ...mine.to("bad"), host: `${mine.port}-${mine.sandboxID.toUpperCase()}.LocalHost.:8000` });

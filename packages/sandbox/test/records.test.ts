@@ -27,7 +27,8 @@ void test("records, reasons of ended sandboxes and idempotency keys outlive the 
   const first = openRecords(place.path);
   first.put(record);
   first.putClaimed({ ...record, sandboxID: "i2" }, { key: "k", bodyHash: "h", answer: "{}" }, 1000);
-  first.remove("i1", { sandboxID: "i1", reason: "oom", endedAtWallMs: 5000 });
+  first.putEnding(record, { sandboxID: "i1", reason: "oom", endedAtWallMs: 5000 });
+  first.remove("i1");
   first.close();
   const second = openRecords(place.path);
   assert.deepEqual(

@@ -1,6 +1,6 @@
 // What the runtime suite stands on: a home, a slot of the test's own, an image, envd, and commands run through it.
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
 import type { NetworkSlot } from "@svc/sandbox/network/networks.ts";
 import { dialUnix } from "@svc/sandbox/runtime/dial.ts";
 import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open.ts";
-import { eventually } from "@svc/sandbox/runtime/process.ts";
+import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
 const PATIENCE_MS = 30_000;
@@ -29,8 +29,8 @@ export function envdBinary(): string {
   return process.env["SVC_ENVD"] ?? "";
 }
 
-export function image(): RootImage {
-  const folder = realpathSync(join(process.env["SVC_TEMPLATES_DIR"] ?? "", "base"));
+export function image(template = "base"): RootImage {
+  const folder = realpathSync(join(process.env["SVC_TEMPLATES_DIR"] ?? "", template));
   const { binds = [] } = JSON.parse(readFileSync(join(folder, "template.json"), "utf8")) as { binds?: string[] };
   return { rootfs: join(folder, "rootfs"), binds };
 }
@@ -86,24 +86,22 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
 
 /** A namespace and a veth with no way out; the product's own networks are tested elsewhere. */
 function makeSlot(): NetworkSlot {
-  for (;;) {
-    nextSlot += 1;
-    const name = `rt${process.pid}x${nextSlot}`;
-    const third = `10.${232 + (process.pid % 20)}.${nextSlot % 250}`;
-    const slot: NetworkSlot = {
-      index: nextSlot,
-      netns: name,
-      netnsPath: `/run/netns/${name}`,
-      veth: name,
-      guestAddress: `${third}.2`,
-      prefixLength: 30,
-      gatewayAddress: `${third}.1`,
-    };
-    const script = `set -e; ip netns add $1; ip link add $1 type veth peer name eth0 netns $1; ip addr add $3/30 dev $1; ip link set $1 up
-      ip -n $1 addr add $2/30 dev eth0; ip -n $1 link set eth0 up; ip -n $1 link set lo up; ip -n $1 route add default via $3`;
-    execFileSync("sh", ["-c", script, "sh", name, slot.guestAddress, slot.gatewayAddress], { stdio: "ignore" });
-    return slot;
-  }
+  nextSlot += 1;
+  const name = `rt${process.pid}x${nextSlot}`;
+  const block = `10.${232 + (process.pid % 20)}.${nextSlot % 250}`;
+  const slot = {
+    index: nextSlot,
+    netns: name,
+    netnsPath: `/run/netns/${name}`,
+    veth: name,
+    guestAddress: `${block}.2`,
+    prefixLength: 30,
+    gatewayAddress: `${block}.1`,
+  };
+  const script = `set -e; ip netns add $1; ip link add $1 type veth peer name eth0 netns $1; ip addr add $3/30 dev $1; ip link set $1 up
+    ip -n $1 addr add $2/30 dev eth0; ip -n $1 link set eth0 up; ip -n $1 link set lo up; ip -n $1 route add default via $3`;
+  execFileSync("sh", ["-c", script, "sh", name, slot.guestAddress, slot.gatewayAddress], { stdio: "ignore" });
+  return slot;
 }
 
 function removeSlot({ netns, veth }: NetworkSlot): void {
@@ -160,6 +158,7 @@ export async function run(handle: RuntimeHandle, command: string, user = "root")
 export function remains(home: string, runtimeID: string): string[] {
   const found: string[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    if (startTicksOf(Number(pid)) === undefined) continue; // ended, not yet reaped
     const text = ["cmdline", "cgroup", "environ"].map((file) => read(`/proc/${pid}/${file}`)).join("\0");
     if (text.includes(runtimeID) && pid !== String(process.pid)) found.push(`process ${pid}: ${text.slice(0, 200)}`);
   }
@@ -186,9 +185,4 @@ function tree(folder: string, depth: number): string[] {
   } catch {
     return [];
   }
-}
-
-export function makeDirectory(path: string): string {
-  mkdirSync(path, { recursive: true });
-  return path;
 }

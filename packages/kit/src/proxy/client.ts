@@ -20,12 +20,8 @@ export type Forwarding = { readonly target: Target; readonly text: string; reado
  */
 type State = "head" | "body" | "waiting" | "tunnel" | "discard" | "linger";
 
-/** Text taken for a head at first; larger heads are read again. */
-const firstSlice = 4096;
 /** A request with its whole body up to this size is kept until its response begins, so that it can be repeated. */
 const replayBytes = 8 * 1024;
-/** Requests that may be sent twice when a kept connection turns out to be closed (RFC 9110, 9.2.2). */
-const repeatable = /^(GET|HEAD|OPTIONS|PUT|DELETE|TRACE) /;
 
 export class ClientConnection implements WireOwner, UpstreamClient {
   readonly wire: Wire;
@@ -90,10 +86,9 @@ export class ClientConnection implements WireOwner, UpstreamClient {
       start = 0;
       end = bytes.length;
     }
-    let used = head.parse(bytes.toString("latin1", start, Math.min(end, start + firstSlice)));
-    if (used === INCOMPLETE && end - start > firstSlice) used = head.parse(bytes.toString("latin1", start, Math.min(end, start + limits.headBytes)));
-    if (used === REFUSED) return this.#refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
-    if (used !== INCOMPLETE) return this.#begin(head, bytes, start + used, end);
+    const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
+    if (bodyAt === REFUSED) return this.#refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
+    if (bodyAt !== INCOMPLETE) return this.#begin(head, bytes, bodyAt, end);
     if (end - start >= limits.headBytes) return this.#refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
     if (isFirstPart) this.since = performance.now();
     this.#held = Buffer.from(bytes.subarray(start, end));
@@ -130,7 +125,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     this.#state = complete ? "waiting" : "body";
     if (end > bodyEnd) this.#hold(bytes, bodyEnd, end);
     const kept = target.takeIdle();
-    this.#mayRepeat = kept !== undefined && complete && this.#openingBody === undefined && repeatable.test(text);
+    this.#mayRepeat = kept !== undefined && complete && this.#openingBody === undefined && head.isRepeatable;
     if (kept === undefined) return this.#dial(target);
     this.upstream = kept;
     this.#open(kept);

@@ -52,23 +52,23 @@ export class HeaderNames {
     return index + 1;
   }
 
-  /** The number of the name at [start, end) of `text`, whose hash the caller has already computed. */
-  find(text: string, start: number, end: number, hash: number): number {
+  /** The number of the name at [start, end) of `bytes`, whose hash the caller has already computed. */
+  find(bytes: Uint8Array, start: number, end: number, hash: number): number {
     let slot = slotOf(hash);
     for (;;) {
       const id = this.#slots[slot] as number;
       if (id === 0) return 0;
-      if (sameName(text, start, end, this.names[id - 1] as string)) return id;
+      if (sameName(bytes, start, end, this.names[id - 1] as string)) return id;
       slot = (slot + 1) & (slotCount - 1);
     }
   }
 }
 
-/** Whether [start, end) of `text` is the lower-case `name`, in whatever case it was sent. */
-export function sameName(text: string, start: number, end: number, name: string): boolean {
+/** Whether [start, end) of `bytes` is the lower-case `name`, in whatever case it was sent. */
+export function sameName(bytes: Uint8Array, start: number, end: number, name: string): boolean {
   if (end - start !== name.length) return false;
   for (let at = 0; at < name.length; at++) {
-    const code = text.charCodeAt(start + at);
+    const code = bytes[start + at] as number;
     const lower = code >= 65 && code <= 90 ? code | 0x20 : code;
     if (lower !== name.charCodeAt(at)) return false;
   }

@@ -1,5 +1,5 @@
 // Reads a request's head strictly: whatever two parsers could read in two ways is refused.
-import { contentLength, HeadLines, INCOMPLETE, REFUSED } from "./head-lines.ts";
+import { HeadLines, INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { byteClass, HeaderNames, TOKEN } from "./header-names.ts";
 
 /** Names that framing and hops are decided by; an owner of the proxy adds its own behind them. */
@@ -30,21 +30,31 @@ export const HTTP2_SETTINGS = 10;
 /** `bodyBytes` of a request whose body is chunked. */
 export const CHUNKED = -1;
 
+const CR = 13;
+const LF = 10;
 const SPACE = 32;
 const SLASH = 47;
+const HYPHEN = 45;
+/** The end of the request line, and the place in it where 0 may stand too. */
+const version = Buffer.from("HTTP/1.1\r\n");
+const minorPlace = 7;
 const maxMethodBytes = 32;
+
+/** Letters, digits, and what IPv6 literals, escapes and ports are written with. */
+const hostBytes = Uint8Array.from({ length: 256 }, (_, byte) => (/[A-Za-z0-9.:_~%[\]-]/.test(String.fromCharCode(byte)) ? 1 : 0));
 
 /** One request's head; filled by `parse` and valid until the next call. */
 export class RequestHead extends HeadLines {
   methodEnd = 0;
   targetStart = 0;
   targetEnd = 0;
-  /** Where the header lines begin. */
-  linesStart = 0;
   isHttp10 = false;
   isHead = false;
   /** Length of the body, 0 for none, or CHUNKED. */
   bodyBytes = 0;
+  /** Whether Host has a hyphen, as every host name of a sandbox does. */
+  hostHasHyphen = false;
+  #first = 0;
 
   constructor(ownNames: readonly string[], maxLines: number) {
     super(new HeaderNames([...hopNames, ...ownNames]), maxLines);
@@ -65,47 +75,45 @@ export class RequestHead extends HeadLines {
   /** Where the request line begins: an empty line before it is tolerated (RFC 9112, 2.2). */
   start = 0;
 
-  /** Returns where the body begins in `text`, INCOMPLETE, or REFUSED with `problem` set. */
-  parse(text: string): number {
-    let at = 0;
-    if (text.charCodeAt(0) === 13) {
-      if (text.length < 2) return INCOMPLETE;
-      if (text.charCodeAt(1) !== 10) return this.refuse("a carriage return stands without a line feed");
-      at = 2;
+  /** Reads the head at [start, end) of `bytes`; returns where its body begins, INCOMPLETE, or REFUSED with `problem` set. */
+  parse(bytes: Buffer, start: number, end: number): number {
+    this.open(bytes, start);
+    let at = start;
+    if (bytes[at] === CR) {
+      if (end < start + 2) return INCOMPLETE;
+      if (bytes[start + 1] !== LF) return this.refuse("a carriage return stands without a line feed");
+      at = start + 2;
     }
-    this.start = at;
-    const length = text.length;
+    this.start = at - start;
+    const method = at;
     let code = 0;
-    while (at < length && ((byteClass[(code = text.charCodeAt(at))] as number) & TOKEN) !== 0) at++;
-    if (at - this.start > maxMethodBytes) return this.refuse("the method is too long");
-    if (at >= length) return INCOMPLETE;
-    if (code !== SPACE || at === this.start) return this.refuse("the request line does not begin with a method and one space");
-    this.methodEnd = at;
+    while (at < end && ((byteClass[(code = bytes[at] as number)] as number) & TOKEN) !== 0) at++;
+    if (at - method > maxMethodBytes) return this.refuse("the method is too long");
+    if (at >= end) return INCOMPLETE;
+    if (code !== SPACE || at === method) return this.refuse("the request line does not begin with a method and one space");
+    this.methodEnd = at - start;
     const target = ++at;
-    while (at < length && (code = text.charCodeAt(at)) > SPACE && code !== 0x7f) at++;
-    if (at >= length) return INCOMPLETE;
+    while (at < end && (code = bytes[at] as number) > SPACE && code !== 0x7f) at++;
+    if (at >= end) return INCOMPLETE;
     if (code !== SPACE || at === target) return this.refuse("the request line has no target, or a control character in it");
-    this.targetStart = target;
-    this.targetEnd = at;
+    this.targetStart = target - start;
+    this.targetEnd = at - start;
     at++;
-    if (length < at + 10) return "HTTP/1.1\r\n".startsWith(text.slice(at)) || "HTTP/1.0\r\n".startsWith(text.slice(at)) ? INCOMPLETE : this.#badVersion();
-    if (!text.startsWith("HTTP/1.", at) || text.charCodeAt(at + 8) !== 13 || text.charCodeAt(at + 9) !== 10) return this.#badVersion();
-    const minor = text.charCodeAt(at + 7);
-    if (minor !== 0x31 && minor !== 0x30) return this.#badVersion();
+    for (let place = 0; place < version.length; place++, at++) {
+      if (at >= end) return INCOMPLETE;
+      code = bytes[at] as number;
+      if (code !== version[place] && (place !== minorPlace || code !== 0x30)) return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
+    }
     this.originForm = undefined;
-    this.isHttp10 = minor === 0x30;
-    this.isHead = this.methodEnd - this.start === 4 && text.startsWith("HEAD", this.start);
-    this.linesStart = at + 10;
-    const end = this.scan(text, at + 10);
-    return end > 0 ? this.#check(end) : end;
-  }
-
-  #badVersion(): typeof REFUSED {
-    return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
+    this.isHttp10 = bytes[at - 3] === 0x30;
+    this.#first = bytes[method] as number;
+    this.isHead = this.methodEnd - this.start === 4 && this.#first === 0x48 && this.method === "HEAD";
+    const bodyAt = this.scan(at, end);
+    return bodyAt > 0 ? this.#check(bodyAt) : bodyAt;
   }
 
   #check(end: number): number {
-    if (this.text.charCodeAt(this.targetStart) !== SLASH && !this.#otherForm()) return REFUSED;
+    if (this.bytes[this.base + this.targetStart] !== SLASH && !this.#otherForm()) return REFUSED;
     const hostLine = this.first[HOST] as number;
     if (this.repeated[HOST] !== 0) return this.refuse("Host was sent more than once");
     if (hostLine === 0 && !this.isHttp10) return this.refuse("Host is missing");
@@ -117,9 +125,8 @@ export class RequestHead extends HeadLines {
     if (lengthLine !== 0) {
       if (codingLine !== 0) return this.refuse("Content-Length and Transfer-Encoding were both sent");
       if (this.repeated[CONTENT_LENGTH] !== 0) return this.refuse("Content-Length was sent more than once");
-      const bytes = contentLength(this.text, this.valueStart[lengthLine - 1] as number, this.valueEnd[lengthLine - 1] as number);
-      if (bytes < 0) return this.refuse("Content-Length is not a decimal number");
-      this.bodyBytes = bytes;
+      this.bodyBytes = this.decimal(CONTENT_LENGTH);
+      if (this.bodyBytes < 0) return this.refuse("Content-Length is not a decimal number");
     } else if (codingLine !== 0) {
       if (this.isHttp10) return this.refuse("Transfer-Encoding does not exist in HTTP/1.0");
       if (this.repeated[TRANSFER_ENCODING] !== 0 || this.value(TRANSFER_ENCODING)?.toLowerCase() !== "chunked")
@@ -162,23 +169,20 @@ export class RequestHead extends HeadLines {
       !this.tokens(UPGRADE).some((token) => token.startsWith("h2"))
     );
   }
-}
 
-/** No byte that could make one parser read another host than the next one. */
-function plainHost(text: string, start: number, end: number): boolean {
-  for (let at = start; at < end; at++) {
-    const code = text.charCodeAt(at);
-    const plain =
-      (code >= 97 && code <= 122) ||
-      (code >= 48 && code <= 58) ||
-      (code >= 65 && code <= 91) ||
-      code === 93 ||
-      code === 45 ||
-      code === 46 ||
-      code === 95 ||
-      code === 126 ||
-      code === 37;
-    if (!plain) return false;
+  /** Requests that may be sent twice when a kept connection turns out to be closed (RFC 9110, 9.2.2). */
+  get isRepeatable(): boolean {
+    return (this.#first === 0x47 && this.methodEnd - this.start === 3) || /^(GET|HEAD|OPTIONS|PUT|DELETE|TRACE)$/.test(this.method);
   }
-  return true;
+
+  /** Whether Host has no byte that could make one parser read another host than the next one. */
+  #readHost(line: number): boolean {
+    const end = this.base + (this.valueEnd[line] as number);
+    for (let at = this.base + (this.valueStart[line] as number); at < end; at++) {
+      const code = this.bytes[at] as number;
+      if (hostBytes[code] === 0) return false;
+      if (code === HYPHEN) this.hostHasHyphen = true;
+    }
+    return true;
+  }
 }

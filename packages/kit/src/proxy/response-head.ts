@@ -1,6 +1,6 @@
 // Reads an upstream's response head strictly and says how its body is framed.
-import { contentLength, HeadLines, INCOMPLETE } from "./head-lines.ts";
-import { HeaderNames } from "./header-names.ts";
+import { decimal, HeadLines, INCOMPLETE } from "./head-lines.ts";
+import { byteClass, HeaderNames, VALUE } from "./header-names.ts";
 
 const responseNames = ["content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "upgrade"] as const;
 const LENGTH = 1;
@@ -9,6 +9,10 @@ const CONNECTION = 3;
 const KEEP_ALIVE = 4;
 const PROXY_CONNECTION = 5;
 const UPGRADE = 6;
+
+/** What a status line begins with, and the place in it where 0 may stand too. */
+const version = Buffer.from("HTTP/1.1 ");
+const minorPlace = 7;
 
 /** `bodyBytes` of a response that is chunked, or that ends with its connection. */
 export const CHUNKED = -1;
@@ -27,26 +31,28 @@ export class ResponseHead extends HeadLines {
     super(new HeaderNames(responseNames), maxLines);
   }
 
-  /** `forHead`: the response to HEAD has no body. Returns where the body begins, INCOMPLETE, or REFUSED. */
-  parse(text: string, forHead: boolean): number {
-    const length = text.length;
-    if (length < 12) return "HTTP/1.".startsWith(text.slice(0, 7)) ? INCOMPLETE : this.refuse("it does not begin with HTTP/1.x");
-    const minor = text.charCodeAt(7);
-    if (!text.startsWith("HTTP/1.") || (minor !== 0x31 && minor !== 0x30) || text.charCodeAt(8) !== 32) return this.refuse("it does not begin with HTTP/1.x");
-    this.isHttp10 = minor === 0x30;
-    const status = contentLength(text, 9, 12);
-    if (status < 100) return this.refuse("its status is not three digits");
-    this.status = status;
-    let at = 12;
-    let code = 0;
-    while (at < length && ((code = text.charCodeAt(at)) >= 32 || code === 9) && code !== 0x7f) at++;
-    if (at >= length) return INCOMPLETE;
-    if (code !== 13 || (at > 12 && text.charCodeAt(12) !== 32)) return this.refuse("its status line is malformed");
-    if (at + 1 >= length) return INCOMPLETE;
-    if (text.charCodeAt(at + 1) !== 10) return this.refuse("a carriage return stands without a line feed");
-    this.#firstLineEnd = at;
-    const end = this.scan(text, at + 2);
-    return end > 0 ? this.#check(end, forHead) : end;
+  /** Reads the head at [start, end) of `bytes`; `forHead`: a response to HEAD. Returns where its body begins, INCOMPLETE, or REFUSED. */
+  parse(bytes: Buffer, start: number, end: number, forHead: boolean): number {
+    this.open(bytes, start);
+    let at = start;
+    for (let place = 0; place < version.length; place++, at++) {
+      if (at >= end) return INCOMPLETE;
+      const code = bytes[at] as number;
+      if (code !== version[place] && (place !== minorPlace || code !== 0x30)) return this.refuse("it does not begin with HTTP/1.x");
+    }
+    if (end < at + 4) return INCOMPLETE;
+    this.isHttp10 = bytes[start + minorPlace] === 0x30;
+    this.status = decimal(bytes, at, at + 3);
+    if (this.status < 100) return this.refuse("its status is not three digits");
+    at += 3;
+    let code = bytes[at] as number;
+    if (code !== 32 && code !== 13) return this.refuse("its status line is malformed");
+    while (at < end && ((byteClass[(code = bytes[at] as number)] as number) & VALUE) !== 0) at++;
+    if (at + 1 >= end) return INCOMPLETE;
+    if (code !== 13 || bytes[at + 1] !== 10) return this.refuse("its status line is malformed");
+    this.#firstLineEnd = at - start;
+    const bodyAt = this.scan(at + 2, end);
+    return bodyAt > 0 ? this.#check(bodyAt, forHead) : bodyAt;
   }
 
   #check(end: number, forHead: boolean): number {
@@ -56,10 +62,10 @@ export class ResponseHead extends HeadLines {
     if (lengthLine !== 0) {
       if (codingLine !== 0) return this.refuse("it has both Content-Length and Transfer-Encoding");
       if (this.repeated[LENGTH] !== 0) return this.refuse("it has Content-Length more than once");
-      this.bodyBytes = contentLength(this.text, this.valueStart[lengthLine - 1] as number, this.valueEnd[lengthLine - 1] as number);
+      this.bodyBytes = this.decimal(LENGTH);
       if (this.bodyBytes < 0) return this.refuse("its Content-Length is not a decimal number");
     } else if (codingLine !== 0) {
-      if (this.isHttp10 || this.repeated[CODING] !== 0 || this.value(CODING)?.toLowerCase() !== "chunked")
+      if (this.isHttp10 || !this.isOnly(CODING, "chunked"))
         return this.refuse("its Transfer-Encoding is not exactly chunked");
       this.bodyBytes = CHUNKED;
     }

@@ -24,8 +24,8 @@ export interface UpstreamClient {
 
 type State = "dialling" | "opening" | "idle" | "head" | "body" | "tunnel" | "closed";
 
-/** Text taken for a head at first; larger heads are read again. */
-const firstSlice = 4096;
+/** A body's beginning up to this size is written together with its head. */
+const joinBytes = 8 * 1024;
 /** Interim responses (100, 103) before the final one. */
 const maxInterim = 32;
 
@@ -121,7 +121,7 @@ export class Upstream implements WireOwner {
   #readOpening(bytes: Buffer, length: number): void {
     const all = this.#join(bytes, 0, length);
     const head = this.target.pool.head;
-    const end = head.parse(all.toString("latin1", 0, all.length), false);
+    const end = head.parse(all, 0, all.length, false);
     if (end === INCOMPLETE && all.length <= this.target.pool.limits.headBytes) this.#held = Buffer.from(all);
     else if (end > 0 && head.status === 101 && end === all.length) this.#opened();
     else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
@@ -144,27 +144,22 @@ export class Upstream implements WireOwner {
       end = bytes.length;
     }
     while (start < end) {
-      let text = bytes.toString("latin1", start, Math.min(end, start + firstSlice));
-      let used = head.parse(text, client.isHead);
-      if (used === INCOMPLETE && end - start > firstSlice) {
-        text = bytes.toString("latin1", start, Math.min(end, start + limits.headBytes));
-        used = head.parse(text, client.isHead);
-      }
-      if (used === INCOMPLETE) {
+      const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes), client.isHead);
+      if (bodyAt === INCOMPLETE) {
         if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
         this.#held = Buffer.from(bytes.subarray(start, end));
         return;
       }
-      if (used === REFUSED) return this.#fail("malformed", head.problem);
+      if (bodyAt === REFUSED) return this.#fail("malformed", head.problem);
       const { status } = head;
-      if (status >= 200 || status === 101) return this.#begin(text, used, bytes, start, end);
+      if (status >= 200 || status === 101) return this.#begin(bytes, start, bodyAt, end);
       if (++this.#interim > maxInterim) return this.#fail("malformed", `it sent more than ${maxInterim} interim responses`);
-      if (!client.isHttp10) client.wire.write(text.slice(0, used));
-      start += used;
+      if (!client.isHttp10) client.wire.write(head.text);
+      start = bodyAt;
     }
   }
 
-  #begin(text: string, used: number, bytes: Buffer, start: number, end: number): void {
+  #begin(bytes: Buffer, start: number, bodyAt: number, end: number): void {
     const head = this.target.pool.head;
     const client = this.client as UpstreamClient;
     if (head.status === 101) {
@@ -173,26 +168,24 @@ export class Upstream implements WireOwner {
       client.onResponseHead(101);
       client.wire.write(head.rewrite(true));
       client.onTunnel();
-      client.wire.forward(bytes, start + used, end, this.wire);
+      client.wire.forward(bytes, bodyAt, end, this.wire);
       return;
     }
     if (client.isHttp10 && head.bodyBytes === -1) return this.#fail("malformed", "it answered HTTP/1.0 with a chunked body");
     const body = this.#body;
     body.start(head.bodyBytes);
-    const bodyEnd = body.scan(bytes, start + used, end);
+    const bodyEnd = body.scan(bytes, bodyAt, end);
     if (bodyEnd < 0) return this.#fail("malformed", "its chunk framing is invalid");
     if (body.endsWithConnection) client.keepAlive = false;
     this.#reusable = head.keepsAlive && !client.isHttp10 && bodyEnd === end;
     this.#state = "body";
     client.onResponseHead(head.status);
-    const inText = bodyEnd - start <= text.length;
-    if (client.keepAlive && head.passesVerbatim) {
-      if (inText) client.wire.write(bodyEnd - start === text.length ? text : text.slice(0, bodyEnd - start));
-      else client.wire.forward(bytes, start, bodyEnd, this.wire);
-    } else {
+    if (client.keepAlive && head.passesVerbatim) client.wire.forward(bytes, start, bodyEnd, this.wire);
+    else {
       const rewritten = head.rewrite(client.keepAlive);
-      client.wire.write(inText ? rewritten + text.slice(used, bodyEnd - start) : rewritten);
-      if (!inText) client.wire.forward(bytes, start + used, bodyEnd, this.wire);
+      const joins = bodyEnd - bodyAt <= joinBytes;
+      client.wire.write(joins ? rewritten + bytes.toString("latin1", bodyAt, bodyEnd) : rewritten);
+      if (!joins) client.wire.forward(bytes, bodyAt, bodyEnd, this.wire);
     }
     if (body.done) this.#finish();
   }

@@ -32,13 +32,14 @@ export const HELD = 2;
 export class Wire {
   readonly socket: Socket;
   #current: Buffer = shared;
+  #given: Buffer | undefined;
   #paused = 0;
   #error: NodeJS.ErrnoException | undefined;
   closed = false;
 
   private constructor(owner: WireOwner, open: (onread: OnRead) => Socket) {
     this.socket = open({
-      buffer: () => this.#current,
+      buffer: () => this.#next(),
       callback: (length, bytes) => {
         owner.onBytes(bytes, length);
         return true;
@@ -74,6 +75,16 @@ export class Wire {
     const wire = new Wire(owner, (onread) => new Socket({ handle, allowHalfOpen: true, onread } as unknown as ConstructorParameters<typeof Socket>[0]));
     wire.socket.resume();
     return wire;
+  }
+
+  /**
+   * Asked by the socket after each read. Undefined, for "go on with the one you have", is a shortcut that saves setting
+   * the same buffer again; the socket looks at nothing but a Uint8Array.
+   */
+  #next(): Buffer {
+    if (this.#given === this.#current) return undefined as unknown as Buffer;
+    this.#given = this.#current;
+    return this.#current;
   }
 
   /** Text of single-byte characters. */

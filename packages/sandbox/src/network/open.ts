@@ -49,6 +49,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
   if (process.getuid?.() !== 0)
     fail("HOST_UNSUITABLE", "sandbox networks need root (network namespaces, nftables); without root sandboxes run without a network of their own");
 
+  mkdirSync(options.home, { recursive: true });
   const token = tokenOf(options.home);
   await using undo = new AsyncDisposableStack();
   const owner = await own(token, options.home);
@@ -150,7 +151,6 @@ function recall(home: string): Remembered {
 }
 
 function remember(home: string, what: Remembered): void {
-  mkdirSync(home, { recursive: true });
   writeFileSync(`${memoryPath(home)}.new`, `${JSON.stringify(what)}\n`, { mode: 0o600 });
   renameSync(`${memoryPath(home)}.new`, memoryPath(home));
 }

@@ -19,6 +19,9 @@ export type HomeRules = {
   readonly dnsPort: number;
 };
 
+/** Open connections (of UDP: flows of the last 30 s) that one sandbox may have outward. */
+export const MAX_CONNECTIONS_PER_SANDBOX = 16_384;
+
 const baseChains = {
   prerouting: "type filter hook prerouting priority raw; policy accept;",
   dns: "type nat hook prerouting priority dstnat; policy accept;",
@@ -33,6 +36,8 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
   const ours = `"${prefixOf(token)}*"`;
   const gateway = gatewayOf(block);
   const closed = [...deniedCidrs, block].map(formatCidr).join(", ");
+  // The host's table of connections is shared by all: none may fill it.
+  const bounded = `ct state new add @connections { iifname ct count over ${MAX_CONNECTIONS_PER_SANDBOX} } goto refuse`;
   const rules: Record<string, string[]> = {
     refuse: ["meta l4proto tcp reject with tcp reset", "reject with icmpx type admin-prohibited"],
     prerouting: [`iifname != ${ours} accept`, "meta nfproto != ipv4 drop", "iifname . ip saddr != @guests drop"],
@@ -48,6 +53,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
     to_host: [
       "ct direction reply ct state established accept",
       "ct direction reply ct state related icmp type { destination-unreachable, time-exceeded, parameter-problem } accept",
+      bounded,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
       "goto refuse",
@@ -61,6 +67,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
       'oifname "svc-*" goto refuse',
       "ip daddr @closed goto refuse",
       "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu",
+      bounded,
       "iifname vmap @egress",
       "goto refuse",
     ],
@@ -73,6 +80,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
     `flush set ${table} closed`,
     `add element ${table} closed { ${closed} }`,
     `add set ${table} guests { type ifname . ipv4_addr; }`,
+    `add set ${table} connections { type ifname; size ${2 ** (32 - block.prefixLength)}; flags dynamic; }`,
     `add map ${table} egress { type ifname : verdict; }`,
     ...Object.keys(rules).map((chain) => {
       const hook = (baseChains as Record<string, string>)[chain];

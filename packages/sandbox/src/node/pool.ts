@@ -9,6 +9,9 @@ import type { SandboxRecord } from "./state.ts";
 const QUIET_MS = 200;
 const LOW_SHARE = 0.25;
 const RETRY_MS = 5_000;
+/** A clean stop ends the warm ones, which nobody owns; what is left after this bound is adopted by the next start. */
+const END_BOUND_MS = 5_000;
+const END_CONCURRENCY = 8;
 
 export interface Pool {
   /** The oldest ready sandbox of this template, or undefined; a taken one belongs to the caller. */
@@ -114,6 +117,12 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
       closed = true;
       clearTimeout(timer);
       await Promise.allSettled(filling);
+      const end = performance.now() + END_BOUND_MS;
+      const warm = [...shelves.values()].flatMap((each) => each.ready.splice(0));
+      const worker = async () => {
+        for (let id = warm.pop(); id !== undefined && performance.now() < end; id = warm.pop()) await endSandbox(node, id, "killed");
+      };
+      await Promise.all(Array.from({ length: END_CONCURRENCY }, worker));
     },
   };
 }

@@ -19,8 +19,9 @@ export interface Records {
   put(record: SandboxRecord): void;
   /** A claim and the idempotency key it answers, in one transaction. */
   putClaimed(record: SandboxRecord, idempotent: IdempotentCreate | undefined, nowWallMs: number): void;
-  /** Removes the record; `ended` stays behind to answer why. */
-  remove(sandboxID: string, ended: Ended | undefined): void;
+  /** A record whose end is decided, and the reason, which outlives the record. */
+  putEnding(record: SandboxRecord, ended: Ended): void;
+  remove(sandboxID: string): void;
   ended(sandboxID: string): Ended | undefined;
   idempotent(key: string): IdempotentCreate | undefined;
   /** Drops what is older than its time. */
@@ -69,12 +70,13 @@ export function openRecords(path: string): Records {
         if (idempotent !== undefined) putIdempotent.run(idempotent.key, idempotent.bodyHash, idempotent.answer, nowWallMs);
       });
     },
-    remove(sandboxID, ended) {
+    putEnding(record, ended) {
       transaction(() => {
-        remove.run(sandboxID);
-        if (ended !== undefined) putEnded.run(sandboxID, ended.reason, ended.endedAtWallMs);
+        put.run(record.sandboxID, JSON.stringify(record));
+        putEnded.run(ended.sandboxID, ended.reason, ended.endedAtWallMs);
       });
     },
+    remove: (sandboxID) => void remove.run(sandboxID),
     ended(sandboxID) {
       const row = getEnded.get(sandboxID);
       return row === undefined ? undefined : { sandboxID, reason: row["reason"] as DeathReason, endedAtWallMs: row["ended_at"] as number };

@@ -18,7 +18,7 @@ export interface Registry extends SandboxDirectory {
   /** Moves on by `event`; on disk before in memory. */
   move(sandboxID: string, event: Event): SandboxRecord;
   claim(sandboxID: string, claim: Claim, idempotent: IdempotentCreate | undefined): RunningRecord;
-  /** Forgets a sandbox that is in state killing; its reason is kept for an hour if a client ever owned it. */
+  /** Forgets a sandbox that is in state killing. */
   forget(sandboxID: string): void;
   /** A sandbox that a client owns. @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour. */
   running(sandboxID: string): RunningRecord;
@@ -68,7 +68,13 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
     all: () => byID.values(),
     move(sandboxID, event) {
       const next = moved(sandboxID, event);
-      records.put(next);
+      const { status } = next;
+      // A client that owned it is told why from this moment on, for an hour.
+      if (event.event === "dying" && isRunning(byID.get(sandboxID)) && status.state === "killing") {
+        records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
+      } else {
+        records.put(next);
+      }
       show(next);
       return next;
     },
@@ -81,8 +87,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
     forget(sandboxID) {
       const record = byID.get(sandboxID);
       if (record === undefined || record.status.state !== "killing") return;
-      const { claim, reason } = record.status;
-      records.remove(sandboxID, claim === undefined ? undefined : { sandboxID, reason, endedAtWallMs: clock.wallMs() });
+      records.remove(sandboxID);
       byID.delete(sandboxID);
     },
     running(sandboxID) {

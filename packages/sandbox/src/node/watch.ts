@@ -1,6 +1,8 @@
 // The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
 import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
+import { isRunning } from "./registry.ts";
+import type { SandboxRecord } from "./state.ts";
 
 const TICK_MS = 100;
 /** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
@@ -12,7 +14,7 @@ export function openWatch(node: Node): { close(): Promise<void> } {
   let tick = 0;
   const timer = setInterval(() => {
     tick++;
-    endOverdue(node);
+    for (const sandboxID of overdue(node.registry.all(), node.clock.monotonicMs())) void endSandbox(node, sandboxID, "timeout");
     if (tick % LIVENESS_TICKS === 0) noticeDeaths(node);
     if (tick % RETRY_TICKS === 0) retryEnds(node);
     if (tick % PRUNE_TICKS === 0) node.records.prune(node.clock.wallMs());
@@ -24,12 +26,11 @@ export function openWatch(node: Node): { close(): Promise<void> } {
   };
 }
 
-/** Only the monotonic clock decides: a step of the wall clock neither kills nor spares. */
-export function endOverdue(node: Node): void {
-  const now = node.clock.monotonicMs();
-  for (const record of node.registry.all()) {
-    if (record.status.state === "running" && record.status.claim.deadlineMs <= now) void endSandbox(node, record.sandboxID, "timeout");
-  }
+/** Sandboxes whose time is over. Only the monotonic clock decides: a step of the wall clock neither kills nor spares (I6). */
+export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): string[] {
+  const found: string[] = [];
+  for (const record of records) if (isRunning(record) && record.status.claim.deadlineMs <= monotonicMs) found.push(record.sandboxID);
+  return found;
 }
 
 function noticeDeaths(node: Node): void {

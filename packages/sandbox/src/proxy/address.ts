@@ -10,14 +10,29 @@ export type Address = {
   readonly target: string;
 };
 
-const sandboxIDPattern = /^[A-Za-z0-9_-]{1,64}$/;
 /** `<port>-<id>`, all of one DNS label; whatever stands before the first hyphen is taken for a port when it begins like one. */
 const labelPattern = /^([0-9+][^-]*)-([a-z0-9_-]+)$/;
 
+const maxIDLength = 64;
+
+function isSandboxID(text: string): boolean {
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    const lower = code | 0x20;
+    if (!((lower >= 97 && lower <= 122) || (code >= 48 && code <= 57) || code === 45 || code === 95)) return false;
+  }
+  return text.length > 0 && text.length <= maxIDLength;
+}
+
 /** Exactly 1 to 65535 in decimal, without sign, blank or leading zero. */
 export function parsePort(text: string): number | undefined {
-  if (!/^[1-9][0-9]{0,4}$/.test(text)) return undefined;
-  const port = Number(text);
+  if (text.length === 0 || text.length > 5 || text.charCodeAt(0) === 48) return undefined;
+  let port = 0;
+  for (let at = 0; at < text.length; at++) {
+    const digit = text.charCodeAt(at) - 48;
+    if (digit < 0 || digit > 9) return undefined;
+    port = port * 10 + digit;
+  }
   return port <= 65535 ? port : undefined;
 }
 
@@ -45,8 +60,8 @@ export class Addressing {
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {
-    const host = head.value(HOST);
-    if (host === undefined || !host.includes("-")) return undefined;
+    if (!head.hostHasHyphen) return undefined;
+    const host = head.value(HOST) as string;
     const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
     const dot = name.indexOf(".");
     if (dot < 0 || !this.#domains.has(name.slice(dot + 1))) return undefined;
@@ -58,22 +73,21 @@ export class Addressing {
   }
 
   #byHeaders(head: RequestHead): Address | Answer | undefined {
-    let found: { sandboxID: string; port: string } | undefined;
+    let found: Pair | undefined;
     for (const pair of this.#ids.pairs) {
-      const sandboxID = head.value(pair.sandboxID);
-      const port = head.value(pair.port);
-      if (sandboxID === undefined && port === undefined) continue;
+      if (!head.has(pair.sandboxID) && !head.has(pair.port)) continue;
       const problem = pairProblem(head, pair);
       if (problem !== undefined) return answer(400, problem);
-      if (found !== undefined && (found.sandboxID !== sandboxID || found.port !== port)) return answer(400, "The request's routing headers name two different targets; send one pair");
-      found = { sandboxID: sandboxID as string, port: port as string };
+      if (found !== undefined && !sameTarget(head, found, pair)) return answer(400, "The request's routing headers name two different targets; send one pair");
+      found = pair;
     }
     if (found === undefined) return undefined;
-    if (!sandboxIDPattern.test(found.sandboxID)) return answer(400, "The sandbox id in the routing header is not one: it has letters and digits only");
-    const port = parsePort(found.port);
-    if (port === undefined) return badPort("The routing header", found.port);
+    const sandboxID = head.value(found.sandboxID) as string;
+    if (!isSandboxID(sandboxID)) return answer(400, "The sandbox id in the routing header is not one: it has letters and digits only");
+    const port = parsePort(head.value(found.port) as string);
+    if (port === undefined) return badPort("The routing header", head.value(found.port) as string);
     const { target } = head;
-    return { sandboxID: found.sandboxID, port, target: belowProxy(target) ?? target };
+    return { sandboxID, port, target: belowProxy(target) ?? target };
   }
 
   /** Said to requests below /proxy that name no target. */
@@ -83,14 +97,15 @@ export class Addressing {
   }
 }
 
+function sameTarget(head: RequestHead, one: Pair, other: Pair): boolean {
+  return head.value(one.sandboxID) === head.value(other.sandboxID) && head.value(one.port) === head.value(other.port);
+}
+
 function pairProblem(head: RequestHead, { names, sandboxID, port }: Pair): string | undefined {
-  for (const [id, name, other] of [
-    [sandboxID, names.sandboxID, names.port],
-    [port, names.port, names.sandboxID],
-  ] as const) {
-    if (!head.has(id)) return `The header ${other} came without ${name}; send both`;
-    if (head.repeated[id] !== 0) return `The header ${name} was sent more than once`;
-  }
+  if (!head.has(sandboxID)) return `The header ${names.port} came without ${names.sandboxID}; send both`;
+  if (!head.has(port)) return `The header ${names.sandboxID} came without ${names.port}; send both`;
+  if (head.repeated[sandboxID] !== 0) return `The header ${names.sandboxID} was sent more than once`;
+  if (head.repeated[port] !== 0) return `The header ${names.port} was sent more than once`;
   return undefined;
 }
 

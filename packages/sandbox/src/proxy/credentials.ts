@@ -4,7 +4,6 @@ import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import type { ProxyEntry } from "./directory.ts";
 import { isSignedFile } from "./envd-paths.ts";
 import type { HeaderIDs } from "./header-ids.ts";
-import { sameText } from "./same-text.ts";
 
 /** Refusals because a header came in two versions: whichever this proxy checked, the next server might read the other. */
 export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefined {
@@ -16,12 +15,11 @@ export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefine
 /** envd of a secure sandbox demands X-Access-Token on every path; only a signed file URL stands for itself. */
 export function refuseEnvd(head: RequestHead, ids: HeaderIDs, entry: ProxyEntry, target: string): Answer | undefined {
   if (!entry.secure) return undefined;
-  const token = head.value(ids.accessToken);
-  if (token === undefined) {
+  if (head.carries(ids.accessToken, entry.envdAccessToken)) return undefined;
+  if (!head.has(ids.accessToken)) {
     if (isSignedFile(target)) return undefined;
     return answer(401, "This sandbox is secure: send its envdAccessToken in the header X-Access-Token");
   }
-  if (sameText(token, entry.envdAccessToken)) return undefined;
   return answer(401, "The X-Access-Token is not the envdAccessToken of this sandbox");
 }
 
@@ -30,9 +28,8 @@ export function refuseTraffic(head: RequestHead, ids: HeaderIDs, entry: ProxyEnt
   if (!entry.trafficPrivate) return undefined;
   let right = false;
   for (const id of ids.trafficTokens) {
-    const token = head.value(id);
-    if (token === undefined) continue;
-    if (!head.agrees(id) || !sameText(token, entry.trafficAccessToken)) return answer(403, `The ${headerName} is not the trafficAccessToken of this sandbox`);
+    if (!head.has(id)) continue;
+    if (!head.agrees(id) || !head.carries(id, entry.trafficAccessToken)) return answer(403, `The ${headerName} is not the trafficAccessToken of this sandbox`);
     right = true;
   }
   if (right) return undefined;
@@ -41,12 +38,10 @@ export function refuseTraffic(head: RequestHead, ids: HeaderIDs, entry: ProxyEnt
 
 /** Whether X-Access-Token is this sandbox's own: then an application must not see it. Any other value is application data. */
 export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, entry: ProxyEntry): boolean {
-  const token = head.value(ids.accessToken);
-  return token !== undefined && sameText(token, entry.envdAccessToken);
+  return head.carries(ids.accessToken, entry.envdAccessToken);
 }
 
 /** Whether X-API-Key is the deployment's: then no sandbox may see it. Any other value is application data. */
 export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
-  const key = head.value(ids.apiKey);
-  return key !== undefined && sameText(key, apiKey);
+  return head.carries(ids.apiKey, apiKey);
 }

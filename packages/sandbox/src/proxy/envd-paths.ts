@@ -8,6 +8,7 @@ const decodeRounds = 3;
 
 /** Whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
 export function namesInternalRoute(target: string): boolean {
+  if (isPlain(target)) return false;
   let path = target;
   if (namesOne(path)) return true;
   for (let round = 0; round < decodeRounds && path.includes("%"); round++) {
@@ -15,6 +16,24 @@ export function namesInternalRoute(target: string): boolean {
     if (namesOne(path)) return true;
   }
   return false;
+}
+
+/** First letters of the internal routes. */
+const suspects = new Set([...internalRoutes].map((route) => route.charCodeAt(0)));
+
+/** The short way for nearly all requests: another first letter, and nothing in the path that could mean another path. */
+function isPlain(target: string): boolean {
+  if (suspects.has(target.charCodeAt(1) | 0x20)) return false;
+  for (let at = 0; at < target.length; at++) {
+    const code = target.charCodeAt(at);
+    if (code === 0x3f || code === 0x23) return true;
+    if (code === 0x25 || code === 0x5c) return false;
+    if (code === 0x2f && at + 1 < target.length) {
+      const next = target.charCodeAt(at + 1);
+      if (next === 0x2f || next === 0x2e) return false;
+    }
+  }
+  return true;
 }
 
 function namesOne(target: string): boolean {

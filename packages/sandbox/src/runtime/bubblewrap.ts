@@ -10,6 +10,7 @@ import { inGroup } from "./cgroup.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, newBootID } from "./identity.ts";
 import { probeBubblewrap } from "./probe-bubblewrap.ts";
+import { eventually, startTicksOf } from "./process.ts";
 import { findProgram } from "./programs.ts";
 import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
 import { hostKernelCapabilities } from "./runc.ts";
@@ -26,12 +27,12 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
   const disk = await openDisk({ spawner, log });
 
   async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
-    const { runtimeID, directory, network, limits } = spec;
+    const { runtimeID, directory, network } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the bubblewrap driver as root needs a network slot");
     const files = identityFiles(spec.hostname, network.gatewayAddress);
     const [program, rootPath] = await Promise.all([
       findProgram("bwrap", host.programs?.bwrap),
-      disk.stack(directory, spec.image.rootfs, limits.diskSizeMB, files),
+      disk.stack(spec, files, cgroups.starterEntrances(runtimeID)),
       writeLaunchFiles(directory),
     ]);
     const options = [...bwrapOptions(spec, rootPath, directory), ...["--cap-drop", "ALL"], ...hostKernelCapabilities.flatMap((name) => ["--cap-add", name])];
@@ -86,7 +87,14 @@ export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly 
   const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
   const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
   if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
-  return pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(async (error: unknown) =>
+  const pid = await pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(async (error: unknown) =>
     fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
+  // bubblewrap tells the pid before it has mounted anything; only when envd has taken its place has all gone well.
+  let began = false;
+  await eventually(async () => {
+    began = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).startsWith(`${envdPathInside}\0`);
+    return began || startTicksOf(pid) === undefined;
+  }, START_TIMEOUT_MS);
+  return began ? pid : fail("SANDBOX_START_FAILED", `bubblewrap could not start envd: ${await says()}`);
 }

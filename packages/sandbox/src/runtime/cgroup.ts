@@ -14,6 +14,8 @@ export type Cgroups = {
   create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void>;
   /** Files into which a process writes its pid to put itself and all its children under the limits. */
   entrances(runtimeID: string): string[];
+  /** The same for programs that make a sandbox and are no part of it: without limits, but ended with it. */
+  starterEntrances(runtimeID: string): string[];
   usage(runtimeID: string): Promise<Omit<Usage, "diskBytes">>;
   /** How many processes the kernel killed here because the memory limit was reached. */
   oomKills(runtimeID: string): Promise<number>;
@@ -25,6 +27,8 @@ export type Cgroups = {
 };
 
 const KILL_BOUND_MS = 10_000;
+/** A group beside the sandbox's own; runc takes only an empty one for its sandbox. */
+const STARTER = ".starter";
 
 /** `realHome` without symbolic links: two nodes with different homes never share a parent, one home always has the same. */
 export function parentNameOf(realHome: string): string {
@@ -36,13 +40,17 @@ export function openCgroups(realHome: string): Cgroups {
   const parent = parentNameOf(realHome);
   const roots = [...new Set([...layout.roots.values(), ...(layout.accounting === undefined ? [] : [layout.accounting])])];
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
-  const everywhere = (runtimeID: string) => layout.everyRoot.map((root) => join(root, parent, runtimeID));
+  const starterRoot = layout.roots.get("pids");
+  const everywhere = (runtimeID: string) => [
+    ...layout.everyRoot.map((root) => join(root, parent, runtimeID)),
+    ...(starterRoot === undefined ? [] : [join(starterRoot, parent, runtimeID + STARTER)]),
+  ];
   const at = (root: string | undefined, runtimeID: string, file: string) => readFile(join(root ?? "/nowhere", parent, runtimeID, file), "utf8").catch(() => "");
 
   async function create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void> {
     if (missing.length > 0) fail("HOST_UNSUITABLE", `limits need the cgroup controllers ${missing.join(", ")}, which this host does not offer; see \`svc doctor\``);
     if (layout.version === 2) await delegate(roots[0] as string, parent);
-    await Promise.all(roots.map((root) => mkdir(join(root, parent, runtimeID), { recursive: true })));
+    await Promise.all([...roots.map((root) => join(root, parent, runtimeID)), join(starterRoot as string, parent, runtimeID + STARTER)].map((path) => mkdir(path, { recursive: true })));
     for (const { controller, file, value, optional } of limitSettings(layout.version, limits, pidsMax)) {
       await writeFile(join(layout.roots.get(controller) as string, parent, runtimeID, file), value).catch((error: Error) => {
         if (optional !== true) fail("HOST_UNSUITABLE", `${file} = ${value} is refused by the kernel: ${error.message}`, { cause: error });
@@ -56,10 +64,9 @@ export function openCgroups(realHome: string): Cgroups {
   }
 
   async function remove(runtimeID: string): Promise<void> {
-    const pidsRoot = layout.roots.get("pids");
     // No new process can be forked from here on, so that the killing below comes to an end.
-    if (pidsRoot !== undefined) await writeFile(join(pidsRoot, parent, runtimeID, "pids.max"), "0").catch(() => {});
-    if (layout.version === 2) await Promise.all(everywhere(runtimeID).map((path) => writeFile(join(path, "cgroup.kill"), "1").catch(() => {})));
+    await Promise.all(everywhere(runtimeID).map((path) => writeExisting(join(path, "pids.max"), "0")));
+    if (layout.version === 2) await Promise.all(everywhere(runtimeID).map((path) => writeExisting(join(path, "cgroup.kill"), "1")));
     const ended = await eventually(async () => {
       const left = await members(runtimeID);
       for (const pid of left) signal(pid, "SIGKILL");
@@ -75,6 +82,7 @@ export function openCgroups(realHome: string): Cgroups {
     pathOf: (runtimeID) => `/${parent}/${runtimeID}`,
     create,
     entrances: (runtimeID) => roots.map((root) => join(root, parent, runtimeID, "cgroup.procs")),
+    starterEntrances: (runtimeID) => (starterRoot === undefined ? [] : [join(starterRoot, parent, runtimeID + STARTER, "cgroup.procs")]),
     async usage(runtimeID) {
       const memory = layout.roots.get("memory");
       const one = layout.version === 1;
@@ -101,12 +109,17 @@ export function openCgroups(realHome: string): Cgroups {
     remove,
     async list() {
       const found = await Promise.all(layout.everyRoot.map((root) => readdir(join(root, parent), { withFileTypes: true }).catch(() => [])));
-      return [...new Set(found.flat().flatMap((entry) => (entry.isDirectory() ? [entry.name] : [])))];
+      return [...new Set(found.flat().flatMap((entry) => (entry.isDirectory() ? [entry.name.replace(STARTER, "")] : [])))];
     },
     async close() {
       await eventually(async () => (await Promise.all(layout.everyRoot.map((root) => removeTree(join(root, parent))))).every(Boolean), KILL_BOUND_MS);
     },
   };
+}
+
+/** For files that may be absent; the kernel makes none here, so neither must this. */
+async function writeExisting(path: string, value: string): Promise<void> {
+  await writeFile(path, value, { flag: "r+" }).catch(() => {});
 }
 
 /** Version 2 hands controllers down level by level. */

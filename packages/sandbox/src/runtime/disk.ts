@@ -10,15 +10,17 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import { inGroup } from "./cgroup.ts";
 import { type IdentityFiles, writeTree } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
+import type { StartSpec } from "./runtime.ts";
 
 export type DiskKind = "image" | "memory";
 
 export type Disk = {
   readonly kind: DiskKind;
-  /** Stacks a fresh layer of `sizeMB` with the identity files over `rootfs`; the path of the whole. */
-  stack(directory: string, rootfs: string, sizeMB: number, files: IdentityFiles): Promise<string>;
+  /** Stacks a fresh layer with the identity files over the template, by a program in the given group; the path of the whole. */
+  stack(spec: Pick<StartSpec, "directory" | "image" | "limits">, files: IdentityFiles, entrances: readonly string[]): Promise<string>;
   /** Takes down what `stack` made; succeeds when nothing is left to do. */
   unstack(directory: string): Promise<void>;
   /** Bytes in use in the layer. */
@@ -49,12 +51,13 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
   if (kind === "memory") log.warn("no loop devices here: what a sandbox writes to its disk is kept in memory and counts there");
   return {
     kind,
-    async stack(directory, rootfs, sizeMB, files) {
+    async stack({ directory, image: { rootfs }, limits }, files, entrances) {
       // The three are separated by colons and commas in overlay's options.
       if (/[:,\\]/.test(`${directory}${rootfs}`)) fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
       await mkdir(directory, { recursive: true, mode: 0o711 });
       await writeTree(join(directory, "identity"), files);
-      await spawner.check(["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(sizeMB)], { timeoutMs: STACK_TIMEOUT_MS });
+      const argv = ["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(limits.diskSizeMB)];
+      await spawner.check(inGroup(entrances, argv), { timeoutMs: STACK_TIMEOUT_MS });
       return join(directory, "root");
     },
     async unstack(directory) {

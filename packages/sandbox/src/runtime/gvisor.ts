@@ -55,7 +55,7 @@ export function gvisorEngine(host: Host): Engine {
     const logFile = join(directory, "runsc.log");
     // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
     const argv = [program, ...runscFlags(stateRoot, directory, limits), "run", "-bundle", directory, "-pid-file", pidFile, "-detach", runtimeID];
-    const result = await spawner.run(inGroup(cgroups.entrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
+    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
     if (result.code !== 0) {
       const last = await readFile(logFile, "utf8").catch(() => "");
       fail("SANDBOX_START_FAILED", `runsc run ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
@@ -67,9 +67,9 @@ export function gvisorEngine(host: Host): Engine {
     if (!(await known()).includes(runtimeID)) return;
     const program = await runsc();
     const result = await spawner.run([program, `--root=${stateRoot}`, "delete", "-force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
-    if (result.code === 0) return;
-    // A start that was cut off may leave a record that runsc itself cannot read; its processes are gone by now.
-    host.log.warn({ runtimeID, says: lastWords(result.stderr) }, "runsc cannot delete a sandbox; its record is removed");
+    // A start that was cut off may leave a record that runsc cannot read; its processes are gone by now.
+    if (result.code !== 0) host.log.warn({ runtimeID, says: lastWords(result.stderr) }, "runsc cannot delete a sandbox; its record is removed");
+    // Without a state file `delete -force` succeeds, and leaves lock and socket.
     for (const name of await stateFiles(runtimeID)) await rm(join(stateRoot, name), { force: true });
   }
 
@@ -110,9 +110,9 @@ export function runscFlags(stateRoot: string, directory: string, limits: Limits)
   ];
 }
 
-/** runsc names its files ID_sandbox:ID.state, .lock; ids have neither underscore nor colon. */
+/** runsc names its files ID_sandbox:ID.state and .lock, runsc-ID.sock; ids have neither underscore, colon nor dash. */
 function idOf(stateFile: string): string | undefined {
-  return /^([a-z0-9]+)_sandbox:\1\./.exec(stateFile)?.[1];
+  return (/^([a-z0-9]+)_sandbox:\1\./.exec(stateFile) ?? /^runsc-([a-z0-9]+)\.sock$/.exec(stateFile))?.[1];
 }
 
 /** Blocks of the upper layer's file, which has no name any more but is still open in the sentry. */

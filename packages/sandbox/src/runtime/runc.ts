@@ -2,6 +2,7 @@
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, lastWords, pidFrom } from "./driver.ts";
@@ -30,12 +31,12 @@ export async function runcEngine(host: Host): Promise<Engine> {
   const runc = () => findProgram("runc", host.programs?.runc);
 
   async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
-    const { runtimeID, directory, network, limits } = spec;
+    const { runtimeID, directory, network } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the runc driver needs a network slot");
     const files = identityFiles(spec.hostname, network.gatewayAddress);
     const [program, rootPath] = await Promise.all([
       runc(),
-      disk.stack(directory, spec.image.rootfs, limits.diskSizeMB, files),
+      disk.stack(spec, files, cgroups.starterEntrances(runtimeID)),
       mkdir(stateRoot, { recursive: true, mode: 0o700 }),
     ]);
     const openFiles = hardOpenFiles();
@@ -56,7 +57,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     const pidFile = join(directory, "pid");
     const logFile = join(directory, "runc.log");
     const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
-    const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
+    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
     if (result.code !== 0) {
       const last = await readFile(logFile, "utf8").catch(() => "");
       fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${lastWords(last)}`);

@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { needs } from "@svc/harness/needs.ts";
+import type { NetworkCheck } from "../src/network/checks.ts";
+
+/** Runs TypeScript in a network namespace of its own: other firewalls are played there, not on this host. */
+async function apart(program: string): Promise<string> {
+  const argv = ["--net", process.execPath, "--disable-warning=ExperimentalWarning", "--input-type=module-typescript", "-e", program];
+  const { stdout } = await promisify(execFile)("unshare", argv, { cwd: fileURLToPath(new URL(".", import.meta.url)) });
+  return stdout;
+}
+
+const imports = `
+  import { openLog } from "@svc/kit/log.ts";
+  import { openSpawner } from "@svc/kit/spawn.ts";
+  import { networkChecks, openNetworks } from "@svc/sandbox/network/open.ts";
+  const spawner = openSpawner();
+`;
+
+void test("a firewall chain that drops sandbox traffic is named with its mend, and the mend works", needs("root", "ip", "nft", "unshare"), async () => {
+  const output = await apart(`${imports}
+    const otherFirewalls = async () => (await networkChecks({ spawner })).find(({ name }) => name === "other firewalls");
+    const told = [await otherFirewalls()];
+    await spawner.check(["nft", "-f", "-"], { input: "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }" });
+    told.push(await otherFirewalls());
+    await spawner.check(["sh", "-c", told[1].mend]);
+    told.push(await otherFirewalls());
+    console.log(JSON.stringify(told));
+    process.exit(0);`);
+  const [before, blocked, mended] = JSON.parse(output) as NetworkCheck[];
+  assert.equal(before?.works, true);
+  assert.equal(blocked?.works, false);
+  assert.match(blocked?.says ?? "", /ip filter FORWARD/);
+  assert.equal(mended?.works, true);
+});
+
+void test("every network check passes on a host that can run networks, and leaves nothing", needs("root", "ip", "nft", "unshare"), async () => {
+  const output = await apart(`${imports}
+    const checks = await networkChecks({ spawner });
+    const left = await spawner.check(["sh", "-c", "nft list tables; ip netns | grep svcd- || true"]);
+    console.log(JSON.stringify({ checks, left }));
+    process.exit(0);`);
+  const { checks, left } = JSON.parse(output) as { checks: NetworkCheck[]; left: string };
+  assert.deepEqual(
+    checks.filter(({ works }) => !works),
+    [],
+  );
+  assert.ok(checks.length >= 7);
+  assert.equal(left, "");
+});
+
+void test("without root, and without a free range, networks say what is missing", needs("root", "ip", "nft", "unshare"), async () => {
+  const home = makeHome();
+  const output = await apart(`${imports}
+    const attempt = (options) => openNetworks({ home: ${JSON.stringify(home)}, spawner, log: openLog("test", "fatal"), ...options }).then(() => "opened", (failure) => failure.name + " " + failure.message);
+    await spawner.check(["sh", "-c", "ip link set lo up; ip route add 10.10.0.0/16 dev lo"]);
+    const told = [await attempt({ subnet: "10.10.4.0/22" }), await attempt({ subnet: "10.10.4.0/24" }), await attempt({ subnet: "10.10.4.1/22" })];
+    process.setuid(65534);
+    told.push(await attempt({}));
+    console.log(JSON.stringify(told));
+    process.exit(0);`);
+  removeHome(home);
+  const [occupied, small, odd, unprivileged] = JSON.parse(output) as string[];
+  assert.match(occupied ?? "", /^HOST_UNSUITABLE no free \/22 is left in 10\.10\.4\.0\/22/);
+  assert.match(small ?? "", /^SETTING_INVALID .*too small/);
+  assert.match(odd ?? "", /^SETTING_INVALID .*"10\.10\.4\.1\/22" is no IPv4 block/);
+  assert.match(unprivileged ?? "", /^HOST_UNSUITABLE .*root/);
+});

@@ -1,0 +1,88 @@
+// The limits of a sandbox, for every driver: disk, processes, memory, CPU.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { openCgroups } from "@svc/sandbox/runtime/cgroup.ts";
+import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
+import { until } from "../../harness/src/until.ts";
+import type { Expected } from "./runtime.suite.ts";
+import { healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
+
+type It = (sentence: string, body: () => Promise<void>) => void;
+
+/** Touches every page of an array that grows without end. */
+const memoryBomb = `python3 -c "
+held = []
+while True: held.append(bytearray(16 * 1024 * 1024))
+"`;
+
+export function limitTests(name: RuntimeName, expected: Expected, it: It): void {
+  it("a full disk answers ENOSPC, and the sandbox works on", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start();
+    const over = await run(handle, `dd if=/dev/zero of=/big bs=1M count=${smallLimits.diskSizeMB + 20}`);
+    assert.match(over.stderr, /No space left on device/);
+    assert.match((await run(handle, "dd if=/dev/zero of=/tmp/more bs=1M count=8")).stderr, /No space left on device/, "/tmp counts too");
+    assert.equal(await healthy(handle), true);
+    // A mapping that cannot be backed must end its program at most, not the sandbox.
+    await run(
+      handle,
+      `python3 -c "
+import mmap, os
+f = os.open('/mapped', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 << 20); m = mmap.mmap(f, 64 << 20)
+for at in range(0, 64 << 20, 4096): m[at] = 1
+"`,
+    ).catch(() => {});
+    assert.equal(await healthy(handle), true);
+    assert.equal((await run(handle, "rm -f /big /tmp/more /mapped; echo again >/file && cat /file")).stdout, "again\n");
+  });
+
+  it("a user who forks without end reaches the limit; envd and other sandboxes answer", async () => {
+    await using fixture = await openFixture(name);
+    const [handle, neighbour] = [await fixture.start(), await fixture.start()];
+    const user = expected.users ? "user" : "root";
+    const command = `i=0; while [ $i -lt ${smallLimits.pids * 3} ]; do sleep 30 >/dev/null 2>&1 & i=$((i+1)); done; echo went on`;
+    const ended = await run(handle, command, user).catch((error: Error) => ({ exitCode: -1, stdout: "", stderr: error.message }));
+    assert.ok(!ended.stdout.includes("went on") || /fork/i.test(ended.stderr), JSON.stringify(ended));
+    assert.equal(await healthy(handle), true);
+    assert.equal(await healthy(neighbour), true);
+    assert.equal((await run(neighbour, "echo fine")).stdout, "fine\n");
+  });
+
+  if (!expected.limits) return;
+
+  it("a program that takes more memory than there is gets killed; the sandbox and its neighbours live", async () => {
+    await using fixture = await openFixture(name);
+    const [handle, neighbour] = [await fixture.start(), await fixture.start()];
+    assert.equal((await run(handle, memoryBomb)).exitCode, 137);
+    assert.equal(await healthy(handle), true);
+    assert.equal(await fixture.runtime.deathReason(handle), "oom", "the kernel counted it");
+    assert.equal(await healthy(neighbour), true);
+    assert.equal(await fixture.runtime.deathReason(neighbour), "crashed", "no such death there");
+  });
+
+  it("when the kernel ends the first process for want of memory, the sandbox is dead and the reason is oom", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start();
+    writeFileSync(`/proc/${handle.pid}/oom_score_adj`, "1000"); // it shall be chosen
+    await run(handle, `echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`).catch(() => {}); // the answer ends with the sandbox
+    await until("the sandbox is seen dead", () => (fixture.runtime.isAlive(handle) ? undefined : true));
+    assert.equal(await fixture.runtime.deathReason(handle), "oom");
+    await fixture.runtime.destroy(handle);
+    assert.deepEqual(remains(fixture.home, handle.runtimeID), []);
+  });
+
+  it("limits of CPU, memory and processes stand in the control group before the first process runs", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start({ limits: { ...smallLimits, cpuCount: 2, memoryMB: 300 } });
+    const cgroups = openCgroups(fixture.home);
+    const path = cgroups.pathOf(handle.runtimeID);
+    const file = (controller: "cpu" | "memory" | "pids", one: string, two: string) =>
+      readFileSync(join(cgroups.layout.roots.get(controller) ?? "", path, cgroups.layout.version === 1 ? one : two), "utf8").trim();
+    assert.equal(file("memory", "memory.limit_in_bytes", "memory.max"), String(300 * 2 ** 20));
+    assert.ok(["200000", "200000 100000"].includes(file("cpu", "cpu.cfs_quota_us", "cpu.max")));
+    assert.ok(Number(file("pids", "pids.max", "pids.max")) >= smallLimits.pids);
+    for (const entrance of cgroups.entrances(handle.runtimeID)) assert.ok(readFileSync(entrance, "utf8").split("\n").includes(String(handle.pid)), entrance);
+    if (name === "gvisor") assert.match((await run(handle, "grep MemTotal /proc/meminfo")).stdout, new RegExp(`\\b${300 * 1024} kB`));
+  });
+}

@@ -1,0 +1,118 @@
+// What is left after a failed start or a killed starter, for every driver: nothing that list and destroy do not find.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { Failure } from "@svc/contract/failures.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openRuntime } from "@svc/sandbox/runtime/open.ts";
+import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
+import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
+
+type It = (sentence: string, body: () => Promise<void>) => void;
+
+/** Moments, after its beginning, at which a start is cut off; the whole takes 40 to 150 ms. */
+const KILL_AFTER_MS = [15, 40, 80, 120];
+
+export function recoveryTests(name: RuntimeName, it: It): void {
+  const again = (fixture: { home: string; spawner: Parameters<typeof openRuntime>[1]["spawner"] }) =>
+    openRuntime(name, { home: fixture.home, spawner: fixture.spawner, log: openLog("runtime-test", "silent"), programs: { runsc: process.env["SVC_RUNSC"] } });
+
+  it("a start that fails says why and leaves nothing", async () => {
+    await using fixture = await openFixture(name);
+    const missing = fixture.spec({ image: { rootfs: "/nowhere/rootfs", binds: [] } });
+    await assert.rejects(
+      fixture.runtime.start(missing),
+      (error: Failure) => error.name === "SANDBOX_START_FAILED" && error.message.includes("/nowhere/rootfs"),
+    );
+    const empty = join(fixture.home, "empty");
+    mkdirSync(empty);
+    const broken = join(fixture.home, "broken-envd");
+    writeFileSync(broken, "not a program", { mode: 0o755 });
+    const badEnvd = fixture.spec({ image: { rootfs: empty, binds: [] }, envd: { binary: broken, args: [], env: {} } });
+    await assert.rejects(fixture.runtime.start(badEnvd), (error: Failure) => error.name === "SANDBOX_START_FAILED" && error.message.length > 40);
+    const badName = fixture.spec({ runtimeID: "../../etc" });
+    await assert.rejects(fixture.runtime.start(badName), /runtime id/);
+    assert.deepEqual(await fixture.runtime.list(), []);
+    for (const { runtimeID } of [missing, badEnvd]) assert.deepEqual(remains(fixture.home, runtimeID), []);
+  });
+
+  it("sandboxes outlive the process that started them; the next one finds, uses and ends them", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start();
+    await run(handle, "echo kept >/kept");
+    const record = JSON.parse(JSON.stringify(handle)) as RuntimeHandle;
+    await fixture.runtime.close();
+    await using next = await again(fixture);
+    assert.deepEqual(await next.list(), [record.runtimeID]);
+    assert.equal(next.isAlive(record), true);
+    assert.equal((await run(record, "cat /kept")).stdout, "kept\n");
+    await next.destroy({ runtimeID: record.runtimeID, directory: join(fixture.home, "elsewhere") });
+    assert.deepEqual(remains(fixture.home, record.runtimeID), []);
+  });
+
+  it("what a killed starter left half-made is listed and can be destroyed", async () => {
+    await using fixture = await openFixture(name);
+    for (const afterMs of KILL_AFTER_MS) {
+      const spec = fixture.spec();
+      const starter = spawn(
+        process.execPath,
+        ["--disable-warning=ExperimentalWarning", fileURLToPath(new URL("./runtime-starter.ts", import.meta.url)), name, fixture.home, JSON.stringify(spec)],
+        {
+          stdio: ["ignore", "pipe", "inherit"],
+        },
+      );
+      await once(starter.stdout, "data"); // it is about to start the sandbox
+      await sleep(afterMs);
+      starter.kill("SIGKILL");
+      await once(starter, "exit");
+      for (const runtimeID of await fixture.runtime.list()) await fixture.runtime.destroy({ runtimeID, directory: join(fixture.home, "sandboxes", runtimeID) });
+      assert.deepEqual(remains(fixture.home, spec.runtimeID), [], `killed after ${afterMs} ms`);
+      assert.deepEqual(await fixture.runtime.list(), []);
+    }
+  });
+
+  it("two homes on one machine do not see each other", async () => {
+    await using one = await openFixture(name);
+    await using two = await openFixture(name);
+    const [first, second] = [await one.start(), await two.start()];
+    assert.deepEqual([await one.runtime.list(), await two.runtime.list()], [[first.runtimeID], [second.runtimeID]]);
+    await one.runtime.close({ everything: true });
+    assert.equal(one.runtime.isAlive(first), false);
+    assert.equal(await healthy(second), true);
+  });
+
+  it("five sandboxes start side by side", async () => {
+    await using fixture = await openFixture(name);
+    const handles = await Promise.all(Array.from({ length: 5 }, () => fixture.start()));
+    const answers = await Promise.all(handles.map((handle) => run(handle, "echo $((6*7))")));
+    assert.deepEqual(answers.map(({ stdout }) => stdout), Array.from({ length: 5 }, () => "42\n")); // biome-ignore format: one thought
+    await Promise.all(handles.map((handle) => fixture.runtime.destroy(handle)));
+    for (const { runtimeID } of handles) assert.deepEqual(remains(fixture.home, runtimeID), []);
+  });
+
+  if (!isRoot) return;
+
+  it("a start on a full disk fails as such and leaves nothing", async () => {
+    await using fixture = await openFixture(name);
+    const small = join(fixture.home, "small");
+    mkdirSync(small);
+    await fixture.spawner.check(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small]);
+    try {
+      writeFileSync(join(small, "filler"), Buffer.alloc(12 * 1024));
+      const spec = fixture.spec({ limits: { ...smallLimits, diskSizeMB: 512 } });
+      const directory = join(small, spec.runtimeID);
+      await assert.rejects(
+        fixture.runtime.start({ ...spec, directory }),
+        (error: Failure) => error instanceof Failure && /DISK_FULL|SANDBOX_START_FAILED/.test(error.name),
+      );
+      assert.deepEqual(remains(fixture.home, spec.runtimeID), []);
+      assert.deepEqual(await fixture.runtime.list(), []);
+    } finally {
+      await fixture.spawner.run(["umount", "-l", small]);
+    }
+  });
+}
