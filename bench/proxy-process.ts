@@ -6,7 +6,15 @@ import { openProxy } from "@svc/sandbox/proxy/server.ts";
 
 const [host = "127.0.0.1", control = "", token = ""] = process.argv.slice(2);
 const handle = { runtime: "runc", runtimeID: "bench", directory: "", pid: 1, pidStartTicks: 1, endpoint: { kind: "tcp", host }, network: undefined } as const;
-const entry: ProxyEntry = { sandboxID: "ibench00000000000001", handle, secure: true, trafficPrivate: true, envdAccessToken: token, trafficAccessToken: token, maskRequestHost: undefined };
+const entry: ProxyEntry = {
+  sandboxID: "ibench00000000000001",
+  handle,
+  secure: true,
+  trafficPrivate: true,
+  envdAccessToken: token,
+  trafficAccessToken: token,
+  maskRequestHost: undefined,
+};
 const entries = new Map([[entry.sandboxID, entry]]);
 const proxy = await openProxy({
   listen: { host: "127.0.0.1", port: 0 },

@@ -2,7 +2,7 @@
 // Needs nginx and wrk. `node bench/proxy.bench.ts [--json FILE] [--profile DIR]`
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, openSync, ftruncateSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -40,7 +40,8 @@ const home = mkdtempSync(join(tmpdir(), "svc-bench-proxy-"));
 stack.defer(() => rmSync(home, { recursive: true, force: true }));
 ftruncateSync(openSync(join(home, "gigabyte"), "w"), bulkBytes);
 const common = "access_log off; keepalive_requests 1000000000; client_max_body_size 0; sendfile on;";
-const shared = (name: string) => `user root; daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
+const shared = (name: string) =>
+  `user root; daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
 const answerLine = 'return 200 "the quick brown fox jumps over the lazy dog\\n";';
 const responder = `${shared("responder")} http { ${common} server { listen ${host}:${envd}; listen ${host}:${application}; location / { ${answerLine} } location /gigabyte { root ${home}; } } }`;
 // One proxy_pass for both ports: each of our two routes has the peer that does the same hop with the same heads.
@@ -114,15 +115,20 @@ for (let round = 0; round < rounds; round++) {
     results.get(one.name)?.perSecond.push(perSecond);
   }
 }
-const table = [...results].map(([name, { microseconds, perSecond }]) => ({ name, cpuMicroseconds: Number(median(microseconds).toFixed(1)), requestsPerSecond: Math.round(median(perSecond)) }));
+const table = [...results].map(([name, { microseconds, perSecond }]) => ({
+  name,
+  cpuMicroseconds: Number(median(microseconds).toFixed(1)),
+  requestsPerSecond: Math.round(median(perSecond)),
+}));
 console.table(table);
 const at = (index: number) => (table[index] as (typeof table)[number]).cpuMicroseconds;
 const ratios = { envd: Number((at(1) / at(0)).toFixed(2)), application: Number((at(3) / at(2)).toFixed(2)) };
 console.log(`CPU per request, svc to nginx: envd ${ratios.envd}, application ${ratios.application} (aim: 1.3 or less)`);
 
-const heads = (target: number, more: string) => `Host: a\r\n${Object.entries({ ...routing(target), "svc-traffic-access-token": token })
-  .map(([name, value]) => `${name}: ${value}\r\n`)
-  .join("")}${more}\r\n`;
+const heads = (target: number, more: string) =>
+  `Host: a\r\n${Object.entries({ ...routing(target), "svc-traffic-access-token": token })
+    .map(([name, value]) => `${name}: ${value}\r\n`)
+    .join("")}${more}\r\n`;
 const bulk: { direction: string; megabytesPerSecond: number; cpuMicrosecondsPerMB: number }[] = [];
 for (const direction of ["down", "up"] as const) {
   const rates: number[] = [];
@@ -134,8 +140,13 @@ for (const direction of ["down", "up"] as const) {
         : await upload(port, `POST / HTTP/1.1\r\n${heads(sink, `Content-Length: ${bulkBytes}\r\n`)}`, bulkBytes);
     rates.push(bulkBytes / 1e6 / took);
   }
-  bulk.push({ direction, megabytesPerSecond: Math.round(median(rates)), cpuMicrosecondsPerMB: Math.round(((cpuSeconds(oursPid) - before) * 1e6) / ((3 * bulkBytes) / 1e6)) });
+  bulk.push({
+    direction,
+    megabytesPerSecond: Math.round(median(rates)),
+    cpuMicrosecondsPerMB: Math.round(((cpuSeconds(oursPid) - before) * 1e6) / ((3 * bulkBytes) / 1e6)),
+  });
 }
 console.table(bulk);
 console.log(`peak resident size of the proxy's process: ${peakMiB(oursPid)} MiB`);
-if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify({ date: new Date().toISOString(), requests: table, ratios, bulk, peakMiB: peakMiB(oursPid) }, null, 2)}\n`);
+if (flags.json !== undefined)
+  writeFileSync(flags.json, `${JSON.stringify({ date: new Date().toISOString(), requests: table, ratios, bulk, peakMiB: peakMiB(oursPid) }, null, 2)}\n`);

@@ -8,7 +8,7 @@ for word in "$@"; do
     -h | --help)
       cat <<TEXT
 Usage: ./svc uninstall [--yes] [--packages]
-Stops the servers and removes the sandboxes of this machine, then $SVC_HOME, $SVC_CACHE and node_modules.
+Stops the servers and removes the sandboxes of this machine, then $SVC_HOME, $SVC_CACHE, node_modules and the client's saved credentials.
 --packages also removes the Debian packages that set-up installed; --yes does not ask.
 TEXT
       exit 0
@@ -32,7 +32,9 @@ for folder in "$SVC_HOME" "$SVC_CACHE"; do
   [[ -e $folder ]] || continue
   if looks_ours "$folder"; then targets+=("$folder"); else echo "svc: $folder does not look like a folder of svc and is left alone" >&2; fi
 done
-for folder in "$SVC_ROOT/node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
+# The client's saved credentials and compiled sources; then what set-up put into the tree.
+for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
+  "$SVC_ROOT/node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
 done
 
@@ -64,7 +66,8 @@ cannot_stop() {
   exit 1
 }
 
-if [[ -e $SVC_HOME ]] && node_present; then
+if [[ -f $SVC_HOME/up.json || -f $SVC_HOME/sandboxes.db ]]; then
+  { node_present && modules_present; } || cannot_stop "Node or its packages are missing, without which the sandboxes cannot be ended (./svc setup --only node npm brings them)"
   if [[ -f $SVC_HOME/up.json ]]; then (exec_node "$SVC_ROOT/packages/cli/src/main.ts" down) || cannot_stop "the servers did not stop"; fi
   stop_node
   # Sandboxes outlive the node on purpose; the node ends them by its own records.
@@ -88,6 +91,8 @@ if [[ -n $added ]]; then
     echo "    apt-get purge $added"
   fi
 fi
+# Empty now, unless something else lies there.
+rmdir "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc" 2>/dev/null || true
 left=()
 for folder in "${targets[@]}"; do if [[ -e $folder ]]; then left+=("$folder"); fi; done
 if ((${#left[@]})); then echo "svc: could not be removed: ${left[*]}" >&2; exit 1; fi

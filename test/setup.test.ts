@@ -159,13 +159,15 @@ void test("uninstall asks first, and then leaves nothing", async () => {
   layModules(tree);
   await tree.run(["setup", "--only", "host"]);
   mkdirSync(join(tree.home, "secrets"), { recursive: true });
+  mkdirSync(join(tree.folder, ".config/svc"), { recursive: true });
+  writeFileSync(join(tree.folder, ".config/svc/credentials"), "");
   const unasked = await tree.run(["uninstall"]);
   assert.equal(unasked.code, 1);
   assert.match(unasked.stderr, /nothing was removed; without a terminal, say \.\/svc uninstall --yes/);
   assert.ok(existsSync(join(tree.cache, "templates/host")));
   const { code, stderr } = await tree.run(["uninstall", "--yes"]);
   assert.equal(code, 0, stderr);
-  assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules")].filter(existsSync), []);
+  assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules"), join(tree.folder, ".config/svc")].filter(existsSync), []);
 });
 
 void test("uninstall leaves a folder alone that is not svc's", async () => {

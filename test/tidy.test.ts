@@ -37,7 +37,8 @@ void test("a package imports another by name and lists it", () => {
     const listed = read(`packages/${own}/package.json`);
     for (const target of importsOf(read(file))) {
       const other = target.startsWith("@svc/") ? target.split("/")[1] : undefined;
-      if (other !== undefined && other !== own && !listed.includes(`"@svc/${other}"`)) wrong.push(`${file} imports ${target}`);
+      // npm links every workspace; listing the harness in what it starts would close a circle.
+      if (other !== undefined && other !== own && other !== "harness" && !listed.includes(`"@svc/${other}"`)) wrong.push(`${file} imports ${target}`);
       if (target.startsWith(".") && packageOf(join(file, "..", target)) !== own) wrong.push(`${file} reaches out of its package: ${target}`);
     }
   }
@@ -55,6 +56,7 @@ void test(`no source file is longer than ${MAX_LINES} lines`, () => {
 void test("each source file opens with a sentence that says what it is", () => {
   const opens = (file: string) => {
     const lines = read(file)
+      .replace(/^import (\([^)]*\)|"[^"]*")$/m, "")
       .split("\n")
       .filter((line) => !/^(#!|package \w+$|\/\/go:build|\/\/ @|#pragma once|\s*$)/.test(line));
     return /^(\/\/|#|\/\*\*?) ?\S.{15,}/.test(lines[0] ?? "");
@@ -68,7 +70,7 @@ void test("each source file opens with a sentence that says what it is", () => {
 void test("each package has a README under a page", () => {
   const wrong: string[] = [];
   for (const entry of readdirSync(join(root, "packages"), { withFileTypes: true })) {
-    if (!entry.isDirectory()) continue;
+    if (!entry.isDirectory() || !files.some((file) => file.startsWith(`packages/${entry.name}/`))) continue;
     const readme = `packages/${entry.name}/README.md`;
     if (!existsSync(join(root, readme))) wrong.push(`${readme} is missing`);
     else if (read(readme).trimEnd().split("\n").length > MAX_README_LINES) wrong.push(`${readme} has more than ${MAX_README_LINES} lines`);

@@ -49,12 +49,18 @@ type envd struct {
 // start runs an envd that acts for whoever runs the tests and dies with the test.
 func start(t *testing.T, flags ...string) *envd {
 	t.Helper()
+	return startIn(t, &syscall.SysProcAttr{}, flags...)
+}
+
+func startIn(t *testing.T, attributes *syscall.SysProcAttr, flags ...string) *envd {
+	t.Helper()
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, append([]string{"-listen", "127.0.0.1:0", "-default-user", me.Username}, flags...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = attributes
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +217,12 @@ type finished struct {
 }
 
 // rest reads a process's stream to its end.
-func (s *stream) rest() finished {
+func (s *stream) rest() (done finished) {
 	s.t.Helper()
-	var done finished
+	read := map[string]*bytes.Buffer{"stdout": {}, "stderr": {}, "pty": {}}
+	defer func() {
+		done.stdout, done.stderr, done.pty = read["stdout"].String(), read["stderr"].String(), read["pty"].String()
+	}()
 	for {
 		message, last := s.next()
 		if last {
@@ -223,10 +232,10 @@ func (s *stream) rest() finished {
 		if pid, ok := dig(message, "event", "start", "pid").(float64); ok {
 			done.pid = pid
 		}
-		for channel, into := range map[string]*string{"stdout": &done.stdout, "stderr": &done.stderr, "pty": &done.pty} {
+		for channel, into := range read {
 			if text, ok := dig(message, "event", "data", channel).(string); ok {
 				decoded, _ := base64.StdEncoding.DecodeString(text)
-				*into += string(decoded)
+				into.Write(decoded)
 			}
 		}
 		if end, ok := dig(message, "event", "end").(m); ok {

@@ -10,7 +10,7 @@ const KEY = /^[A-Za-z0-9._~-]{32,256}$/;
 
 export function credentialsPath(env: NodeJS.ProcessEnv = process.env): string {
   const base = env["XDG_CONFIG_HOME"];
-  return join(base !== undefined && base.startsWith("/") ? base : join(homedir(), ".config"), "svc", "credentials");
+  return join(base?.startsWith("/") ? base : join(homedir(), ".config"), "svc", "credentials");
 }
 
 /** Undefined where nothing was saved. */

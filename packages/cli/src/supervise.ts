@@ -122,7 +122,8 @@ export class Supervised {
     this.#crashes = Date.now() - startedAt > STEADY_MS ? 1 : this.#crashes + 1;
     const { name } = this.#spec;
     if (this.#crashes >= MAX_CRASHES_IN_A_ROW) {
-      return this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
+      this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
+      return;
     }
     const delayMs = FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
     this.#watcher.restarting(name, why, delayMs);

@@ -40,8 +40,14 @@ export async function openControlPlane() {
     }
     const stored = first === "sandboxes" && second !== undefined ? sandboxes.get(second) : undefined;
     if (stored === undefined) return refuse(404, "SANDBOX_NOT_FOUND", `there is no sandbox ${second}`);
-    if (request.method === "DELETE") return (sandboxes.delete(stored.sandboxID), answer(204));
-    if (third === "timeout") return ((stored.timeout = Number((await bodyOf(request))["timeout"])), answer(204));
+    if (request.method === "DELETE") {
+      sandboxes.delete(stored.sandboxID);
+      return answer(204);
+    }
+    if (third === "timeout") {
+      stored.timeout = Number((await bodyOf(request))["timeout"]);
+      return answer(204);
+    }
     return answer(200, { ...listed(stored), lifecycle: { autoResume: false, onTimeout: "kill" } });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

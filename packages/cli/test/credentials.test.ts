@@ -56,9 +56,9 @@ void test("auth takes an empty URL for the local default", async () => {
 void test("auth refuses what is no URL or no key", async () => {
   await using place = openPlace();
   for (const input of [
-    "ftp://x\n" + KEY,
-    "nonsense\n" + KEY,
-    "http://u:p@host\n" + KEY,
+    `ftp://x\n${KEY}`,
+    `nonsense\n${KEY}`,
+    `http://u:p@host\n${KEY}`,
     "\nshort",
     `\n${"x".repeat(257)}`,
     "\nsdk_0123456789abcdef0123456789abcde!",

@@ -4,6 +4,7 @@ import { EnvdClient } from "./envd.ts";
 import { fail } from "./failures.ts";
 import type { Input, Operation, Output } from "./operation.ts";
 import * as api from "./sandbox.ts";
+import { listTemplates } from "./template.ts";
 
 export const DEFAULT_BASE_URL = "http://localhost:8000";
 
@@ -92,8 +93,8 @@ export class SvcClient {
     await this.#call(api.refreshSandbox, { sandboxID, ...(durationSeconds === undefined ? {} : { duration: durationSeconds }) });
   }
 
-  templates(): Promise<Output<typeof api.listTemplates>> {
-    return this.#call(api.listTemplates, {});
+  templates(): Promise<Output<typeof listTemplates>> {
+    return this.#call(listTemplates, {});
   }
 
   /** Returns when the server takes requests; needs no key. */

@@ -1,6 +1,7 @@
 // The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
 import { z } from "zod";
 import { operation } from "./operation.ts";
+import { listTemplates } from "./template.ts";
 
 export const limits = {
   timeoutMaxSeconds: 7 * 24 * 3600,
@@ -256,37 +257,6 @@ export const refreshSandbox = operation({
   success: 204,
   credential: "apiKey",
   failures: onSandbox,
-});
-
-export const listedTemplate = z.object({
-  templateID: z.string(),
-  buildID: z.string(),
-  cpuCount: z.number().int(),
-  memoryMB: z.number().int(),
-  diskSizeMB: z.number().int(),
-  public: z.boolean(),
-  aliases: z.array(z.string()),
-  names: z.array(z.string()),
-  createdAt: z.string(),
-  updatedAt: z.string(),
-  createdBy: z.null(),
-  lastSpawnedAt: z.string().nullable(),
-  spawnCount: z.number().int(),
-  buildCount: z.number().int(),
-  envdVersion: z.string(),
-  buildStatus: z.enum(["waiting", "building", "ready", "error"]),
-});
-
-export const listTemplates = operation({
-  name: "listTemplates",
-  method: "GET",
-  path: "/templates",
-  summary: "Lists the templates",
-  input: z.object({ teamID: z.string().optional() }),
-  output: z.array(listedTemplate),
-  success: 200,
-  credential: "apiKey",
-  failures: ["UNAUTHENTICATED"],
 });
 
 export const getHealth = operation({

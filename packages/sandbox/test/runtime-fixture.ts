@@ -112,9 +112,9 @@ export type Answer = { readonly status: number; readonly body: Buffer };
 
 export function call(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string> = {}, body?: Buffer): Promise<Answer> {
   const { endpoint } = handle;
-  const where = endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983 } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
+  const where = endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983, agent: false as const } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
   return new Promise((resolve, reject) => {
-    const sent = request({ ...where, method, path, agent: false, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } }, (response) => {
+    const sent = request({ ...where, method, path, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } }, (response) => {
       const chunks: Buffer[] = [];
       response.on("data", (chunk: Buffer) => chunks.push(chunk));
       response.once("end", () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type initRequest struct {
 	DefaultUser    string            `json:"defaultUser"`
 	DefaultWorkdir string            `json:"defaultWorkdir"`
 	Hostname       string            `json:"hostname"`
-	Timestamp      *time.Time        `json:"timestamp"`
+	Timestamp      timestamp         `json:"timestamp"`
 	CABundle       string            `json:"caBundle"`
 	VolumeMounts   []volumeMount     `json:"volumeMounts"`
 	Entropy        []byte            `json:"entropy"`
@@ -33,6 +34,17 @@ type initRequest struct {
 type volumeMount struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
+}
+
+// timestamp is RFC 3339, or a number of milliseconds since 1970.
+type timestamp struct{ time.Time }
+
+func (t *timestamp) UnmarshalJSON(text []byte) error {
+	if ms, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		t.Time = time.UnixMilli(ms)
+		return nil
+	}
+	return t.Time.UnmarshalJSON(text)
 }
 
 func (a *Agent) init(w http.ResponseWriter, r *http.Request) {

@@ -34,7 +34,7 @@ func (a *Agent) settle(q *initRequest) {
 	if len(q.Entropy) > 0 {
 		attempt("entropy", os.WriteFile("/dev/urandom", q.Entropy, 0))
 	}
-	if q.Timestamp != nil && time.Until(*q.Timestamp) > clockTolerance {
+	if time.Until(q.Timestamp.Time) > clockTolerance {
 		now := unix.NsecToTimeval(q.Timestamp.UnixNano())
 		attempt("clock", unix.Settimeofday(&now))
 	}

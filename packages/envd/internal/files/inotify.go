@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -26,14 +27,37 @@ func (t *tree) run() error {
 			wd := int32(binary.NativeEndian.Uint32(rest))
 			mask := binary.NativeEndian.Uint32(rest[4:])
 			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(rest[12:]))
+			cookie := binary.NativeEndian.Uint32(rest[8:])
 			name, _, _ := bytes.Cut(rest[unix.SizeofInotifyEvent:size], []byte{0})
 			rest = rest[size:]
-			if more, err := t.happened(wd, mask, string(name)); err != nil || !more {
+			t.settleMove(mask, cookie)
+			if more, err := t.happened(wd, mask, cookie, string(name)); err != nil || !more {
 				return err
 			}
 		}
+		if t.moving != nil && t.queueEmpty() {
+			t.settleMove(0, 0)
+		}
 		if len(t.seen) > 0 && t.queueEmpty() {
 			clear(t.seen)
+		}
+	}
+}
+
+// settleMove ends the watches of a directory that left the tree: the other half of its move is not what comes next.
+func (t *tree) settleMove(mask, cookie uint32) {
+	if t.moving != nil && (mask&unix.IN_MOVED_TO == 0 || cookie != t.moving.cookie) {
+		t.forget(t.moving.path)
+		t.moving = nil
+	}
+}
+
+// renamed keeps the watches of a directory that moved inside the tree, under its new name.
+func (t *tree) renamed(from, to string) {
+	t.moving = nil
+	for wd, name := range t.names {
+		if name == from || strings.HasPrefix(name, from+"/") {
+			t.names[wd] = to + name[len(from):]
 		}
 	}
 }
@@ -47,7 +71,7 @@ func (t *tree) queueEmpty() bool {
 	return err != nil || waiting == 0
 }
 
-func (t *tree) happened(wd int32, mask uint32, name string) (bool, error) {
+func (t *tree) happened(wd int32, mask, cookie uint32, name string) (bool, error) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		return false, failure.New(failure.ResourceExhausted, "events of '%s' were lost: they came faster than they were taken", t.root)
 	}
@@ -72,11 +96,15 @@ func (t *tree) happened(wd int32, mask uint32, name string) (bool, error) {
 		}
 		return t.appeared(path, isDir, true)
 	case mask&unix.IN_MOVED_TO != 0:
+		if t.moving != nil {
+			t.renamed(t.moving.path, path)
+			return t.tell(path, eventCreate), nil
+		}
 		return t.appeared(path, isDir, false)
 	case mask&unix.IN_MOVED_FROM != 0:
 		delete(t.seen, path)
 		if isDir {
-			t.forget(path)
+			t.moving = &move{cookie, path}
 		}
 		return t.tell(path, eventRename), nil
 	case mask&unix.IN_DELETE != 0:

@@ -36,7 +36,14 @@ type tree struct {
 	names map[int32]string // watch → directory relative to root, "" the root itself
 	// seen holds what a scan of a new directory already reported, until the kernel's queue has run empty.
 	seen map[string]bool
-	emit func(event) bool // false: nobody wants more
+	// moving is a directory whose new name, if it stays in the tree, is the next event.
+	moving *move
+	emit   func(event) bool // false: nobody wants more
+}
+
+type move struct {
+	cookie uint32
+	path   string
 }
 
 func openTree(user account.Account, request *watchRequest) (*tree, error) {

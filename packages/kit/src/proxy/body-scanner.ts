@@ -36,7 +36,7 @@ export class BodyScanner {
   /** `bytes`: the body's length, -1 for chunked, -2 for until the connection closes. */
   start(bytes: number): void {
     this.done = bytes === 0;
-    this.#remaining = bytes > 0 ? bytes : 0;
+    this.#remaining = Math.max(bytes, 0);
     this.#digits = 0;
     this.#extra = 0;
     this.#state = bytes === 0 ? "none" : bytes > 0 ? "length" : bytes === -1 ? "size" : "close";

@@ -1,5 +1,6 @@
 // One client connection: reads request heads, asks the router, and carries one exchange after another.
 import type { Socket } from "node:net";
+import { performance } from "node:perf_hooks";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Front } from "./front.ts";
@@ -59,7 +60,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     return this.#state === "head" && this.#held === undefined;
   }
 
-  onBytes(bytes: Buffer, length: number): void {
+  onBytes(bytes: Buffer, length: number) {
     this.#front.bytesIn += length;
     switch (this.#state) {
       case "head":
@@ -77,7 +78,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     }
   }
 
-  #readHead(bytes: Buffer, start: number, end: number): void {
+  #readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.#front;
     const isFirstPart = this.#held === undefined;
     if (this.#held !== undefined) {
@@ -94,7 +95,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     this.#held = Buffer.from(bytes.subarray(start, end));
   }
 
-  #begin(head: RequestHead, bytes: Buffer, at: number, end: number): void {
+  #begin(head: RequestHead, bytes: Buffer, at: number, end: number) {
     this.#startedAt = performance.now();
     this.isHead = head.isHead;
     this.isHttp10 = head.isHttp10;
@@ -147,7 +148,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     this.#openingBody = undefined;
   }
 
-  #passBody(bytes: Buffer, start: number, end: number): void {
+  #passBody(bytes: Buffer, start: number, end: number) {
     const bodyEnd = this.#body.scan(bytes, start, end);
     if (bodyEnd < 0) {
       this.#leaveUpstream();
@@ -210,7 +211,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     if (held !== undefined) this.upstream?.wire.forward(held, 0, held.length, this.wire);
   }
 
-  onTrouble(trouble: Trouble, detail: string): void {
+  onTrouble(trouble: Trouble, detail: string) {
     this.upstream = undefined;
     const target = this.#target as Target;
     // What the client has is not the whole, and it must notice.
@@ -232,7 +233,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     this.#answer(answer(status, message));
   }
 
-  #answer(given: Answer, bytes?: Buffer, at = 0, end = 0): void {
+  #answer(given: Answer, bytes?: Buffer, at = 0, end = 0) {
     if (this.#front.draining) this.keepAlive = false;
     this.wire.write(renderAnswer(given, this.keepAlive, this.isHead));
     this.#front.observe(this.#kind, given.status, this.#startedAt === 0 ? 0 : performance.now() - this.#startedAt);
@@ -244,7 +245,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     else if (this.#body.done) this.#next(performance.now());
   }
 
-  #discard(bytes: Buffer, start: number, end: number): void {
+  #discard(bytes: Buffer, start: number, end: number) {
     const bodyEnd = this.#body.scan(bytes, start, end);
     this.#discarded += bodyEnd - start;
     if (bodyEnd < 0 || this.#discarded > this.#front.limits.discardBytes) return this.#linger();
@@ -267,7 +268,8 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     const { limits } = this.#front;
     const waited = now - this.since;
     if (this.#state === "linger" && waited > limits.lingerMs) this.wire.destroy();
-    else if (this.#state === "head" && this.#held !== undefined && waited > limits.headMs) this.#refuse(408, `The request head was not complete within ${limits.headMs} ms`);
+    else if (this.#state === "head" && this.#held !== undefined && waited > limits.headMs)
+      this.#refuse(408, `The request head was not complete within ${limits.headMs} ms`);
     else if (this.isIdle && waited > limits.idleMs) this.wire.destroy();
   }
 

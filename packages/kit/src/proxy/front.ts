@@ -1,5 +1,6 @@
 // The listener: takes every connection, bounds their number and their waits, and ends in order.
 import { createServer, type Server } from "node:net";
+import { performance } from "node:perf_hooks";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { ClientConnection, type Forwarding } from "./client.ts";
 import type { ProxyLimits } from "./limits.ts";

@@ -38,6 +38,7 @@ const HYPHEN = 45;
 /** The end of the request line, and the place in it where 0 may stand too. */
 const version = Buffer.from("HTTP/1.1\r\n");
 const minorPlace = 7;
+const headMethod = Buffer.from("HEAD");
 const maxMethodBytes = 32;
 
 /** Letters, digits, and what IPv6 literals, escapes and ports are written with. */
@@ -102,12 +103,13 @@ export class RequestHead extends HeadLines {
     for (let place = 0; place < version.length; place++, at++) {
       if (at >= end) return INCOMPLETE;
       code = bytes[at] as number;
-      if (code !== version[place] && (place !== minorPlace || code !== 0x30)) return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
+      if (code !== version[place] && (place !== minorPlace || code !== 0x30))
+        return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
     }
     this.originForm = undefined;
     this.isHttp10 = bytes[at - 3] === 0x30;
     this.#first = bytes[method] as number;
-    this.isHead = this.methodEnd - this.start === 4 && this.#first === 0x48 && this.method === "HEAD";
+    this.isHead = this.methodEnd - this.start === 4 && bytes.compare(headMethod, 0, 4, method, method + 4) === 0;
     const bodyAt = this.scan(at, end);
     return bodyAt > 0 ? this.#check(bodyAt) : bodyAt;
   }
@@ -117,8 +119,8 @@ export class RequestHead extends HeadLines {
     const hostLine = this.first[HOST] as number;
     if (this.repeated[HOST] !== 0) return this.refuse("Host was sent more than once");
     if (hostLine === 0 && !this.isHttp10) return this.refuse("Host is missing");
-    if (hostLine !== 0 && !plainHost(this.text, this.valueStart[hostLine - 1] as number, this.valueEnd[hostLine - 1] as number))
-      return this.refuse("Host is not a host name with an optional port");
+    this.hostHasHyphen = false;
+    if (hostLine !== 0 && !this.#readHost(hostLine - 1)) return this.refuse("Host is not a host name with an optional port");
     const lengthLine = this.first[CONTENT_LENGTH] as number;
     const codingLine = this.first[TRANSFER_ENCODING] as number;
     this.bodyBytes = 0;
@@ -156,7 +158,7 @@ export class RequestHead extends HeadLines {
 
   /** Whether the client wants the connection kept; HTTP/1.0 never does here. */
   get keepsAlive(): boolean {
-    return !this.isHttp10 && !(this.first[CONNECTION] !== 0 && this.lists(CONNECTION, "close"));
+    return !this.isHttp10 && (this.first[CONNECTION] === 0 || this.isOnly(CONNECTION, "keep-alive") || !this.lists(CONNECTION, "close"));
   }
 
   /** Whether this is a well-formed wish for another protocol; h2c is none that a proxy may pass on. */

@@ -26,6 +26,8 @@ export class ResponseHead extends HeadLines {
   #firstLineEnd = 0;
   /** Whether the upstream keeps its connection after this response. */
   keepsAlive = false;
+  /** Whether the bytes may go to a client that keeps its connection, just as they came. */
+  passesVerbatim = false;
 
   constructor(maxLines: number) {
     super(new HeaderNames(responseNames), maxLines);
@@ -65,21 +67,21 @@ export class ResponseHead extends HeadLines {
       this.bodyBytes = this.decimal(LENGTH);
       if (this.bodyBytes < 0) return this.refuse("its Content-Length is not a decimal number");
     } else if (codingLine !== 0) {
-      if (this.isHttp10 || !this.isOnly(CODING, "chunked"))
-        return this.refuse("its Transfer-Encoding is not exactly chunked");
+      if (this.isHttp10 || !this.isOnly(CODING, "chunked")) return this.refuse("its Transfer-Encoding is not exactly chunked");
       this.bodyBytes = CHUNKED;
     }
     if (forHead || this.status < 200 || this.status === 204 || this.status === 304) this.bodyBytes = 0;
-    const connection = this.first[CONNECTION] !== 0;
-    this.keepsAlive =
-      this.bodyBytes !== UNTIL_CLOSE && (this.isHttp10 ? connection && this.lists(CONNECTION, "keep-alive") : !(connection && this.lists(CONNECTION, "close")));
+    const saysKeep = this.isOnly(CONNECTION, "keep-alive");
+    const saysClose = !saysKeep && this.lists(CONNECTION, "close");
+    this.keepsAlive = this.bodyBytes !== UNTIL_CLOSE && (this.isHttp10 ? saysKeep : !saysClose);
+    // Naming keep-alive is true of this hop too.
+    this.passesVerbatim =
+      !this.isHttp10 &&
+      (saysKeep || this.first[CONNECTION] === 0) &&
+      this.first[KEEP_ALIVE] === 0 &&
+      this.first[PROXY_CONNECTION] === 0 &&
+      this.first[UPGRADE] === 0;
     return end;
-  }
-
-  /** Whether the bytes may go to a client that keeps its connection, just as they came. */
-  get passesVerbatim(): boolean {
-    const { first } = this;
-    return !this.isHttp10 && first[CONNECTION] === 0 && first[KEEP_ALIVE] === 0 && first[PROXY_CONNECTION] === 0 && first[UPGRADE] === 0;
   }
 
   /** The head as the client gets it: this hop's own headers, no hop headers of the upstream's. */

@@ -55,9 +55,7 @@ export function rewriteRequest(head: RequestHead, rewriting: Rewriting): string 
  * a client must not be able to make the proxy lose a credential or a length.
  */
 function nominatedNames(head: RequestHead): Set<string> | undefined {
-  if (head.lists(CONNECTION, "keep-alive") || head.lists(CONNECTION, "close")) {
-    if (head.repeated[CONNECTION] === 0 && !head.value(CONNECTION)?.includes(",")) return undefined;
-  }
+  if (head.isOnly(CONNECTION, "keep-alive") || head.isOnly(CONNECTION, "close")) return undefined;
   const names = new Set(head.tokens(CONNECTION).filter((name) => !plainOptions.has(name)));
   return names.size === 0 ? undefined : names;
 }

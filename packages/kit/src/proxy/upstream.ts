@@ -85,7 +85,7 @@ export class Upstream implements WireOwner {
     this.wire.destroy();
   }
 
-  onConnect(): void {
+  onConnect() {
     if (this.#state !== "dialling") return;
     if (this.#way.preface === undefined) return this.#opened();
     this.#state = "opening";
@@ -98,7 +98,7 @@ export class Upstream implements WireOwner {
     this.client?.onReady(this);
   }
 
-  onBytes(bytes: Buffer, length: number): void {
+  onBytes(bytes: Buffer, length: number) {
     this.target.pool.bytesIn += length;
     switch (this.#state) {
       case "head":
@@ -135,7 +135,7 @@ export class Upstream implements WireOwner {
     return all;
   }
 
-  #readHead(bytes: Buffer, start: number, end: number): void {
+  #readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.target.pool;
     const client = this.client as UpstreamClient;
     if (this.#held !== undefined) {
@@ -159,7 +159,7 @@ export class Upstream implements WireOwner {
     }
   }
 
-  #begin(bytes: Buffer, start: number, bodyAt: number, end: number): void {
+  #begin(bytes: Buffer, start: number, bodyAt: number, end: number) {
     const head = this.target.pool.head;
     const client = this.client as UpstreamClient;
     if (head.status === 101) {
@@ -190,7 +190,7 @@ export class Upstream implements WireOwner {
     if (body.done) this.#finish();
   }
 
-  #passBody(bytes: Buffer, start: number, end: number): void {
+  #passBody(bytes: Buffer, start: number, end: number) {
     const client = this.client as UpstreamClient;
     const bodyEnd = this.#body.scan(bytes, start, end);
     if (bodyEnd < 0) return this.#fail("malformed", "its chunk framing is invalid");
@@ -226,7 +226,7 @@ export class Upstream implements WireOwner {
     this.client?.wire.resume(BEHIND);
   }
 
-  #fail(trouble: Trouble, detail: string): void {
+  #fail(trouble: Trouble, detail: string) {
     const { client } = this;
     const wasOpening = this.#state === "dialling" || this.#state === "opening";
     this.destroy();

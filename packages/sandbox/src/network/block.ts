@@ -45,16 +45,12 @@ export async function claimBlock(spawner: Spawner, { token, subnet, last, avoid 
   const lock = await machineLock();
   try {
     const taken: Cidr[] = [];
-    for (const anchor of listLinks("svcb")) {
-      const base = ANCHOR.exec(anchor)?.[1];
-      if (base === undefined) continue;
-      const block = { base: Number.parseInt(base, 16), prefixLength: BLOCK_PREFIX_LENGTH };
-      const owner = aliasOf(anchor);
+    for (const { block, owner } of await claims(spawner)) {
       if (owner === token) {
         await raise(spawner, token, block);
         return block;
       }
-      if (abandoned(owner)) await clear(spawner, anchor, owner);
+      if (abandoned(owner)) await clear(spawner, block, owner);
       else taken.push(block);
     }
     const occupied = [...taken, ...(await hostRanges(spawner))];
@@ -79,20 +75,16 @@ export async function releaseBlock(spawner: Spawner, block: Cidr): Promise<void>
   await spawner.run(["ip", "link", "del", anchorOf(block)]);
 }
 
-/** The claimed block is the home's still; an operator may have removed the interface. */
-export function holdsBlock(token: string, block: Cidr): boolean {
-  return aliasOf(anchorOf(block)) === token;
-}
-
 const anchorOf = (block: Cidr): string => `svcb${block.base.toString(16).padStart(8, "0")}`;
 const peerOf = (block: Cidr): string => `svcp${block.base.toString(16).padStart(8, "0")}`;
 
-function aliasOf(device: string): string {
-  try {
-    return readFileSync(`/sys/class/net/${device}/ifalias`, "utf8").trim();
-  } catch {
-    return "";
-  }
+/** The anchors on this machine, and whose each is. */
+async function claims(spawner: Spawner): Promise<{ block: Cidr; owner: string }[]> {
+  const devices = JSON.parse(await spawner.check(["ip", "-j", "link", "show", "type", "veth"])) as { ifname?: string; ifalias?: string }[];
+  return devices.flatMap(({ ifname = "", ifalias = "" }) => {
+    const base = ANCHOR.exec(ifname)?.[1];
+    return base === undefined ? [] : [{ block: { base: Number.parseInt(base, 16), prefixLength: BLOCK_PREFIX_LENGTH }, owner: ifalias }];
+  });
 }
 
 /** Starts at a place given by the token, so that homes rarely meet and a home finds its block again. */
@@ -129,8 +121,8 @@ function abandoned(owner: string): boolean {
   return !alive && listLinks(prefixOf(owner)).length === 0;
 }
 
-async function clear(spawner: Spawner, anchor: string, owner: string): Promise<void> {
-  await spawner.run(["ip", "link", "del", anchor]);
+async function clear(spawner: Spawner, block: Cidr, owner: string): Promise<void> {
+  await releaseBlock(spawner, block);
   if (owner !== "") await spawner.run(["nft", "-f", "-"], { input: tableRemovalText(owner) });
 }
 

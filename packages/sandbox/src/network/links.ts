@@ -4,7 +4,8 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { NETNS_FOLDER } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
 
-const DEVICES_FOLDER = "/sys/class/net";
+/** One entry per interface of our own network namespace; /sys/class/net shows the namespace that mounted it. */
+const DEVICES_FOLDER = "/proc/sys/net/ipv4/conf";
 const IPV6_FOLDER = "/proc/sys/net/ipv6";
 
 /** Set on the host's side of each veth: strict source check, no answers for the host's other addresses, no redirects. */

@@ -214,12 +214,14 @@ export class Slots {
     this.#leftovers.delete(slot.index);
   }
 
-  /** Rules first: from then on the veth is closed, whatever happens to the rest. */
+  /** Rules and links at the same time: a veth without rules is closed, and rules without a veth match nothing. */
   async #remove(batch: readonly NetworkSlot[]): Promise<void> {
     const { token, spawner } = this.#options;
-    await this.#ruleset.change(batch.map((slot) => slotRemovalText(token, slot)).join(""));
     const names = batch.map(({ netns }) => netns);
-    await removeLinks(spawner, names, 0x7300_0000 + Number.parseInt(token, 16));
+    await Promise.all([
+      this.#ruleset.change(batch.map((slot) => slotRemovalText(token, slot)).join("")),
+      removeLinks(spawner, names, 0x7300_0000 + Number.parseInt(token, 16)),
+    ]);
   }
 
   /** Indices of all that exists for this home: namespaces, veths, and rules without either. */

@@ -3,12 +3,14 @@
 /** Calls that only the node may make (and that envd checks by itself as well). */
 const internalRoutes: ReadonlySet<string> = new Set(["init", "relay", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw"]);
 
+const longestRoute = 1 + Math.max(...[...internalRoutes].map((route) => route.length));
+
 /** A server may decode once, a careless one twice; a path that is still encoded after this is nothing envd serves. */
 const decodeRounds = 3;
 
 /** Whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
 export function namesInternalRoute(target: string): boolean {
-  if (isPlain(target)) return false;
+  if (isPlain(target)) return internalRoutes.has(firstSegment(target));
   let path = target;
   if (namesOne(path)) return true;
   for (let round = 0; round < decodeRounds && path.includes("%"); round++) {
@@ -18,22 +20,28 @@ export function namesInternalRoute(target: string): boolean {
   return false;
 }
 
-/** First letters of the internal routes. */
-const suspects = new Set([...internalRoutes].map((route) => route.charCodeAt(0)));
-
-/** The short way for nearly all requests: another first letter, and nothing in the path that could mean another path. */
+/** The short way for nearly all requests: nothing in the path could make it mean another path. */
 function isPlain(target: string): boolean {
-  if (suspects.has(target.charCodeAt(1) | 0x20)) return false;
   for (let at = 0; at < target.length; at++) {
     const code = target.charCodeAt(at);
     if (code === 0x3f || code === 0x23) return true;
-    if (code === 0x25 || code === 0x5c) return false;
+    if (code === 0x25 || code === 0x5c || code === 0x3b) return false;
     if (code === 0x2f && at + 1 < target.length) {
       const next = target.charCodeAt(at + 1);
       if (next === 0x2f || next === 0x2e) return false;
     }
   }
   return true;
+}
+
+function firstSegment(target: string): string {
+  let end = 1;
+  while (end < target.length && !isDelimiter(target.charCodeAt(end))) end++;
+  return end <= longestRoute ? target.slice(1, end).toLowerCase() : "";
+}
+
+function isDelimiter(code: number): boolean {
+  return code === 0x2f || code === 0x3f || code === 0x23;
 }
 
 function namesOne(target: string): boolean {

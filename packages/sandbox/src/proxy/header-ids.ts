@@ -10,7 +10,10 @@ const toldByProxy = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
 type PairNames = { readonly sandboxID: string; readonly port: string; readonly trafficToken: string };
 
 export function pairNames(brands: readonly string[]): PairNames[] {
-  return [...brands.map((brand) => ({ sandboxID: `x-${brand}-sandbox-id`, port: `x-${brand}-target-port`, trafficToken: `${brand}-traffic-access-token` })), e2b];
+  return [
+    ...brands.map((brand) => ({ sandboxID: `x-${brand}-sandbox-id`, port: `x-${brand}-target-port`, trafficToken: `${brand}-traffic-access-token` })),
+    e2b,
+  ];
 }
 
 /** All names, in the order in which a head's table numbers them. */

@@ -6,17 +6,51 @@ import type { UpstreamPool } from "@svc/kit/proxy/target.ts";
 export const targetKinds = ["control", "envd", "application"] as const;
 const codeClasses = ["aborted", "1xx", "2xx", "3xx", "4xx", "5xx"] as const;
 
+const classCount = codeClasses.length;
+
 export class ProxyMetrics {
-  readonly #observers: { observe(seconds: number): void }[];
+  readonly #series: { readonly labels: { target: string; code: string }; readonly counts: Float64Array; sum: number }[];
+  readonly #bounds: readonly number[];
 
   constructor(metrics: Metrics) {
-    const seconds = metrics.seconds("svc_proxy_request_seconds", "From a request's head to the last byte of its response; target none: answered by the proxy.", ["target", "code"]);
-    this.#observers = ["none", ...targetKinds].flatMap((target) => codeClasses.map((code) => seconds.labels({ target, code })));
+    const name = "svc_proxy_request_seconds";
+    const help = "From a request's head to the last byte of its response; target none: answered by the proxy.";
+    const histogram = metrics.seconds(name, help, ["target", "code"]);
+    this.#bounds = [...(histogram as unknown as { upperBounds: readonly number[] }).upperBounds];
+    this.#series = ["none", ...targetKinds].flatMap((target) =>
+      codeClasses.map((code) => ({ labels: { target, code }, counts: new Float64Array(this.#bounds.length + 1), sum: 0 })),
+    );
+    // The library hashes labels at each observation, which is a twentieth of what a request may cost; so the counts are
+    // kept here, and handed over when somebody asks.
+    const get = async () => ({ name, help, type: "histogram", aggregator: "sum", values: this.#values(name) });
+    Object.assign(histogram, { get, getForPromString: get });
   }
 
   /** `kind` indexes `targetKinds`, -1 for none; `status` 0 when the client left first. */
   observe(kind: number, status: number, ms: number): void {
-    this.#observers[(kind + 1) * codeClasses.length + Math.floor(status / 100)]?.observe(ms / 1000);
+    const series = this.#series[(kind + 1) * classCount + ((status / 100) | 0)];
+    if (series === undefined) return;
+    const seconds = ms / 1000;
+    const bounds = this.#bounds;
+    let bucket = 0;
+    while (bucket < bounds.length && seconds > (bounds[bucket] as number)) bucket++;
+    series.counts[bucket] = (series.counts[bucket] as number) + 1;
+    series.sum += seconds;
+  }
+
+  #values(name: string): { metricName: string; labels: Record<string, string | number>; value: number }[] {
+    return this.#series.flatMap(({ labels, counts, sum }) => {
+      const total = counts.reduce((all, count) => all + count, 0);
+      if (total === 0) return [];
+      let below = 0;
+      const buckets = this.#bounds.map((le, index) => ({ metricName: `${name}_bucket`, labels: { le, ...labels }, value: (below += counts[index] as number) }));
+      const rest = [
+        { metricName: `${name}_bucket`, labels: { le: "+Inf", ...labels }, value: total },
+        { metricName: `${name}_sum`, labels, value: sum },
+        { metricName: `${name}_count`, labels, value: total },
+      ];
+      return [...buckets, ...rest];
+    });
   }
 }
 

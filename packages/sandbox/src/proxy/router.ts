@@ -51,7 +51,14 @@ export class Router {
     const routing = ids.pairs.flatMap((pair) => [pair.sandboxID, pair.port]);
     this.#controlDrops = dropsOf(count, [...ids.toldByProxy, ...routing, ...ids.trafficTokens]);
     this.#sandboxDrops = Array.from({ length: 8 }, (_, bits) =>
-      dropsOf(count, [...ids.toldByProxy, ...routing, ...ids.trafficTokens, ...(bits & 1 ? [ids.apiKey] : []), ...(bits & 2 ? [ids.accessToken] : []), ...(bits & 4 ? [HOST] : [])]),
+      dropsOf(count, [
+        ...ids.toldByProxy,
+        ...routing,
+        ...ids.trafficTokens,
+        ...(bits & 1 ? [ids.apiKey] : []),
+        ...(bits & 2 ? [ids.accessToken] : []),
+        ...(bits & 4 ? [HOST] : []),
+      ]),
     );
     this.#trafficHeader = `${options.brands[0] ?? "svc"}-traffic-access-token`;
   }
@@ -83,8 +90,11 @@ export class Router {
     const refusal = refuseTraffic(head, this.#ids, entry, this.#trafficHeader);
     if (refusal !== undefined) return refusal;
     const host = head.value(HOST);
-    const mask = entry.maskRequestHost?.replaceAll("${PORT}", String(port));
-    const bits = (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) | (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) | (mask === undefined ? 0 : 4);
+    const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
+    const bits =
+      (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) |
+      (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) |
+      (mask === undefined ? 0 : 4);
     let added = `x-forwarded-for: ${client.peer}\r\nx-forwarded-proto: http\r\n`;
     if (host !== undefined) added += `x-forwarded-host: ${host}\r\n`;
     if (mask !== undefined) added = `Host: ${mask}\r\n${added}`;

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
 import { queryOf } from "./envd-paths.ts";
-import { sameSecret } from "@svc/kit/secret.ts";
+import { sameText } from "./same-text.ts";
 
 /** Remembered signatures; a client repeats a URL (ranges, retries) far more often than it makes a new one. */
 const maxRemembered = 4096;

@@ -1,0 +1,37 @@
+// Completes package-lock.json after `npm install`: a registry may lack the binaries of foreign platforms, npm then leaves
+// them out of the lock file, and `npm ci` refuses it. Run: node setup/complete-lock.ts
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+type Entry = { version?: string; optional?: boolean; os?: string[]; cpu?: string[]; libc?: string[]; dev?: boolean; optionalDependencies?: Record<string, string> };
+
+const path = fileURLToPath(new URL("../package-lock.json", import.meta.url));
+const lock = JSON.parse(readFileSync(path, "utf8")) as { packages: Record<string, Entry> };
+const systems = ["aix", "android", "darwin", "freebsd", "linux", "netbsd", "openbsd", "openharmony", "sunos", "win32"];
+const processors = ["arm", "arm64", "ia32", "loong64", "mips64el", "ppc64", "riscv64", "s390x", "x64"];
+
+let added = 0;
+for (const owner of Object.values(lock.packages)) {
+  for (const [name, version] of Object.entries(owner.optionalDependencies ?? {})) {
+    const place = `node_modules/${name}`;
+    if (Object.keys(lock.packages).some((known) => known === place || known.endsWith(`/${place}`))) continue;
+    const words = name.split(/[-/]/);
+    const os = words.filter((word) => systems.includes(word));
+    const cpu = words.filter((word) => processors.includes(word));
+    // Only what names its platform may be left out by others; anything else is missing for another reason.
+    if (os.length === 0) continue;
+    lock.packages[place] = {
+      version,
+      ...(cpu.length === 0 ? {} : { cpu }),
+      ...(owner.dev === true ? { dev: true } : {}),
+      ...(words.includes("musl") ? { libc: ["musl"] } : {}),
+      optional: true,
+      os,
+    };
+    added++;
+  }
+}
+const [root, ...rest] = Object.entries(lock.packages);
+lock.packages = Object.fromEntries([...(root === undefined ? [] : [root]), ...rest.sort(([a], [b]) => (a < b ? -1 : 1))]);
+writeFileSync(path, `${JSON.stringify(lock, undefined, 2)}\n`);
+process.stdout.write(`${added} entries added to package-lock.json\n`);
