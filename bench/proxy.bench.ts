@@ -121,8 +121,12 @@ const table = [...results].map(([name, { microseconds, perSecond }]) => ({
   requestsPerSecond: Math.round(median(perSecond)),
 }));
 console.table(table);
-const at = (index: number) => (table[index] as (typeof table)[number]).cpuMicroseconds;
-const ratios = { envd: Number((at(1) / at(0)).toFixed(2)), application: Number((at(3) / at(2)).toFixed(2)) };
+// Each of our runs against nginx's run just before it, so that another program's work in between weighs on both.
+const ratio = (ours: number, nginx: number) => {
+  const [mine, theirs] = [ours, nginx].map((index) => results.get((loads[index] as Load).name)?.microseconds ?? []) as [number[], number[]];
+  return Number(median(mine.map((value, round) => value / (theirs[round] as number))).toFixed(2));
+};
+const ratios = { envd: ratio(1, 0), application: ratio(3, 2) };
 console.log(`CPU per request, svc to nginx: envd ${ratios.envd}, application ${ratios.application} (aim: 1.3 or less)`);
 
 const heads = (target: number, more: string) =>

@@ -148,6 +148,9 @@ func TestAProgramThatDoesNotReadDoesNotHoldTheClientForever(t *testing.T) {
 	if status, _ := e.call("process.Process/SendSignal", m{"process": m{"pid": pid}, "signal": "SIGNAL_SIGKILL"}, nil); status != 200 {
 		t.Fatal(status)
 	}
+	if status, _ := e.call("process.Process/SendSignal", m{"process": m{"pid": pid}, "signal": "SIGNAL_SIGKILL"}, nil); status != 404 {
+		t.Fatalf("a killed process could be killed again: %d", status)
+	}
 	if done := s.rest(); done.end["error"] != "signal: killed" {
 		t.Fatalf("%+v", done)
 	}

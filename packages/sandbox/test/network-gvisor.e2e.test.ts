@@ -1,3 +1,4 @@
+// A slot under a real gVisor sandbox, whose kernel brings a network stack of its own.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";

@@ -1,3 +1,4 @@
+// What the networks say about a host: other firewalls, missing rights, no free addresses.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { test } from "node:test";

@@ -1,3 +1,4 @@
+// Networks over time: many at once, two homes, a killed node, leftovers, rules removed by others.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,3 +1,4 @@
+// What a sandbox reaches and what it does not: NAT, closed ranges, the host, siblings, IPv6, policies, DNS, bounds.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { createSocket } from "node:dgram";

@@ -1,3 +1,4 @@
+// The parts of the networks that need no kernel: address blocks, DNS messages, resolvers, batches.
 import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -6,15 +6,21 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"svc/envd/internal/failure"
 )
 
+const killSettles = 2 * time.Second
+
 func (s *Service) list(context.Context, *listRequest) (*listResponse, error) {
 	response := &listResponse{}
 	for _, p := range s.table.list() {
+		if p.child.Ended() { // only its last output is still under way
+			continue
+		}
 		response.Processes = append(response.Processes, processInfo{Config: p.config, PID: uint32(p.pid()), Tag: p.tag})
 	}
 	return response, nil
@@ -66,7 +72,7 @@ func (s *Service) update(_ context.Context, request *updateRequest) (*empty, err
 	return &empty{}, failure.About(resize(p.wires.tty, request.PTY.Size), "cannot resize the terminal of process %d", p.pid())
 }
 
-func (s *Service) sendSignal(_ context.Context, request *sendSignalRequest) (*empty, error) {
+func (s *Service) sendSignal(ctx context.Context, request *sendSignalRequest) (*empty, error) {
 	p, err := s.table.find(request.Process, false)
 	if err != nil {
 		return nil, err
@@ -78,6 +84,16 @@ func (s *Service) sendSignal(_ context.Context, request *sendSignalRequest) (*em
 	alive, err := s.reaper.Signal(p.child, sig)
 	if !alive {
 		return nil, failure.New(failure.NotFound, "process with pid %d not found", p.pid())
+	}
+	if err == nil && sig == unix.SIGKILL {
+		// Who kills and then looks must not find it.
+		bound := time.NewTimer(killSettles)
+		defer bound.Stop()
+		select {
+		case <-p.child.reaped:
+		case <-bound.C: // stuck in the kernel
+		case <-ctx.Done():
+		}
 	}
 	return &empty{}, failure.About(err, "cannot signal process %d", p.pid())
 }

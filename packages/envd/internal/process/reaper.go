@@ -18,7 +18,17 @@ import (
 type Child struct {
 	PID    int
 	exited func(unix.WaitStatus)
-	reaped bool
+	reaped chan struct{} // closed when it has ended and was waited for
+}
+
+// Ended is true from the moment the process no longer exists.
+func (c *Child) Ended() bool {
+	select {
+	case <-c.reaped:
+		return true
+	default:
+		return false
+	}
 }
 
 // Reaper collects ended children and tells whoever started them.
@@ -48,7 +58,7 @@ func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) 
 	if err != nil {
 		return nil, err
 	}
-	child := &Child{PID: pid, exited: exited}
+	child := &Child{PID: pid, exited: exited, reaped: make(chan struct{})}
 	r.mu.Lock()
 	r.children[pid] = child
 	r.mu.Unlock()
@@ -59,7 +69,7 @@ func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) 
 func (r *Reaper) Signal(child *Child, sig unix.Signal) (bool, error) {
 	r.reaping.RLock()
 	defer r.reaping.RUnlock()
-	if child.reaped {
+	if child.Ended() {
 		return false, nil
 	}
 	return true, unix.Kill(-child.PID, sig)
@@ -82,7 +92,7 @@ func (r *Reaper) collect() {
 		delete(r.children, pid)
 		r.mu.Unlock()
 		if child != nil {
-			child.reaped = true
+			close(child.reaped)
 			child.exited(status)
 		}
 	}

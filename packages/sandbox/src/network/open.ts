@@ -44,7 +44,10 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
   if (subnet.prefixLength > BLOCK_PREFIX_LENGTH) {
     fail("SETTING_INVALID", `network.subnet ${formatCidr(subnet)} is too small: one home takes a /${BLOCK_PREFIX_LENGTH}`);
   }
-  const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs).map((text) => cidrSetting("network.denied_cidrs", text));
+  // IPv6 is closed as a whole: blocks of it may be named, and change nothing.
+  const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs)
+    .filter((text) => !text.includes(":"))
+    .map((text) => cidrSetting("network.denied_cidrs", text));
   const resolvers = openResolvers(options.dns?.upstreams);
   if (process.getuid?.() !== 0)
     fail("HOST_UNSUITABLE", "sandbox networks need root (network namespaces, nftables); without root sandboxes run without a network of their own");
@@ -137,7 +140,7 @@ async function suitable<T>(step: () => Promise<T>): Promise<T> {
 }
 
 function cidrSetting(name: string, text: string): Cidr {
-  return parseCidr(text) ?? fail("SETTING_INVALID", `${name}: "${text}" is no IPv4 block; write it as 10.200.0.0/13`);
+  return parseCidr(text) ?? fail("SETTING_INVALID", `${name}: "${text}" is no IPv4 block; write it as 10.200.0.0/13, with no bits set beyond the prefix`);
 }
 
 const memoryPath = (home: string): string => join(home, "network.json");

@@ -31,8 +31,9 @@ mount -t tmpfs -o "nodev,mode=755,size=$size"m tmpfs "$dir/layer"
 mkdir "$dir/layer/upper" "$dir/layer/work"
 chmod 755 "$dir/layer/upper"
 cp -a "$dir/identity/." "$dir/layer/upper/"
+nobody=$(cat /proc/sys/kernel/overflowuid)
 for home in root home/user var/tmp; do
-  [ -w "$rootfs/$home" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
+  [ "$(stat -c %u "$rootfs/$home" 2>/dev/null)" != "$nobody" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
 done
 mount -t overlay -o "userxattr,lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"
 exec prlimit --nproc="$pids" -- "$@"`;
@@ -56,7 +57,7 @@ export function rootlessEngine(host: Host): Engine {
     const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: runtimeID } } };
     const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
     const options = [...bwrapOptions(marked, join(directory, "root"), directory, svcFolder), "--unshare-net", "--cap-drop", "ALL", ...capabilities.flatMap((name) => ["--cap-add", name])];
-    const bwrap = [program, ...options, "--", envdPathInside, ...listenOnSocket(spec.envd.args)];
+    const bwrap = [program, ...options, "--", envdPathInside, ...envdArguments(spec.envd.args, mapping)];
     const inside = ["unshare", "--user", ...mapping, "--mount", "--propagation", "private", "--", "/bin/sh", "-c", namespaceScript, "sh", directory, spec.image.rootfs, String(limits.diskSizeMB), String(limits.pids), ...bwrap];
     const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...inside];
     const pid = await launchAndReadPid(spawner, argv, directory, { PATH: `${process.env.PATH ?? ""}:${defaultEnvironment.PATH}`, [markVariable]: runtimeID });
@@ -109,11 +110,12 @@ function nameOfUser(): string | undefined {
   }
 }
 
-/** `-listen` with a unix path in place of whatever address was given. */
-function listenOnSocket(args: readonly string[]): string[] {
+/** `-listen` with a unix path in place of whatever address was given; and where root is the only user, commands are root's. */
+function envdArguments(args: readonly string[], mapping: readonly string[]): string[] {
   const at = args.findIndex((arg) => arg === "-listen" || arg === "--listen");
   const rest = at < 0 ? [...args] : args.filter((_, index) => index !== at && index !== at + 1);
-  return ["-listen", `unix:${socketPathInside}`, ...rest];
+  const alone = !mapping.includes("--map-auto") && !rest.includes("-default-user");
+  return ["-listen", `unix:${socketPathInside}`, ...(alone ? ["-default-user", "root"] : []), ...rest];
 }
 
 async function markedProcesses(runtimeID: string): Promise<number[]> {

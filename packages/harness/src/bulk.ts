@@ -1,0 +1,70 @@
+// Large bodies of known content, streamed up to and down from envd through a node, and compared by hash.
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { request } from "node:http";
+
+const BLOCK_BYTES = 1024 * 1024;
+
+export type Door = { readonly port: number; readonly headers: Readonly<Record<string, string>> };
+
+/** Headers that reach envd of this sandbox through the node. */
+export function envdDoor(port: number, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }): Door {
+  const token: Record<string, string> = sandbox.envdAccessToken === undefined ? {} : { "x-access-token": sandbox.envdAccessToken };
+  return { port, headers: { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": "49983", ...token } };
+}
+
+/** Every block differs from the others, so that a lost or repeated one shows. */
+function block(number: number): Buffer {
+  const bytes = Buffer.alloc(BLOCK_BYTES, number % 251);
+  bytes.writeUInt32BE(number, 0);
+  return bytes;
+}
+
+/** POSTs `sizeBytes` to /files?path=…; the SHA-256 of what was sent, hexadecimal. */
+export function upload(door: Door, path: string, sizeBytes: number): Promise<string> {
+  const hash = createHash("sha256");
+  return new Promise((resolve, reject) => {
+    const headers = { ...door.headers, "content-type": "application/octet-stream", "content-length": String(sizeBytes) };
+    const call = request({ host: "127.0.0.1", port: door.port, method: "POST", path: `/files?path=${encodeURIComponent(path)}`, headers }, (response) => {
+      let said = "";
+      response.on("data", (chunk: Buffer) => void (said += chunk.toString()));
+      response.on("end", () => (response.statusCode === 200 ? resolve(hash.digest("hex")) : reject(new Error(`upload: HTTP ${response.statusCode} ${said}`))));
+    });
+    call.on("error", reject);
+    let sent = 0;
+    const more = () => {
+      while (sent < sizeBytes) {
+        const bytes = block(sent / BLOCK_BYTES).subarray(0, sizeBytes - sent);
+        hash.update(bytes);
+        sent += bytes.length;
+        if (!call.write(bytes)) return void call.once("drain", more);
+      }
+      call.end();
+    };
+    more();
+  });
+}
+
+/** GETs /files?path=…; the size and the SHA-256 of what came. */
+export function download(door: Door, path: string): Promise<{ sizeBytes: number; sha256: string }> {
+  const hash = createHash("sha256");
+  let sizeBytes = 0;
+  return new Promise((resolve, reject) => {
+    const call = request({ host: "127.0.0.1", port: door.port, path: `/files?path=${encodeURIComponent(path)}`, headers: door.headers }, (response) => {
+      if (response.statusCode !== 200) return reject(new Error(`download: HTTP ${response.statusCode}`));
+      response.on("data", (chunk: Buffer) => {
+        hash.update(chunk);
+        sizeBytes += chunk.length;
+      });
+      response.on("end", () => resolve({ sizeBytes, sha256: hash.digest("hex") }));
+      return undefined;
+    });
+    call.on("error", reject);
+    call.end();
+  });
+}
+
+/** Highest resident size of a process so far, in bytes. */
+export function peakResidentBytes(pid: number): number {
+  return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) * 1024;
+}

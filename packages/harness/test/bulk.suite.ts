@@ -1,0 +1,25 @@
+// Bodies of any size pass the node and envd whole, with flat memory.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createSandbox } from "@svc/contract/sandbox.ts";
+import { download, envdDoor, peakResidentBytes, upload } from "../src/bulk.ts";
+import { needs } from "../src/needs.ts";
+import { startNode } from "../src/node.ts";
+
+/** What the node's resident size may grow by, whatever passes through. */
+const GROWTH_BYTES = 150e6;
+
+export function bulkSuite(runtime: "gvisor" | "runc", program: string, sizeBytes: number): void {
+  const name = `${sizeBytes / 2 ** 20} MiB go up to a ${runtime} sandbox and come back the same, and the node's memory stays flat`;
+  void test(name, needs("root", "envd", "base", program), async () => {
+    await using node = await startNode({ runtime });
+    const sandbox = await node.call(createSandbox, { templateID: "base", timeout: 3000 });
+    const door = envdDoor(node.port, sandbox);
+    await upload(door, "/home/user/warm", 2 ** 20);
+    const before = peakResidentBytes(node.pid);
+    const sent = await upload(door, "/home/user/bulk", sizeBytes);
+    assert.deepEqual(await download(door, "/home/user/bulk"), { sizeBytes, sha256: sent });
+    const growth = peakResidentBytes(node.pid) - before;
+    assert.ok(growth < GROWTH_BYTES, `the node grew by ${growth} bytes`);
+  });
+}

@@ -1,0 +1,72 @@
+// How sandboxes die, and what their neighbours notice of it; bursts of creates; a machine full of warm ones.
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
+import { Sandbox } from "e2b";
+import { leftovers } from "../src/leftovers.ts";
+import { needs } from "../src/needs.ts";
+import { startNode, type TestNode } from "../src/node.ts";
+import { until } from "../src/until.ts";
+
+const connection = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey, timeoutMs: 600_000 });
+
+async function reasonOf(node: TestNode, sandboxID: string): Promise<string> {
+  return until(`the end of ${sandboxID}`, async () => {
+    const response = await fetch(`${node.url}/sandboxes/${sandboxID}`, { headers: { "x-api-key": node.apiKey } });
+    return response.status === 404 ? ((await response.json()) as { reason?: string }).reason : undefined;
+  });
+}
+
+for (const [runtime, program] of [
+  ["gvisor", "runsc"],
+  ["runc", "runc"],
+] as const) {
+  void describe(`deaths on ${runtime}`, needs("root", "envd", "base", program), () => {
+    void test("a sandbox that needs more memory than it has dies as oom, its streams end, and its neighbour goes on", async () => {
+      await using node = await startNode({ runtime, flags: ["--sandbox.memory_mb=256"] });
+      const [bomb, neighbour] = await Promise.all([Sandbox.create("base", connection(node)), Sandbox.create("base", connection(node))]);
+      await assert.rejects(
+        bomb.commands.run("python3 -c 'x = bytearray(900_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(600)'", { timeoutMs: 0 }),
+      );
+      // Where the kernel ends the greedy process alone, the sandbox lives on; where it ends the sandbox, the reason is told.
+      if (await bomb.isRunning()) assert.equal((await bomb.commands.run("echo alive")).stdout, "alive\n");
+      else assert.equal(await reasonOf(node, bomb.sandboxId), "oom");
+      if (runtime === "gvisor") assert.equal(await bomb.isRunning(), false);
+      assert.equal((await neighbour.commands.run("echo alive")).stdout, "alive\n");
+    });
+
+    void test("a full disk is an error inside, and the sandbox goes on", async () => {
+      await using node = await startNode({ runtime, flags: ["--sandbox.disk_size_mb=64"] });
+      const sandbox = await Sandbox.create("base", connection(node));
+      const result = await sandbox.commands.run("dd if=/dev/zero of=big bs=1M count=200 2>&1 || true; rm big; echo fine > small; cat small", { timeoutMs: 0 });
+      assert.match(result.stdout, /No space left on device/);
+      assert.match(result.stdout, /fine/);
+    });
+  });
+}
+
+void test("a burst of creates is answered whole, and the pool is full again after it", needs("root", "envd", "base", "runc"), async () => {
+  await using node = await startNode({ runtime: "runc", flags: ["--pool.templates=base=4"] });
+  const made = await Promise.all(Array.from({ length: 40 }, () => node.call(createSandbox, { templateID: "base" })));
+  assert.equal(new Set(made.map((each) => each.sandboxID)).size, 40);
+  await Promise.all(made.map(({ sandboxID }) => node.call(deleteSandbox, { sandboxID })));
+  await until("a full pool", async () =>
+    /svc_node_pool_sandboxes\{template="base"\} 4/.test(await (await fetch(`${node.url}/metrics`)).text()) ? true : undefined,
+  );
+  await until("only the pool", () => (leftovers(node.home).directories.length === 4 ? true : undefined));
+  await node.kill("SIGTERM");
+  assert.deepEqual(leftovers(node.home).directories, []);
+});
+
+void test("warm sandboxes of a killed node are adopted by the next one and can be claimed", needs("root", "envd", "base", "runc"), async () => {
+  const flags = ["--pool.templates=base=3"];
+  await using node = await startNode({ runtime: "runc", flags });
+  const full = async () => (/svc_node_pool_sandboxes\{template="base"\} 3/.test(await (await fetch(`${node.url}/metrics`)).text()) ? true : undefined);
+  await until("a full pool", full);
+  const before = leftovers(node.home).directories;
+  await node.restart("SIGKILL");
+  await until("the pool again", full);
+  const sandbox = await Sandbox.create("base", connection(node));
+  assert.ok(before.includes(sandbox.sandboxId));
+  assert.equal((await sandbox.commands.run("echo claimed")).stdout, "claimed\n");
+});
