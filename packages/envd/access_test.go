@@ -69,8 +69,14 @@ func TestOnlyTheNodeCanTellEnvdWhoItIsAndOnlyOnce(t *testing.T) {
 	if got := n.init(e, 9, `{"hostname":"not a name"}`); got.status != 400 || envs() != `{"A":"1"}` {
 		t.Errorf("a bad body changed something: %d %s", got.status, envs())
 	}
-	if got := n.init(e, 10, `{}`); got.status != 204 || envs() != `{}` {
-		t.Errorf("an init does not replace all: %d %s", got.status, envs())
+	if got := n.init(e, 10, `{}`); got.status != 204 || envs() != `{"A":"1"}` {
+		t.Errorf("an init changes what it does not name: %d %s", got.status, envs())
+	}
+	if got := n.init(e, 3, `{}`); got.status != 401 || got.header.Get("X-Svc-Init-Nonce") != "10" {
+		t.Errorf("a node whose clock was set back does not learn the last nonce: %d %v", got.status, got.header)
+	}
+	if got := n.init(e, 11, `{"envVars":{}}`); got.status != 204 || envs() != `{}` {
+		t.Errorf("an init does not clear what it names as empty: %d %s", got.status, envs())
 	}
 }
 

@@ -218,6 +218,14 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
     assert.equal(await statusOf(PORT, { "svc-traffic-access-token": fresh.trafficAccessToken ?? "" }), 200);
   });
 
+  void test("a sandbox that was adopted after a restart still has the variables it was created with", async () => {
+    const made = await node.call(createSandbox, { templateID: "base", envVars: { MINE: "kept" } });
+    await node.restart("SIGKILL");
+    const { envdAccessToken } = await node.call(getSandbox, { sandboxID: made.sandboxID });
+    const response = await get("/envs", to(made, 49983, { "x-access-token": envdAccessToken ?? "" }));
+    assert.equal(((await response.json()) as Headers)["MINE"], "kept");
+  });
+
   void test("connect gives the same tokens as create, and a create of the new generation is always secure", async () => {
     const made = await node.call(createSandbox, { templateID: "base" });
     assert.match(made.envdAccessToken ?? "", /^[0-9a-f]{64}$/);

@@ -88,9 +88,15 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     const denied = { try: "tcp", host: "169.254.169.254", port: 80 } as const;
     // While no node runs: traffic goes on within the rules, and DNS fails at once instead of stalling.
     assert.deepEqual(await probe(kept, [egress, denied, name]), ["connected", "ECONNREFUSED", "ECONNREFUSED"]);
-    execFileSync("nft", ["delete", "table", "inet", tableOf(tokenOf(home))]);
-
+    // Worse than a kill: the rules and the interface that holds the claim are gone too.
     const token = tokenOf(home);
+    execFileSync("nft", ["delete", "table", "inet", tableOf(token)]);
+    const devices = JSON.parse(execFileSync("ip", ["-j", "link", "show", "type", "veth"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })) as {
+      ifname: string;
+      ifalias?: string;
+    }[];
+    execFileSync("ip", ["link", "del", devices.find(({ ifalias }) => ifalias === token)?.ifname ?? "none"]);
+
     {
       await using fixture = await openFixture({ home, dns: { upstreams: [outside.dnsServer] } });
       await fixture.networks.adopt(kept, open);

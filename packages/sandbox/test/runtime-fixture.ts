@@ -112,7 +112,8 @@ export type Answer = { readonly status: number; readonly body: Buffer };
 
 export function call(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string> = {}, body?: Buffer): Promise<Answer> {
   const { endpoint } = handle;
-  const where = endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983, agent: false as const } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
+  const where =
+    endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983, agent: false as const } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
   return new Promise((resolve, reject) => {
     const sent = request({ ...where, method, path, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } }, (response) => {
       const chunks: Buffer[] = [];
@@ -127,7 +128,10 @@ export function call(handle: RuntimeHandle, method: string, path: string, header
 }
 
 export function healthy(handle: RuntimeHandle): Promise<boolean> {
-  return call(handle, "GET", "/health").then(({ status }) => status === 204, () => false); // biome-ignore format: one thought
+  return call(handle, "GET", "/health").then(
+    ({ status }) => status === 204,
+    () => false,
+  );
 }
 
 export type Ran = { readonly exitCode: number; readonly stdout: string; readonly stderr: string };

@@ -89,7 +89,10 @@ export function recoveryTests(name: RuntimeName, it: It): void {
     await using fixture = await openFixture(name);
     const handles = await Promise.all(Array.from({ length: 5 }, () => fixture.start()));
     const answers = await Promise.all(handles.map((handle) => run(handle, "echo $((6*7))")));
-    assert.deepEqual(answers.map(({ stdout }) => stdout), Array.from({ length: 5 }, () => "42\n")); // biome-ignore format: one thought
+    assert.deepEqual(
+      answers.map(({ stdout }) => stdout),
+      Array.from({ length: 5 }, () => "42\n"),
+    );
     await Promise.all(handles.map((handle) => fixture.runtime.destroy(handle)));
     for (const { runtimeID } of handles) assert.deepEqual(remains(fixture.home, runtimeID), []);
   });

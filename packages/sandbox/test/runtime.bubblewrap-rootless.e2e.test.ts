@@ -7,8 +7,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { needs } from "../../harness/src/needs.ts";
-import { isRoot } from "./runtime-fixture.ts";
 import { runtimeSuite } from "./runtime.suite.ts";
+import { isRoot } from "./runtime-fixture.ts";
 
 /** An id that no account has: nothing on the host is its own. */
 const PLAIN_ID = 64_321;

@@ -18,12 +18,13 @@ import (
 
 const maxInitBytes = 4 << 20
 
+// initRequest holds what may change; members that are absent stay as they are.
 type initRequest struct {
-	SandboxID      string            `json:"sandboxId"`
-	AccessToken    string            `json:"accessToken"`
+	SandboxID      *string           `json:"sandboxId"`
+	AccessToken    *string           `json:"accessToken"`
 	EnvVars        map[string]string `json:"envVars"`
-	DefaultUser    string            `json:"defaultUser"`
-	DefaultWorkdir string            `json:"defaultWorkdir"`
+	DefaultUser    *string           `json:"defaultUser"`
+	DefaultWorkdir *string           `json:"defaultWorkdir"`
 	Hostname       string            `json:"hostname"`
 	Timestamp      timestamp         `json:"timestamp"`
 	CABundle       string            `json:"caBundle"`
@@ -48,14 +49,14 @@ func (t *timestamp) UnmarshalJSON(text []byte) error {
 }
 
 func (a *Agent) init(w http.ResponseWriter, r *http.Request) {
-	if err := a.initialise(r); err != nil {
+	if err := a.initialise(w, r); err != nil {
 		failure.Write(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (a *Agent) initialise(r *http.Request) error {
+func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxInitBytes+1))
 	if err != nil || len(body) > maxInitBytes {
 		return failure.New(failure.InvalidArgument, "the body of /init broke off or is larger than %d bytes", maxInitBytes)
@@ -69,6 +70,8 @@ func (a *Agent) initialise(r *http.Request) error {
 			return err
 		}
 		if nonce <= s.nonce {
+			// The caller is the node, whose wall clock may have been set back: it learns where to go on.
+			w.Header().Set(nonceHeader, strconv.FormatUint(s.nonce, 10))
 			return failure.New(failure.Unauthenticated, "%s must be greater than any before it; this one was used or is older", nonceHeader)
 		}
 		signed = true
@@ -83,7 +86,7 @@ func (a *Agent) initialise(r *http.Request) error {
 		return err
 	}
 	s.nonce = max(nonce, s.nonce)
-	s.identity.Store(request.identity(a.defaultUser))
+	s.identity.Store(request.identity(s.Now(), a.defaultUser))
 	// In bare debug mode the machine is somebody's own: its name, clock and trust store are not ours.
 	if signed {
 		a.settle(&request)
@@ -91,13 +94,23 @@ func (a *Agent) initialise(r *http.Request) error {
 	return nil
 }
 
-func (q *initRequest) identity(fallbackUser string) *Identity {
-	made := &Identity{SandboxID: q.SandboxID, AccessToken: q.AccessToken, EnvVars: q.EnvVars,
-		DefaultUser: q.DefaultUser, DefaultWorkdir: q.DefaultWorkdir}
+func (q *initRequest) identity(before *Identity, fallbackUser string) *Identity {
+	made := *before
+	for member, value := range map[*string]*string{
+		&made.SandboxID: q.SandboxID, &made.AccessToken: q.AccessToken,
+		&made.DefaultUser: q.DefaultUser, &made.DefaultWorkdir: q.DefaultWorkdir,
+	} {
+		if value != nil {
+			*member = *value
+		}
+	}
+	if q.EnvVars != nil {
+		made.EnvVars = q.EnvVars
+	}
 	if made.DefaultUser == "" {
 		made.DefaultUser = fallbackUser
 	}
-	return made
+	return &made
 }
 
 func (q *initRequest) check() error {

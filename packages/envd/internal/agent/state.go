@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Identity is what the node told envd about its sandbox; every /init replaces all of it.
+// Identity is what the node told envd about its sandbox; an /init changes the members it names.
 type Identity struct {
 	SandboxID      string
 	AccessToken    string // empty: insecure

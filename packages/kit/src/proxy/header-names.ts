@@ -19,13 +19,10 @@ function classify(): Uint8Array {
 
 const slotCount = 256;
 
-/** One step of the case-blind name hash; the scanner runs it while it checks the name's characters. */
-export function hashStep(hash: number, code: number): number {
-  return (Math.imul(hash, 31) + (code | 0x20)) | 0;
-}
-
-function slotOf(hash: number): number {
-  return (hash ^ (hash >>> 8)) & (slotCount - 1);
+/** Case-blind, and from a few places only: what it finds is compared in full anyway. */
+function slotOf(length: number, first: number, middle: number, last: number): number {
+  const mixed = Math.imul(length, 0x9e3779b1) ^ Math.imul(first | 0x20, 0x85ebca6b) ^ Math.imul(middle | 0x20, 0xc2b2ae35) ^ Math.imul(last | 0x20, 0x27d4eb2f);
+  return (mixed >>> 16) & (slotCount - 1);
 }
 
 /** A fixed set of lower-case names; a name's number is its place in the list plus one, 0 means any other name. */
@@ -37,9 +34,7 @@ export class HeaderNames {
     if (names.length >= slotCount / 2) throw new RangeError(`${names.length} header names do not fit a table of ${slotCount}`);
     this.names = names;
     for (const [index, name] of names.entries()) {
-      let hash = 0;
-      for (let at = 0; at < name.length; at++) hash = hashStep(hash, name.charCodeAt(at));
-      let slot = slotOf(hash);
+      let slot = slotOf(name.length, name.charCodeAt(0), name.charCodeAt(name.length >> 1), name.charCodeAt(name.length - 1));
       while (this.#slots[slot] !== 0) slot = (slot + 1) & (slotCount - 1);
       this.#slots[slot] = index + 1;
     }
@@ -52,9 +47,10 @@ export class HeaderNames {
     return index + 1;
   }
 
-  /** The number of the name at [start, end) of `bytes`, whose hash the caller has already computed. */
-  find(bytes: Uint8Array, start: number, end: number, hash: number): number {
-    let slot = slotOf(hash);
+  /** The number of the name at [start, end) of `bytes`. */
+  find(bytes: Uint8Array, start: number, end: number): number {
+    const length = end - start;
+    let slot = slotOf(length, bytes[start] as number, bytes[start + (length >> 1)] as number, bytes[end - 1] as number);
     for (;;) {
       const id = this.#slots[slot] as number;
       if (id === 0) return 0;

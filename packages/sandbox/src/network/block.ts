@@ -53,7 +53,7 @@ export async function claimBlock(spawner: Spawner, { token, subnet, last, avoid 
       if (abandoned(owner)) await clear(spawner, block, owner);
       else taken.push(block);
     }
-    const occupied = [...taken, ...(await hostRanges(spawner))];
+    const occupied = [...taken, ...(await hostRanges(spawner, prefixOf(token)))];
     for (const block of candidates(token, subnet, last)) {
       if (occupied.some((range) => overlaps(range, block))) continue;
       if (avoid.some((address) => contains(block, parseAddress(address) ?? -1))) continue;
@@ -138,11 +138,11 @@ async function machineLock(): Promise<Server> {
   );
 }
 
-/** What the host already routes somewhere or owns, the default route aside. */
-async function hostRanges(spawner: Spawner): Promise<Cidr[]> {
-  const routes = JSON.parse(await spawner.check(["ip", "-j", "-4", "route", "show", "table", "all"])) as { dst?: string }[];
-  return routes.flatMap(({ dst }) => {
-    const range = dst === undefined || dst === "default" ? undefined : parseCidr(dst);
+/** What the host already routes somewhere or owns, but for the default route and the home's own sandboxes. */
+async function hostRanges(spawner: Spawner, ownPrefix: string): Promise<Cidr[]> {
+  const routes = JSON.parse(await spawner.check(["ip", "-j", "-4", "route", "show", "table", "all"])) as { dst?: string; dev?: string }[];
+  return routes.flatMap(({ dst, dev }) => {
+    const range = dst === undefined || dev?.startsWith(ownPrefix) === true ? undefined : parseCidr(dst);
     return range === undefined || range.prefixLength === 0 ? [] : [range];
   });
 }

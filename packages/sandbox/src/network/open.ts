@@ -25,7 +25,7 @@ export type NetworksOptions = {
   readonly home: string;
   readonly spawner: Spawner;
   readonly log: Log;
-  /** The range that homes on this machine take their blocks of 1022 slots from. */
+  /** The range that homes on this machine take their blocks of 1021 slots from. */
   readonly subnet?: string;
   /** What no sandbox reaches, beside the host's own addresses and other sandboxes. */
   readonly deniedCidrs?: readonly string[];

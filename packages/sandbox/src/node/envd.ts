@@ -10,6 +10,7 @@ const POLL_MS = 3;
 /** While the network stack inside takes over, a SYN may be lost; its retransmission would cost a second. */
 const ATTEMPT_MS = 50;
 const CALL_MS = 5_000;
+const NONCE_HEADER = "x-svc-init-nonce";
 
 /** Members that are absent stay as they are inside. */
 export type Identity = {
@@ -44,35 +45,49 @@ export async function untilHealthy(handle: RuntimeHandle, boundMs: number, isAli
 
 let lastNonce = 0n;
 
-/** Tells envd who it is (POST /init). @throws SANDBOX_START_FAILED when envd refuses or does not answer. */
+/**
+ * Tells envd who it is (POST /init). @throws SANDBOX_START_FAILED when envd refuses or does not answer.
+ * The nonce is the wall clock in nanoseconds; where that was set back, envd's refusal names the last one it took.
+ */
 export async function sendIdentity(handle: RuntimeHandle, identity: Identity, privateKey: KeyObject): Promise<void> {
   const body = JSON.stringify(identity);
-  // Nanoseconds of wall time, but always rising: envd takes no nonce twice, also after a clock step within this process.
-  const now = BigInt(Date.now()) * 1_000_000n;
-  lastNonce = now > lastNonce ? now : lastNonce + 1n;
-  const nonce = String(lastNonce);
-  const digest = createHash("sha256").update(body).digest("hex");
-  const signature = sign(null, Buffer.from(`svc-init\n${nonce}\n${digest}`), privateKey).toString("base64");
-  const headers = { "content-type": "application/json", "x-svc-init-nonce": nonce, "x-svc-init-signature": signature };
-  let answer: { code: number; body: string };
-  try {
-    answer = await httpCall(handle, "POST", "/init", headers, body, CALL_MS);
-  } catch (error) {
-    throw new Failure("SANDBOX_START_FAILED", `envd did not take its identity: ${(error as Error).message}`, { cause: error });
-  }
+  let answer = await signedInit(handle, body, nextNonce(BigInt(Date.now()) * 1_000_000n), privateKey);
+  if (answer.code === 401 && /^\d{1,20}$/.test(answer.nonce)) answer = await signedInit(handle, body, nextNonce(BigInt(answer.nonce) + 1n), privateKey);
   if (answer.code !== 204) throw new Failure("SANDBOX_START_FAILED", `envd refused its identity: HTTP ${answer.code} ${answer.body}`);
 }
 
+function nextNonce(atLeast: bigint): string {
+  lastNonce = atLeast > lastNonce ? atLeast : lastNonce + 1n;
+  return String(lastNonce);
+}
+
+async function signedInit(handle: RuntimeHandle, body: string, nonce: string, privateKey: KeyObject): Promise<HttpAnswer> {
+  const digest = createHash("sha256").update(body).digest("hex");
+  const signature = sign(null, Buffer.from(`svc-init\n${nonce}\n${digest}`), privateKey).toString("base64");
+  const headers = { "content-type": "application/json", [NONCE_HEADER]: nonce, "x-svc-init-signature": signature };
+  try {
+    return await httpCall(handle, "POST", "/init", headers, body, CALL_MS);
+  } catch (error) {
+    throw new Failure("SANDBOX_START_FAILED", `envd did not take its identity: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+type HttpAnswer = { readonly code: number; readonly body: string; readonly nonce: string };
+
 function httpCall(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string>, body: string | undefined, boundMs: number) {
   const where = handle.endpoint.kind === "tcp" ? { host: handle.endpoint.host, port: ENVD_PORT } : { socketPath: handle.endpoint.path };
-  return new Promise<{ code: number; body: string }>((resolve, reject) => {
+  return new Promise<HttpAnswer>((resolve, reject) => {
     const length = body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };
     const call = request({ ...where, method, path, headers: { ...headers, ...length, connection: "close" }, agent: false }, (response) => {
       const chunks: Buffer[] = [];
       response.on("data", (chunk: Buffer) => chunks.push(chunk));
       response.once("end", () => {
         clearTimeout(timer);
-        resolve({ code: response.statusCode ?? 0, body: Buffer.concat(chunks).toString("utf8").slice(0, 500) });
+        resolve({
+          code: response.statusCode ?? 0,
+          body: Buffer.concat(chunks).toString("utf8").slice(0, 500),
+          nonce: String(response.headers[NONCE_HEADER] ?? ""),
+        });
       });
       response.once("error", reject);
     });

@@ -81,7 +81,7 @@ async function clearOrphans(node: Node): Promise<number> {
     await inParallel(orphans, (runtimeID) => runtime.destroy({ runtimeID, directory: `${node.home}/sandboxes/${runtimeID}` }));
   }
   const slots = (await node.networks?.orphans()) ?? [];
-  for (const netns of slots) await node.networks?.removeOrphan(netns);
+  await inParallel(slots, async (netns) => node.networks?.removeOrphan(netns));
   return count + slots.length;
 }
 

@@ -7,9 +7,9 @@ import { bwrapOptions, launchAndReadPid, launchScript, writeLaunchFiles } from "
 import type { Engine } from "./driver.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, writeTree } from "./identity.ts";
-import { probeRootless } from "./probe-rootless.ts";
 import { eventually, signal } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
+import { rootlessReport } from "./reports.ts";
 import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.ts";
 import type { RuntimeHandle, StartSpec } from "./runtime.ts";
 
@@ -39,7 +39,18 @@ mount -t overlay -o "userxattr,lowerdir=$rootfs,upperdir=$dir/layer/upper,workdi
 exec prlimit --nproc="$pids" -- "$@"`;
 
 /** Capabilities over the user namespace's own ids; none reaches outside it. */
-const capabilities = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"];
+const capabilities = [
+  "CAP_CHOWN",
+  "CAP_DAC_OVERRIDE",
+  "CAP_FOWNER",
+  "CAP_FSETID",
+  "CAP_KILL",
+  "CAP_SETGID",
+  "CAP_SETUID",
+  "CAP_SETPCAP",
+  "CAP_NET_BIND_SERVICE",
+  "CAP_SYS_CHROOT",
+];
 
 export function rootlessEngine(host: Host): Engine {
   const { spawner } = host;
@@ -56,15 +67,43 @@ export function rootlessEngine(host: Host): Engine {
     ]);
     const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: runtimeID } } };
     const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
-    const options = [...bwrapOptions(marked, join(directory, "root"), directory, svcFolder), "--unshare-net", "--cap-drop", "ALL", ...capabilities.flatMap((name) => ["--cap-add", name])];
+    const options = [
+      ...bwrapOptions(marked, join(directory, "root"), directory, svcFolder),
+      "--unshare-net",
+      "--cap-drop",
+      "ALL",
+      ...capabilities.flatMap((name) => ["--cap-add", name]),
+    ];
     const bwrap = [program, ...options, "--", envdPathInside, ...envdArguments(spec.envd.args, mapping)];
-    const inside = ["unshare", "--user", ...mapping, "--mount", "--propagation", "private", "--", "/bin/sh", "-c", namespaceScript, "sh", directory, spec.image.rootfs, String(limits.diskSizeMB), String(limits.pids), ...bwrap];
+    const inside = [
+      "unshare",
+      "--user",
+      ...mapping,
+      "--mount",
+      "--propagation",
+      "private",
+      "--",
+      "/bin/sh",
+      "-c",
+      namespaceScript,
+      "sh",
+      directory,
+      spec.image.rootfs,
+      String(limits.diskSizeMB),
+      String(limits.pids),
+      ...bwrap,
+    ];
     const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...inside];
     const pid = await launchAndReadPid(spawner, argv, directory, { PATH: `${process.env.PATH ?? ""}:${defaultEnvironment.PATH}`, [markVariable]: runtimeID });
     const path = `/proc/${pid}/root${socketPathInside}`;
-    const listens = () => access(path).then(() => true, () => false); // biome-ignore format: one thought
+    const listens = () =>
+      access(path).then(
+        () => true,
+        () => false,
+      );
     // Its first breath is what proves the mounts: bubblewrap tells the pid before it has made them.
-    if (!(await eventually(listens, SOCKET_BOUND_MS))) fail("SANDBOX_START_FAILED", `envd made no socket: ${(await readFile(join(directory, "bwrap.log"), "utf8").catch(() => "")).slice(-500)}`);
+    if (!(await eventually(listens, SOCKET_BOUND_MS)))
+      fail("SANDBOX_START_FAILED", `envd made no socket: ${(await readFile(join(directory, "bwrap.log"), "utf8").catch(() => "")).slice(-500)}`);
     return { pid, endpoint: { kind: "unix", path } };
   }
 
@@ -87,7 +126,7 @@ export function rootlessEngine(host: Host): Engine {
     },
     usage: (handle) => namespaceUsage(handle.pid),
     known: async () => [],
-    probe: () => probeRootless(host),
+    report: async (proof) => rootlessReport(proof, (await idMapping()).includes("--map-auto")),
     close: async () => {},
   };
 }
@@ -121,7 +160,9 @@ function envdArguments(args: readonly string[], mapping: readonly string[]): str
 async function markedProcesses(runtimeID: string): Promise<number[]> {
   const mark = `${markVariable}=${runtimeID}`;
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const found = await Promise.all(pids.map(async (pid) => ((await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")).split("\0").includes(mark) ? [Number(pid)] : [])));
+  const found = await Promise.all(
+    pids.map(async (pid) => ((await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")).split("\0").includes(mark) ? [Number(pid)] : [])),
+  );
   return found.flat();
 }
 
@@ -133,12 +174,17 @@ async function namespaceUsage(first: number): Promise<{ cpuNs: number; memoryByt
   if (own === undefined) return sum;
   for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
     if ((await namespaceOf(pid)) !== own) continue;
-    const [stat, memory] = await Promise.all([readFile(`/proc/${pid}/stat`, "latin1").catch(() => ""), readFile(`/proc/${pid}/statm`, "latin1").catch(() => "")]);
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ").map(Number);
+    const [stat, memory] = await Promise.all([
+      readFile(`/proc/${pid}/stat`, "latin1").catch(() => ""),
+      readFile(`/proc/${pid}/statm`, "latin1").catch(() => ""),
+    ]);
+    const fields = stat
+      .slice(stat.lastIndexOf(")") + 2)
+      .split(" ")
+      .map(Number);
     sum.cpuNs += (((fields[11] ?? 0) + (fields[12] ?? 0)) * 1e9) / CLOCK_TICKS_PER_SECOND;
     sum.memoryBytes += (Number(memory.split(" ")[1]) || 0) * PAGE_BYTES;
     sum.pids += 1;
   }
   return sum;
 }
-

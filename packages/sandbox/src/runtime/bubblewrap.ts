@@ -3,15 +3,15 @@ import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, lastWords, pidFrom } from "./driver.ts";
-import { inGroup } from "./cgroup.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, newBootID } from "./identity.ts";
-import { probeBubblewrap } from "./probe-bubblewrap.ts";
 import { eventually, startTicksOf } from "./process.ts";
 import { findProgram } from "./programs.ts";
+import { bubblewrapReport } from "./reports.ts";
 import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
 import { hostKernelCapabilities } from "./runc.ts";
 import type { StartSpec } from "./runtime.ts";
@@ -49,7 +49,7 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     forget: (_, directory) => disk.unstack(directory),
     known: async () => [],
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
-    probe: () => probeBubblewrap(host, disk),
+    report: async (proof) => bubblewrapReport(proof, cgroups, disk.kind),
     close: async () => {},
   };
 }
@@ -59,7 +59,16 @@ export async function writeLaunchFiles(directory: string): Promise<void> {
 }
 
 /** Files of /proc that tell of the host or reach into it. */
-const maskedFiles = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/interrupts", "/proc/kallsyms", "/proc/kpagecount", "/proc/kpageflags"];
+const maskedFiles = [
+  "/proc/kcore",
+  "/proc/keys",
+  "/proc/sysrq-trigger",
+  "/proc/timer_list",
+  "/proc/interrupts",
+  "/proc/kallsyms",
+  "/proc/kpagecount",
+  "/proc/kpageflags",
+];
 
 /** What both of bubblewrap's drivers ask for; `rootPath` is the stacked root file system. */
 export function bwrapOptions(spec: StartSpec, rootPath: string, directory: string, svcFolder: readonly string[] = []): string[] {
@@ -74,7 +83,14 @@ export function bwrapOptions(spec: StartSpec, rootPath: string, directory: strin
     ...["--perms", "0755", "--size", "65536", "--tmpfs", "/sys"],
     ...["/sys/devices", "/sys/devices/system"].flatMap((path) => ["--perms", "0755", "--dir", path]),
     ...["--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu"],
-    ...tmpfsMounts(spec.limits).flatMap(({ destination, mode, sizeBytes }) => ["--perms", mode.toString(8).padStart(4, "0"), "--size", String(sizeBytes), "--tmpfs", destination]),
+    ...tmpfsMounts(spec.limits).flatMap(({ destination, mode, sizeBytes }) => [
+      "--perms",
+      mode.toString(8).padStart(4, "0"),
+      "--size",
+      String(sizeBytes),
+      "--tmpfs",
+      destination,
+    ]),
     ...svcFolder,
     ...bindMounts(spec.image, spec.envd.binary).flatMap(({ source, destination }) => ["--ro-bind", source, destination]),
     ...["--clearenv", ...Object.entries(environment).flatMap(([name, value]) => ["--setenv", name, value])],
@@ -87,8 +103,8 @@ export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly 
   const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
   const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
   if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
-  const pid = await pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(async (error: unknown) =>
-    fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
+  const pid = await pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(
+    async (error: unknown) => fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
   // bubblewrap tells the pid before it has mounted anything; only when envd has taken its place has all gone well.
   let began = false;

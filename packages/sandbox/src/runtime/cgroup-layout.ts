@@ -1,8 +1,8 @@
 // Where control groups are on this host, and which file holds what in versions 1 and 2: the only difference between the two.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Limits } from "./runtime.ts";
 import { readMounts } from "./mounts.ts";
+import type { Limits } from "./runtime.ts";
 
 export const controllerNames = ["cpu", "memory", "pids"] as const;
 export type Controller = (typeof controllerNames)[number];

@@ -48,9 +48,14 @@ export function openCgroups(realHome: string): Cgroups {
   const at = (root: string | undefined, runtimeID: string, file: string) => readFile(join(root ?? "/nowhere", parent, runtimeID, file), "utf8").catch(() => "");
 
   async function create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void> {
-    if (missing.length > 0) fail("HOST_UNSUITABLE", `limits need the cgroup controllers ${missing.join(", ")}, which this host does not offer; see \`svc doctor\``);
+    if (missing.length > 0)
+      fail("HOST_UNSUITABLE", `limits need the cgroup controllers ${missing.join(", ")}, which this host does not offer; see \`svc doctor\``);
     if (layout.version === 2) await delegate(roots[0] as string, parent);
-    await Promise.all([...roots.map((root) => join(root, parent, runtimeID)), join(starterRoot as string, parent, runtimeID + STARTER)].map((path) => mkdir(path, { recursive: true })));
+    await Promise.all(
+      [...roots.map((root) => join(root, parent, runtimeID)), join(starterRoot as string, parent, runtimeID + STARTER)].map((path) =>
+        mkdir(path, { recursive: true }),
+      ),
+    );
     for (const { controller, file, value, optional } of limitSettings(layout.version, limits, pidsMax)) {
       await writeFile(join(layout.roots.get(controller) as string, parent, runtimeID, file), value).catch((error: Error) => {
         if (optional !== true) fail("HOST_UNSUITABLE", `${file} = ${value} is refused by the kernel: ${error.message}`, { cause: error });
@@ -128,7 +133,9 @@ async function delegate(root: string, parent: string): Promise<void> {
   await mkdir(join(root, parent), { recursive: true });
   for (const path of [root, join(root, parent)]) {
     await writeFile(join(path, "cgroup.subtree_control"), wanted).catch((error: NodeJS.ErrnoException) => {
-      fail("HOST_UNSUITABLE", `${path}: the controllers cpu, memory, pids cannot be handed down (${error.code}); run svc where it owns its control groups`, { cause: error });
+      fail("HOST_UNSUITABLE", `${path}: the controllers cpu, memory, pids cannot be handed down (${error.code}); run svc where it owns its control groups`, {
+        cause: error,
+      });
     });
   }
 }

@@ -53,7 +53,8 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
     kind,
     async stack({ directory, image: { rootfs }, limits }, files, entrances) {
       // The three are separated by colons and commas in overlay's options.
-      if (/[:,\\]/.test(`${directory}${rootfs}`)) fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
+      if (/[:,\\]/.test(`${directory}${rootfs}`))
+        fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
       await mkdir(directory, { recursive: true, mode: 0o711 });
       await writeTree(join(directory, "identity"), files);
       const argv = ["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(limits.diskSizeMB)];

@@ -4,6 +4,7 @@ import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { eventually, isSameProcess, startTicksOf } from "./process.ts";
+import { type Proof, prove } from "./prove.ts";
 import type { Limits, Runtime, RuntimeHandle, RuntimeName, RuntimeReport, StartSpec, Usage } from "./runtime.ts";
 
 /** What differs between drivers. */
@@ -20,7 +21,8 @@ export type Engine = {
   usage?(handle: RuntimeHandle): Promise<Omit<Usage, "diskBytes">>;
   /** Ids in the runtime's own records. */
   known(): Promise<string[]>;
-  probe(): Promise<RuntimeReport>;
+  /** What the driver gives, where `proof` has shown whether it works. */
+  report(proof: Proof): Promise<RuntimeReport>;
   /** Removes what is shared by all sandboxes of the home. */
   close(): Promise<void>;
 };
@@ -89,20 +91,24 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     if ((await host.allMarked()).size === 0) await cgroups.close();
   }
 
+  const isAlive = ({ pid, pidStartTicks }: RuntimeHandle) => isSameProcess({ pid, startTicks: pidStartTicks });
+
+  async function usage(handle: RuntimeHandle): Promise<Usage> {
+    const [use, diskBytes] = await Promise.all([engine.usage?.(handle) ?? cgroups.usage(handle.runtimeID), engine.diskBytes(handle)]);
+    return { ...use, diskBytes };
+  }
+
   return {
     name: engine.name,
     start,
     destroy,
-    isAlive: ({ pid, pidStartTicks }) => isSameProcess({ pid, startTicks: pidStartTicks }),
+    isAlive,
     async deathReason({ runtimeID }) {
       return (await cgroups.oomKills(runtimeID)) > 0 ? "oom" : "crashed";
     },
-    async usage(handle) {
-      const [use, diskBytes] = await Promise.all([engine.usage?.(handle) ?? cgroups.usage(handle.runtimeID), engine.diskBytes(handle)]);
-      return { ...use, diskBytes };
-    },
+    usage,
     list,
-    probe: engine.probe,
+    probe: async () => engine.report(await prove(host, { name: engine.name, start, destroy, usage, isAlive })),
     close,
     [Symbol.asyncDispose]: () => close(),
   };

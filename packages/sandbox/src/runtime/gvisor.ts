@@ -9,15 +9,16 @@ import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
-import { probeGvisor } from "./probe-gvisor.ts";
 import { findProgram } from "./programs.ts";
+import { gvisorReport } from "./reports.ts";
 import type { Limits, StartSpec } from "./runtime.ts";
 
 /** What programs inside may do to gVisor's own kernel: enough for sudo, su, ping, apt and servers on low ports, no mounts, no interfaces. */
+// biome-ignore format: one list, read across
 export const gvisorCapabilities = [
   "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE",
   "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
-]; // biome-ignore format: one list, read across
+];
 
 const START_TIMEOUT_MS = 30_000;
 const DELETE_TIMEOUT_MS = 15_000;
@@ -89,7 +90,7 @@ export function gvisorEngine(host: Host): Engine {
     forget,
     known,
     diskBytes: ({ pid }) => filestoreBytes(pid),
-    probe: () => probeGvisor(host),
+    report: async (proof) => gvisorReport(proof, cgroups),
     close: () => unmountUnder(spawner, stateRoot), // the empty network namespace that its gofers share is pinned there
   };
 }

@@ -13,6 +13,8 @@ export type RuntimeOptions = {
   readonly spawner: Spawner;
   readonly log: Log;
   /** Absolute paths; what is not named is looked for on PATH. */
+  /** envd's binary, for probes to measure with; without it they run `sleep`. */
+  readonly envd?: string | undefined;
   readonly programs?: { readonly runsc?: string | undefined; readonly runc?: string | undefined; readonly bwrap?: string | undefined };
 };
 

@@ -62,6 +62,10 @@ function entry(name: string, mode: number, kind: "0" | "5", text: string, mtime:
   header.write("        ", 148, "latin1"); // the checksum counts itself as spaces
   header.write(kind, 156, "latin1");
   header.write("ustar\x0000", 257, "latin1");
-  octal(header.reduce((sum, byte) => sum + byte, 0), 148, 6);
+  octal(
+    header.reduce((sum, byte) => sum + byte, 0),
+    148,
+    6,
+  );
   return Buffer.concat([header, body, Buffer.alloc((512 - (body.length % 512)) % 512)]);
 }

@@ -1,7 +1,7 @@
 // The mount table as this process sees it, and taking down what lies under a directory.
 import { readFileSync } from "node:fs";
 import { realpath } from "node:fs/promises";
-import { dirname, join, basename } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 

@@ -1,7 +1,8 @@
 // The OCI config.json that gVisor and runc share; what differs between them comes in as arguments.
-import type { SeccompProfile } from "./seccomp.ts";
+
 import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
 import type { StartSpec } from "./runtime.ts";
+import type { SeccompProfile } from "./seccomp.ts";
 
 export type OciParts = {
   readonly spec: StartSpec;
@@ -21,10 +22,11 @@ export type OciMount = { readonly destination: string; readonly type: string; re
 export type OciConfig = Readonly<Record<string, unknown>>;
 
 /** Kernel interfaces that tell of the host or reach into it; gVisor has its own kernel and shows none of them. */
+// biome-ignore format: one list, read across
 const maskedPaths = [
   "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
   "/proc/sysrq-trigger", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security",
-]; // biome-ignore format: one list, read across
+];
 const readonlyPaths = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
 
 export function ociConfig(parts: OciParts): OciConfig {

@@ -44,7 +44,9 @@ export async function eventually(done: () => boolean | Promise<boolean>, boundMs
 
 /** How many files a process here may have open at most; raising it further needs a capability that a container may lack. */
 export function hardOpenFiles(): number {
-  const line = readFileSync("/proc/self/limits", "utf8").split("\n").find((text) => text.startsWith("Max open files"));
+  const line = readFileSync("/proc/self/limits", "utf8")
+    .split("\n")
+    .find((text) => text.startsWith("Max open files"));
   const hard = Number(line?.trim().split(/\s{2,}/)[2]);
   return Number.isFinite(hard) ? Math.min(hard, OPEN_FILES_ENOUGH) : OPEN_FILES_ENOUGH;
 }

@@ -9,17 +9,18 @@ import { type Engine, lastWords, pidFrom } from "./driver.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, newBootID } from "./identity.ts";
 import { ociConfig } from "./oci.ts";
-import { probeRunc } from "./probe-runc.ts";
 import { hardOpenFiles } from "./process.ts";
 import { findProgram } from "./programs.ts";
+import { runcReport } from "./reports.ts";
 import type { StartSpec } from "./runtime.ts";
 import { ociSeccomp } from "./seccomp.ts";
 
 /** Root's powers that stay: enough for sudo, su, ping, apt and servers on low ports. No user namespace stands behind them. */
+// biome-ignore format: one list, read across
 export const hostKernelCapabilities = [
   "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
   "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
-]; // biome-ignore format: one list, read across
+];
 
 const START_TIMEOUT_MS = 30_000;
 const DELETE_TIMEOUT_MS = 15_000;
@@ -88,7 +89,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     forget,
     known,
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
-    probe: () => probeRunc(host, disk),
+    report: async (proof) => runcReport(proof, cgroups, disk.kind),
     close: async () => {},
   };
 }

@@ -1,6 +1,7 @@
 // System calls that a sandbox on the host's own kernel may not make: one list, as OCI profile for runc and as BPF program for bubblewrap.
 
 /** x86_64 and aarch64 numbers; a call that one of them lacks has -1. Answered with EPERM. */
+// biome-ignore format: a table
 const denied: Readonly<Record<string, readonly [number, number]>> = {
   // Kernel and machine
   acct: [163, 89], add_key: [248, 217], bpf: [321, 280], clock_adjtime: [305, 266], clock_settime: [227, 112], delete_module: [176, 106],
@@ -13,7 +14,7 @@ const denied: Readonly<Record<string, readonly [number, number]>> = {
   // Mounts and namespaces
   fsconfig: [431, 431], fsmount: [432, 432], fsopen: [430, 430], fspick: [433, 433], mount: [165, 40], mount_setattr: [442, 442], move_mount: [429, 429],
   move_pages: [279, 239], open_tree: [428, 428], pivot_root: [155, 41], setns: [308, 268], umount2: [166, 39], unshare: [272, 97],
-}; // biome-ignore format: a table
+};
 
 /** Answered with ENOSYS: its flags lie behind a pointer, so a filter cannot read them; the C library falls back to clone. */
 const clone3 = 435;
@@ -72,7 +73,12 @@ export function bpfSeccomp(): Buffer {
     [EQUAL, 1, 0, arm ? 0xc00000b7 : 0xc000003e],
     [RETURN, 0, 0, KILL_PROCESS], // another instruction set has other numbers
     [LOAD, 0, 0, 0],
-    ...(arm ? [] : ([[AT_LEAST, 0, 1, X32_BIT], [RETURN, 0, 0, ERRNO | ENOSYS]] satisfies Instruction[])),
+    ...(arm
+      ? []
+      : ([
+          [AT_LEAST, 0, 1, X32_BIT],
+          [RETURN, 0, 0, ERRNO | ENOSYS],
+        ] satisfies Instruction[])),
     ...numbers.flatMap((number): Instruction[] => [
       [EQUAL, 0, 1, number],
       [RETURN, 0, 0, ERRNO | EPERM],

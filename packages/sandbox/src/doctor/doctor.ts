@@ -1,0 +1,99 @@
+// Looks at this host with the eyes of a node: every check, and every driver proven by a sandbox that really starts.
+import { mkdtemp, rm } from "node:fs/promises";
+import { freemem, tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { asFailure } from "@svc/contract/failures.ts";
+import { homeDirectory } from "@svc/kit/config.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
+import { networkChecks } from "../network/open.ts";
+import { openRuntime } from "../runtime/open.ts";
+import { type RuntimeName, type RuntimeReport, runtimeNames } from "../runtime/runtime.ts";
+import type { Check } from "./check.ts";
+import { kernelChecks } from "./kernel.ts";
+import { type MachineOptions, machineChecks } from "./machine.ts";
+import { renderDiagnosis } from "./report.ts";
+
+export type DoctorOptions = MachineOptions;
+
+export type Driver = RuntimeReport & { /** Idle sandboxes that the memory free now would hold. */ readonly density: number };
+
+export type Diagnosis = { readonly checks: readonly Check[]; readonly drivers: readonly Driver[]; readonly canRun: boolean };
+
+const usage = `svc doctor [--home DIR] [--output table|json]
+
+Tells what this host can and cannot do, and how to mend it. Starts a sandbox with each driver, and leaves nothing behind.
+Exit code 1 when no sandbox can run here.`;
+
+export async function doctorMain(argv: readonly string[]): Promise<number> {
+  let values: { home?: string; output?: string; help?: boolean };
+  try {
+    const options = { home: { type: "string" }, output: { type: "string" }, help: { type: "boolean", short: "h" } } as const;
+    values = parseArgs({ args: [...argv], options }).values;
+    if (!["table", "json", undefined].includes(values.output)) throw new Error(`--output is table or json, not '${values.output}'`);
+  } catch (error) {
+    process.stderr.write(`svc doctor: ${(error as Error).message}\n\n${usage}\n`);
+    return 2;
+  }
+  if (values.help === true) {
+    process.stdout.write(`${usage}\n`);
+    return 0;
+  }
+  await using spawner = openSpawner();
+  const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
+  const diagnosis = await runDoctor({ spawner, home: values.home ?? homeDirectory(), runsc, envd, templates });
+  // Piped output is for programs, as with every other command.
+  const json = values.output === "json" || (values.output === undefined && !process.stdout.isTTY);
+  process.stdout.write(json ? `${JSON.stringify(diagnosis, null, 2)}\n` : renderDiagnosis(diagnosis, process.stdout.columns ?? 120));
+  return diagnosis.canRun ? 0 : 1;
+}
+
+export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
+  const [kernel, machine, network] = await Promise.all([kernelChecks(options.spawner), machineChecks(options), networkLines(options.spawner)]);
+  const drivers: Driver[] = [];
+  // One after the other: each is measured.
+  for (const name of runtimeNames) drivers.push(await examine(name, options));
+  return { checks: [...kernel, ...network, ...machine], drivers, canRun: drivers.some(({ usable }) => usable.works) };
+}
+
+async function networkLines(spawner: Spawner): Promise<Check[]> {
+  const lines = await networkChecks({ spawner });
+  return lines.map((line) => ({ ...line, follows: line.works ? "" : "sandboxes have no network of their own, or none that leads out" }));
+}
+
+/** In a home of its own, so that a running node's sandboxes are not touched. */
+async function examine(name: RuntimeName, { spawner, runsc, envd }: DoctorOptions): Promise<Driver> {
+  const home = await mkdtemp(join(tmpdir(), "svc-doctor-"));
+  try {
+    const runtime = await openRuntime(name, { home, spawner, log: openLog("doctor", "silent"), programs: { runsc }, envd });
+    try {
+      const report = await runtime.probe();
+      const density = report.idleMB > 0 ? Math.floor(freemem() / 2 ** 20 / report.idleMB) : 0;
+      return { ...report, density };
+    } finally {
+      await runtime.close({ everything: true });
+    }
+  } catch (error) {
+    return unusable(name, asFailure(error).message);
+  } finally {
+    await rm(home, { recursive: true, force: true });
+  }
+}
+
+function unusable(runtime: RuntimeName, says: string): Driver {
+  const nothing = { works: false, says: "" };
+  const isolation = runtime === "gvisor" ? "kernel in user space" : process.getuid?.() === 0 ? "namespaces" : "unprivileged namespaces";
+  const mend = "see the checks above";
+  return {
+    runtime,
+    usable: { works: false, says, mend },
+    isolation,
+    pauseWithMemory: nothing,
+    limits: nothing,
+    diskLimit: nothing,
+    network: nothing,
+    idleMB: 0,
+    density: 0,
+  };
+}

@@ -1,4 +1,0 @@
-// Whether gVisor works on this host.
-import type { Host } from "./host.ts";
-import type { RuntimeReport } from "./runtime.ts";
-export async function probeGvisor(_host: Host): Promise<RuntimeReport> { throw new Error("todo"); }

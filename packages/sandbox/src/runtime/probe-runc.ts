@@ -1,5 +1,0 @@
-// Whether runc works here.
-import type { Disk } from "./disk.ts";
-import type { Host } from "./host.ts";
-import type { RuntimeReport } from "./runtime.ts";
-export async function probeRunc(_host: Host, _disk: Disk): Promise<RuntimeReport> { throw new Error("x"); }
