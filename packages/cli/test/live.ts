@@ -29,7 +29,7 @@ export async function openLive(options: NodeOptions = {}) {
   };
 }
 
-const ptyFile = fileURLToPath(new URL("./pty.py", import.meta.url));
+const ptyFile = fileURLToPath(new URL("./on-terminal.py", import.meta.url));
 
 /** The command on a terminal of 30 rows and 100 columns. */
 export function openTerminal(args: readonly string[], env: Record<string, string>, cwd: string) {
@@ -39,15 +39,18 @@ export function openTerminal(args: readonly string[], env: Record<string, string
     screen += text.toString();
   });
   const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
+  const seen = (text: string) => {
+    if (screen.includes(text)) return true;
+    if (child.exitCode !== null) throw new Error(`${JSON.stringify(text)} was not on the terminal when it ended with ${child.exitCode}`);
+    return undefined;
+  };
   return {
     type: (keys: string) => child.stdin.write(keys),
     /** Waits for the text, and forgets the screen up to its end. */
     async sees(text: string): Promise<void> {
-      await until(`${JSON.stringify(text)} on the terminal of svc ${args.join(" ")}`, () => (screen.includes(text) ? true : undefined)).catch(
-        (error: Error) => {
-          throw new Error(`${error.message}; it shows ${JSON.stringify(screen.slice(-1000))}`);
-        },
-      );
+      await until(`${JSON.stringify(text)} on the terminal of svc ${args.join(" ")}`, () => seen(text)).catch((error: Error) => {
+        throw new Error(`${error.message}; it shows ${JSON.stringify(screen.slice(-1000))}`);
+      });
       screen = screen.slice(screen.indexOf(text) + text.length);
     },
     grow: () => child.kill("SIGUSR1"),

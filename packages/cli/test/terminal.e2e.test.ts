@@ -21,8 +21,8 @@ void describe("a terminal in a sandbox", needs("root", "runsc", "envd", "base", 
     terminal.type("stty size\r");
     await terminal.sees("30 100");
     terminal.grow();
-    terminal.type("until stty size | grep '40 120'; do sleep 0.1; done\r");
-    await terminal.sees("\n40 120");
+    terminal.type("until stty size | grep -q '40 120'; do sleep 0.1; done; echo grown-$((1 + 1))\r");
+    await terminal.sees("grown-2");
     terminal.type("exit 5\r");
     assert.equal((await terminal.end()).code, 5);
   });

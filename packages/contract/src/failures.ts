@@ -45,6 +45,9 @@ export const failures = {
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
   PORT_NOT_OPEN: { http: 502, connect: "unavailable" },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
+  // Cache indexer
+  REGISTRATION_NOT_FOUND: { http: 404, connect: "not_found" },
+  REGISTRATION_CONFLICT: { http: 409, connect: "already_exists" },
   // Inside a sandbox
   FILE_NOT_FOUND: { http: 404, connect: "not_found" },
   FILE_EXISTS: { http: 409, connect: "already_exists" },

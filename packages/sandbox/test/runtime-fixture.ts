@@ -110,17 +110,27 @@ function removeSlot({ netns, veth }: NetworkSlot): void {
 
 export type Answer = { readonly status: number; readonly body: Buffer };
 
-export function call(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string> = {}, body?: Buffer): Promise<Answer> {
+export function call(
+  handle: RuntimeHandle,
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body?: Buffer,
+  signal?: AbortSignal,
+): Promise<Answer> {
   const { endpoint } = handle;
   const where =
     endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983, agent: false as const } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
   return new Promise((resolve, reject) => {
-    const sent = request({ ...where, method, path, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on("data", (chunk: Buffer) => chunks.push(chunk));
-      response.once("end", () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));
-      response.once("error", reject);
-    });
+    const sent = request(
+      { ...where, ...(signal === undefined ? {} : { signal }), method, path, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk));
+        response.once("end", () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));
+        response.once("error", reject);
+      },
+    );
     sent.once("timeout", () => sent.destroy(new Error("no answer")));
     sent.once("error", reject);
     sent.end(body);
@@ -137,12 +147,12 @@ export function healthy(handle: RuntimeHandle): Promise<boolean> {
 export type Ran = { readonly exitCode: number; readonly stdout: string; readonly stderr: string };
 
 /** A shell command through envd's own protocol. */
-export async function run(handle: RuntimeHandle, command: string, user = "root"): Promise<Ran> {
+export async function run(handle: RuntimeHandle, command: string, user = "root", signal?: AbortSignal): Promise<Ran> {
   const message = Buffer.from(JSON.stringify({ process: { cmd: "/bin/sh", args: ["-c", command] }, stdin: false }));
   const head = Buffer.alloc(5);
   head.writeUInt32BE(message.length, 1);
   const headers = { "content-type": "application/connect+json", "connect-protocol-version": "1", authorization: `Basic ${btoa(`${user}:`)}` };
-  const { body } = await call(handle, "POST", "/process.Process/Start", headers, Buffer.concat([head, message]));
+  const { body } = await call(handle, "POST", "/process.Process/Start", headers, Buffer.concat([head, message]), signal);
   let stdout = "";
   let stderr = "";
   let exitCode: number | undefined;

@@ -65,8 +65,12 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     writeFileSync(`/proc/${handle.pid}/oom_score_adj`, "1000"); // it shall be chosen
-    await run(handle, `echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`).catch(() => {}); // the answer ends with the sandbox
+    // A network stack that dies says no goodbye: the answer would be waited for in vain.
+    const abandoned = new AbortController();
+    const bomb = run(handle, `echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`, "root", abandoned.signal).catch(() => {});
     await until("the sandbox is seen dead", () => (fixture.runtime.isAlive(handle) ? undefined : true));
+    abandoned.abort();
+    await bomb;
     assert.equal(await fixture.runtime.deathReason(handle), "oom");
     await fixture.runtime.destroy(handle);
     assert.deepEqual(remains(fixture.home, handle.runtimeID), []);

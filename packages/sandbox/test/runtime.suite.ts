@@ -76,6 +76,11 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
       if (name === "gvisor" && attempt.startsWith("unshare")) continue; // its own kernel's business
       assert.notEqual((await run(handle, attempt)).exitCode, 0, attempt);
     }
+    if (name === "gvisor") return;
+    assert.match((await run(handle, "grep Seccomp: /proc/self/status")).stdout, /\b2\b/);
+    // 425 is io_uring_setup on every architecture: a bad address would be its own answer.
+    const call = `python3 -c "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(425, 1, 0); print(ctypes.get_errno())"`;
+    assert.equal((await run(handle, call)).stdout, "1\n", "the filter answers EPERM");
   });
 
   it("destroy leaves no process, mount, control group, loop device or file, and can be repeated", async () => {

@@ -3,6 +3,7 @@ import { createHash, type KeyObject, sign } from "node:crypto";
 import { request } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
+import { dialUnix } from "../runtime/dial.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
 export const ENVD_PORT = 49983;
@@ -75,10 +76,10 @@ async function signedInit(handle: RuntimeHandle, body: string, nonce: string, pr
 type HttpAnswer = { readonly code: number; readonly body: string; readonly nonce: string };
 
 function httpCall(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string>, body: string | undefined, boundMs: number) {
-  const where = handle.endpoint.kind === "tcp" ? { host: handle.endpoint.host, port: ENVD_PORT } : { socketPath: handle.endpoint.path };
+  const where = handle.endpoint.kind === "tcp" ? { host: handle.endpoint.host, port: ENVD_PORT, agent: false as const } : unixDoor(handle.endpoint.path);
   return new Promise<HttpAnswer>((resolve, reject) => {
     const length = body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };
-    const call = request({ ...where, method, path, headers: { ...headers, ...length, connection: "close" }, agent: false }, (response) => {
+    const call = request({ ...where, method, path, headers: { ...headers, ...length, connection: "close" } }, (response) => {
       const chunks: Buffer[] = [];
       response.on("data", (chunk: Buffer) => chunks.push(chunk));
       response.once("end", () => {
@@ -98,4 +99,9 @@ function httpCall(handle: RuntimeHandle, method: string, path: string, headers: 
     });
     call.end(body);
   });
+}
+
+/** The socket's name lies inside the sandbox: only dialUnix may open it. */
+function unixDoor(path: string) {
+  return { host: "envd", createConnection: () => dialUnix(path) };
 }

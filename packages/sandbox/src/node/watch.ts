@@ -7,15 +7,19 @@ import type { SandboxRecord } from "./state.ts";
 const TICK_MS = 100;
 /** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
 const LIVENESS_TICKS = 5;
+const MEMORY_KILLS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
 
 export function openWatch(node: Node): { close(): Promise<void> } {
   let tick = 0;
+  /** Kills for memory that a sandbox outlived: they are no reason of a later death. */
+  const outlived = new Map<string, number>();
   const timer = setInterval(() => {
     tick++;
     for (const sandboxID of overdue(node.registry.all(), node.clock.monotonicMs())) void endSandbox(node, sandboxID, "timeout");
-    if (tick % LIVENESS_TICKS === 0) noticeDeaths(node);
+    if (tick % LIVENESS_TICKS === 0) noticeDeaths(node, outlived);
+    if (tick % MEMORY_KILLS_TICKS === 0) void countMemoryKills(node, outlived);
     if (tick % RETRY_TICKS === 0) retryEnds(node);
     if (tick % PRUNE_TICKS === 0) node.records.prune(node.clock.wallMs());
   }, TICK_MS);
@@ -33,7 +37,7 @@ export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): 
   return found;
 }
 
-function noticeDeaths(node: Node): void {
+function noticeDeaths(node: Node, outlived: ReadonlyMap<string, number>): void {
   for (const record of node.registry.all()) {
     const { status } = record;
     if (status.state !== "running" && status.state !== "warm") continue;
@@ -41,9 +45,21 @@ function noticeDeaths(node: Node): void {
     if (runtime.isAlive(status.handle)) continue;
     if (status.state === "warm") node.pool.drop(record.sandboxID);
     void runtime
-      .deathReason(status.handle)
+      .deathReason(status.handle, outlived.get(record.sandboxID))
       .catch(() => "crashed" as const)
       .then((reason) => endSandbox(node, record.sandboxID, reason));
+  }
+}
+
+async function countMemoryKills(node: Node, outlived: Map<string, number>): Promise<void> {
+  for (const sandboxID of outlived.keys()) if (!isRunning(node.registry.get(sandboxID))) outlived.delete(sandboxID);
+  for (const record of [...node.registry.all()]) {
+    if (!isRunning(record)) continue;
+    const { handle } = record.status;
+    const runtime = node.runtimeNamed(handle.runtime);
+    const kills = await runtime.oomKills(handle).catch(() => 0);
+    // Asked after the count: a death in between keeps its reason.
+    if (kills > 0 && runtime.isAlive(handle)) outlived.set(record.sandboxID, kills);
   }
 }
 

@@ -56,9 +56,9 @@ export class ProxyMetrics {
 
 /** Gauges and counters that are read off when somebody asks. */
 export function watch(metrics: Metrics, front: Front, pool: UpstreamPool): void {
-  const bytes = metrics.counter("svc_proxy_bytes_total", "Bytes read: in from clients, out from sandboxes and the control plane towards them.", ["direction"]);
   let seenIn = 0;
   let seenOut = 0;
+  // Registered before the counter, so that it is collected before the counter is read.
   metrics.gauge("svc_proxy_connections", "Open connections of the proxy.", ["side"], (gauge) => {
     gauge.set({ side: "client" }, front.connectionCount);
     gauge.set({ side: "upstream" }, pool.openCount);
@@ -67,4 +67,5 @@ export function watch(metrics: Metrics, front: Front, pool: UpstreamPool): void 
     seenIn = front.bytesIn;
     seenOut = pool.bytesIn;
   });
+  const bytes = metrics.counter("svc_proxy_bytes_total", "Bytes read: in from clients, out from sandboxes and the control plane towards them.", ["direction"]);
 }

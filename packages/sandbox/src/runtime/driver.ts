@@ -103,8 +103,9 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     start,
     destroy,
     isAlive,
-    async deathReason({ runtimeID }) {
-      return (await cgroups.oomKills(runtimeID)) > 0 ? "oom" : "crashed";
+    oomKills: ({ runtimeID }) => cgroups.oomKills(runtimeID),
+    async deathReason({ runtimeID }, seen = 0) {
+      return (await cgroups.oomKills(runtimeID)) > seen ? "oom" : "crashed";
     },
     usage,
     list,

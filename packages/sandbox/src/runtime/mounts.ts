@@ -14,7 +14,9 @@ export function readMounts(): Mount[] {
     const fields = left?.split(" ") ?? [];
     const [kind, source, superOptions] = right?.split(" ") ?? [];
     if (fields[4] === undefined || kind === undefined) return [];
-    return [{ point: unescape(fields[4]), root: unescape(fields[3] ?? "/"), kind, source: unescape(source ?? ""), superOptions: superOptions ?? "" }];
+    return [
+      { point: octalDecoded(fields[4]), root: octalDecoded(fields[3] ?? "/"), kind, source: octalDecoded(source ?? ""), superOptions: superOptions ?? "" },
+    ];
   });
 }
 
@@ -51,6 +53,6 @@ async function resolveExisting(path: string): Promise<string> {
 }
 
 /** The kernel writes space, tab, newline and backslash as octal. */
-function unescape(field: string): string {
+function octalDecoded(field: string): string {
   return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

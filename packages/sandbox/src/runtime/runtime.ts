@@ -82,8 +82,10 @@ export interface Runtime {
   destroy(handle: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<void>;
   /** Synchronous and cheap (a stat or two): called for every sandbox several times a second. */
   isAlive(handle: RuntimeHandle): boolean;
-  /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom`, else `crashed`. */
-  deathReason(handle: RuntimeHandle): Promise<"oom" | "crashed">;
+  /** How many processes of the sandbox the kernel has killed for memory so far; a sandbox can outlive that. */
+  oomKills(handle: RuntimeHandle): Promise<number>;
+  /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where the kernel killed more than `seen`, else `crashed`. */
+  deathReason(handle: RuntimeHandle, seen?: number): Promise<"oom" | "crashed">;
   usage(handle: RuntimeHandle): Promise<Usage>;
   /** Ids of all that this driver runs, or has left half-made, for this home: runtime state, mounts, cgroups, directories. */
   list(): Promise<string[]>;

@@ -1,0 +1,164 @@
+// Ends and detours: sandboxes taken away, clients that leave, the relay to loopback-only servers, back-pressure, closing.
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { connect, type Socket } from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import { bodyOf, type Fixture, listening, openFixture } from "./proxy-fixture.ts";
+
+const hostLine = (port: number, sandboxID: string) => `Host: ${port}-${sandboxID}.localhost\r\n`;
+
+void test("dropping a sandbox answers waiting requests with 502 and resets streams that have begun", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const other = fixture.sandbox();
+  let open = 0;
+  const { port } = await fixture.serve(sandbox.host, 0, (request, response) => {
+    open++;
+    response.on("close", () => open--);
+    if (request.url === "/stream") response.write("begun");
+  });
+  const { port: otherPort } = await fixture.serve(other.host, 0, (_, response) => response.end("other"));
+  using waiting = fixture.dial();
+  waiting.send(`POST /wait HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Content-Length: 10\r\n\r\nabc`);
+  using stream = fixture.dial();
+  stream.send(`GET /stream HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}\r\n`);
+  await stream.until((received) => received.includes("begun"));
+  while (open < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  fixture.entries.delete(sandbox.sandboxID);
+  fixture.proxy.drop(sandbox.sandboxID);
+  const answered = await waiting.until((received) => received.includes("}"));
+  assert.match(answered, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: not_found/);
+  assert.deepEqual(bodyOf(answered), { sandboxId: sandbox.sandboxID, message: "The sandbox was not found", code: 502 });
+  await stream.until((_, closed) => closed);
+  while (open > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  // The same connection goes on: the refused body's rest, then a request to another sandbox.
+  waiting.send(`1234567GET / HTTP/1.1\r\n${hostLine(otherPort, other.sandboxID)}\r\n`);
+  await waiting.until((received) => received.endsWith("other"));
+});
+
+void test("a sandbox that comes back at another address is found there", async () => {
+  await using fixture = await openFixture();
+  const before = fixture.sandbox();
+  const { port } = await fixture.serve(before.host, 0, (_, response) => response.end("before"));
+  const request = `GET / HTTP/1.1\r\n${hostLine(port, before.sandboxID)}\r\n`;
+  using client = fixture.dial();
+  client.send(request);
+  await client.until((received) => received.endsWith("before"));
+  const after = fixture.sandbox({ sandboxID: before.sandboxID });
+  await fixture.serve(after.host, port, (_, response) => response.end("after"));
+  client.send(request);
+  await client.until((received) => received.endsWith("after"));
+});
+
+void test("a client that leaves before the response closes the request upstream", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const arrived = Promise.withResolvers<void>();
+  const left = Promise.withResolvers<void>();
+  const { port } = await fixture.serve(sandbox.host, 0, (_, response) => {
+    response.on("close", () => left.resolve());
+    arrived.resolve();
+  });
+  using client = fixture.dial();
+  client.send(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}\r\n`);
+  await arrived.promise;
+  client.socket.destroy();
+  await left.promise;
+});
+
+/** envd's relay as the node knows it: checks the token, then joins the connection with one to 127.0.0.1. */
+function relay(token: string, ports: Map<number, number>, seen: string[]) {
+  return createServer((_, response) => response.end("envd")).on("upgrade", (request, socket: Socket) => {
+    seen.push(request.url ?? "");
+    const port = ports.get(Number(new URL(`http://a${request.url}`).searchParams.get("port")));
+    const refuse = (status: string) => socket.end(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`);
+    if (request.headers["x-access-token"] !== token || request.headers.upgrade !== "svc-relay") return refuse("401 Unauthorized");
+    if (port === undefined) return refuse("502 Bad Gateway");
+    const inner = connect(port, "127.0.0.1", () => {
+      socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: svc-relay\r\n\r\n");
+      socket.pipe(inner).pipe(socket);
+    });
+    inner.on("error", () => socket.destroy());
+    socket.on("error", () => inner.destroy());
+  });
+}
+
+async function openRelayed(fixture: Fixture, where: "tcp" | "unix") {
+  const seen: string[] = [];
+  const ports = new Map<number, number>();
+  let sandbox = fixture.sandbox();
+  const path = join(sandbox.handle.directory, "envd.sock");
+  if (where === "unix") {
+    fixture.entries.delete(sandbox.sandboxID);
+    sandbox = fixture.sandbox({ handle: { ...sandbox.handle, endpoint: { kind: "unix", path } } });
+  }
+  const envd = relay(sandbox.envdAccessToken, ports, seen);
+  await listening(envd, where === "unix" ? { path } : { host: sandbox.host, port: 49983 });
+  return {
+    ...sandbox,
+    seen,
+    ports,
+    async [Symbol.asyncDispose]() {
+      envd.closeAllConnections();
+      await new Promise((resolve) => envd.close(resolve));
+      rmSync(path, { force: true });
+    },
+  };
+}
+
+for (const where of ["tcp", "unix"] as const) {
+  void test(`a server that listens on the sandbox's loopback only is reached through envd (${where})`, async () => {
+    await using fixture = await openFixture();
+    await using sandbox = await openRelayed(fixture, where);
+    const inner = await fixture.serve("127.0.0.1", 0, (request, response) => response.end(`inner ${request.url}`));
+    sandbox.ports.set(8080, inner.port);
+    for (let time = 0; time < 3; time++) {
+      const received = await fixture.raw(`GET /${time} HTTP/1.1\r\n${hostLine(8080, sandbox.sandboxID)}Connection: close\r\n\r\n`);
+      assert.match(received, new RegExp(`inner /${time}$`));
+    }
+    assert.deepEqual(sandbox.seen, ["/relay?port=8080"], "the relayed connection is kept");
+    const closed = await fixture.raw(`GET / HTTP/1.1\r\n${hostLine(8081, sandbox.sandboxID)}Connection: close\r\n\r\n`);
+    assert.match(closed, /x-svc-reason: port_closed/);
+    const envd = await fixture.raw(
+      `GET /health HTTP/1.1\r\n${hostLine(49983, sandbox.sandboxID)}X-Access-Token: ${sandbox.envdAccessToken}\r\nConnection: close\r\n\r\n`,
+    );
+    assert.match(envd, /envd$/);
+    const forbidden = await fixture.raw(
+      `GET /relay?port=8080 HTTP/1.1\r\n${hostLine(49983, sandbox.sandboxID)}X-Access-Token: ${sandbox.envdAccessToken}\r\nConnection: Upgrade\r\nUpgrade: svc-relay\r\n\r\n`,
+      (received) => received.includes("}"),
+    );
+    assert.match(forbidden, /^HTTP\/1\.1 404 /);
+  });
+}
+
+void test("closing the proxy lets a request in flight end and refuses new connections", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const arrived = Promise.withResolvers<() => void>();
+  const { port } = await fixture.serve(sandbox.host, 0, (_, response) => arrived.resolve(() => response.end("finished")));
+  using client = fixture.dial();
+  client.send(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}\r\n`);
+  const finish = await arrived.promise;
+  const closed = fixture.proxy.close();
+  await assert.rejects(fetch(`http://127.0.0.1:${fixture.port}/health`));
+  finish();
+  const received = await client.until((_, ended) => ended);
+  assert.match(received, /\r\nConnection: close\r\n[\s\S]*finished$/);
+  await closed;
+});
+
+void test("what the proxy did is counted by target and class of status", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const { port } = await fixture.serve(sandbox.host, 0, (_, response) => response.end(randomBytes(10)));
+  await fixture.raw(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Connection: close\r\n\r\n`);
+  await fixture.raw(`GET / HTTP/1.1\r\n${hostLine(49983, sandbox.sandboxID)}Connection: close\r\n\r\n`);
+  const text = await fixture.metrics.text();
+  assert.match(text, /svc_proxy_request_seconds_count\{target="application",code="2xx"\} 1/);
+  assert.match(text, /svc_proxy_request_seconds_bucket\{le="\+Inf",target="none",code="4xx"\} 1/);
+  assert.match(text, /svc_proxy_connections\{side="upstream"\} 1/);
+  assert.match(text, /svc_proxy_bytes_total\{direction="in"\} [1-9]/);
+});
