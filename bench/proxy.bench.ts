@@ -1,5 +1,5 @@
 // What the proxy costs: CPU per small request beside nginx's, interleaved in one run, and the rate of large bodies.
-// Needs nginx and wrk. `node bench/proxy.bench.ts [--json FILE] [--profile DIR]`
+// Needs nginx and wrk, both Debian packages. `node bench/proxy.bench.ts [--profile DIR]`
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs, promisify } from "node:util";
 import { download, upload } from "./proxy-bulk.ts";
+import { median, type Row, report } from "./report.ts";
 
 const rounds = 5;
 const seconds = 3;
@@ -22,8 +23,19 @@ const application = 9001;
 const sink = 9003;
 const nginxPort = 9004;
 
-const { values: flags } = parseArgs({ options: { json: { type: "string" }, profile: { type: "string" } } });
+const { values: flags } = parseArgs({ options: { profile: { type: "string" } } });
 const run = promisify(execFile);
+for (const [program, test] of [
+  ["nginx", "-v"],
+  ["wrk", "-v"],
+] as const) {
+  await run(program, [test]).catch((error: NodeJS.ErrnoException) => {
+    // wrk ends with an error after it has printed its version.
+    if (error.code !== "ENOENT") return;
+    process.stderr.write(`bench proxy: needs ${program}; on Debian: apt-get install -y ${program === "nginx" ? "nginx-light" : program}\n`);
+    process.exit(1);
+  });
+}
 await using stack = new AsyncDisposableStack();
 
 function child(command: string, args: readonly string[]): ChildProcess {
@@ -79,8 +91,6 @@ async function load({ pid, port, headers }: Load): Promise<{ microseconds: numbe
   return { microseconds: ((cpuSeconds(pid) - before) * 1e6) / requests, perSecond: requests / seconds };
 }
 
-const median = (values: readonly number[]) => [...values].sort((a, b) => a - b)[values.length >> 1] as number;
-
 await nginx("responder", responder);
 const peerPid = await nginx("peer", peer);
 const script = join(import.meta.dirname, "proxy-process.ts");
@@ -115,25 +125,26 @@ for (let round = 0; round < rounds; round++) {
     results.get(one.name)?.perSecond.push(perSecond);
   }
 }
-const table = [...results].map(([name, { microseconds, perSecond }]) => ({
-  name,
-  cpuMicroseconds: Number(median(microseconds).toFixed(1)),
-  requestsPerSecond: Math.round(median(perSecond)),
+const raw: Record<string, unknown> = Object.fromEntries(results);
+const rows: Row[] = [...results].map(([name, { microseconds, perSecond }]) => ({
+  what: `CPU per small request: ${name}`,
+  value: median(microseconds),
+  unit: "us",
+  samples: rounds,
+  note: `${Math.round(median(perSecond))} requests/s`,
 }));
-console.table(table);
 // Each of our runs against nginx's run just before it, so that another program's work in between weighs on both.
 const ratio = (ours: number, nginx: number) => {
   const [mine, theirs] = [ours, nginx].map((index) => results.get((loads[index] as Load).name)?.microseconds ?? []) as [number[], number[]];
   return Number(median(mine.map((value, round) => value / (theirs[round] as number))).toFixed(2));
 };
-const ratios = { envd: ratio(1, 0), application: ratio(3, 2) };
-console.log(`CPU per request, svc to nginx: envd ${ratios.envd}, application ${ratios.application} (aim: 1.3 or less)`);
+rows.push({ what: "CPU per small request, envd: svc to nginx", value: ratio(1, 0), unit: "times", goal: { atMost: 1.3 }, samples: rounds });
+rows.push({ what: "CPU per small request, application: svc to nginx", value: ratio(3, 2), unit: "times", goal: { atMost: 1.3 }, samples: rounds });
 
 const heads = (target: number, more: string) =>
   `Host: a\r\n${Object.entries({ ...routing(target), "svc-traffic-access-token": token })
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join("")}${more}\r\n`;
-const bulk: { direction: string; megabytesPerSecond: number; cpuMicrosecondsPerMB: number }[] = [];
 for (const direction of ["down", "up"] as const) {
   const rates: number[] = [];
   const before = cpuSeconds(oursPid);
@@ -144,13 +155,16 @@ for (const direction of ["down", "up"] as const) {
         : await upload(port, `POST / HTTP/1.1\r\n${heads(sink, `Content-Length: ${bulkBytes}\r\n`)}`, bulkBytes);
     rates.push(bulkBytes / 1e6 / took);
   }
-  bulk.push({
-    direction,
-    megabytesPerSecond: Math.round(median(rates)),
-    cpuMicrosecondsPerMB: Math.round(((cpuSeconds(oursPid) - before) * 1e6) / ((3 * bulkBytes) / 1e6)),
+  const cpu = ((cpuSeconds(oursPid) - before) * 1e6) / ((rates.length * bulkBytes) / 1e6);
+  raw[`1 GiB ${direction}, MB/s`] = rates;
+  rows.push({
+    what: `1 GiB ${direction}`,
+    value: median(rates),
+    unit: "MB/s",
+    goal: { atLeast: 400 },
+    samples: rates.length,
+    note: `${Math.round(cpu)} us of CPU per MB`,
   });
 }
-console.table(bulk);
-console.log(`peak resident size of the proxy's process: ${peakMiB(oursPid)} MiB`);
-if (flags.json !== undefined)
-  writeFileSync(flags.json, `${JSON.stringify({ date: new Date().toISOString(), requests: table, ratios, bulk, peakMiB: peakMiB(oursPid) }, null, 2)}\n`);
+rows.push({ what: "peak resident size of the proxy's process", value: peakMiB(oursPid), unit: "MiB" });
+report("proxy", rows, raw);

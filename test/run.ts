@@ -2,11 +2,13 @@
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { endChildren } from "./child.ts";
+import { endChildren, runChild } from "./child.ts";
 import { allParts, type Outcome, type Part } from "./parts.ts";
 
 const root = join(import.meta.dirname, "..");
 /** Logs of this many runs are kept. */
+/** Killed tests of earlier runs leave at most a few sandboxes. */
+const SWEEP_LIMIT_MS = 120_000;
 const KEPT_RUNS = 10;
 
 const help = `Usage: ./svc test [long] [NAME…]
@@ -35,6 +37,8 @@ async function main(words: readonly string[]): Promise<number> {
   }
   const parts = names.length === 0 ? all : all.filter((part) => names.some((name) => fits(part, name)));
   const logs = makeLogs();
+  const swept = await runChild(process.execPath, [join(root, "packages/harness/src/sweep.ts")], { cwd: root, limitMs: SWEEP_LIMIT_MS });
+  if (swept.output !== "") process.stdout.write(swept.output);
   const totals = await runAll(parts, logs);
   console.log(`logs: ${logs}`);
   console.log(`${totals.passed} passed, ${totals.failed} failed${totals.skipped > 0 ? `, ${totals.skipped} skipped` : ""}`);

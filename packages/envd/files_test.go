@@ -1,5 +1,7 @@
 package main
 
+// Files over HTTP and RPC: what goes up comes down, whose it is, and what is refused.
+
 import (
 	"bytes"
 	"compress/gzip"

@@ -1,5 +1,7 @@
 package main
 
+// The parts of an identity that change the machine: host name, trust store, clock.
+
 import (
 	"fmt"
 	"os"

@@ -1,5 +1,7 @@
 package main
 
+// Processes: streams, input, users, time limits, reattaching.
+
 import (
 	"encoding/base64"
 	"encoding/json"

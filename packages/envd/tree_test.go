@@ -1,5 +1,7 @@
 package main
 
+// Directories: listing, making, moving and removing, and links on the way.
+
 import (
 	"fmt"
 	"os"

@@ -1,5 +1,7 @@
 package main
 
+// Watches, streamed and polled, below new and moved directories as well.
+
 import (
 	"fmt"
 	"os"

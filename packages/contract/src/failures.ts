@@ -52,6 +52,14 @@ export const failures = {
   FILE_NOT_FOUND: { http: 404, connect: "not_found" },
   FILE_EXISTS: { http: 409, connect: "already_exists" },
   PROCESS_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Transfers and their metadata
+  MEMORY_NOT_REGISTERED: { http: 400, connect: "failed_precondition" },
+  MEMORY_OVERLAPS: { http: 409, connect: "already_exists" },
+  TRANSFER_BUSY: { http: 409, connect: "failed_precondition" },
+  TRANSFER_FAILED: { http: 502, connect: "unavailable" },
+  TRANSPORT_UNAVAILABLE: { http: 501, connect: "unimplemented" },
+  METADATA_KEY_NOT_FOUND: { http: 404, connect: "not_found" },
+  METADATA_UNAVAILABLE: { http: 503, connect: "unavailable" },
   // Capacity and time
   TOO_MANY_REQUESTS: { http: 429, connect: "resource_exhausted" },
   CAPACITY_EXHAUSTED: { http: 503, connect: "unavailable" },

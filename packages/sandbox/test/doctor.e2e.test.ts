@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { type Diagnosis, runDoctor } from "@svc/sandbox/doctor/doctor.ts";
 import { renderDiagnosis } from "@svc/sandbox/doctor/report.ts";
-import { needs } from "../../harness/src/needs.ts";
+import { needs } from "@svc/harness/needs.ts";
 import { isRoot } from "./runtime-fixture.ts";
 
 const main = fileURLToPath(new URL("../src/doctor/main.ts", import.meta.url));

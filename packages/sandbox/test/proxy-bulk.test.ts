@@ -89,3 +89,40 @@ void test("a server that does not read holds the client back, and loses nothing"
   while (received < total) await sleep(10);
   assert.equal(sent, total);
 });
+
+void test("many large bodies at once on few connections do not mix", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const total = 3 * MiB + 17;
+  const { port } = await fixture.serve(sandbox.host, 0, bulkServer(total));
+  const digest = digestOf(total);
+  const routing = { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(port) };
+  const oneAfterAnother = async (chunked: boolean) => {
+    for (let time = 0; time < 5; time++) assert.deepEqual(await exchangeBulk(fixture.port, total, chunked, routing), { up: digest, down: digest });
+  };
+  await Promise.all(Array.from({ length: 8 }, (_, index) => oneAfterAnother(index % 2 === 0)));
+});
+
+void test("a client that sends a row of requests and reads no answer is not answered without bound", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const body = Buffer.alloc(200_000);
+  const count = 1000;
+  let served = 0;
+  const { port } = await fixture.serve(sandbox.host, 0, (_, response) => {
+    served++;
+    response.end(body);
+  });
+  using client = fixture.dial();
+  client.socket.pause();
+  client.send(`GET / HTTP/1.1\r\nHost: ${port}-${sandbox.sandboxID}.localhost\r\n\r\n`.repeat(count));
+  assert.ok((await standstill(() => served)) * body.length < stalledBytes);
+  let received = 0;
+  client.socket
+    .removeAllListeners("data")
+    .setEncoding("latin1")
+    .on("data", (text: string) => (received += text.length));
+  client.socket.resume();
+  while (received < count * body.length) await sleep(10);
+  assert.equal(served, count);
+});

@@ -96,13 +96,15 @@ async function openRelayed(fixture: Fixture, where: "tcp" | "unix") {
     sandbox = fixture.sandbox({ handle: { ...sandbox.handle, endpoint: { kind: "unix", path } } });
   }
   const envd = relay(sandbox.envdAccessToken, ports, seen);
+  const sockets = new Set<Socket>();
+  envd.on("connection", (socket) => sockets.add(socket));
   await listening(envd, where === "unix" ? { path } : { host: sandbox.host, port: 49983 });
   return {
     ...sandbox,
     seen,
     ports,
     async [Symbol.asyncDispose]() {
-      envd.closeAllConnections();
+      for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => envd.close(resolve));
       rmSync(path, { force: true });
     },
@@ -161,4 +163,23 @@ void test("what the proxy did is counted by target and class of status", async (
   assert.match(text, /svc_proxy_request_seconds_bucket\{le="\+Inf",target="none",code="4xx"\} 1/);
   assert.match(text, /svc_proxy_connections\{side="upstream"\} 1/);
   assert.match(text, /svc_proxy_bytes_total\{direction="in"\} [1-9]/);
+});
+
+void test("what one side of an upgraded connection sends last arrives, whichever side ends first", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const last = 4 * 1024 * 1024;
+  let got = 0;
+  const port = await fixture.serveRaw(sandbox.host, 0, (socket) => {
+    socket.once("data", () => {
+      socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n");
+      socket.on("data", (bytes) => (got += bytes.length)).on("end", () => socket.end(Buffer.alloc(last)));
+    });
+  });
+  using client = fixture.dial();
+  client.send(`GET / HTTP/1.1\r\nHost: ${port}-${sandbox.sandboxID}.localhost\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n`);
+  const head = await client.until((received) => received.endsWith("\r\n\r\n"));
+  client.socket.end(Buffer.alloc(last));
+  const received = await client.until((_, closed) => closed);
+  assert.deepEqual([got, received.length - head.length], [last, last]);
 });

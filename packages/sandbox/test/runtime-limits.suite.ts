@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openCgroups } from "@svc/sandbox/runtime/cgroup.ts";
 import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
-import { until } from "../../harness/src/until.ts";
+import { until } from "@svc/harness/until.ts";
 import type { Expected } from "./runtime.suite.ts";
 import { healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 

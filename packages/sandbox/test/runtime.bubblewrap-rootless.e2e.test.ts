@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { needs } from "../../harness/src/needs.ts";
+import { needs } from "@svc/harness/needs.ts";
 import { runtimeSuite } from "./runtime.suite.ts";
 import { isRoot } from "./runtime-fixture.ts";
 

@@ -1,5 +1,7 @@
 package account
 
+// Users and groups as the sandbox's own files name them.
+
 import (
 	"fmt"
 	"os"

@@ -1,5 +1,7 @@
 package account
 
+// The user of a request, carried through its context.
+
 import "context"
 
 type nameKey struct{}

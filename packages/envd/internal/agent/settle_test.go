@@ -1,5 +1,7 @@
 package agent
 
+// What an identity changes in /etc, on copies.
+
 import "testing"
 
 func TestANewHostnameReplacesTheLastAndKeepsTheRest(t *testing.T) {

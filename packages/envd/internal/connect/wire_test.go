@@ -1,5 +1,7 @@
 package connect
 
+// Envelopes and JSON of the Connect protocol, byte by byte.
+
 import (
 	"encoding/json"
 	"testing"

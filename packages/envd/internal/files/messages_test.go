@@ -1,5 +1,7 @@
 package files
 
+// The Go messages against filesystem.proto.
+
 import (
 	"testing"
 

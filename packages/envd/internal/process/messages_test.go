@@ -1,5 +1,7 @@
 package process
 
+// The Go messages against process.proto.
+
 import (
 	"testing"
 

@@ -5,13 +5,11 @@ import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Front } from "./front.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
+import { Opening } from "./opening.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
 import type { Target, Trouble } from "./target.ts";
 import type { Upstream, UpstreamClient } from "./upstream.ts";
 import { BEHIND, HELD, Wire, type WireOwner } from "./wire.ts";
-
-/** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
-export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
 
 /**
  * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
@@ -21,12 +19,10 @@ export type Forwarding = { readonly target: Target; readonly text: string; reado
  */
 type State = "head" | "body" | "waiting" | "tunnel" | "discard" | "linger";
 
-/** A request with its whole body up to this size is kept until its response begins, so that it can be repeated. */
-const replayBytes = 8 * 1024;
-
 export class ClientConnection implements WireOwner, UpstreamClient {
   readonly wire: Wire;
-  readonly peer: string;
+  /** What upstreams are told of the client: header lines. */
+  readonly forwarded: string;
   upstream: Upstream | undefined;
   isHead = false;
   isHttp10 = false;
@@ -40,9 +36,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
   /** An unfinished head, or requests sent before their turn. */
   #held: Buffer | undefined;
   #target: Target | undefined;
-  /** The head (and a small body) as it goes upstream; kept until the response begins. */
-  #opening = "";
-  #openingBody: Buffer | undefined;
+  readonly #opening = new Opening();
   #mayRepeat = false;
   #status = 0;
   #kind = -1;
@@ -53,7 +47,8 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     this.#front = front;
     this.since = now;
     this.wire = Wire.adopt(this, accepted);
-    this.peer = this.wire.socket.remoteAddress ?? "unknown";
+    const peer = (this.wire.socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
+    this.forwarded = `x-forwarded-for: ${peer}\r\nx-forwarded-proto: http\r\n`;
   }
 
   get isIdle(): boolean {
@@ -112,24 +107,21 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     const { target, text } = decision;
     this.#kind = decision.kind;
     this.#target = target;
-    this.#opening = text;
     this.wantsUpgrade = decision.upgrade && head.upgrades;
     let bodyEnd = at;
     if (bodyBytes !== 0) {
       bodyEnd = this.#body.scan(bytes, at, end);
       if (bodyEnd < 0) return this.#refuse(400, "The request is malformed: its chunk framing is invalid");
     }
-    this.#openingBody = undefined;
-    if (bodyEnd - at > replayBytes) this.#openingBody = Buffer.from(bytes.subarray(at, bodyEnd));
-    else if (bodyEnd > at) this.#opening += bytes.toString("latin1", at, bodyEnd);
+    this.#opening.set(text, bytes, at, bodyEnd);
     const complete = this.#body.done;
     this.#state = complete ? "waiting" : "body";
     if (end > bodyEnd) this.#hold(bytes, bodyEnd, end);
     const kept = target.takeIdle();
-    this.#mayRepeat = kept !== undefined && complete && this.#openingBody === undefined && head.isRepeatable;
+    this.#mayRepeat = kept !== undefined && complete && this.#opening.isSmall && head.isRepeatable;
     if (kept === undefined) return this.#dial(target);
     this.upstream = kept;
-    this.#open(kept);
+    this.#opening.send(this, kept);
   }
 
   #dial(target: Target): void {
@@ -138,20 +130,15 @@ export class ClientConnection implements WireOwner, UpstreamClient {
   }
 
   onReady(upstream: Upstream): void {
-    this.#open(upstream);
+    this.#opening.send(this, upstream);
     this.wire.resume(HELD);
-  }
-
-  #open(upstream: Upstream): void {
-    upstream.send(this, this.#opening);
-    if (this.#openingBody !== undefined) upstream.wire.forward(this.#openingBody, 0, this.#openingBody.length, this.wire);
-    this.#openingBody = undefined;
   }
 
   #passBody(bytes: Buffer, start: number, end: number) {
     const bodyEnd = this.#body.scan(bytes, start, end);
     if (bodyEnd < 0) {
-      this.#leaveUpstream();
+      this.upstream?.destroy();
+      this.upstream = undefined;
       if (this.#status !== 0) return this.wire.reset();
       return this.#refuse(400, "The request is malformed: its chunk framing is invalid");
     }
@@ -171,7 +158,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
 
   onResponseHead(status: number): void {
     this.#status = status;
-    this.#opening = "";
+    this.#opening.forget();
     this.#mayRepeat = false;
     if (this.#front.draining) this.keepAlive = false;
   }
@@ -190,8 +177,19 @@ export class ClientConnection implements WireOwner, UpstreamClient {
 
   /** Ready for the next request, which may have come already. */
   #next(now: number): void {
+    if (this.#front.draining) {
+      this.#linger();
+      return;
+    }
     this.#state = "head";
     this.since = now;
+    this.wire.resume(BEHIND);
+    // A client that sends requests without reading the answers waits until it has read them.
+    if (this.wire.isBehind) this.wire.pause(HELD);
+    else this.#resumeHeld();
+  }
+
+  #resumeHeld(): void {
     this.wire.resume(HELD);
     if (this.#held === undefined) return;
     // Not at once: a long row of requests must not become a deep stack, nor keep other connections waiting.
@@ -211,6 +209,11 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     if (held !== undefined) this.upstream?.wire.forward(held, 0, held.length, this.wire);
   }
 
+  onTunnelEnd(): void {
+    this.upstream = undefined;
+    this.wire.end();
+  }
+
   onTrouble(trouble: Trouble, detail: string) {
     this.upstream = undefined;
     const target = this.#target as Target;
@@ -220,7 +223,7 @@ export class ClientConnection implements WireOwner, UpstreamClient {
       this.#mayRepeat = false;
       return this.#dial(target);
     }
-    this.#openingBody = undefined;
+    this.#opening.forget();
     this.wire.resume(BEHIND);
     this.wire.resume(HELD);
     this.#answer(target.policy.answerFor(trouble, detail));
@@ -273,28 +276,24 @@ export class ClientConnection implements WireOwner, UpstreamClient {
     else if (this.isIdle && waited > limits.idleMs) this.wire.destroy();
   }
 
-  #leaveUpstream(): void {
-    const { upstream } = this;
-    this.upstream = undefined;
-    upstream?.destroy();
-  }
-
   onEnd(): void {
     if (this.#state === "tunnel") this.upstream?.wire.end();
     else if (this.#state === "head" || this.#state === "discard") this.wire.end();
     else this.wire.destroy();
   }
 
-  onClose(): void {
-    const inExchange = this.#kind >= 0;
-    if (inExchange) this.#front.observe(this.#kind, this.#status, performance.now() - this.#startedAt);
-    this.#leaveUpstream();
+  onClose(error: NodeJS.ErrnoException | undefined): void {
+    if (this.#kind >= 0) this.#front.observe(this.#kind, this.#status, performance.now() - this.#startedAt);
+    if (error === undefined && this.#state === "tunnel") this.upstream?.abandon();
+    else this.upstream?.destroy();
+    this.upstream = undefined;
     this.#held = undefined;
-    this.#openingBody = undefined;
+    this.#opening.forget();
     this.#front.forget(this);
   }
 
   onDrain(): void {
     this.upstream?.wire.resume(BEHIND);
+    if (this.#state === "head" && this.wire.isPaused(HELD)) this.#resumeHeld();
   }
 }

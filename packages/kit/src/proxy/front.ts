@@ -2,10 +2,13 @@
 import { createServer, type Server } from "node:net";
 import { performance } from "node:perf_hooks";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
-import { ClientConnection, type Forwarding } from "./client.ts";
+import { ClientConnection } from "./client.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { RequestHead } from "./request-head.ts";
-import type { UpstreamPool } from "./target.ts";
+import type { Target, UpstreamPool } from "./target.ts";
+
+/** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
+export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
 
 export type FrontOptions = {
   readonly listen: { readonly host: string; readonly port: number };

@@ -18,6 +18,8 @@ export interface UpstreamClient {
   onResponseHead(status: number): void;
   onResponseEnd(upstream: Upstream, reusable: boolean): void;
   onTunnel(): void;
+  /** Both directions of the upstream's side of a tunnel have ended in order. */
+  onTunnelEnd(): void;
   /** No (whole) response will come. */
   onTrouble(trouble: Trouble, detail: string): void;
 }
@@ -66,6 +68,11 @@ export class Upstream implements WireOwner {
   /** Back to the pool, ready for another request. */
   release(now: number): void {
     if (this.#state === "closed") return;
+    // It answered before it took the whole request: what is left of that must not mix with the next one.
+    if (this.wire.socket.writableLength > 0) {
+      this.destroy();
+      return;
+    }
     this.#state = "idle";
     this.client = undefined;
     this.reused = true;
@@ -73,6 +80,13 @@ export class Upstream implements WireOwner {
     this.wire.resume(BEHIND);
     this.wire.settle();
     this.target.putIdle(this);
+  }
+
+  /** The client of a tunnel is gone; what it sent last is still delivered. */
+  abandon(): void {
+    this.client = undefined;
+    if (this.#state === "tunnel" && this.wire.socket.writableEnded) return;
+    this.destroy();
   }
 
   destroy(): void {
@@ -219,6 +233,11 @@ export class Upstream implements WireOwner {
     if (this.#state === "dialling") {
       const refused = error?.code === "ECONNREFUSED" || error?.code === "ENOENT";
       this.#fail(refused ? "refused" : "unreachable", error?.message ?? "the connection was closed");
+    } else if (this.#state === "tunnel" && error === undefined) {
+      // Both directions ended in order; the client's side still has to deliver.
+      const { client } = this;
+      this.destroy();
+      client?.onTunnelEnd();
     } else if (this.#state !== "closed") this.#fail("closed", error?.message ?? "it closed the connection");
   }
 

@@ -1,5 +1,6 @@
 // One TCP or unix connection of the proxy: reads into buffers it owns, writes small pieces as text, passes on back-pressure.
 import { connect, type NetConnectOpts, Socket } from "node:net";
+import { ReadBuffer } from "./read-buffer.ts";
 
 /** Who hears of a wire's bytes and its end. `bytes` is valid during the call only: it is read into again afterwards. */
 export interface WireOwner {
@@ -13,13 +14,8 @@ export interface WireOwner {
   onConnect?(): void;
 }
 
-/** All wires that move little read into this one: a read is used up before the next begins. */
-const shared = Buffer.allocUnsafeSlow(64 * 1024);
-/** From here on a wire moves bulk, and reads into large buffers that it hands over to the writing side uncopied. */
+/** A piece this long means that a wire moves bulk. */
 const bulkBytes = 32 * 1024;
-const largeBytes = 256 * 1024;
-const spareLimit = 64;
-const spares: Buffer[] = [];
 /** Up to this size a piece is written as a latin1 string, which the kernel usually takes whole without a buffer of its own. */
 const textBytes = 8 * 1024;
 /** Unsent bytes from which the other side is paused. */
@@ -31,15 +27,14 @@ export const HELD = 2;
 
 export class Wire {
   readonly socket: Socket;
-  #current: Buffer = shared;
-  #given: Buffer | undefined;
+  readonly #buffer = new ReadBuffer();
   #paused = 0;
   #error: NodeJS.ErrnoException | undefined;
   closed = false;
 
   private constructor(owner: WireOwner, open: (onread: OnRead) => Socket) {
     this.socket = open({
-      buffer: () => this.#next(),
+      buffer: () => this.#buffer.next(),
       callback: (length, bytes) => {
         owner.onBytes(bytes, length);
         return true;
@@ -52,7 +47,7 @@ export class Wire {
     });
     this.socket.on("close", () => {
       this.closed = true;
-      this.#release();
+      this.#buffer.close();
       owner.onClose(this.#error);
     });
   }
@@ -77,16 +72,6 @@ export class Wire {
     return wire;
   }
 
-  /**
-   * Asked by the socket after each read. Undefined, for "go on with the one you have", is a shortcut that saves setting
-   * the same buffer again; the socket looks at nothing but a Uint8Array.
-   */
-  #next(): Buffer {
-    if (this.#given === this.#current) return undefined as unknown as Buffer;
-    this.#given = this.#current;
-    return this.#current;
-  }
-
   /** Text of single-byte characters. */
   write(text: string): void {
     this.socket.write(text, "latin1");
@@ -96,16 +81,20 @@ export class Wire {
   forward(bytes: Buffer, start: number, end: number, source: Wire): void {
     if (end <= start) return;
     if (end - start <= textBytes) this.socket.write(bytes.toString("latin1", start, end), "latin1");
-    else if (bytes === source.#current && bytes !== shared) source.#handOver(bytes.subarray(start, end), this.socket);
+    else if (source.#buffer.canLend(bytes)) this.socket.write(bytes.subarray(start, end), source.#buffer.lend());
     else {
       this.socket.write(Buffer.from(bytes.subarray(start, end)));
-      if (end - start >= bulkBytes && source.#current === shared) source.#current = takeLarge();
+      if (end - start >= bulkBytes) source.#buffer.enlarge();
     }
     if (this.isBehind) source.pause(BEHIND);
   }
 
   get isBehind(): boolean {
     return this.socket.writableLength >= behindBytes;
+  }
+
+  isPaused(reason: number): boolean {
+    return (this.#paused & reason) !== 0;
   }
 
   pause(reason: number): void {
@@ -119,9 +108,9 @@ export class Wire {
     if (this.#paused === 0 && !this.closed) this.socket.resume();
   }
 
-  /** The bulk is over: the large buffer goes back. */
+  /** The bulk is over. */
   settle(): void {
-    if (this.#current !== shared) this.#release();
+    this.#buffer.settle();
   }
 
   end(text?: string): void {
@@ -139,26 +128,6 @@ export class Wire {
     if (this.socket.remoteFamily === undefined) this.socket.destroy();
     else this.socket.resetAndDestroy();
   }
-
-  #handOver(piece: Buffer, target: Socket): void {
-    const buffer = this.#current;
-    this.#current = takeLarge();
-    target.write(piece, () => giveLarge(buffer));
-  }
-
-  #release(): void {
-    const buffer = this.#current;
-    this.#current = shared;
-    if (buffer !== shared) giveLarge(buffer);
-  }
 }
 
 type OnRead = { buffer: () => Buffer; callback: (length: number, bytes: Buffer) => boolean };
-
-function takeLarge(): Buffer {
-  return spares.pop() ?? Buffer.allocUnsafeSlow(largeBytes);
-}
-
-function giveLarge(buffer: Buffer): void {
-  if (spares.length < spareLimit) spares.push(buffer);
-}

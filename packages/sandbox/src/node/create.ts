@@ -138,7 +138,7 @@ async function own(
             SVC_SANDBOX_ID: sandboxID,
             ...input.envVars,
           },
-          defaultUser: template.user,
+          defaultUser: status.handle.onlyUser ?? template.user,
           defaultWorkdir: template.workdir,
           timestamp: new Date(claim.startedAtWallMs).toISOString(),
         },

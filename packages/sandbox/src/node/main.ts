@@ -1,19 +1,20 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Failure } from "@svc/contract/failures.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
-import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { openLog } from "@svc/kit/log.ts";
-import { openMetrics } from "@svc/kit/metrics.ts";
+import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import { type Log, openLog } from "@svc/kit/log.ts";
+import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openProxy } from "../proxy/server.ts";
 import { endSandbox } from "./end.ts";
+import type { Node } from "./node.ts";
 import { openNode } from "./open.ts";
 import { recover } from "./recover.ts";
 import { nodeHandlers } from "./routes.ts";
-import { loadApiKey } from "./secrets.ts";
+import { loadApiKey, type Sourced } from "./secrets.ts";
 import { nodeSettings } from "./settings.ts";
 import { openWatch } from "./watch.ts";
 
@@ -49,6 +50,19 @@ async function run(argv: readonly string[]): Promise<number> {
     return closeParts(log, parts(true));
   }
 
+  try {
+    return await serveUntilStopped({ node, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
+  } catch (error) {
+    log.error({ err: error }, "the node cannot start");
+    await closeParts(log, parts(false));
+    throw error;
+  }
+}
+
+type Opened = { node: Node; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string; parts: Part[] };
+
+async function serveUntilStopped({ node, log, metrics, apiKey, configPath, parts }: Opened): Promise<number> {
+  const { settings, home } = node;
   const app = serve({ operations: nodeOperations, handlers: nodeHandlers(node), apiKey: apiKey.secret, log, metrics });
   app.server.keepAliveTimeout = KEEP_ALIVE_MS;
   app.server.requestTimeout = 0;
@@ -57,16 +71,17 @@ async function run(argv: readonly string[]): Promise<number> {
   await app.listen({ path: control });
 
   const recovered = await recover(node);
+  const { brand } = settings.node;
   const proxy = await openProxy({
     listen: settings.node.listen,
     control,
     directory: node.registry,
     apiKey: apiKey.secret,
-    brands: settings.node.brand,
+    brands: brand,
     domains: settings.proxy.domains,
     log,
     metrics,
-  });
+  }).catch((error: unknown) => cannotListen(settings.node.listen, error));
   node.proxy = proxy;
   node.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
   const watch = openWatch(node);
@@ -75,7 +90,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const stateFile = join(home, "node.json");
   writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
   log.info(
-    { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: loaded.configPath, ...recovered },
+    { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
     "ready",
   );
   ready("node", url);
@@ -85,8 +100,16 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "control plane", close: () => app.close() },
     { name: "watch", close: watch.close },
     { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
-    ...parts(false),
+    ...parts,
   ]);
+}
+
+function cannotListen({ host, port }: { host: string; port: number }, error: unknown): never {
+  const code = (error as NodeJS.ErrnoException).code;
+  const why = code === "EADDRINUSE" ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
+  fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or name another port by --listen HOST:PORT`, {
+    cause: error,
+  });
 }
 
 /** Sandboxes go on; only this process's doors close. */
@@ -101,4 +124,4 @@ function urlHost(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-if (process.argv[1] === import.meta.filename) process.exitCode = await main(process.argv.slice(2));
+if (process.argv[1] === import.meta.filename) process.exit(await main(process.argv.slice(2)));

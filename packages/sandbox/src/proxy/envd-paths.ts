@@ -3,6 +3,7 @@
 /** Calls that only the node may make (and that envd checks by itself as well). */
 const internalRoutes: ReadonlySet<string> = new Set(["init", "relay", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw"]);
 
+const firstLetters: ReadonlySet<number> = new Set([...internalRoutes].map((route) => route.charCodeAt(0)));
 const longestRoute = 1 + Math.max(...[...internalRoutes].map((route) => route.length));
 
 /** A server may decode once, a careless one twice; a path that is still encoded after this is nothing envd serves. */
@@ -10,7 +11,7 @@ const decodeRounds = 3;
 
 /** Whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
 export function namesInternalRoute(target: string): boolean {
-  if (isPlain(target)) return internalRoutes.has(firstSegment(target));
+  if (isPlain(target)) return firstLetters.has(target.charCodeAt(1) | 0x20) && internalRoutes.has(firstSegment(target));
   let path = target;
   if (namesOne(path)) return true;
   for (let round = 0; round < decodeRounds && path.includes("%"); round++) {

@@ -1,6 +1,7 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
-import type { ClientConnection, Forwarding } from "@svc/kit/proxy/client.ts";
+import type { ClientConnection } from "@svc/kit/proxy/client.ts";
+import type { Forwarding } from "@svc/kit/proxy/front.ts";
 import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
@@ -66,7 +67,7 @@ export class Router {
   route(head: RequestHead, client: ClientConnection): Forwarding | Answer {
     const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
     if (address === undefined) {
-      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: `x-forwarded-for: ${client.peer}\r\n`, upgrade: false });
+      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: client.forwarded, upgrade: false });
       return { target: this.#control, text, upgrade: false, kind: CONTROL };
     }
     if ("status" in address) return address;
@@ -89,15 +90,13 @@ export class Router {
   #toApplication(head: RequestHead, entry: ProxyEntry, { target, port }: Address, client: ClientConnection): Forwarding | Answer {
     const refusal = refuseTraffic(head, this.#ids, entry, this.#trafficHeader);
     if (refusal !== undefined) return refusal;
-    const host = head.value(HOST);
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
     const bits =
       (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) |
       (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) |
       (mask === undefined ? 0 : 4);
-    let added = `x-forwarded-for: ${client.peer}\r\nx-forwarded-proto: http\r\n`;
-    if (host !== undefined) added += `x-forwarded-host: ${host}\r\n`;
-    if (mask !== undefined) added = `Host: ${mask}\r\n${added}`;
+    // Who asked goes to applications always, the host that was asked for only when another one takes its place.
+    const added = mask === undefined ? client.forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${client.forwarded}`;
     const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
     return { target: this.#targetOf(entry, port), text, upgrade: true, kind: APPLICATION };
   }

@@ -104,7 +104,7 @@ export function rootlessEngine(host: Host): Engine {
     // Its first breath is what proves the mounts: bubblewrap tells the pid before it has made them.
     if (!(await eventually(listens, SOCKET_BOUND_MS)))
       fail("SANDBOX_START_FAILED", `envd made no socket: ${(await readFile(join(directory, "bwrap.log"), "utf8").catch(() => "")).slice(-500)}`);
-    return { pid, endpoint: { kind: "unix", path } };
+    return { pid, endpoint: { kind: "unix", path }, ...(isAlone(mapping) ? { onlyUser: "root" } : {}) };
   }
 
   return {
@@ -131,6 +131,9 @@ export function rootlessEngine(host: Host): Engine {
   };
 }
 
+/** No other user exists inside than the caller's own, who is root there. */
+const isAlone = (mapping: readonly string[]): boolean => !mapping.includes("--map-auto");
+
 /** A range of ids where the host grants one, so that `user` inside is another than root; else the caller's own alone. */
 export async function idMapping(): Promise<string[]> {
   const tools = await Promise.all(["newuidmap", "newgidmap"].map((name) => lookForProgram(name)));
@@ -153,7 +156,7 @@ function nameOfUser(): string | undefined {
 function envdArguments(args: readonly string[], mapping: readonly string[]): string[] {
   const at = args.findIndex((arg) => arg === "-listen" || arg === "--listen");
   const rest = at < 0 ? [...args] : args.filter((_, index) => index !== at && index !== at + 1);
-  const alone = !mapping.includes("--map-auto") && !rest.includes("-default-user");
+  const alone = isAlone(mapping) && !rest.includes("-default-user");
   return ["-listen", `unix:${socketPathInside}`, ...(alone ? ["-default-user", "root"] : []), ...rest];
 }
 

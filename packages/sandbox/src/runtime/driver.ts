@@ -13,7 +13,7 @@ export type Engine = {
   /** The control group's bound on processes; undefined where this driver has no control groups. */
   readonly pidsMax: ((limits: Limits) => number) | undefined;
   /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
-  launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint">>;
+  launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">>;
   /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
@@ -48,10 +48,10 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     try {
       await mkdir(directory, { recursive: true, mode: 0o711 });
       if (engine.pidsMax !== undefined) await cgroups.create(runtimeID, spec.limits, engine.pidsMax(spec.limits));
-      const { pid, endpoint } = await engine.launch(spec);
+      const { pid, ...found } = await engine.launch(spec);
       const pidStartTicks = startTicksOf(pid);
       if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
-      return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, endpoint, network: spec.network };
+      return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
     } catch (error) {
       await destroy({ runtimeID, directory }).catch((left: unknown) => {
         host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
@@ -83,7 +83,11 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   }
 
   async function close(options: { readonly everything?: boolean } = {}): Promise<void> {
-    if (options.everything !== true) return;
+    if (options.everything !== true) {
+      // What is shared can go when nobody is left to share it.
+      if ((await list()).length === 0) await engine.close();
+      return;
+    }
     for (const runtimeID of await list()) await destroy({ runtimeID, directory: (await marks.directoryOf(runtimeID)) ?? host.folder });
     await engine.close();
     await unmountUnder(spawner, host.folder);

@@ -48,6 +48,8 @@ export type RuntimeHandle = {
   /** Where ports inside are reached: an address on the veth, or envd's unix socket (its relay reaches the other ports). */
   readonly endpoint: { readonly kind: "tcp"; readonly host: string } | { readonly kind: "unix"; readonly path: string };
   readonly network: NetworkSlot | undefined;
+  /** Set where only one user exists inside (unprivileged, without a range of ids): commands run as this one, whatever the template says. */
+  readonly onlyUser?: string;
 };
 
 /** What the kernel says of a sandbox's use of memory, CPU and disk; bytes, nanoseconds. */
