@@ -1,12 +1,12 @@
 // A place requests go to: how it is dialled, its idle connections kept for reuse, and all that are open.
-import type { NetConnectOpts } from "node:net";
 import type { Answer } from "./answer.ts";
 import type { ProxyLimits } from "./limits.ts";
 import { ResponseHead } from "./response-head.ts";
 import { Upstream, type UpstreamClient } from "./upstream.ts";
+import type { Dial } from "./wire.ts";
 
 /** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
-export type Way = { readonly connect: NetConnectOpts; readonly preface?: string };
+export type Way = { readonly connect: Dial; readonly preface?: string };
 
 /** Why a request got no response; `dropped` when its target was taken away. */
 export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped";

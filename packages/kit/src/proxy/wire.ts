@@ -25,6 +25,9 @@ const behindBytes = 256 * 1024;
 export const BEHIND = 1;
 export const HELD = 2;
 
+/** Where a connection goes; a function opens it itself, with these options of the socket. */
+export type Dial = NetConnectOpts | ((options: object) => Socket);
+
 export class Wire {
   readonly socket: Socket;
   readonly #buffer = new ReadBuffer();
@@ -52,8 +55,11 @@ export class Wire {
     });
   }
 
-  static dial(owner: WireOwner, options: NetConnectOpts): Wire {
-    const wire = new Wire(owner, (onread) => connect({ ...options, noDelay: true, allowHalfOpen: true, onread } as NetConnectOpts));
+  static dial(owner: WireOwner, where: Dial): Wire {
+    const wire = new Wire(owner, (onread) => {
+      const options = { noDelay: true, allowHalfOpen: true, onread };
+      return typeof where === "function" ? where(options) : connect({ ...where, ...options } as NetConnectOpts);
+    });
     wire.socket.on("connect", () => owner.onConnect?.());
     return wire;
   }

@@ -1,6 +1,8 @@
 // A port of one sandbox as a target: dialled on its address, or through envd's relay when only its loopback listens.
+import { Socket } from "node:net";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { Target, TargetPolicy, Trouble, Way } from "@svc/kit/proxy/target.ts";
+import { dialUnix } from "../runtime/dial.ts";
 import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
 
 export const envdPort = 49983;
@@ -37,7 +39,7 @@ export class SandboxPort implements TargetPolicy {
 
   ways(): readonly Way[] {
     const { endpoint } = this.entry.handle;
-    const envd = endpoint.kind === "tcp" ? { host: endpoint.host, port: envdPort } : { path: endpoint.path };
+    const envd = endpoint.kind === "tcp" ? { host: endpoint.host, port: envdPort } : (options: object) => dialled(endpoint.path, options);
     if (this.#port === envdPort) return [{ connect: envd }];
     const preface = `GET /relay?port=${this.#port} HTTP/1.1\r\nHost: envd\r\nConnection: Upgrade\r\nUpgrade: svc-relay\r\nX-Access-Token: ${this.entry.envdAccessToken}\r\n\r\n`;
     const relay: Way = { connect: envd, preface };
@@ -104,6 +106,15 @@ export class SandboxTargets {
 }
 
 const maxPorts = 256;
+
+/** A socket that is not there fails as one that cannot be reached. */
+function dialled(path: string, options: object): Socket {
+  try {
+    return dialUnix(path, options);
+  } catch (error) {
+    return new Socket().destroy(error as Error);
+  }
+}
 
 function placeOf({ handle: { endpoint } }: ProxyEntry): string {
   return endpoint.kind === "tcp" ? endpoint.host : endpoint.path;

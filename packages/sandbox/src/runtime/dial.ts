@@ -10,7 +10,7 @@ const O_PATH = 0o10000000;
  * Follows no symbolic link in the last place: root inside may replace the socket by one, and a name followed from here would
  * resolve on the host. /.svc itself is a mount point, so it can be neither renamed nor replaced.
  */
-export function dialUnix(path: string): Socket {
+export function dialUnix(path: string, options: object = {}): Socket {
   let fd: number;
   try {
     fd = openSync(path, O_PATH | constants.O_NOFOLLOW);
@@ -20,7 +20,7 @@ export function dialUnix(path: string): Socket {
   try {
     if (!fstatSync(fd).isSocket()) fail("PORT_NOT_OPEN", `${path} is not a socket any more`);
     // libuv connects at once, before the descriptor is closed.
-    return connect(`/proc/self/fd/${fd}`);
+    return connect({ ...options, path: `/proc/self/fd/${fd}` });
   } finally {
     closeSync(fd);
   }
