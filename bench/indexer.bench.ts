@@ -103,7 +103,7 @@ for (let i = 0; i < INSTANCES; i++) {
   await ask("/register", Buffer.from(JSON.stringify(record)), "application/json");
 }
 async function until(holds: (text: string) => boolean): Promise<void> {
-  while (!holds((await ask("/metrics", Buffer.alloc(0), "")).toString())) await delay(20);
+  while (!holds((await ask("/metrics", Buffer.alloc(0), "")).toString())) await delay(200);
 }
 await until((text) => /svc_indexer_streams_disconnected 0/.test(text));
 

@@ -42,7 +42,7 @@ export const network = z.object({
     .max(255)
     .regex(/^[A-Za-z0-9.$\-_{}:[\]]+$/)
     .optional()
-    .describe("Host header that applications see; ${PORT} stands for the port"),
+    .describe("Host header that applications see; PORT in braces behind a dollar sign stands for the port"),
 });
 
 const createMembers = {

@@ -33,7 +33,8 @@ export function sdkSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: re
       assert.equal((await sandbox.commands.run("whoami; pwd; echo $GLOBAL")).stdout, "user\n/home/user\ng\n");
       const root = await sandbox.commands.run('whoami; pwd; echo "$OWN $GLOBAL"', { user: "root", cwd: "/etc", envs: { OWN: "o" } });
       assert.equal(root.stdout, "root\n/etc\no g\n");
-      assert.equal((await sandbox.commands.run("sudo whoami")).stdout, "root\n");
+      // bubblewrap lets no program gain rights; `svc doctor` says so.
+      if (runtime !== "bubblewrap") assert.equal((await sandbox.commands.run("sudo whoami")).stdout, "root\n");
     });
 
     void test("a command in the background streams, takes input, is listed, and can be connected to and killed", async () => {

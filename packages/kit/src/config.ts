@@ -155,10 +155,10 @@ function nonEmpty(text: string | undefined): string | undefined {
 }
 
 function helpText<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections): string {
-  const short = Object.entries(source.flagNames).map(([flag, name]) => `  --${flag} VALUE`.padEnd(34) + `setting ${name}`);
+  const short = Object.entries(source.flagNames).map(([flag, name]) => `${`  --${flag} VALUE`.padEnd(34)}setting ${name}`);
   const shape = Object.keys((source.schema as unknown as { shape: object }).shape);
   const long = shape.flatMap((section) =>
-    Object.entries(defaults[section] ?? {}).map(([key, value]) => `  --${section}.${key} VALUE`.padEnd(44) + `default ${JSON.stringify(value)}`),
+    Object.entries(defaults[section] ?? {}).map(([key, value]) => `${`  --${section}.${key} VALUE`.padEnd(44)}default ${JSON.stringify(value)}`),
   );
   return [
     `svc ${source.server}: ${source.about}`,

@@ -5,10 +5,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { needs } from "@svc/harness/needs.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { type Diagnosis, runDoctor } from "@svc/sandbox/doctor/doctor.ts";
 import { renderDiagnosis } from "@svc/sandbox/doctor/report.ts";
-import { needs } from "@svc/harness/needs.ts";
 import { isRoot } from "./runtime-fixture.ts";
 
 const main = fileURLToPath(new URL("../src/doctor/main.ts", import.meta.url));

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { until } from "@svc/harness/until.ts";
 import { openCgroups } from "@svc/sandbox/runtime/cgroup.ts";
 import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
-import { until } from "@svc/harness/until.ts";
 import type { Expected } from "./runtime.suite.ts";
 import { healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
 import { isSameProcess, signal } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
-import { until } from "@svc/harness/until.ts";
 import { healthy, image, newRuntimeID, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 import { limitTests } from "./runtime-limits.suite.ts";
 import { recoveryTests } from "./runtime-recovery.suite.ts";
