@@ -7,6 +7,8 @@ import { Sandbox } from "e2b";
 import { median, percentile, type Row, report } from "./report.ts";
 
 const SEQUENTIAL = 100;
+/** How long sandboxes are left alone before their memory is read. */
+const IDLE_MS = 10_000;
 const POOL_READY_MS = 180_000;
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
@@ -100,12 +102,17 @@ async function burst(): Promise<void> {
     goal: { atMost: 0 },
     note: `all answered after ${((performance.now() - begin) / 1000).toFixed(1)} s ${failed[0]?.reason ?? ""}`,
   });
-  await density(node, results.length - failed.length);
 }
 
 /** 100 idle sandboxes, envd included: by cgroup, and by what the host has less once they are gone. */
-async function density(node: TestNode, count: number): Promise<void> {
-  await sleep(5_000);
+async function density(): Promise<void> {
+  const count = 100;
+  await using node = await startNode({ runtime: "gvisor" });
+  const create = () =>
+    fetch(`${node.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": node.apiKey }, body: JSON.stringify({ templateID: "base", timeout: 3000 }) });
+  const statuses = await Promise.all(Array.from({ length: count }, async () => (await create()).status));
+  if (statuses.some((status) => status !== 201)) throw new Error(`creates answered ${[...new Set(statuses)]}`);
+  await sleep(IDLE_MS);
   const cgroup = cgroupBytes(node.home);
   const withThem = availableBytes();
   const ids = (await (await fetch(`${node.url}/sandboxes`, { headers: { "x-api-key": node.apiKey } })).json()) as { sandboxID: string }[];
@@ -153,6 +160,7 @@ await withFullPool();
 await sustained();
 await withoutPool();
 await burst();
+await density();
 await warmCommand("gvisor", 22);
 await warmCommand("runc", 7);
 report("sandbox", rows, raw);

@@ -5,6 +5,7 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import { urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
@@ -86,7 +87,7 @@ async function serveUntilStopped({ node, log, metrics, apiKey, configPath, parts
   node.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
   const watch = openWatch(node);
   node.pool.start();
-  const url = `http://${urlHost(settings.node.listen.host)}:${proxy.address.port}`;
+  const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
   writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
   log.info(
@@ -116,12 +117,6 @@ function cannotListen({ host, port }: { host: string; port: number }, error: unk
 async function stopTaking(node: { stopping: boolean }, close: () => Promise<void>): Promise<void> {
   node.stopping = true;
   await close();
-}
-
-/** An address that a client on this machine can dial. */
-function urlHost(host: string): string {
-  if (host === "0.0.0.0" || host === "::") return "localhost";
-  return host.includes(":") ? `[${host}]` : host;
 }
 
 if (process.argv[1] === import.meta.filename) process.exit(await main(process.argv.slice(2)));

@@ -1,18 +1,9 @@
 // The settings a node reads, and what each may be; config/default.toml explains them.
 import { BlockList, isIP } from "node:net";
+import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
 import { runtimeNames } from "../runtime/runtime.ts";
-
-const listen = z
-  .string()
-  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "asked for HOST:PORT")
-  .transform((text, context) => {
-    const at = text.lastIndexOf(":");
-    const port = Number(text.slice(at + 1));
-    if (port > 65535) context.addIssue({ code: "custom", message: `port ${port} is above 65535` });
-    return { host: text.slice(0, at).replace(/^\[|\]$/g, ""), port };
-  });
 
 const cidr = z.string().refine(isCidr, "asked for ADDRESS/BITS");
 
@@ -21,7 +12,7 @@ const count = (least: number, most: number) => z.number().int().min(least).max(m
 
 export const nodeSettings = z.object({
   node: z.object({
-    listen,
+    listen: listenAddress,
     log_level: z.enum(logLevels),
     brand: z.array(z.string().regex(/^[a-z][a-z0-9]{0,30}$/, "brand words are lower-case letters and digits")).min(1),
   }),

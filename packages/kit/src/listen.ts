@@ -1,0 +1,21 @@
+// A listening address as a setting, and as a URL that a client on this machine can dial.
+import { z } from "zod";
+
+export type ListenAddress = { readonly host: string; readonly port: number };
+
+/** HOST:PORT or [IPv6]:PORT as a setting; port 0 takes a free one. */
+export const listenAddress = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "asked for HOST:PORT")
+  .transform((text, context): ListenAddress => {
+    const at = text.lastIndexOf(":");
+    const port = Number(text.slice(at + 1));
+    if (port > 65535) context.addIssue({ code: "custom", message: `port ${port} is above 65535` });
+    return { host: text.slice(0, at).replace(/^\[|\]$/g, ""), port };
+  });
+
+/** `port` is the one really bound; all-zero addresses become localhost. */
+export function urlOf(host: string, port: number): string {
+  if (host === "0.0.0.0" || host === "::") return `http://localhost:${port}`;
+  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
