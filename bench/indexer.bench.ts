@@ -1,22 +1,23 @@
-// The cache indexer: its native core alone, then the whole server: CPU per request, CPU per block taken in, restart.
-import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { Agent, request } from "node:http";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+// The cache indexer: its native core alone; then whole servers side by side: CPU per request, and per block taken in.
+import { execFileSync } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { openHasher } from "@svc/contract/index-client.ts";
+import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import { Packr } from "msgpackr";
 import { Publisher } from "zeromq";
-import { type Row, report } from "./report.ts";
+import { type Form, type IndexerProcess, startOurs, startPeer } from "./indexer-servers.ts";
+import { median, type Row, report } from "./report.ts";
 
-const MAIN = fileURLToPath(new URL("../packages/indexer/src/main.ts", import.meta.url));
 const CORE = process.env["SVC_INDEXER_CORE_BENCH"] ?? fileURLToPath(new URL("../packages/indexer/native/build/core_bench", import.meta.url));
 const INSTANCES = 64;
 const BLOCK_SIZE = 16;
 const PROMPT_TOKENS = 32_768;
-const ROUNDS = 400;
+const ROUNDS = 1600;
+const INTAKE_EVENTS = 8000;
+const EVENT_BLOCKS = 64;
+/** Blocks settle in the index; what is asked for meanwhile costs CPU, too. */
+const POLL_MS = 300;
 const packr = new Packr({ useRecords: false });
 
 type Core = {
@@ -30,8 +31,6 @@ type Core = {
 };
 
 const core = JSON.parse(execFileSync(CORE, { encoding: "utf8" })) as Core;
-const home = mkdtempSync(join(tmpdir(), "svc-bench-"));
-const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 const rows: Row[] = [
   {
     what: "core: block entries stored",
@@ -40,153 +39,128 @@ const rows: Row[] = [
     goal: { atLeast: 25 },
     note: `${core.blocks} blocks, ${INSTANCES} publishers`,
   },
-  { what: "core: block entries stored, none known before", value: core.stored_new_per_second / 1e6, unit: "M/s" },
+  { what: "core: the same, none of the blocks known", value: core.stored_new_per_second / 1e6, unit: "M/s" },
   { what: "core: block entries removed", value: core.removed_per_second / 1e6, unit: "M/s", goal: { atLeast: 50 } },
   { what: "core: bytes per unique block", value: core.bytes_per_block, unit: "B", goal: { atMost: 24 } },
   { what: "core: full hit, 512 blocks, 64 instances, p50", value: core.hit_512_blocks_64_instances_us.p50, unit: "us", goal: { atMost: 2.5 } },
   { what: "core: miss, p50", value: core.miss_us.p50, unit: "us", goal: { atMost: 0.5 } },
 ];
+const raw: Record<string, unknown> = { core };
 
-const server = spawn(
-  process.execPath,
-  ["--disable-warning=ExperimentalWarning", MAIN, "--listen=127.0.0.1:0", `--home=${home}`, "--indexer.snapshot_interval_seconds=0", "--log-level=error"],
-  {
-    stdio: ["ignore", "pipe", "inherit"],
-  },
-);
-process.once("exit", () => server.kill("SIGKILL"));
-const url = await new Promise<URL>((resolve) => {
-  let out = "";
-  server.stdout.on("data", (chunk: Buffer) => {
-    const found = /ready at (http:\S+)/.exec((out += chunk.toString()))?.[1];
-    if (found !== undefined) resolve(new URL(found.replace("localhost", "127.0.0.1")));
-  });
-});
-
-function ask(path: string, body: Buffer, type: string): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const sent = request(
-      {
-        agent,
-        host: url.hostname,
-        port: url.port,
-        path,
-        method: body.length === 0 ? "GET" : "POST",
-        headers: { "content-type": type, "content-length": body.length },
-      },
-      (answer) => {
-        const chunks: Buffer[] = [];
-        answer.on("data", (chunk: Buffer) => chunks.push(chunk));
-        answer.on("end", () => resolve(Buffer.concat(chunks)));
-      },
-    );
-    sent.once("error", reject);
-    sent.end(body);
-  });
-}
-/** User and system time of the server's process, all threads. */
-async function cpuSeconds(): Promise<number> {
-  const text = (await ask("/metrics", Buffer.alloc(0), "")).toString();
-  return Number(/^process_cpu_seconds_total (\S+)/m.exec(text)?.[1]);
-}
-
-// Intake: real ZMQ, batches of engine events; the last publisher's batches are counted in CPU time.
 const hash = await openHasher();
 const prompt = Uint32Array.from({ length: PROMPT_TOKENS }, (_, i) => (i * 7919) % 150_000);
-const hashes = hash(prompt, BLOCK_SIZE);
-const publishers: Publisher[] = [];
-for (let i = 0; i < INSTANCES; i++) {
-  const publisher = new Publisher({ linger: 0, sendHighWaterMark: 0 });
-  await publisher.bind("tcp://127.0.0.1:*");
-  publishers.push(publisher);
-  const record = { endpoint: publisher.lastEndpoint, type: "vLLM", modelname: "m", instance_id: `engine-${i}`, block_size: BLOCK_SIZE, dp_rank: 0 };
-  await ask("/register", Buffer.from(JSON.stringify(record)), "application/json");
-}
-async function until(holds: (text: string) => boolean): Promise<void> {
-  while (!holds((await ask("/metrics", Buffer.alloc(0), "")).toString())) await delay(200);
-}
-await until((text) => /svc_indexer_streams_disconnected 0/.test(text));
+const hashes = [...hash(prompt, BLOCK_SIZE)];
+const locals = hashes.map((_, i) => hash(prompt.subarray(i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE), BLOCK_SIZE)[0] ?? 0n);
 
-const sequences = new Array<bigint>(INSTANCES).fill(0n);
-async function publish(who: number, events: unknown[]): Promise<void> {
-  const frame = Buffer.alloc(8);
-  const sequence = sequences[who] ?? 0n;
-  frame.writeBigUInt64BE(sequence);
-  sequences[who] = sequence + 1n;
-  await publishers[who]?.send(["", frame, packr.pack([Date.now() / 1000, events, 0])]);
+const publishers: { socket: Publisher; sequence: bigint }[] = [];
+for (let i = 0; i < INSTANCES; i++) {
+  const socket = new Publisher({ linger: 0, sendHighWaterMark: 0 });
+  await socket.bind("tcp://127.0.0.1:*");
+  publishers.push({ socket, sequence: 0n });
 }
-const storedEvent = (names: bigint[], parent: bigint | null, tokens: Uint32Array) => ({
-  type: "BlockStored",
-  block_hashes: names,
-  parent_block_hash: parent,
-  token_ids: [...tokens],
-  block_size: BLOCK_SIZE,
-  lora_id: null,
-  medium: "GPU",
-});
-for (let who = 0; who < INSTANCES; who++) await publish(who, [storedEvent([...hashes], null, prompt)]);
-const taken = (count: number) => until((text) => Number(/outcome="blocks_stored"} (\d+)/.exec(text)?.[1] ?? 0) >= count);
+const stored = (names: bigint[], tokens: Uint32Array) =>
+  packr.pack([
+    Date.now() / 1000,
+    [{ type: "BlockStored", block_hashes: names, parent_block_hash: null, token_ids: [...tokens], block_size: BLOCK_SIZE, lora_id: null, medium: "GPU" }],
+    0,
+  ]);
+async function publish(who: number, payload: Buffer): Promise<void> {
+  const publisher = publishers[who];
+  await publisher?.socket.send(["", sequenceFrame(publisher.sequence++), payload]);
+}
+
+const ours = await startOurs();
+const peer = await startPeer(BLOCK_SIZE);
+const servers = peer === undefined ? [ours] : [ours, peer];
+for (const [i, { socket }] of publishers.entries()) {
+  await ours.post("/register", { endpoint: socket.lastEndpoint, type: "vLLM", modelname: "m", instance_id: String(i), block_size: BLOCK_SIZE, dp_rank: 0 });
+  await peer?.post("/register", { endpoint: socket.lastEndpoint, model_name: "m", instance_id: i, block_size: BLOCK_SIZE, dp_rank: 0 });
+}
+await delay(2000);
+const first = stored(hashes, prompt);
+for (let who = 0; who < INSTANCES; who++) await publish(who, first);
+const taken = async (blocks: number) => {
+  while (Number(/outcome="blocks_stored"} (\d+)/.exec(await ours.get("/metrics"))?.[1] ?? 0) < blocks) await delay(POLL_MS);
+};
 await taken(INSTANCES * hashes.length);
 
-// New blocks, as prefill makes them: 64 blocks an event, one event a batch.
-const INTAKE_EVENTS = 4000;
-const EVENT_BLOCKS = 64;
-const before = await cpuSeconds();
-const intakeBegan = performance.now();
-for (let event = 0; event < INTAKE_EVENTS; event++) {
+const scope = { model: "m", block_size: BLOCK_SIZE };
+const peerScope = { model_name: "m" };
+const tokenIds = [...prompt];
+const bytes = (value: object, list: string, numbers: readonly bigint[]) =>
+  Buffer.from(`${JSON.stringify(value).slice(0, -1)},"${list}":[${numbers.join(",")}]}`);
+type Case = { what: string; ours: Omit<Form, "what">; peer?: Omit<Form, "what">; atMost: number };
+const json = "application/json";
+const cases: Case[] = [
+  {
+    what: "32k tokens as JSON",
+    ours: { path: "/query", body: Buffer.from(JSON.stringify({ ...scope, token_ids: tokenIds })), type: json },
+    peer: { path: "/query", body: Buffer.from(JSON.stringify({ ...peerScope, token_ids: tokenIds })), type: json },
+    atMost: 450,
+  },
+  {
+    what: "32k tokens raw",
+    ours: { path: `/query?model=m&block_size=${BLOCK_SIZE}`, body: Buffer.from(prompt.buffer), type: "application/octet-stream" },
+    atMost: 140,
+  },
+  {
+    what: "2048 hashes as JSON",
+    ours: { path: "/query_by_hash", body: bytes(scope, "seq_hashes", hashes), type: json },
+    peer: {
+      path: "/query_by_hash",
+      body: bytes(
+        peerScope,
+        "block_hashes",
+        locals.map((local) => BigInt.asIntN(64, local)),
+      ),
+      type: json,
+    },
+    atMost: 85,
+  },
+];
+
+async function row(server: IndexerProcess, what: string, form: Omit<Form, "what">, goal?: number): Promise<number> {
+  const answer = await server.ask(form);
+  // Each of the instances has the whole prompt; the peer counts its tiers in blocks or in tokens.
+  const whole = answer.match(new RegExp(`"longest_matched":(${PROMPT_TOKENS}|${hashes.length})[,}]`, "g"))?.length ?? 0;
+  const { cpuUs, roundTripsUs } = await server.measure({ what, ...form }, ROUNDS);
+  const name = `${server.name}: ${what}, CPU per request`;
+  raw[name] = { roundTripsUs: roundTripsUs.map(Math.round), bodyBytes: form.body.length, wholeMatches: whole };
+  const note = `p50 ${Math.round(median(roundTripsUs))} us round trip, ${whole} of ${INSTANCES} instances match wholly`;
+  rows.push({ what: name, value: cpuUs, unit: "us", ...(goal === undefined ? {} : { goal: { atMost: goal } }), samples: ROUNDS, note });
+  return cpuUs;
+}
+for (const { what, ours: form, peer: peerForm, atMost } of cases) {
+  const own = await row(ours, what, form, atMost);
+  if (peer === undefined || peerForm === undefined) continue;
+  const theirs = await row(peer, what, peerForm);
+  rows.push({ what: `svc over peer: ${what}`, value: own / theirs, unit: "x", goal: { atMost: what.includes("tokens") ? 0.5 : 1 } });
+}
+
+// New blocks, as prefill makes them: one event of 64 blocks a batch, from all publishers in turn. Made before the clock runs.
+const batches = Array.from({ length: INTAKE_EVENTS }, (_, event) => {
   const tokens = Uint32Array.from({ length: EVENT_BLOCKS * BLOCK_SIZE }, (_, i) => (event * 31 + i * 17) % 150_000);
   const names = Array.from({ length: EVENT_BLOCKS }, (_, i) => BigInt(event + 1) * 1_000_003n * 2n ** 20n + BigInt(i));
-  await publish(event % INSTANCES, [storedEvent(names, null, tokens)]);
+  return stored(names, tokens);
+});
+const before = servers.map((server) => server.cpuSeconds());
+for (const [event, batch] of batches.entries()) {
+  await publish(event % INSTANCES, batch);
   if (event % 64 === 0) await delay(0);
 }
 await taken(INSTANCES * hashes.length + INTAKE_EVENTS * EVENT_BLOCKS);
-const intake = ((await cpuSeconds()) - before) / (INTAKE_EVENTS * EVENT_BLOCKS);
-rows.push({
-  what: "server: intake by ZMQ, CPU per block",
-  value: intake * 1e6,
-  unit: "us",
-  goal: { atMost: 0.6 },
-  note: `events of ${EVENT_BLOCKS} blocks, ${Math.round(performance.now() - intakeBegan)} ms in all`,
-});
-
-const scope = { model: "m", block_size: BLOCK_SIZE };
-const json = Buffer.from(JSON.stringify({ ...scope, token_ids: [...prompt] }));
-const raw = Buffer.from(prompt.buffer, 0, prompt.byteLength);
-const byHash = Buffer.from(`{"model":"m","block_size":${BLOCK_SIZE},"seq_hashes":[${[...hashes].join(",")}]}`);
-const forms: [string, string, Buffer, string, number][] = [
-  ["server: 32k tokens as JSON, CPU per request", "/query", json, "application/json", 450],
-  ["server: 32k tokens raw, CPU per request", `/query?model=m&block_size=${BLOCK_SIZE}`, raw, "application/octet-stream", 140],
-  ["server: 2048 hashes as JSON, CPU per request", "/query_by_hash", byHash, "application/json", 85],
-];
-const raws: Record<string, unknown> = { core };
-for (const [what, path, body, type, goal] of forms) {
-  const answer = JSON.parse((await ask(path, body, type)).toString()) as { default: Record<string, { longest_matched: number }> };
-  if (Object.values(answer.default).filter(({ longest_matched }) => longest_matched === PROMPT_TOKENS).length !== INSTANCES)
-    throw new Error(`${what}: not all instances match`);
-  for (let i = 0; i < ROUNDS; i++) await ask(path, body, type);
-  const started = await cpuSeconds();
-  const latencies: number[] = [];
-  for (let i = 0; i < ROUNDS * 4; i++) {
-    const from = performance.now();
-    await ask(path, body, type);
-    latencies.push((performance.now() - from) * 1000);
-  }
-  const cpu = ((await cpuSeconds()) - started) / (ROUNDS * 4);
-  raws[what] = { latencies: latencies.map(Math.round), bodyBytes: body.length };
-  const sorted = latencies.sort((a, b) => a - b);
+await delay(2000);
+for (const [i, server] of servers.entries()) {
+  const cpuUs = ((server.cpuSeconds() - (before[i] ?? 0)) / (INTAKE_EVENTS * EVENT_BLOCKS)) * 1e6;
   rows.push({
-    what,
-    value: cpu * 1e6,
+    what: `${server.name}: intake by ZMQ, CPU per block`,
+    value: cpuUs,
     unit: "us",
-    goal: { atMost: goal },
-    samples: latencies.length,
-    note: `p50 ${Math.round(sorted[Math.floor(sorted.length / 2)] ?? 0)} us round trip, ${body.length} bytes`,
+    ...(server === ours ? { goal: { atMost: 0.6 } } : {}),
+    note: `events of ${EVENT_BLOCKS} blocks`,
   });
 }
 
-for (const publisher of publishers) publisher.close();
-agent.destroy();
-server.kill("SIGTERM");
-await new Promise((resolve) => server.once("exit", resolve));
-rmSync(home, { recursive: true, force: true });
-report("indexer", rows, raws);
+for (const { socket } of publishers) socket.close();
+for (const server of servers) await server.close();
+report("indexer", rows, raw);
