@@ -111,7 +111,7 @@ async function metadata(): Promise<void> {
   });
   const python = withWheel
     ? spawn("python3", ["-m", "mooncake.http_metadata_server", "--host", "127.0.0.1", "--port", String(port)], {
-        env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_TRANSFER"] ?? "/var/cache/svc/python-transfer" },
+        env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] ?? "" },
         stdio: "ignore",
       })
     : undefined;

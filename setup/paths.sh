@@ -13,7 +13,13 @@ fi
 SVC_NODE=${SVC_NODE:-$SVC_CACHE/node/$SVC_NODE_VERSION/bin/node}
 SVC_RUNSC=${SVC_RUNSC:-$SVC_CACHE/runsc/$SVC_RUNSC_VERSION/runsc}
 SVC_TEMPLATES_DIR=${SVC_TEMPLATES_DIR:-$SVC_CACHE/templates}
-SVC_PYTHON_CLIENTS=${SVC_PYTHON_CLIENTS:-$SVC_CACHE/python-clients/$SVC_E2B_PYTHON_VERSION-$SVC_CODE_INTERPRETER_PYTHON_VERSION}
+# Keyed by what is in it; a sum by bash alone, since every command passes here.
+python_key() {
+  local sum=5381 at
+  for ((at = 0; at < ${#SVC_PYTHON_PACKAGES}; at++)); do printf -v code %d "'${SVC_PYTHON_PACKAGES:at:1}"; sum=$(((sum * 33 + code) % 4294967296)); done
+  printf %08x "$sum"
+}
+[[ -n ${SVC_PYTHON_CLIENTS-} ]] || SVC_PYTHON_CLIENTS=$SVC_CACHE/python-clients/$(python_key)
 export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS
 # An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"

@@ -28,6 +28,8 @@ make() {
       cmake --build "$making" --parallel "$(nproc)"
       publish "$making" "$folder"
     fi
+    # A build made by hand in its place would take the link into itself.
+    [[ -L $source/build ]] || rm -rf "$source/build"
     ln -sfn "$folder" "$source/build"
   done
 }

@@ -1,6 +1,6 @@
-# The field's Python SDKs, unmodified, for the tests that drive the platform with them.
+# The field's Python SDKs, publishers and engines, unmodified, for the tests that use them as clients and peers.
 after() { echo apt-first; }
-probe() { PYTHONPATH=$SVC_PYTHON_CLIENTS python3 -c 'import e2b, e2b_code_interpreter'; }
+probe() { PYTHONPATH=$SVC_PYTHON_CLIENTS python3 -c 'import e2b, e2b_code_interpreter, msgspec, zmq, xxhash, mooncake'; }
 refuses() { ! python3 -m pip --version >/dev/null 2>&1 && echo "no pip here, so the tests that use the Python SDKs are skipped"; }
 mend() { echo "the tests that use the Python SDKs need them; see that pip reaches a package index, then run ./svc setup --only python-clients"; }
 
@@ -8,6 +8,6 @@ make() {
   local making
   making=$(fresh_beside "$SVC_PYTHON_CLIENTS")
   PIP_USER=0 python3 -m pip install --quiet --no-cache-dir --disable-pip-version-check --target "$making" \
-    "e2b==$SVC_E2B_PYTHON_VERSION" "e2b-code-interpreter==$SVC_CODE_INTERPRETER_PYTHON_VERSION"
+    $SVC_PYTHON_PACKAGES
   publish "$making" "$SVC_PYTHON_CLIENTS"
 }

@@ -18,6 +18,8 @@ export const programs: readonly Program[] = [
   { name: "metadata", file: "packages/store/src/metadata/main.ts", summary: "run the metadata server of transfer engines in the foreground" },
   { name: "transfer", file: "packages/transfer/src/cli/main.ts", summary: "copy to and from a segment, measure it, tell its path" },
   { name: "segment", file: "packages/transfer/src/cli/main.ts", summary: "create, mount, show and list segment records" },
+  { name: "indexer", file: "packages/indexer/src/main.ts", summary: "run the cache indexer in the foreground" },
+  { name: "index", file: "packages/indexer/src/cli/main.ts", summary: "ask a cache indexer, register publishers, simulate an engine" },
   { name: "bench", file: "bench/main.ts", summary: "run the benches, or the one named" },
 ];
 

@@ -1,0 +1,155 @@
+// Feeds the walk and the index with sound batches, with the same after random damage, and with noise; run under sanitizers.
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "json_scan.h"
+#include "report.h"
+
+using namespace svc;
+
+namespace {
+
+std::mt19937_64 source;
+u64 upTo(u64 most) { return source() % (most + 1); }
+
+struct Encoder {
+  std::vector<u8> out;
+  void byte(u64 value) { out.push_back(static_cast<u8>(value)); }
+  void big(u64 value, int size) {
+    for (int i = size - 1; i >= 0; --i) byte(value >> (8 * i));
+  }
+  void number(u64 value) {
+    if (value < 128) byte(value);
+    else if (upTo(1) == 0 && value < 65536) byte(0xcd), big(value, 2);
+    else if (value <= 0xffffffff) byte(0xce), big(value, 4);
+    else byte(upTo(1) == 0 ? 0xcf : 0xd3), big(value, 8);
+  }
+  void text(const char* value) {
+    const std::string_view view(value);
+    byte(0xd9), byte(view.size());
+    out.insert(out.end(), view.begin(), view.end());
+  }
+  void list(u64 size) { byte(0xdc), big(size, 2); }
+  void nil() { byte(0xc0); }
+};
+
+u64 someHash() { return upTo(3) == 0 ? source() : upTo(200); }
+
+void event(Encoder& to) {
+  const u64 blocks = upTo(4), kind = upTo(5);
+  const bool map = upTo(1) == 0;
+  const char* tags[] = {"BlockStored", "BlockRemoved", "AllBlocksCleared"};
+  const char* types[] = {"stored", "removed", "cleared"};
+  const u64 which = kind < 3 ? 0 : kind < 5 ? 1 : upTo(3) == 0 ? 2 : 0;
+  const auto hashes = [&] {
+    to.list(blocks);
+    for (u64 i = 0; i < blocks; ++i) {
+      if (upTo(20) == 0) to.byte(0xc4), to.byte(4), to.big(source(), 4);
+      else to.number(someHash());
+    }
+  };
+  const auto tokens = [&] {
+    to.list(blocks * 4);
+    for (u64 i = 0; i < blocks * 4; ++i) to.number(upTo(5));
+  };
+  const auto extras = [&] {
+    to.list(blocks);
+    for (u64 i = 0; i < blocks; ++i) {
+      if (upTo(1) == 0) to.nil();
+      else to.list(1), to.text(upTo(1) == 0 ? "salt" : "image");
+    }
+  };
+  if (!map) {
+    to.list(which == 0 ? 9 : which == 1 ? 3 : 1);
+    to.text(tags[which]);
+    if (which == 2) return;
+    hashes();
+    if (which == 0) {
+      upTo(1) == 0 ? to.nil() : to.number(someHash());
+      tokens();
+      to.number(4);
+      to.nil();
+    }
+    upTo(1) == 0 ? to.nil() : to.text("CPU");
+    if (which == 0) upTo(3) == 0 ? to.text("adapter") : to.nil(), extras();
+    return;
+  }
+  to.byte(0xde), to.big(7, 2);
+  to.text("event_type"), to.text(types[which]);
+  to.text("seq_hashes"), hashes();
+  to.text("event_id"), upTo(2) == 0 ? to.number(upTo(50)) : to.nil();
+  to.text("parent_hash"), upTo(1) == 0 ? to.nil() : to.number(someHash());
+  to.text("token_ids"), upTo(1) == 0 ? to.nil() : tokens();
+  to.text("medium"), upTo(1) == 0 ? to.text("disk") : to.nil();
+  to.text("tenant_id"), upTo(3) == 0 ? to.text("other") : to.nil();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const u64 rounds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20000;
+  source.seed(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+  Index index(4 << 20, 1337);
+  Query query(index);
+  std::vector<u32> subs;
+  for (int i = 0; i < 4; ++i) {
+    Subscription sub;
+    sub.instance = "engine-" + std::to_string(i);
+    sub.tenant = "default";
+    sub.model = "model";
+    sub.blockSize = 4;
+    sub.kind = i == 3 ? PublisherKind::Store : PublisherKind::Engine;
+    subs.push_back(index.subscribe(std::move(sub)));
+  }
+  Outcomes outcomes{};
+  u64 sound = 0, refused = 0;
+  for (u64 round = 0; round < rounds; ++round) {
+    Encoder to;
+    to.list(3);
+    to.number(upTo(1) == 0 ? 5 : 1700000000000ull);
+    const u64 events = upTo(6);
+    to.list(events);
+    for (u64 i = 0; i < events; ++i) event(to);
+    to.number(0);
+    for (u64 damage = upTo(3) == 0 ? upTo(6) : 0; damage > 0 && !to.out.empty(); --damage) {
+      const u64 at = upTo(to.out.size() - 1);
+      if (upTo(4) == 0) to.out.resize(at);
+      else if (upTo(4) == 0) to.out.insert(to.out.begin() + static_cast<std::ptrdiff_t>(at), static_cast<u8>(source()));
+      else to.out[at] = static_cast<u8>(source());
+    }
+    if (upTo(50) == 0)
+      for (u64 size = to.out.size(), i = 0; i < size; ++i) to.out[i] = upTo(2) == 0 ? 0x91 : static_cast<u8>(source());
+    // A block of its own size, so that one byte too far is seen.
+    std::vector<u8> exact(to.out.begin(), to.out.end());
+    exact.shrink_to_fit();
+    const u32 sub = subs[upTo(3)];
+    (index.apply(sub, round, exact.data(), exact.size(), outcomes) ? sound : refused) += 1;
+    if (upTo(500) == 0) index.clear(sub, true);
+    u32 tokens[12];
+    for (u32& token : tokens) token = static_cast<u32>(upTo(5));
+    Request request;
+    request.space.tenant = "default";
+    request.space.model = "model";
+    request.space.blockSize = 4;
+    request.tokens = tokens;
+    request.tokenCount = upTo(12);
+    const std::string_view answer = query.answer(request);
+    std::string body = "{\"model\":\"model\",\"block_size\":4,\"token_ids\":[1, 2,3]}";
+    for (u64 damage = upTo(3); damage > 0; --damage) body[upTo(body.size() - 1)] = static_cast<char>(source());
+    ScannedQuery scanned;
+    const std::vector<char> exactBody(body.begin(), body.end());
+    if (scanQuery({exactBody.data(), exactBody.size()}, false, scanned)) query.answer(scanned.request);
+    if (answer.empty()) return 1;
+    if (round % 5000 == 4999) {
+      const std::vector<u8> bytes = index.save("note");
+      Index again(4 << 20, 1337);
+      std::string note, problem;
+      if (!again.load(bytes.data(), bytes.size(), note, problem)) return std::fprintf(stderr, "%s\n", problem.c_str()), 1;
+      if (describeStreams(again) != describeStreams(index)) return std::fprintf(stderr, "a snapshot read back differs\n"), 1;
+    }
+  }
+  std::printf("%llu sound, %llu malformed, %u blocks, %llu bytes of a budget of %llu\n", static_cast<unsigned long long>(sound), static_cast<unsigned long long>(refused),
+              index.arena().live(), static_cast<unsigned long long>(index.bytes()), static_cast<unsigned long long>(index.budgetBytes()));
+  return index.bytes() <= index.budgetBytes() ? 0 : 1;
+}

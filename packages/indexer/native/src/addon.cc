@@ -1,0 +1,245 @@
+// The Node-API face of the index: one class, whose methods src/native.ts declares.
+#include <cmath>
+#include <memory>
+
+#include "json_scan.h"
+#include "node_values.h"
+#include "report.h"
+
+namespace svc {
+namespace {
+
+struct Addon {
+  Addon(u64 budget, u64 seed) : index(budget, seed), query(index) {}
+  Index index;
+  Query query;
+  ScannedQuery scanned;
+  Outcomes outcomes{};
+};
+
+using Method = napi_value (*)(Addon&, const Arguments&);
+
+u32 liveSubscription(Addon& addon, const Arguments& args) {
+  const u32 id = args.index(0);
+  if (id >= addon.index.subscriptions().size() || !addon.index.subscription(id).active) throw std::invalid_argument("no such subscription");
+  return id;
+}
+
+Request requestOf(const Arguments& args, std::string& instance) {
+  Request request;
+  request.space.tenant = args.member(0, "tenant");
+  request.space.model = args.member(0, "model");
+  request.space.lora = args.member(0, "lora");
+  request.space.salt = args.member(0, "salt");
+  request.space.blockSize = static_cast<u32>(args.numberMember(0, "blockSize"));
+  if (request.space.blockSize == 0) throw std::invalid_argument("the block size must be above 0");
+  instance = args.member(0, "instance");
+  request.instance = instance;
+  std::size_t length = 0;
+  if (args.arrayType(1) == napi_biguint64_array) {
+    static const u64 nothing = 0;
+    request.hashes = args.array<u64>(1, napi_biguint64_array, length);
+    if (length == 0) request.hashes = &nothing;
+    request.hashCount = length;
+  } else {
+    request.tokens = args.array<u32>(1, napi_uint32_array, length);
+    request.tokenCount = length;
+  }
+  return request;
+}
+
+napi_value subscribe(Addon& addon, const Arguments& args) {
+  Subscription sub;
+  sub.instance = args.member(0, "instance");
+  sub.tenant = args.member(0, "tenant");
+  sub.model = args.member(0, "model");
+  sub.lora = args.member(0, "lora");
+  sub.salt = args.member(0, "salt");
+  sub.key = args.member(0, "key");
+  sub.blockSize = static_cast<u32>(args.numberMember(0, "blockSize"));
+  sub.rank = static_cast<u32>(args.numberMember(0, "rank"));
+  sub.kind = args.numberMember(0, "store") != 0 ? PublisherKind::Store : PublisherKind::Engine;
+  return args.of(static_cast<double>(addon.index.subscribe(std::move(sub))));
+}
+
+napi_value unsubscribe(Addon& addon, const Arguments& args) {
+  addon.index.unsubscribe(liveSubscription(addon, args));
+  return args.undefined();
+}
+
+napi_value clear(Addon& addon, const Arguments& args) {
+  addon.index.clear(liveSubscription(addon, args), args.flag(1));
+  return args.undefined();
+}
+
+// (subscription, sequence, payload, outcomes: Uint32Array, times: Float64Array) → whether the frame was sound.
+napi_value apply(Addon& addon, const Arguments& args) {
+  const u32 id = liveSubscription(addon, args);
+  const Bytes payload = args.bytes(2);
+  std::size_t outLength = 0, timeLength = 0;
+  u32* out = args.array<u32>(3, napi_uint32_array, outLength);
+  double* times = args.array<double>(4, napi_float64_array, timeLength);
+  if (outLength < outcomeCount || timeLength < 2) throw std::invalid_argument("the result arrays are too short");
+  const bool sound = addon.index.apply(id, static_cast<u64>(args.number(1)), payload.data, payload.size, addon.outcomes);
+  std::copy(addon.outcomes.begin(), addon.outcomes.end(), out);
+  times[0] = addon.index.batch().timestampMs;
+  times[1] = addon.index.batch().hasRank ? addon.index.batch().rank : -1.0;
+  return args.of(sound ? 1.0 : 0.0);
+}
+
+napi_value seen(Addon& addon, const Arguments& args) {
+  const u32 id = liveSubscription(addon, args);
+  const Bytes payload = args.bytes(2);
+  return args.of(static_cast<double>(addon.index.seen(id, static_cast<u64>(args.number(1)), payload.data, payload.size)));
+}
+
+napi_value complaint(Addon& addon, const Arguments& args) { return args.of(std::string_view(addon.index.subscription(liveSubscription(addon, args)).complaint)); }
+
+napi_value parked(Addon& addon, const Arguments& args) {
+  return args.of(static_cast<double>(addon.index.subscription(liveSubscription(addon, args)).park.size()));
+}
+
+napi_value answerJson(Addon& addon, const Arguments& args) {
+  const Bytes body = args.bytes(0);
+  if (!scanQuery({reinterpret_cast<const char*>(body.data), body.size}, args.flag(1), addon.scanned)) return args.undefined();
+  return args.copied(addon.query.answer(addon.scanned.request));
+}
+
+napi_value answer(Addon& addon, const Arguments& args) {
+  std::string instance;
+  const Request request = requestOf(args, instance);
+  return args.copied(addon.query.answer(request));
+}
+
+// (query, list, positions: Uint32Array) → JSON: per position its hash and who holds it.
+napi_value explain(Addon& addon, const Arguments& args) {
+  std::string instance;
+  const Request request = requestOf(args, instance);
+  std::size_t length = 0;
+  const u32* positions = args.array<u32>(2, napi_uint32_array, length);
+  std::vector<u64> hashes;
+  addon.query.sequences(request, false, hashes);
+  const std::int64_t space = addon.index.findSpace(request.space);
+  std::string out = "[";
+  for (std::size_t i = 0; i < length; ++i) {
+    if (positions[i] >= hashes.size()) continue;
+    const u32 block = space < 0 ? 0 : addon.index.find(static_cast<u32>(space), hashes[positions[i]]);
+    if (out.size() > 1) out.push_back(',');
+    out.append("{\"depth\":").append(std::to_string(positions[i])).append(",\"hash\":\"").append(std::to_string(hashes[positions[i]])).append("\",\"streams\":[");
+    bool first = true;
+    for (u32 stream = 0; block != 0 && stream < addon.index.streams().size(); ++stream) {
+      if (!addon.index.sets()[addon.index.arena().holders[block]].has(stream)) continue;
+      if (!first) out.push_back(',');
+      first = false;
+      out.append(std::to_string(stream));
+    }
+    out.append("]}");
+  }
+  return args.of(std::string_view(out.append("]")));
+}
+
+napi_value sequences(Addon& addon, const Arguments& args) {
+  Request request;
+  std::size_t length = 0;
+  request.tokens = args.array<u32>(0, napi_uint32_array, length);
+  request.tokenCount = length;
+  request.space.blockSize = args.index(1);
+  if (request.space.blockSize == 0) throw std::invalid_argument("the block size must be above 0");
+  std::vector<u64> hashes;
+  addon.query.sequences(request, false, hashes);
+  void* data = nullptr;
+  napi_value buffer = nullptr, out = nullptr;
+  check(napi_create_arraybuffer(args.env, hashes.size() * 8, &data, &buffer), "array buffer");
+  std::copy(hashes.begin(), hashes.end(), static_cast<u64*>(data));
+  check(napi_create_typedarray(args.env, napi_biguint64_array, hashes.size(), buffer, 0, &out), "typed array");
+  return out;
+}
+
+napi_value spaces(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeSpaces(addon.index))); }
+napi_value streams(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeStreams(addon.index))); }
+napi_value blocks(Addon& addon, const Arguments& args) {
+  return args.of(std::string_view(pageBlocks(addon.index, args.index(0), args.index(1), static_cast<std::int64_t>(args.number(2)))));
+}
+
+// The order is that of `figures` in src/native.ts.
+napi_value figures(Addon& addon, const Arguments& args) {
+  const Index& index = addon.index;
+  const auto& totals = addon.query.totals();
+  const double values[] = {static_cast<double>(index.bytes()), static_cast<double>(index.budgetBytes()), static_cast<double>(index.indexBytes()),
+                           static_cast<double>(index.nameBytes()), static_cast<double>(index.arena().live()), static_cast<double>(index.evicted()),
+                           static_cast<double>(index.sets().size()), static_cast<double>(index.spaces().size()), static_cast<double>(totals.queries),
+                           static_cast<double>(totals.askedBlocks), static_cast<double>(totals.matchedBlocks), static_cast<double>(index.changes())};
+  napi_value out = nullptr;
+  check(napi_create_array_with_length(args.env, std::size(values), &out), "array");
+  for (u32 i = 0; i < std::size(values); ++i) check(napi_set_element(args.env, out, i, args.of(values[i])), "element");
+  return out;
+}
+
+napi_value save(Addon& addon, const Arguments& args) { return args.handed(addon.index.save(args.text(0))); }
+
+napi_value load(Addon& addon, const Arguments& args) {
+  const Bytes bytes = args.bytes(0);
+  std::string note, problem;
+  if (!addon.index.load(bytes.data, bytes.size, note, problem)) {
+    // Half of a snapshot is none.
+    const u64 budget = addon.index.budgetBytes(), seed = addon.index.seed();
+    std::destroy_at(&addon.index);
+    std::construct_at(&addon.index, budget, seed);
+    throw std::runtime_error(problem);
+  }
+  return args.of(std::string_view(note));
+}
+
+// A C++ exception that leaves a callback would abort the process: each becomes a JavaScript one here.
+template <typename Body>
+napi_value guarded(napi_env env, Body body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    napi_throw_error(env, nullptr, error.what());
+  } catch (...) {
+    napi_throw_error(env, nullptr, "unknown failure in the index");
+  }
+  return nullptr;
+}
+
+template <Method method>
+napi_value call(napi_env env, napi_callback_info info) {
+  return guarded(env, [&] {
+    const Arguments args(env, info);
+    void* self = nullptr;
+    check(napi_unwrap(env, args.self, &self), "not an index");
+    return method(*static_cast<Addon*>(self), args);
+  });
+}
+
+napi_value construct(napi_env env, napi_callback_info info) {
+  return guarded(env, [&] {
+    const Arguments args(env, info);
+    bool lossless = false;
+    u64 seed = 0;
+    check(napi_get_value_bigint_uint64(env, args.at(1), &seed, &lossless), "asked for a bigint");
+    auto addon = std::make_unique<Addon>(static_cast<u64>(args.number(0)), seed);
+    const auto drop = [](napi_env, void* data, void*) { delete static_cast<Addon*>(data); };
+    check(napi_wrap(env, args.self, addon.get(), drop, nullptr, nullptr), "wrap");
+    addon.release();
+    return args.self;
+  });
+}
+
+napi_value init(napi_env env, napi_value exports) {
+  return guarded(env, [&] {
+#define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(save), METHOD(load)};
+#undef METHOD
+    napi_value type = nullptr;
+    check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");
+    check(napi_set_named_property(env, exports, "NativeIndex", type), "export");
+    return exports;
+  });
+}
+
+}  // namespace
+}  // namespace svc
+
+NAPI_MODULE(svc_indexer, svc::init)

@@ -1,0 +1,267 @@
+// What each event does to the index, by the rules of docs/indexer.md.
+#include <algorithm>
+#include <cctype>
+
+#include "extra_keys.h"
+#include "index.h"
+
+namespace svc {
+namespace {
+
+bool isRemote(std::string_view locality) {
+  return locality.size() == 6 && std::equal(locality.begin(), locality.end(), "REMOTE", [](char a, char b) { return std::toupper(static_cast<u8>(a)) == b; });
+}
+
+// Groups of a hybrid cache other than full attention keep windows or states, not prefixes.
+bool isOtherGroup(const Event& event) {
+  return event.group != 0 || event.spec.find("sliding_window") != std::string_view::npos || event.spec.find("mamba") != std::string_view::npos;
+}
+
+std::string_view mediumName(const Event& event, std::string& scratch) {
+  scratch = mediumOf(event.medium);
+  return scratch;
+}
+
+std::string contradiction(std::string_view what, std::string_view found, std::string_view registered) {
+  return "an event says " + std::string(what) + " \"" + std::string(found.substr(0, 200)) + "\", the registration says \"" + std::string(registered) + "\"";
+}
+
+}  // namespace
+
+std::string mediumOf(std::string_view wire) {
+  if (wire.empty()) return "GPU";
+  std::string name(wire.substr(0, 64));
+  for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<u8>(letter)));
+  if (name == "CPU_PINNED") return "CPU";
+  if (name == "STORAGE") return "DISK";
+  return name;
+}
+
+bool Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes) {
+  outcomes.fill(0);
+  Subscription& sub = subscriptions_[id];
+  sub.seen[sequence % seenRing] = {sequence, XXH3_64bits(payload, size)};
+  if (!batch_.read(payload, payload + size)) return false;
+  limit_ = limitBlocks();
+  sets_.collect();
+  tick();
+  if (batch_.hasRank && batch_.rank != sub.rank && sub.kind == PublisherKind::Engine) outcomes[RankDiffers] = 1;
+  outcomes[Events] = static_cast<u32>(batch_.events.size());
+  for (const Event& event : batch_.events) applyEvent(id, event, outcomes);
+  return true;
+}
+
+int Index::seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const {
+  const auto& known = subscriptions_[id].seen[sequence % seenRing];
+  if (known.sequence != sequence) return 0;
+  return known.print == XXH3_64bits(payload, size) ? 1 : 2;
+}
+
+void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
+  if (event.kind == EventKind::Unknown) ++outcomes[UnknownEvent];
+  else if (event.malformed) ++outcomes[MalformedEvent];
+  else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
+  else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
+  else if (isOtherGroup(event)) ++outcomes[OtherGroup];
+  else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
+  else applyRemoved(id, event, outcomes);
+}
+
+// Fills in the dimensions: the event's own, else the registration's; false where they contradict each other.
+bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Outcomes& outcomes) {
+  const auto refuse = [&](Outcome outcome, std::string complaint) {
+    ++outcomes[outcome];
+    sub.complaint = std::move(complaint);
+    return false;
+  };
+  if (!event.model.empty() && event.model != sub.model) return refuse(RefusedModel, contradiction("model", event.model, sub.model));
+  if (event.hasBlockSize && event.blockSize != sub.blockSize)
+    return refuse(RefusedBlockSize, contradiction("block size", std::to_string(event.blockSize), std::to_string(sub.blockSize)));
+  if (!event.lora.empty() && !sub.lora.empty() && event.lora != sub.lora) return refuse(RefusedLora, contradiction("LoRA adapter", event.lora, sub.lora));
+  if (!event.salt.empty() && !sub.salt.empty() && event.salt != sub.salt) return refuse(RefusedSalt, "an event's salt is not the registration's");
+  space.tenant = event.tenant.empty() ? sub.tenant : std::string(event.tenant);
+  space.model = sub.model;
+  space.blockSize = sub.blockSize;
+  space.salt = event.salt.empty() ? sub.salt : std::string(event.salt);
+  if (!event.lora.empty()) space.lora = "n:" + std::string(event.lora);
+  else if (!sub.lora.empty()) space.lora = "n:" + sub.lora;
+  else if (event.hasLoraId) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
+  return true;
+}
+
+bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes) {
+  if (!event.hasEventId) return true;
+  const auto [last, first] = sub.lastEventId.try_emplace(static_cast<u64>(stream) << 32 | space, event.eventId);
+  if (first) return true;
+  if (event.eventId <= last->second) {
+    ++outcomes[Duplicate];
+    return false;
+  }
+  if (event.eventId != last->second + 1) ++outcomes[IdJump];
+  last->second = event.eventId;
+  return true;
+}
+
+void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[id];
+  Namespace like;
+  if (!accepts(sub, event, like, outcomes)) return;
+  if (event.hashCount == 0) {
+    ++outcomes[Unhashed];
+    return;
+  }
+  if (!makeRoom(event.hashCount)) {
+    ++outcomes[OverBudget];
+    return;
+  }
+  like.pairs = event.hasPairs;
+  bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
+  if (event.hasTokens) {
+    if (event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
+      ++outcomes[RefusedTokens];
+      sub.complaint = "an event has " + std::to_string(event.hashCount) + " blocks and " + std::to_string(event.tokenCount) + " tokens; the registered block size is " + std::to_string(like.blockSize);
+      return;
+    }
+    if (!localHashes(event, like, sub, outcomes)) return;
+  } else if (!event.standardNames && sub.kind == PublisherKind::Engine) {
+    ++outcomes[MissingTokens];
+    sub.complaint = "stored events carry neither token_ids nor standard hashes (seq_hashes), so no prompt can be matched with them";
+    return;
+  }
+  std::string scratch;
+  const auto found = spaces_.size() < maxSpaces || findSpace(like) >= 0 ? internStream(id, event.backend, mediumName(event, scratch), event.hasRank ? event.rank : sub.rank) : -1;
+  if (found < 0) {
+    ++outcomes[TooManyStreams];
+    return;
+  }
+  const u32 stream = static_cast<u32>(found);
+  u32 space = internSpace(like);
+  if (sub.spaces.insert(space).second) ++version_;
+  if (!inOrder(sub, stream, space, event, outcomes)) return;
+
+  const u64* names = batch_.hashes.data() + event.hashBegin;
+  const u32 count = event.hashCount;
+  if (!event.hasTokens) {
+    const u32 parent = event.hasParent ? find(space, event.parent) : 0;
+    store(id, stream, space, names, count, nullptr, parent, outcomes);
+    return;
+  }
+  judgeSeed(sub, event, like.blockSize, outcomes);
+  if (!event.hasParent && event.hasBase && event.base > 0) {
+    // A block inside a chain with no parent named: only the standard's own hashes say where it belongs.
+    const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
+    if (proven) return store(id, stream, space, names, count, names, 0, outcomes);
+    ++outcomes[MissingParent];
+    sub.complaint = "a stored event begins inside a chain (base_block_idx above 0) and names no parent_hash";
+    return;
+  }
+  if (!event.hasParent) return place(id, stream, space, 0, 0, true, names, locals_.data(), count, outcomes);
+  const u32 parent = findName(sub, event.parent);
+  if (parent != 0) {
+    // A cache salt stands in a chain's first block only: its children live where it lives.
+    const Namespace& home = spaces_[spaceOf(parent)];
+    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.pairs == like.pairs) space = spaceOf(parent);
+    sub.spaces.insert(space);
+    place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
+  } else if (roll(event.parent, locals_[0], seed_) == names[0]) {
+    place(id, stream, space, find(space, event.parent), event.parent, false, names, locals_.data(), count, outcomes);
+  } else {
+    parkEvent(sub, event, stream, space, inheritsSalt, outcomes);
+  }
+}
+
+void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool root, const u64* names, const u64* locals, u32 count, Outcomes& outcomes) {
+  sequences_.resize(count);
+  for (u32 i = 0; i < count; ++i) {
+    previous = root && i == 0 ? locals[0] : roll(previous, locals[i], seed_);
+    sequences_[i] = previous;
+  }
+  store(id, stream, space, sequences_.data(), count, names, parent, outcomes);
+  const Subscription& sub = subscriptions_[id];
+  if (sub.park.empty()) return;
+  for (u32 i = 0; i < count; ++i)
+    if (sub.awaited.contains(names[i])) return unpark(id, outcomes);
+}
+
+bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes) {
+  const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0);
+  const u32* tokens = batch_.tokens.data() + event.tokenBegin;
+  locals_.resize(count);
+  if (event.extraBegin == nullptr) {
+    for (u32 i = 0; i < count; ++i) locals_[i] = localHash(tokens + static_cast<u64>(i) * size, window, seed_);
+    return true;
+  }
+  ExtraKeys extras(event.extraBegin, event.extraEnd, event.lora, !event.hasParent);
+  for (u32 i = 0; i < count; ++i) {
+    const auto* bytes = reinterpret_cast<const u8*>(tokens + static_cast<u64>(i) * size);
+    blockBytes_.assign(bytes, bytes + window * 4ull);
+    // What is neither a LoRA nor a salt changes the block's content: such a block equals none of plain text.
+    if (extras.next(blockBytes_, i == 0)) ++outcomes[Multimodal];
+    locals_[i] = XXH3_64bits_withSeed(blockBytes_.data(), blockBytes_.size(), seed_);
+  }
+  if (extras.salt().empty()) return true;
+  if (!sub.salt.empty() && sub.salt != extras.salt()) {
+    ++outcomes[RefusedSalt];
+    sub.complaint = "an event's cache salt is not the registration's";
+    return false;
+  }
+  space.salt = std::string(extras.salt());
+  return true;
+}
+
+void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[id];
+  Namespace like;
+  if (!accepts(sub, event, like, outcomes)) return;
+  if (event.hashCount == 0) {
+    ++outcomes[Unhashed];
+    return;
+  }
+  const std::string medium = mediumOf(event.medium);
+  const u64* names = batch_.hashes.data() + event.hashBegin;
+  const std::int64_t space = findSpace(like);
+  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  for (u32 stream : sub.streams) {
+    const Stream& known = streams_[stream];
+    if (known.rank != rank || media_[known.medium] != medium || known.backend != event.backend) continue;
+    if (space >= 0 && !inOrder(sub, stream, static_cast<u32>(space), event, outcomes)) return;
+    remove(id, stream, space, names, event.hashCount, outcomes);
+    for (auto& parked : sub.park) {
+      if (parked.stream != stream) continue;
+      for (std::size_t i = 0; i < parked.names.size(); ++i)
+        if (std::find(names, names + event.hashCount, parked.names[i]) != names + event.hashCount) parked.gone[i] = true;
+    }
+    return;
+  }
+  outcomes[UnknownRemoved] += event.hashCount;
+}
+
+void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[id];
+  Namespace like;
+  if (!accepts(sub, event, like, outcomes)) return;
+  const std::string medium = mediumOf(event.medium);
+  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  const std::int64_t space = event.named ? findSpace(like) : -1;
+  std::vector<u32> streams;
+  for (u32 stream : sub.streams) {
+    const Stream& known = streams_[stream];
+    // An engine's AllBlocksCleared names nothing and means all it has; the envelope means exactly its own stream.
+    const bool same = known.rank == rank && media_[known.medium] == medium && known.backend == event.backend;
+    if (event.named ? same : (!event.hasMedium || media_[known.medium] == medium)) streams.push_back(stream);
+  }
+  if (event.named) {
+    if (space < 0) return;
+    if (!streams.empty() && !inOrder(sub, streams.front(), static_cast<u32>(space), event, outcomes)) return;
+  }
+  ++outcomes[Cleared];
+  if (!event.named && !event.hasMedium) ++outcomes[ClearedAll];
+  std::erase_if(sub.park, [&](const ParkedEvent& parked) {
+    const bool hit = std::find(streams.begin(), streams.end(), parked.stream) != streams.end() && (space < 0 || parked.space == static_cast<u32>(space));
+    if (hit) sub.parkedBlocks -= static_cast<u32>(parked.names.size());
+    return hit;
+  });
+  purge(streams, space);
+}
+
+}  // namespace svc

@@ -1,0 +1,85 @@
+// The blocks themselves: parallel arrays by block number, in pages of 64, blocks of one event side by side.
+//
+//   number   64 65 66 67 …      sequence  u64  the rolling hash: names the whole prefix
+//            └ a page of 64 ┘    holders   u32  which streams hold it (HolderSets), and its namespace
+//                                engine    u64  the publisher's own name of it, where that differs (0: none)
+//   per page: a bit per free number, and the time of its last use
+#pragma once
+#include <bit>
+
+#include "reserved.h"
+
+namespace svc {
+
+class BlockArena {
+ public:
+  static constexpr u32 pageBlocks = 64;
+  static constexpr u32 maxBlocks = 0x07ffff00;
+
+  explicit BlockArena(u32 capacity)
+      : sequence(capacity + pageBlocks), holders(capacity + pageBlocks), engine(capacity + pageBlocks), capacity_(capacity), free_(capacity / pageBlocks), stamps_(capacity / pageBlocks) {}
+
+  Reserved<u64> sequence;
+  Reserved<u32> holders;
+  Reserved<u64> engine;
+
+  u32 live() const { return live_; }
+  u32 end() const { return pages_ * pageBlocks; }
+  u32 pages() const { return pages_; }
+  bool used(u32 id) const { return id >= pageBlocks && id < end() && !(free_[id / pageBlocks] >> (id % pageBlocks) & 1); }
+  u64 freeBits(u32 page) const { return free_[page]; }
+  u32 stamp(u32 page) const { return stamps_[page]; }
+  void setStamp(u32 page, u32 stamp) { stamps_[page] = stamp; }
+  void touch(u32 id, u32 clock) { stamps_[id / pageBlocks] = clock; }
+
+  // A free number, the one behind `previous` when that is free; 0 when all are taken.
+  u32 allocate(u32 previous) {
+    const u32 wish = previous + 1;
+    if (previous != 0 && wish < end() && (free_[wish / pageBlocks] >> (wish % pageBlocks) & 1)) return take(wish);
+    if (free_[cursor_] == 0 && !nextPage()) return 0;
+    return take(cursor_ * pageBlocks + static_cast<u32>(std::countr_zero(free_[cursor_])));
+  }
+
+  void release(u32 id) {
+    free_[id / pageBlocks] |= 1ull << (id % pageBlocks);
+    holders[id] = 0;
+    engine[id] = 0;
+    --live_;
+  }
+
+  // Marks a number as taken, when a snapshot is read back.
+  void restore(u32 id) {
+    while (end() <= id) free_[pages_++] = ~0ull;
+    take(id);
+  }
+
+ private:
+  u32 take(u32 id) {
+    free_[id / pageBlocks] &= ~(1ull << (id % pageBlocks));
+    ++live_;
+    return id;
+  }
+  // A new page, or once an eighth is free the next one with room.
+  bool nextPage() {
+    const u32 vacant = end() - pageBlocks - live_;
+    const bool full = (pages_ + 1) * pageBlocks > capacity_;
+    if (!full && static_cast<u64>(vacant) * 8 <= end()) {
+      cursor_ = pages_;
+      free_[pages_++] = ~0ull;
+      return true;
+    }
+    if (vacant == 0) return false;
+    do cursor_ = cursor_ + 1 >= pages_ ? 1 : cursor_ + 1;
+    while (free_[cursor_] == 0);
+    return true;
+  }
+
+  u32 capacity_;
+  Reserved<u64> free_;
+  Reserved<u32> stamps_;
+  u32 pages_ = 1;  // page 0 is never used: numbers 0 and 1 mean something else
+  u32 cursor_ = 0;
+  u32 live_ = 0;
+};
+
+}  // namespace svc

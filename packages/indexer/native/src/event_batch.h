@@ -1,0 +1,63 @@
+// A batch of KV events as one flat structure: every wire in use is read into it, and nothing is applied before all is read.
+#pragma once
+#include <vector>
+
+#include "msgpack_reader.h"
+
+namespace svc {
+
+enum class EventKind : u8 { Stored, Removed, Cleared, Unknown };
+
+struct Event {
+  EventKind kind = EventKind::Unknown;
+  bool malformed = false;      // this event alone; the frame is sound
+  bool named = false;          // came with `event_type`: the specification's envelope, all of whose dimensions count
+  bool standardNames = false;  // hashes came as `seq_hashes`
+  bool hasParent = false;
+  bool hasBase = false;
+  bool hasTokens = false;
+  bool hasPairs = false;  // tokens came as pairs (bigram keys)
+  bool hasLoraId = false;
+  bool hasEventId = false;
+  bool hasBlockSize = false;
+  bool hasRank = false;
+  bool hasMedium = false;
+  u32 blockSize = 0;
+  u32 rank = 0;
+  u32 hashBegin = 0, hashCount = 0;    // in EventBatch::hashes
+  u32 tokenBegin = 0, tokenCount = 0;  // in EventBatch::tokens
+  u64 base = 0;
+  u64 parent = 0;
+  u64 eventId = 0;
+  u64 group = 0;
+  u64 loraNumber = 0;
+  // Texts lie in the payload; an empty `loraId` stands for `loraNumber`.
+  std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality;
+  const u8* extraBegin = nullptr;  // extra_keys, as msgpack
+  const u8* extraEnd = nullptr;
+};
+
+struct EventBatch {
+  double timestampMs = 0;
+  bool hasRank = false;
+  u32 rank = 0;
+  std::vector<Event> events;
+  std::vector<u64> hashes;
+  std::vector<u32> tokens;
+
+  // False when the frame is malformed; nothing of it may be used then.
+  bool read(const u8* begin, const u8* end);
+
+ private:
+  bool readEvent(MsgpackReader& in, Event& event);
+  bool readArrayForm(MsgpackReader& in, u64 fields, Event& event);
+  bool readMapForm(MsgpackReader& in, u64 fields, Event& event);
+  bool readField(MsgpackReader& in, int field, Event& event);
+  bool readHashes(MsgpackReader& in, Event& event);
+  bool readTokens(MsgpackReader& in, Event& event);
+};
+
+// An engine's hash in any of its forms as u64: unsigned, signed (two's complement), the last 8 bytes of a digest, or digits.
+bool hashOf(const Head& head, u64& hash);
+
+}  // namespace svc

@@ -1,0 +1,35 @@
+// The hashing standard: XXH3-64 over a block's tokens, and a rolling hash that identifies the whole prefix.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace svc {
+
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+static_assert(std::endian::native == std::endian::little, "token bytes are hashed as they lie in memory");
+
+inline u64 localHash(const u32* tokens, std::size_t count, u64 seed) { return XXH3_64bits_withSeed(tokens, count * 4, seed); }
+
+inline u64 roll(u64 previous, u64 local, u64 seed) {
+  const u64 both[2] = {previous, local};
+  return XXH3_64bits_withSeed(both, sizeof both, seed);
+}
+
+// Publishers may send small or regular numbers as hashes; tables need all bits to differ.
+inline u64 mix(u64 x) {
+  x ^= x >> 32;
+  x *= 0x9E3779B97F4A7C15ull;
+  x ^= x >> 29;
+  x *= 0xBF58476D1CE4E5B9ull;
+  return x ^ (x >> 32);
+}
+
+}  // namespace svc

@@ -1,0 +1,65 @@
+// Which streams hold a block: sets of stream numbers within one namespace, each kept once and shared by all blocks that have it.
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "hashing.h"
+
+namespace svc {
+
+class HolderSets {
+ public:
+  static constexpr u32 none = 0;  // the set of no block at all
+
+  struct Set {
+    u32 space = 0;  // the namespace; sets of two namespaces are never the same one
+    u32 blocks = 0;
+    u64 hash = 0;
+    std::vector<u64> bits;
+    bool empty() const { return bits.empty(); }
+    bool has(u32 stream) const { return stream / 64 < bits.size() && (bits[stream / 64] >> (stream % 64) & 1); }
+  };
+
+  HolderSets() : sets_(1), memo_(memoSize) {}
+
+  const Set& operator[](u32 id) const { return sets_[id]; }
+  std::size_t size() const { return sets_.size(); }
+  u32 emptyOf(u32 space) { return intern(space, {}); }
+  u32 with(u32 set, u32 stream) { return change(set, stream, true); }
+  u32 without(u32 set, u32 stream) { return change(set, stream, false); }
+  // Counts blocks that changed their set; a set of no blocks may be forgotten by `collect`.
+  void gain(u32 set, u32 blocks) { sets_[set].blocks += blocks; }
+  void lose(u32 set, u32 blocks) {
+    if ((sets_[set].blocks -= blocks) == 0) ++idle_;
+  }
+  u32 intern(u32 space, std::vector<u64> bits);
+  // Forgets sets of no blocks once they are many; numbers held outside of blocks are void afterwards.
+  void collect();
+  std::size_t bytes() const;
+
+ private:
+  static constexpr u32 memoSize = 1 << 13;
+  static constexpr std::size_t idleLimit = 4096;
+  struct Memo {
+    u32 set = 0, stream = 0, result = 0;
+    bool adds = false;
+  };
+
+  u32 change(u32 set, u32 stream, bool adds) {
+    Memo& memo = memo_[(set * 0x9E3779B1u ^ (stream * 2 + adds) * 0x85EBCA6Bu) >> 19];
+    if (memo.set == set && memo.stream == stream && memo.adds == adds && set != none) return memo.result;
+    const u32 result = changed(set, stream, adds);
+    memo = {set, stream, result, adds};
+    return result;
+  }
+  u32 changed(u32 set, u32 stream, bool adds);
+
+  std::vector<Set> sets_;
+  std::vector<u32> free_;
+  std::unordered_multimap<u64, u32> byHash_;
+  std::vector<Memo> memo_;
+  std::size_t idle_ = 0;
+  std::size_t words_ = 0;
+};
+
+}  // namespace svc

@@ -1,0 +1,278 @@
+// Blocks in and out of the index: subscriptions, finding, storing, removing.
+#include "index.h"
+
+#include <algorithm>
+
+namespace svc {
+namespace {
+
+u32 capacityFor(u64 budget) {
+  const u64 blocks = std::min<u64>(budget / 20 + 4096, BlockArena::maxBlocks);
+  return static_cast<u32>(blocks / BlockArena::pageBlocks * BlockArena::pageBlocks);
+}
+
+u64 textSeed(std::string_view text, u64 seed) { return XXH3_64bits_withSeed(text.data(), text.size(), seed); }
+
+void append(std::string& key, std::string_view part) {
+  key.append(std::to_string(part.size())).push_back(':');
+  key.append(part);
+}
+
+std::string keyText(const Namespace& space) {
+  std::string key = std::to_string(space.blockSize) + (space.pairs ? "p" : "t");
+  for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)})
+    append(key, part);
+  return key;
+}
+
+u64 scopeSeed(std::string_view tenant, std::string_view model, u32 blockSize) { return mix(textSeed(tenant, textSeed(model, blockSize)) | 1); }
+
+}  // namespace
+
+Index::Index(u64 budgetBytes, u64 seed) : budget_(budgetBytes), seed_(seed), arena_(capacityFor(budgetBytes)), media_{"GPU", "CPU", "DISK"} {}
+
+u32 Index::tick() {
+  if (clock_ >= 0xfffffff0u) {
+    for (u32 page = 0; page < arena_.pages(); ++page) arena_.setStamp(page, arena_.stamp(page) / 2);
+    clock_ /= 2;
+  }
+  return ++clock_;
+}
+
+std::int64_t Index::findSpace(const Namespace& like) const {
+  const auto found = spaceIds_.find(keyText(like));
+  return found == spaceIds_.end() ? std::int64_t{-1} : std::int64_t{found->second};
+}
+
+u32 Index::internSpace(const Namespace& like) {
+  const auto [at, added] = spaceIds_.try_emplace(keyText(like), static_cast<u32>(spaces_.size()));
+  if (added) {
+    spaces_.push_back(like);
+    spaces_.back().seed = textSeed(at->first, 0);
+    scopes_.push_back(scopeSeed(like.tenant, like.model, like.blockSize));
+  }
+  return at->second;
+}
+
+u64 Index::scopeOf(u32 space) const { return scopes_[space]; }
+
+std::int64_t Index::internStream(u32 id, std::string_view backend, std::string_view medium, u32 rank) {
+  Subscription& sub = subscriptions_[id];
+  for (u32 stream : sub.streams) {
+    const Stream& known = streams_[stream];
+    if (known.rank == rank && media_[known.medium] == medium && known.backend == backend) return stream;
+  }
+  if (sub.streams.size() >= maxStreamsEach) return -1;
+  auto name = std::find(media_.begin(), media_.end(), medium);
+  if (name == media_.end()) {
+    if (media_.size() >= maxMedia) return -1;
+    name = media_.insert(media_.end(), std::string(medium));
+  }
+  u32 stream = 0;
+  while (stream < streams_.size() && streams_[stream].active) ++stream;
+  if (stream == maxStreams) return -1;
+  if (stream == streams_.size()) streams_.emplace_back();
+  streams_[stream] = {id, rank, static_cast<u16>(name - media_.begin()), true, std::string(backend)};
+  sub.streams.push_back(stream);
+  ++version_;
+  return stream;
+}
+
+u32 Index::subscribe(Subscription description) {
+  u32 id = 0;
+  while (id < subscriptions_.size() && subscriptions_[id].active) ++id;
+  if (id == subscriptions_.size()) subscriptions_.emplace_back();
+  description.active = true;
+  description.scope = scopeSeed(description.tenant, description.model, description.blockSize);
+  description.seen.resize(seenRing);
+  subscriptions_[id] = std::move(description);
+  ++version_;
+  return id;
+}
+
+void Index::unsubscribe(u32 id) {
+  clear(id, true);
+  for (u32 stream : subscriptions_[id].streams) streams_[stream] = {};
+  subscriptions_[id] = {};
+  ++version_;
+}
+
+void Index::clear(u32 id, bool forgetOrder) {
+  Subscription& sub = subscriptions_[id];
+  purge(sub.streams, -1);
+  sub.names.clear();
+  sub.ownNames = false;
+  sub.park.clear();
+  sub.awaited.clear();
+  sub.parkedBlocks = 0;
+  if (!forgetOrder) return;
+  sub.lastEventId.clear();
+  sub.spaces.clear();
+  sub.standard = false;
+  sub.seen.assign(seenRing, {});
+}
+
+u32 Index::find(u32 space, u64 sequence) const {
+  return table_.find(mix(sequence ^ spaces_[space].seed), [&](u32 block) { return arena_.sequence[block] == sequence && spaceOf(block) == space; });
+}
+
+bool Index::holds(const Subscription& sub, u32 block) const {
+  const auto& set = sets_[arena_.holders[block]];
+  return std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 stream) { return set.has(stream); });
+}
+
+void Index::setHolders(u32 block, u32 set) {
+  u32& holders = arena_.holders[block];
+  if (holders != HolderSets::none) sets_.lose(holders, 1);
+  sets_.gain(set, 1);
+  holders = set;
+}
+
+void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes) {
+  constexpr u32 ahead = 16;
+  const u64 seed = spaces_[space].seed;
+  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
+  // Counted per run of blocks with one set, not per block.
+  u32 run = 0, freshRun = 0;
+  const auto settle = [&] {
+    if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
+    if (freshRun > 0) sets_.gain(freshSet, freshRun);
+    run = freshRun = 0;
+  };
+  const u32 clock = clock_;
+  if (previous != 0) arena_.touch(previous, clock);
+  for (u32 i = 0; i < count; ++i) {
+    const u64 sequence = sequences[i];
+    // Blocks of one chain mostly lie side by side: look there before asking the table.
+    u32 block = previous == 0 ? 0 : previous + 1;
+    if (block == 0 || !arena_.used(block) || arena_.sequence[block] != sequence || spaceOf(block) != space) {
+      if (i % ahead == 0) {
+        const u32 until = std::min(count, i + ahead);
+        for (u32 k = i; k < until; ++k) table_.prefetch(mix(sequences[k] ^ seed));
+        for (u32 k = i; names != nullptr && k < until; ++k) engineTable_.prefetch(mix(names[k] ^ scopes_[space]));
+      }
+      block = find(space, sequence);
+    }
+    if (block == 0) {
+      block = arena_.allocate(previous);
+      if (block == 0) {
+        outcomes[OverBudget] += count - i;
+        settle();
+        return;
+      }
+      arena_.sequence[block] = sequence;
+      if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
+      ++freshRun;
+      arena_.holders[block] = freshSet;
+      table_.insert(mix(sequence ^ seed), block, *this, &Index::keyOf, arena_.sequence.data(), arena_.holders.data());
+    } else {
+      const u32 set = arena_.holders[block];
+      if (set != lastSet) {
+        settle();
+        lastSet = set;
+        lastResult = sets_.with(set, stream);
+      }
+      // Nobody held it: whatever it was called before, it is called by this publisher now.
+      if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
+      if (set != lastResult) {
+        arena_.holders[block] = lastResult;
+        ++run;
+      }
+    }
+    arena_.touch(block, clock);
+    if (names != nullptr && (subscriptions_[id].ownNames || arena_.engine[block] != names[i])) {
+      settle();
+      nameBlock(id, stream, block, names[i]);
+    }
+    previous = block;
+  }
+  settle();
+  outcomes[Stored] += count;
+  ++changes_;
+}
+
+void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[id];
+  constexpr u32 ahead = 16;
+  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, run = 0;
+  bool lastEmpty = false;
+  const bool shared = engineInUse_ && !sub.ownNames;
+  const u64 seed = space >= 0 ? spaces_[static_cast<u32>(space)].seed : 0;
+  const auto settle = [&] {
+    if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
+    run = 0;
+  };
+  u64 keys[ahead];
+  u32 warmed = 0, previous = 0;
+  bool neighbourly = false;  // blocks beside the previous one that share its set are this publisher's, by the same rule of names
+  const u64* const called = shared ? arena_.engine.data() : arena_.sequence.data();
+  for (u32 i = 0; i < count; ++i) {
+    u32 block = 0;
+    if (neighbourly && names[i] != 0) {
+      // Engines evict chains from their tails, stores from their heads.
+      if (called[previous + 1] == names[i] && arena_.holders[previous + 1] == lastSet) block = previous + 1;
+      else if (called[previous - 1] == names[i] && arena_.holders[previous - 1] == lastSet) block = previous - 1;
+    }
+    if (block == 0 && i >= warmed) {
+      // Two rounds ahead of the look-ups: the tables' lines, then the blocks that they point at.
+      const u32 until = std::min(count - i, ahead);
+      const IdTable& table = shared ? engineTable_ : table_;
+      for (u32 k = 0; k < until; ++k) table.prefetch(keys[k] = mix(names[i + k] ^ (shared ? sub.scope : seed)));
+      for (u32 k = 0; k < until; ++k) {
+        const u32 guess = table.candidate(keys[k]);
+        __builtin_prefetch(&called[guess]);
+        __builtin_prefetch(&arena_.holders[guess]);
+      }
+      warmed = i + until;
+    }
+    if (block == 0) {
+      block = findName(sub, names[i]);
+      if (block == 0 || !sets_[arena_.holders[block]].has(stream)) {
+        block = space >= 0 ? find(static_cast<u32>(space), names[i]) : 0;
+        if (block != 0 && !sets_[arena_.holders[block]].has(stream)) block = 0;
+      }
+    }
+    if (block == 0) {
+      ++outcomes[UnknownRemoved];
+      continue;
+    }
+    const u32 set = arena_.holders[block];
+    if (set != lastSet) {
+      settle();
+      lastSet = set;
+      lastResult = sets_.without(set, stream);
+      lastEmpty = sets_[lastResult].empty();
+      neighbourly = shared ? scopes_[sets_[set].space] == sub.scope : !sub.ownNames && space >= 0 && sets_[set].space == static_cast<u32>(space);
+    }
+    previous = block;
+    arena_.holders[block] = lastResult;
+    ++run;
+    if (sub.ownNames && !holds(sub, block)) sub.names.erase(names[i]);
+    if (lastEmpty) {
+      settle();
+      toGhost(block);
+    }
+    ++outcomes[Removed];
+  }
+  settle();
+  ++changes_;
+}
+
+void Index::toGhost(u32 block) {
+  if (ghosts_.size() < ghostCapacity) {
+    ghosts_.push_back(block);
+    return;
+  }
+  const u32 oldest = std::exchange(ghosts_[ghostAt_], block);
+  ghostAt_ = ghostAt_ + 1 == ghostCapacity ? 0 : ghostAt_ + 1;
+  if (arena_.used(oldest) && sets_[arena_.holders[oldest]].empty()) release(oldest);
+}
+
+void Index::release(u32 block) {
+  table_.erase(keyOf(block), block);
+  if (arena_.engine[block] != 0) unname(block);
+  sets_.lose(arena_.holders[block], 1);
+  arena_.release(block);
+}
+
+}  // namespace svc

@@ -1,0 +1,186 @@
+// The index: namespaces, subscriptions with their streams, blocks and who holds them; fed by batches, asked by prefix.
+#pragma once
+#include <array>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "block_arena.h"
+#include "event_batch.h"
+#include "flat_map.h"
+#include "holder_sets.h"
+#include "id_table.h"
+
+namespace svc {
+
+struct Namespace {
+  std::string tenant, model, lora, salt;  // lora: "", "n:" and a name, or "i:" and an id without a name
+  u32 blockSize = 0;
+  bool pairs = false;    // hashed over bigram windows of one token more
+  u64 seed = 0;          // sets its keys apart from other namespaces'
+};
+
+enum class PublisherKind : u8 { Engine, Store };
+
+// What happened to the events of a batch; the order is that of `outcomes` in src/native.ts.
+enum Outcome : u32 {
+  Events, Stored, Removed, Cleared, Parked, Unparked, ParkDropped, Duplicate, IdJump, MalformedEvent, UnknownEvent, Unhashed, RemoteBlocks, OtherGroup,
+  RefusedModel, RefusedBlockSize, RefusedLora, RefusedSalt, RefusedTokens, MissingTokens, MissingParent, TooManyStreams, OverBudget, UnknownRemoved,
+  WrongSeed, ForeignHashes, StandardHashes, RankDiffers, Multimodal, ClearedAll, outcomeCount
+};
+using Outcomes = std::array<u32, outcomeCount>;
+
+// One holder: a bit in HolderSets.
+struct Stream {
+  u32 subscription = 0;
+  u32 rank = 0;
+  u16 medium = 0;
+  bool active = false;
+  std::string backend;
+};
+
+// A stored event whose parent is not known yet; its blocks' own hashes are ready.
+struct ParkedEvent {
+  u64 parent = 0;
+  u32 stream = 0, space = 0;
+  bool inheritsSalt = false;
+  std::vector<u64> names, locals;
+  std::vector<bool> gone;
+};
+
+struct Subscription {
+  std::string instance, tenant, model, lora, salt, key;
+  u32 blockSize = 0, rank = 0;
+  PublisherKind kind = PublisherKind::Engine;
+  bool active = false;
+  bool ownNames = false;  // its block names contradict another publisher's: they are kept in `names` alone
+  bool standard = false;  // its hashes were seen to be the standard's
+  u64 scope = 0;
+  FlatMap names;
+  std::vector<u32> streams;
+  std::unordered_set<u32> spaces;
+  std::unordered_map<u64, u64> lastEventId;  // by stream and namespace
+  std::deque<ParkedEvent> park;
+  std::unordered_set<u64> awaited;  // the parked events' parents
+  u32 parkedBlocks = 0;
+  std::string complaint;  // the last refusal in words
+  struct Seen {
+    u64 sequence = ~0ull, print = 0;
+  };
+  std::vector<Seen> seen;  // a ring of fingerprints of the last batches
+};
+
+class Index {
+ public:
+  Index(u64 budgetBytes, u64 seed);
+
+  // Subscriptions
+  u32 subscribe(Subscription description);
+  void unsubscribe(u32 id);
+  void clear(u32 id, bool forgetOrder);
+  // Batches. False: malformed, nothing was applied.
+  bool apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
+  // 0: not among the last batches, 1: the very same one, 2: another one of that number.
+  int seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const;
+
+  const EventBatch& batch() const { return batch_; }
+  Subscription& subscription(u32 id) { return subscriptions_[id]; }
+  const std::vector<Namespace>& spaces() const { return spaces_; }
+  const std::vector<Stream>& streams() const { return streams_; }
+  const std::vector<std::string>& media() const { return media_; }
+  const std::deque<Subscription>& subscriptions() const { return subscriptions_; }
+  const HolderSets& sets() const { return sets_; }
+  BlockArena& arena() { return arena_; }
+  const BlockArena& arena() const { return arena_; }
+  u64 seed() const { return seed_; }
+  u64 version() const { return version_; }        // of subscriptions and streams: cached views hang on it
+  u64 changes() const { return changes_; }        // of contents
+  u64 evicted() const { return evicted_; }
+  u64 budgetBytes() const { return budget_; }
+  u64 bytes() const;
+  u64 indexBytes() const { return static_cast<u64>(arena_.live()) * 12 + table_.bytes(); }
+  u64 nameBytes() const { return engineInUse_ ? static_cast<u64>(arena_.live()) * 8 + engineTable_.bytes() : 0; }
+  u32 tick();
+
+  // -1 where no event has named it.
+  std::int64_t findSpace(const Namespace& like) const;
+  u32 find(u32 space, u64 sequence) const;
+  void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
+  u32 spaceOf(u32 block) const { return sets_[arena_.holders[block]].space; }
+
+  // For measuring and for snapshots: the plain moves, without an event around them.
+  u32 internSpace(const Namespace& like);
+  std::int64_t internStream(u32 subscription, std::string_view backend, std::string_view medium, u32 rank);
+  void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
+  void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes);
+  // `note` travels with the snapshot: what the caller has to remember beside the index.
+  std::vector<u8> save(std::string_view note) const;
+  // Into an index that has nothing yet; false with `problem` set, and the index is not to be used then.
+  bool load(const u8* data, std::size_t size, std::string& note, std::string& problem);
+
+ private:
+  static constexpr std::size_t maxSpaces = 1 << 16, maxStreams = 1 << 14, maxStreamsEach = 256, maxMedia = 16, maxParkedEvents = 1024;
+  static constexpr u32 maxParkedBlocks = 1 << 14;
+  static constexpr u32 ghostCapacity = 1 << 16;
+  static constexpr std::size_t seenRing = 1024;
+
+  bool loadBlocks(class SnapshotReader& in);
+  void applyEvent(u32 id, const Event& event, Outcomes& outcomes);
+  void applyStored(u32 id, const Event& event, Outcomes& outcomes);
+  void applyRemoved(u32 id, const Event& event, Outcomes& outcomes);
+  void applyCleared(u32 id, const Event& event, Outcomes& outcomes);
+  bool accepts(Subscription& sub, const Event& event, Namespace& space, Outcomes& outcomes);
+  bool inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes);
+  bool localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes);
+  void judgeSeed(Subscription& sub, const Event& event, u32 blockSize, Outcomes& outcomes);
+  void parkEvent(Subscription& sub, const Event& event, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes);
+  void unpark(u32 id, Outcomes& outcomes);
+  void place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool root, const u64* names, const u64* locals, u32 count, Outcomes& outcomes);
+
+  u32 findName(const Subscription& sub, u64 name) const;
+  u32 findShared(u64 scope, u64 name) const;
+  bool holds(const Subscription& sub, u32 block) const;
+  void nameBlock(u32 id, u32 stream, u32 block, u64 name);
+  void goOwnNames(Subscription& sub, u32 stream, u32 fresh);
+  void sweepNames(Subscription& sub);
+  void setHolders(u32 block, u32 set);
+  void toGhost(u32 block);
+  void unname(u32 block);
+  void release(u32 block);
+  bool makeRoom(u64 blocks);
+  u64 limitBlocks() const;
+  void evict(u64 blocks);
+  // Takes these streams' bits off every block (of one namespace, or of all with -1); blocks nobody holds go at once.
+  void purge(const std::vector<u32>& streams, std::int64_t space);
+  u64 keyOf(u32 block) const { return mix(arena_.sequence[block] ^ spaces_[spaceOf(block)].seed); }
+  u64 scopeOf(u32 space) const;
+  u64 nameKeyOf(u32 block) const { return mix(arena_.engine[block] ^ scopes_[spaceOf(block)]); }
+
+  u64 budget_, seed_;
+  BlockArena arena_;
+  IdTable table_, engineTable_;
+  HolderSets sets_;
+  std::vector<Namespace> spaces_;
+  std::vector<u64> scopes_;  // by namespace: in which publishers' names are shared
+  std::unordered_map<std::string, u32> spaceIds_;
+  std::vector<Stream> streams_;
+  std::vector<std::string> media_;
+  std::deque<Subscription> subscriptions_;
+  std::vector<u32> ghosts_;  // a ring of blocks that nobody holds but that children may still be stored under
+  std::size_t ghostAt_ = 0;
+  EventBatch batch_;
+  std::vector<u64> locals_, sequences_;
+  std::vector<u8> blockBytes_;
+  std::string scratchSalt_;
+  u64 version_ = 1, changes_ = 0, evicted_ = 0;
+  u32 clock_ = 1;
+  u64 limit_ = 0;  // blocks, judged once a batch
+  bool engineInUse_ = false;
+};
+
+// GPU, CPU, DISK, or the given word in capitals.
+std::string mediumOf(std::string_view wire);
+
+}  // namespace svc

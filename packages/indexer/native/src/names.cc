@@ -1,0 +1,57 @@
+// The names that publishers have for blocks: shared among those that agree, a map of its own for one that does not.
+#include <algorithm>
+
+#include "index.h"
+
+namespace svc {
+
+u32 Index::findShared(u64 scope, u64 name) const {
+  if (name == 0 || !engineInUse_) return 0;
+  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope; });
+}
+
+u32 Index::findName(const Subscription& sub, u64 name) const { return sub.ownNames ? sub.names.find(name) : findShared(sub.scope, name); }
+
+// A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own.
+void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
+  Subscription& sub = subscriptions_[id];
+  if (!sub.ownNames) {
+    const bool fits = name != 0 && scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0 && findShared(sub.scope, name) == 0;
+    if (fits) {
+      arena_.engine[block] = name;
+      engineInUse_ = true;
+      engineTable_.insert(mix(name ^ sub.scope), block, *this, &Index::nameKeyOf, arena_.engine.data(), arena_.holders.data());
+      return;
+    }
+    if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return;
+    goOwnNames(sub, stream, block);
+  }
+  const u32 before = sub.names.set(name, block);
+  // The name means another block now, so this stream no longer has the one before.
+  if (before != 0 && before != block && sets_[arena_.holders[before]].has(stream)) {
+    setHolders(before, sets_.without(arena_.holders[before], stream));
+    if (sets_[arena_.holders[before]].empty()) toGhost(before);
+  }
+}
+
+// `fresh` was given to `stream` a moment ago, under a name that is not the one it is known by.
+void Index::goOwnNames(Subscription& sub, u32 stream, u32 fresh) {
+  sub.ownNames = true;
+  for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block) {
+    if (!arena_.used(block) || arena_.engine[block] == 0 || scopes_[spaceOf(block)] != sub.scope) continue;
+    const auto& set = sets_[arena_.holders[block]];
+    const bool held = std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 own) { return set.has(own) && (block != fresh || own != stream); });
+    if (held) sub.names.set(arena_.engine[block], block);
+  }
+}
+
+void Index::sweepNames(Subscription& sub) {
+  if (sub.ownNames) sub.names.sweep([&](u64, u32 block) { return arena_.used(block) && holds(sub, block); });
+}
+
+void Index::unname(u32 block) {
+  engineTable_.erase(nameKeyOf(block), block);
+  arena_.engine[block] = 0;
+}
+
+}  // namespace svc

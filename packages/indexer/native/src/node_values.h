@@ -1,0 +1,120 @@
+// Between JavaScript values and ours: every conversion checks, and a failed one throws into the caller.
+#pragma once
+#include <node_api.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hashing.h"
+
+namespace svc {
+
+inline void check(napi_status status, const char* what) {
+  if (status != napi_ok) throw std::invalid_argument(what);
+}
+
+struct Bytes {
+  u8* data = nullptr;
+  std::size_t size = 0;
+};
+
+class Arguments {
+ public:
+  static constexpr std::size_t most = 8;
+  Arguments(napi_env env, napi_callback_info info) : env(env) { check(napi_get_cb_info(env, info, &count_, values_, &self, nullptr), "arguments"); }
+
+  napi_env env;
+  napi_value self = nullptr;
+
+  napi_value at(std::size_t i) const {
+    if (i >= count_) throw std::invalid_argument("too few arguments");
+    return values_[i];
+  }
+  double number(std::size_t i) const { return numberOf(at(i)); }
+  u32 index(std::size_t i) const { return static_cast<u32>(number(i)); }
+  bool flag(std::size_t i) const {
+    bool value = false;
+    check(napi_get_value_bool(env, at(i), &value), "asked for a boolean");
+    return value;
+  }
+  std::string text(std::size_t i) const { return textOf(at(i)); }
+  Bytes bytes(std::size_t i) const {
+    Bytes out;
+    void* data = nullptr;
+    check(napi_get_buffer_info(env, at(i), &data, &out.size), "asked for a Buffer");
+    out.data = static_cast<u8*>(data);
+    return out;
+  }
+  template <typename T>
+  T* array(std::size_t i, napi_typedarray_type type, std::size_t& length) const {
+    napi_typedarray_type found{};
+    void* data = nullptr;
+    check(napi_get_typedarray_info(env, at(i), &found, &length, &data, nullptr, nullptr), "asked for a typed array");
+    if (found != type) throw std::invalid_argument("asked for another kind of typed array");
+    return static_cast<T*>(data);
+  }
+  napi_typedarray_type arrayType(std::size_t i) const {
+    napi_typedarray_type found{};
+    check(napi_get_typedarray_info(env, at(i), &found, nullptr, nullptr, nullptr, nullptr), "asked for a typed array");
+    return found;
+  }
+  std::string member(std::size_t i, const char* name) const { return textOf(named(i, name)); }
+  double numberMember(std::size_t i, const char* name) const { return numberOf(named(i, name)); }
+
+  napi_value undefined() const {
+    napi_value value = nullptr;
+    napi_get_undefined(env, &value);
+    return value;
+  }
+  napi_value of(double number) const {
+    napi_value value = nullptr;
+    check(napi_create_double(env, number, &value), "number");
+    return value;
+  }
+  napi_value of(std::string_view text) const {
+    napi_value value = nullptr;
+    check(napi_create_string_utf8(env, text.data(), text.size(), &value), "string");
+    return value;
+  }
+  napi_value copied(std::string_view bytes) const {
+    napi_value value = nullptr;
+    check(napi_create_buffer_copy(env, bytes.size(), bytes.data(), nullptr, &value), "buffer");
+    return value;
+  }
+  // Hands the vector over; its memory goes when the Buffer does.
+  napi_value handed(std::vector<u8>&& bytes) const {
+    auto* kept = new std::vector<u8>(std::move(bytes));
+    napi_value value = nullptr;
+    const auto drop = [](napi_env, void*, void* hint) { delete static_cast<std::vector<u8>*>(hint); };
+    if (napi_create_external_buffer(env, kept->size(), kept->data(), drop, kept, &value) != napi_ok) {
+      delete kept;
+      throw std::bad_alloc();
+    }
+    return value;
+  }
+
+ private:
+  napi_value named(std::size_t i, const char* name) const {
+    napi_value value = nullptr;
+    check(napi_get_named_property(env, at(i), name, &value), name);
+    return value;
+  }
+  double numberOf(napi_value from) const {
+    double value = 0;
+    check(napi_get_value_double(env, from, &value), "asked for a number");
+    return value;
+  }
+  std::string textOf(napi_value from) const {
+    std::size_t size = 0;
+    check(napi_get_value_string_utf8(env, from, nullptr, 0, &size), "asked for a string");
+    std::string text(size, '\0');
+    check(napi_get_value_string_utf8(env, from, text.data(), size + 1, &size), "asked for a string");
+    return text;
+  }
+
+  std::size_t count_ = most;
+  napi_value values_[most] = {};
+};
+
+}  // namespace svc

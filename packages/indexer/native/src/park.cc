@@ -1,0 +1,81 @@
+// Stored events whose parent is unknown wait here, bounded, until it comes; and the check of a publisher's hashes.
+#include "index.h"
+
+namespace svc {
+
+void Index::parkEvent(Subscription& sub, const Event& event, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes) {
+  if (event.hashCount > maxParkedBlocks) {
+    ++outcomes[ParkDropped];
+    return;
+  }
+  while (!sub.park.empty() && (sub.park.size() >= maxParkedEvents || sub.parkedBlocks + event.hashCount > maxParkedBlocks)) {
+    sub.parkedBlocks -= static_cast<u32>(sub.park.front().names.size());
+    sub.park.pop_front();
+    ++outcomes[ParkDropped];
+  }
+  const auto names = batch_.hashes.begin() + event.hashBegin;
+  sub.park.push_back({event.parent, stream, space, inheritsSalt, {names, names + event.hashCount}, {locals_.begin(), locals_.begin() + event.hashCount}, std::vector<bool>(event.hashCount)});
+  sub.parkedBlocks += event.hashCount;
+  if (sub.awaited.size() > 2 * maxParkedEvents) {
+    sub.awaited.clear();
+    for (const ParkedEvent& parked : sub.park) sub.awaited.insert(parked.parent);
+  }
+  sub.awaited.insert(event.parent);
+  ++outcomes[Parked];
+}
+
+void Index::unpark(u32 id, Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[id];
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t i = 0; i < sub.park.size(); ++i) {
+      const u32 parent = findName(sub, sub.park[i].parent);
+      if (parent == 0) continue;
+      ParkedEvent event = std::move(sub.park[i]);
+      sub.park.erase(sub.park.begin() + static_cast<std::ptrdiff_t>(i));
+      sub.parkedBlocks -= static_cast<u32>(event.names.size());
+      const u32 space = event.inheritsSalt ? spaceOf(parent) : event.space;
+      sub.spaces.insert(space);
+      u64 previous = arena_.sequence[parent];
+      u32 before = parent;
+      // Block by block, since some may have been removed while they waited; the chain goes on through them.
+      for (std::size_t k = 0; k < event.names.size(); ++k) {
+        previous = roll(previous, event.locals[k], seed_);
+        if (event.gone[k]) {
+          before = 0;
+          continue;
+        }
+        store(id, event.stream, space, &previous, 1, &event.names[k], before, outcomes);
+        before = find(space, previous);
+      }
+      ++outcomes[Unparked];
+      again = true;
+      break;
+    }
+  }
+}
+
+// Hashes that claim to be the standard's are compared with the tokens they stand for.
+void Index::judgeSeed(Subscription& sub, const Event& event, u32 blockSize, Outcomes& outcomes) {
+  const u64 first = batch_.hashes[event.hashBegin];
+  const bool root = !event.hasParent && !(event.hasBase && event.base > 0);
+  if (!root && !event.hasParent) return;
+  const u64 expected = root ? locals_[0] : roll(event.parent, locals_[0], seed_);
+  if (first == expected) {
+    sub.standard = true;
+    ++outcomes[StandardHashes];
+    return;
+  }
+  if (!event.standardNames) {
+    ++outcomes[ForeignHashes];
+    return;
+  }
+  ++outcomes[WrongSeed];
+  const u32* tokens = batch_.tokens.data() + event.tokenBegin;
+  std::string guess;
+  for (u64 seed : {0ull, 1337ull, 42ull})
+    if (seed != seed_ && root && localHash(tokens, blockSize, seed) == first) guess = "; they fit seed " + std::to_string(seed);
+  sub.complaint = "the publisher's seq_hashes are not XXH3-64 of their tokens under seed " + std::to_string(seed_) + guess + "; set the same seed on both sides";
+}
+
+}  // namespace svc

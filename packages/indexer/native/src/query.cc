@@ -1,0 +1,176 @@
+// The walk along a prompt's blocks, lazily hashed, up to the first block that no asked stream has; and the answer's text.
+#include "query.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace svc {
+namespace {
+
+// Hashes of the prompt's blocks, made a few at a time: a miss at the first block costs one.
+class Hashes {
+ public:
+  Hashes(const Request& request, bool pairs, u64 seed) : request_(request), window_(request.space.blockSize + (pairs ? 1u : 0u)), seed_(seed) {
+    if (request.hashes != nullptr) total = request.hashCount;
+    else if (request.tokenCount >= window_) total = (request.tokenCount - (window_ - request.space.blockSize)) / request.space.blockSize;
+  }
+  u64 total = 0;
+
+  const u64* take(u64 from, u32& count) {
+    if (request_.hashes != nullptr) {
+      count = static_cast<u32>(std::min<u64>(total - from, 1u << 20));
+      return request_.hashes + from;
+    }
+    count = static_cast<u32>(std::min<u64>(total - from, from == 0 ? 1 : chunk));
+    // The blocks' own hashes first: they do not wait for each other.
+    const u32* tokens = request_.tokens + from * request_.space.blockSize;
+    for (u32 i = 0; i < count; ++i) out_[i] = localHash(tokens + static_cast<u64>(i) * request_.space.blockSize, window_, seed_);
+    for (u32 i = 0; i < count; ++i) out_[i] = previous_ = from + i == 0 ? out_[i] : roll(previous_, out_[i], seed_);
+    return out_;
+  }
+
+ private:
+  static constexpr u32 chunk = 16;
+  const Request& request_;
+  u32 window_;
+  u64 seed_, previous_ = 0;
+  u64 out_[chunk];
+};
+
+}  // namespace
+
+void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out) const {
+  Hashes source(request, pairs, index_.seed());
+  out.clear();
+  while (out.size() < source.total) {
+    u32 count = 0;
+    const u64* hashes = source.take(out.size(), count);
+    out.insert(out.end(), hashes, hashes + count);
+  }
+}
+
+void Query::walk(u32 space, const Request& request, bool pairs, const View& view, u32* lengths) {
+  Hashes source(request, pairs, index_.seed());
+  BlockArena& arena = index_.arena();
+  const HolderSets& sets = index_.sets();
+  const u32 words = view.words, clock = index_.tick();
+  const u64* bits = view.bits.data();
+  alive_.resize(view.masks);
+  for (u32 mask = 0; mask < view.masks; ++mask) alive_[mask] = mask;
+  u32 block = 0, set = HolderSets::none;
+  std::vector<u64> const* held = nullptr;
+  u64 at = 0;
+  while (at < source.total && !alive_.empty()) {
+    u32 count = 0;
+    const u64* hashes = source.take(at, count);
+    u32 k = 0;
+    while (k < count) {
+      const u32 from = block;
+      if (block != 0) {
+        // Neighbours in the arena with the same holders: nothing can end here.
+        while (k < count && arena.sequence[block + 1] == hashes[k] && arena.holders[block + 1] == set) ++block, ++k;
+        for (u32 page = from / BlockArena::pageBlocks + 1; page <= block / BlockArena::pageBlocks; ++page) arena.setStamp(page, clock);
+        if (k == count) break;
+      }
+      if (request.hashes != nullptr && k + 8 < count) index_.prefetch(space, hashes[k + 8]);
+      const u32 next = index_.find(space, hashes[k]);
+      if (next == 0) {
+        for (u32 mask : alive_) lengths[mask] = static_cast<u32>(at + k);
+        alive_.clear();
+        break;
+      }
+      arena.touch(next, clock);
+      block = next;
+      if (arena.holders[block] != set) {
+        set = arena.holders[block];
+        const std::vector<u64>& now = sets[set].bits;
+        // Only a holder that was lost can end a row.
+        bool lost = held == nullptr;
+        if (!lost)
+          for (u32 w = 0; w < held->size() && !lost; ++w) lost = ((*held)[w] & ~(w < now.size() ? now[w] : 0)) != 0;
+        held = &now;
+        if (lost) {
+          std::size_t kept = 0;
+          const u32 reach = std::min<u32>(words, static_cast<u32>(now.size()));
+          for (const u32 mask : alive_) {
+            u64 any = 0;
+            for (u32 w = 0; w < reach; ++w) any |= bits[mask * words + w] & now[w];
+            if (any != 0) alive_[kept++] = mask;
+            else lengths[mask] = static_cast<u32>(at + k);
+          }
+          alive_.resize(kept);
+          if (kept == 0) break;
+        }
+      }
+      ++k;
+    }
+    at += count;
+  }
+  for (u32 mask : alive_) lengths[mask] = static_cast<u32>(source.total);
+}
+
+const u32* Query::match(const Request& request, const View& view) {
+  lengths_.assign(view.masks, 0);
+  const std::int64_t plain = index_.findSpace(request.space);
+  if (plain >= 0) walk(static_cast<u32>(plain), request, false, view, lengths_.data());
+  Namespace like = request.space;
+  like.pairs = true;
+  const std::int64_t pairs = index_.findSpace(like);
+  if (pairs >= 0) {
+    best_.assign(view.masks, 0);
+    walk(static_cast<u32>(pairs), request, true, view, best_.data());
+    for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
+  }
+  return lengths_.data();
+}
+
+std::string_view Query::answer(const Request& request) {
+  const View& view = this->view(request.space);
+  match(request, view);
+  json_.assign("{").append(jsonText(request.space.tenant)).append(":{");
+  const std::size_t start = json_.size();
+  bool known = request.instance.empty();
+  for (const View::Row& row : view.rows) {
+    if (!request.instance.empty() && row.instance != request.instance) continue;
+    known = true;
+    if (json_.size() > start) json_.push_back(',');
+    writeRow(row, request.space.blockSize);
+  }
+  // An instance nobody registered has nothing, and is answered so.
+  if (!known) json_.append(jsonText(request.instance)).append(":{\"longest_matched\":0,\"GPU\":0,\"CPU\":0,\"DISK\":0,\"DP\":{}}");
+  json_.append("}}");
+  ++totals_.queries;
+  totals_.askedBlocks += request.hashes != nullptr ? request.hashCount : request.tokenCount / request.space.blockSize;
+  return json_;
+}
+
+void Query::writeRow(const View::Row& row, u32 blockSize) {
+  const auto number = [&](u64 value) {
+    char digits[20];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    json_.append(digits, end);
+  };
+  u32 longest = 0;
+  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
+  totals_.matchedBlocks += longest;
+  json_.append(row.key).append(":{\"longest_matched\":");
+  number(static_cast<u64>(longest) * blockSize);
+  for (const auto& medium : row.media) {
+    u32 best = 0;
+    for (u32 mask : medium.masks) best = std::max(best, lengths_[mask]);
+    json_.append(",").append(medium.key).append(":");
+    number(static_cast<u64>(best) * blockSize);
+  }
+  json_.append(",\"DP\":{");
+  bool first = true;
+  for (const auto& rank : row.ranks) {
+    json_.append(first ? "\"" : ",\"");
+    first = false;
+    number(rank.rank);
+    json_.append("\":");
+    number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
+  }
+  json_.append("}}");
+}
+
+}  // namespace svc

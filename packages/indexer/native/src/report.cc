@@ -1,0 +1,114 @@
+// Figures over the whole index, each by one pass over its blocks.
+#include "report.h"
+
+#include "query.h"
+
+namespace svc {
+namespace {
+
+std::string hex(u64 value) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string out(16, '0');
+  for (int i = 15; i >= 0; --i, value >>= 4) out[static_cast<std::size_t>(i)] = digits[value & 15];
+  return out;
+}
+
+template <typename Each>
+void eachStream(const HolderSets::Set& set, Each visit) {
+  for (u32 word = 0; word < set.bits.size(); ++word)
+    for (u64 left = set.bits[word]; left != 0; left &= left - 1) visit(word * 64 + static_cast<u32>(std::countr_zero(left)));
+}
+
+// Sums per set first: a block belongs to one set, a set to many streams.
+std::vector<Tally> tallySets(const Index& index) {
+  std::vector<Tally> sets(index.sets().size());
+  const BlockArena& arena = index.arena();
+  for (u32 block = BlockArena::pageBlocks; block < arena.end(); ++block) {
+    const u32 set = arena.holders[block];
+    if (set == HolderSets::none) continue;
+    ++sets[set].blocks;
+    sets[set].digest += mix(arena.sequence[block] ^ index.spaces()[index.sets()[set].space].seed);
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<Tally> tallyStreams(const Index& index) {
+  std::vector<Tally> streams(index.streams().size());
+  const std::vector<Tally> sets = tallySets(index);
+  for (u32 set = 1; set < sets.size(); ++set) {
+    if (sets[set].blocks == 0) continue;
+    eachStream(index.sets()[set], [&](u32 stream) {
+      streams[stream].blocks += sets[set].blocks;
+      streams[stream].digest += sets[set].digest;
+    });
+  }
+  return streams;
+}
+
+std::string describeSpaces(const Index& index) {
+  std::vector<u64> blocks(index.spaces().size());
+  std::vector<std::vector<bool>> streams(index.spaces().size(), std::vector<bool>(index.streams().size()));
+  for (u32 set = 1; set < index.sets().size(); ++set) {
+    const auto& known = index.sets()[set];
+    if (known.blocks == 0 || known.empty()) continue;
+    blocks[known.space] += known.blocks;
+    eachStream(known, [&](u32 stream) { streams[known.space][stream] = true; });
+  }
+  std::string out = "[";
+  for (u32 id = 0; id < index.spaces().size(); ++id) {
+    const Namespace& space = index.spaces()[id];
+    if (out.size() > 1) out.push_back(',');
+    out.append("{\"space\":").append(std::to_string(id)).append(",\"tenant\":").append(jsonText(space.tenant));
+    out.append(",\"model\":").append(jsonText(space.model)).append(",\"lora\":").append(jsonText(space.lora));
+    out.append(",\"salt\":").append(jsonText(space.salt)).append(",\"pairs\":").append(space.pairs ? "true" : "false");
+    out.append(",\"block_size\":").append(std::to_string(space.blockSize)).append(",\"blocks\":").append(std::to_string(blocks[id])).append(",\"streams\":[");
+    bool first = true;
+    for (u32 stream = 0; stream < index.streams().size(); ++stream) {
+      if (!streams[id][stream]) continue;
+      if (!first) out.push_back(',');
+      first = false;
+      out.append(std::to_string(stream));
+    }
+    out.append("]}");
+  }
+  return out.append("]");
+}
+
+std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space) {
+  const BlockArena& arena = index.arena();
+  std::string out = "{\"blocks\":[";
+  u32 block = std::max(cursor, BlockArena::pageBlocks), given = 0;
+  for (; block < arena.end() && given < limit; ++block) {
+    const auto& set = index.sets()[arena.holders[block]];
+    if (arena.holders[block] == HolderSets::none || set.empty() || (space >= 0 && set.space != space)) continue;
+    if (given++ > 0) out.push_back(',');
+    out.append("{\"space\":").append(std::to_string(set.space)).append(",\"hash\":\"").append(std::to_string(arena.sequence[block])).append("\",\"streams\":[");
+    bool first = true;
+    eachStream(set, [&](u32 stream) {
+      if (!first) out.push_back(',');
+      first = false;
+      out.append(std::to_string(stream));
+    });
+    out.append("]}");
+  }
+  return out.append("],\"next\":").append(block < arena.end() ? std::to_string(block) : "null").append("}");
+}
+
+std::string describeStreams(const Index& index) {
+  const std::vector<Tally> tally = tallyStreams(index);
+  std::string out = "[";
+  for (u32 id = 0; id < index.streams().size(); ++id) {
+    const Stream& stream = index.streams()[id];
+    if (!stream.active) continue;
+    if (out.size() > 1) out.push_back(',');
+    out.append("{\"stream\":").append(std::to_string(id)).append(",\"subscription\":").append(std::to_string(stream.subscription));
+    out.append(",\"backend\":").append(jsonText(stream.backend)).append(",\"medium\":").append(jsonText(index.media()[stream.medium]));
+    out.append(",\"rank\":").append(std::to_string(stream.rank)).append(",\"blocks\":").append(std::to_string(tally[id].blocks));
+    out.append(",\"digest\":\"").append(hex(tally[id].digest)).append("\"}");
+  }
+  return out.append("]");
+}
+
+}  // namespace svc

@@ -1,0 +1,19 @@
+// What people and snapshots ask of the index: figures, digests, pages of blocks.
+#pragma once
+#include "index.h"
+
+namespace svc {
+
+// Blocks and a digest per stream: equal contents give equal digests, whatever the order they came in.
+struct Tally {
+  u64 blocks = 0, digest = 0;
+};
+std::vector<Tally> tallyStreams(const Index& index);
+// JSON: [{model, tenant, lora, salt, block_size, blocks, streams}] of the namespaces.
+std::string describeSpaces(const Index& index);
+// JSON: {"blocks":[{space, hash, streams:[…]}], "next": number or null}, from block number `cursor` on.
+std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space);
+// JSON: [{subscription, backend, medium, rank, blocks, digest}].
+std::string describeStreams(const Index& index);
+
+}  // namespace svc

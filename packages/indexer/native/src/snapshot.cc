@@ -1,0 +1,236 @@
+// The whole index as bytes and back: tables in order, then the block arrays as they lie, then a checksum.
+#include <algorithm>
+#include <cstring>
+
+#include "index.h"
+
+namespace svc {
+namespace {
+
+constexpr u64 magic = 0x3130584956435653ull;  // "SVCVIX01"
+
+class SnapshotWriter {
+ public:
+  template <typename T>
+  void number(T value) {
+    raw(&value, sizeof value);
+  }
+  void text(std::string_view value) {
+    number<u64>(value.size());
+    raw(value.data(), value.size());
+  }
+  void raw(const void* from, std::size_t size) {
+    if (size == 0) return;
+    const auto* bytes = static_cast<const u8*>(from);
+    out.insert(out.end(), bytes, bytes + size);
+  }
+  std::vector<u8> out;
+};
+
+}  // namespace
+
+class SnapshotReader {
+ public:
+  SnapshotReader(const u8* at, const u8* end) : at_(at), end_(end) {}
+  template <typename T>
+  T number() {
+    T value{};
+    raw(&value, sizeof value);
+    return value;
+  }
+  std::string text() {
+    const u64 size = number<u64>();
+    if (size > left()) return fail(), std::string();
+    std::string value(reinterpret_cast<const char*>(at_), size);
+    at_ += size;
+    return value;
+  }
+  bool raw(void* to, u64 size) {
+    if (size > left()) return fail(), false;
+    if (size > 0) std::memcpy(to, at_, size);
+    at_ += size;
+    return true;
+  }
+  // A count of things that take `each` bytes at least.
+  u64 count(u64 each) {
+    const u64 value = number<u64>();
+    if (value > left() / each) fail();
+    return bad ? 0 : value;
+  }
+  u64 left() const { return static_cast<u64>(end_ - at_); }
+  void fail() { bad = true; }
+  bool bad = false;
+
+ private:
+  const u8* at_;
+  const u8* end_;
+};
+
+std::vector<u8> Index::save(std::string_view note) const {
+  SnapshotWriter to;
+  to.out.reserve(arena_.end() * (engineInUse_ ? 20ull : 12ull) + (1 << 20));
+  to.number(magic);
+  to.number(seed_);
+  to.text(note);
+  to.number<u64>(media_.size());
+  for (const auto& medium : media_) to.text(medium);
+  to.number<u64>(spaces_.size());
+  for (const Namespace& space : spaces_) {
+    for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)}) to.text(part);
+    to.number(space.blockSize);
+    to.number<u8>(space.pairs);
+  }
+  to.number<u64>(streams_.size());
+  for (const Stream& stream : streams_) {
+    to.number(stream.subscription);
+    to.number(stream.rank);
+    to.number(stream.medium);
+    to.number<u8>(stream.active);
+    to.text(stream.backend);
+  }
+  to.number<u64>(subscriptions_.size());
+  for (const Subscription& sub : subscriptions_) {
+    for (std::string_view part : {std::string_view(sub.instance), std::string_view(sub.tenant), std::string_view(sub.model), std::string_view(sub.lora), std::string_view(sub.salt), std::string_view(sub.key)})
+      to.text(part);
+    to.number(sub.blockSize);
+    to.number(sub.rank);
+    to.number(sub.scope);
+    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard)}) to.number(flag);
+    to.number<u64>(sub.streams.size());
+    for (u32 stream : sub.streams) to.number(stream);
+    to.number<u64>(sub.spaces.size());
+    for (u32 space : sub.spaces) to.number(space);
+    to.number<u64>(sub.lastEventId.size());
+    for (const auto& [stream, last] : sub.lastEventId) to.number(stream), to.number(last);
+    to.number<u64>(sub.seen.size());
+    to.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
+    to.number<u64>(sub.names.size());
+    sub.names.each([&](u64 name, u32 block) { to.number(name), to.number(block); });
+  }
+  to.number<u64>(sets_.size());
+  for (u32 set = 1; set < sets_.size(); ++set) {
+    to.number(sets_[set].space);
+    to.number<u64>(sets_[set].blocks == 0 ? 0 : sets_[set].bits.size());
+    if (sets_[set].blocks != 0) to.raw(sets_[set].bits.data(), sets_[set].bits.size() * 8);
+  }
+  to.number<u8>(engineInUse_);
+  to.number(arena_.end());
+  const u64 count = arena_.end() - BlockArena::pageBlocks;
+  to.raw(arena_.holders.data() + BlockArena::pageBlocks, count * 4);
+  to.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
+  if (engineInUse_) to.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
+  to.number(XXH3_64bits(to.out.data(), to.out.size()));
+  return std::move(to.out);
+}
+
+bool Index::load(const u8* data, std::size_t size, std::string& note, std::string& problem) {
+  u64 sum = 0;
+  if (size < 32) return problem = "the snapshot is shorter than its head", false;
+  std::memcpy(&sum, data + size - 8, 8);
+  if (XXH3_64bits(data, size - 8) != sum) return problem = "the snapshot's checksum is wrong: it is damaged or cut off", false;
+  SnapshotReader in(data, data + size - 8);
+  if (in.number<u64>() != magic) return problem = "this is no snapshot of this version of the indexer", false;
+  const u64 seed = in.number<u64>();
+  if (seed != seed_) return problem = "the snapshot was made with hash seed " + std::to_string(seed) + ", the setting says " + std::to_string(seed_), false;
+  note = in.text();
+  media_.clear();
+  for (u64 i = in.count(8); i > 0; --i) media_.push_back(in.text());
+  for (u64 i = in.count(33); i > 0; --i) {
+    Namespace space;
+    for (std::string* part : {&space.tenant, &space.model, &space.lora, &space.salt}) *part = in.text();
+    space.blockSize = in.number<u32>();
+    space.pairs = in.number<u8>() != 0;
+    internSpace(space);
+  }
+  for (u64 i = in.count(19); i > 0; --i) {
+    Stream stream;
+    stream.subscription = in.number<u32>();
+    stream.rank = in.number<u32>();
+    stream.medium = in.number<u16>();
+    stream.active = in.number<u8>() != 0;
+    stream.backend = in.text();
+    if (stream.medium >= media_.size()) in.fail();
+    streams_.push_back(std::move(stream));
+  }
+  for (u64 i = in.count(80); i > 0 && !in.bad; --i) {
+    Subscription sub;
+    for (std::string* part : {&sub.instance, &sub.tenant, &sub.model, &sub.lora, &sub.salt, &sub.key}) *part = in.text();
+    sub.blockSize = in.number<u32>();
+    sub.rank = in.number<u32>();
+    sub.scope = in.number<u64>();
+    sub.kind = static_cast<PublisherKind>(in.number<u8>());
+    sub.active = in.number<u8>() != 0;
+    sub.ownNames = in.number<u8>() != 0;
+    sub.standard = in.number<u8>() != 0;
+    for (u64 k = in.count(4); k > 0; --k) sub.streams.push_back(in.number<u32>());
+    for (u64 k = in.count(4); k > 0; --k) sub.spaces.insert(in.number<u32>());
+    for (u64 k = in.count(16); k > 0; --k) {
+      const u64 stream = in.number<u64>();
+      sub.lastEventId[stream] = in.number<u64>();
+    }
+    sub.seen.resize(in.count(16));
+    if (sub.active && sub.seen.size() != seenRing) in.fail();
+    in.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
+    for (u64 k = in.count(12); k > 0; --k) {
+      const u64 name = in.number<u64>();
+      sub.names.set(name, in.number<u32>());
+    }
+    for (u32 stream : sub.streams)
+      if (stream >= streams_.size()) in.fail();
+    subscriptions_.push_back(std::move(sub));
+  }
+  for (const Stream& stream : streams_)
+    if (stream.active && stream.subscription >= subscriptions_.size()) in.fail();
+  if (in.bad || !loadBlocks(in)) return problem = "the snapshot contradicts itself, or holds more than the memory budget takes", false;
+  for (Subscription& sub : subscriptions_) sweepNames(sub);
+  ++version_;
+  ++changes_;
+  return true;
+}
+
+bool Index::loadBlocks(SnapshotReader& in) {
+  // Set 0 stands for no block and is not written.
+  const u64 setCount = in.number<u64>();
+  if (setCount == 0 || (setCount - 1) > in.left() / 12) return false;
+  std::vector<u32> sets(setCount, HolderSets::none);
+  for (std::size_t i = 1; i < sets.size() && !in.bad; ++i) {
+    const u32 space = in.number<u32>();
+    std::vector<u64> bits(in.count(8));
+    in.raw(bits.data(), bits.size() * 8);
+    if (bits.size() > (streams_.size() + 63) / 64 || (space >= spaces_.size() && space != 0)) return false;
+    if (space < spaces_.size()) sets[i] = sets_.intern(space, std::move(bits));
+  }
+  engineInUse_ = in.number<u8>() != 0;
+  const u32 end = in.number<u32>();
+  const u64 count = end - BlockArena::pageBlocks;
+  if (in.bad || end < BlockArena::pageBlocks || in.left() != count * (engineInUse_ ? 20 : 12)) return false;
+  const u64 room = std::min<u64>(limitBlocks(), count);
+  std::vector<u32> holders(count);
+  in.raw(holders.data(), count * 4);
+  if (end > BlockArena::pageBlocks + room) return false;
+  in.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
+  if (engineInUse_) in.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
+  constexpr u64 ahead = 16;
+  const u64 taken = count - static_cast<u64>(std::count(holders.begin(), holders.end(), HolderSets::none));
+  table_.reserve(taken);
+  if (engineInUse_) engineTable_.reserve(taken);
+  for (u64 i = 0; i < count; ++i) {
+    if (holders[i] == HolderSets::none) continue;
+    if (holders[i] >= sets.size() || sets[holders[i]] == HolderSets::none) return false;
+    const u32 block = static_cast<u32>(BlockArena::pageBlocks + i);
+    arena_.restore(block);
+    arena_.holders[block] = sets[holders[i]];
+    sets_.gain(sets[holders[i]], 1);
+    if (i + ahead < count && holders[i + ahead] < sets.size() && sets[holders[i + ahead]] != HolderSets::none) {
+      const u32 space = sets_[sets[holders[i + ahead]]].space;
+      table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
+      if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
+    }
+    table_.insert(keyOf(block), block, *this, &Index::keyOf, arena_.sequence.data(), arena_.holders.data());
+    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, *this, &Index::nameKeyOf, arena_.engine.data(), arena_.holders.data());
+    if (sets_[sets[holders[i]]].empty()) toGhost(block);
+  }
+  return true;
+}
+
+}  // namespace svc

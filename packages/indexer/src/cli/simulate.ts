@@ -1,0 +1,122 @@
+// `svc index simulate`: an engine that replays a trace, publishes its KV events and answers replay requests.
+import { setTimeout as delay } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { fail } from "@svc/contract/failures.ts";
+import { IndexClient, openHasher } from "@svc/contract/index-client.ts";
+import { SimulatedEngine } from "../simulate/engine.ts";
+import { makeConversations, readTrace, type TracedPrompt } from "../simulate/trace.ts";
+
+const usage = `svc index simulate: an engine that replays a trace, publishes KV events and answers replay requests.
+
+  --model M --instance I   as the indexer shall know it; registers itself at --url
+  --no-register            leaves the registration to you; the endpoints are printed
+  --block-size N           tokens per block (default 16)
+  --capacity N             blocks its cache holds (default 100000)
+  --host H --port P --replay-port P
+                           where it publishes and replays (default 127.0.0.1 and free ports)
+  --trace FILE             lines of {"timestamp": ms, "token_ids": [...]} or {"timestamp", "input_length", "hash_ids"}
+  --prompts N              without a trace: conversations made up from a seed, N prompts (default 1000)
+  --seed N                 (default 1)
+  --speed X                of the trace's own pace (default 0: as fast as it goes)
+  --drop N                 drops every Nth message, as a network may; the replay has them (default 0: none)
+  --stay                   goes on answering replay requests after the last prompt, until Ctrl-C
+`;
+
+const options = {
+  help: { type: "boolean", short: "h" },
+  url: { type: "string" },
+  model: { type: "string" },
+  instance: { type: "string" },
+  "no-register": { type: "boolean" },
+  "block-size": { type: "string", default: "16" },
+  capacity: { type: "string", default: "100000" },
+  host: { type: "string", default: "127.0.0.1" },
+  port: { type: "string", default: "0" },
+  "replay-port": { type: "string", default: "0" },
+  trace: { type: "string" },
+  prompts: { type: "string", default: "1000" },
+  seed: { type: "string", default: "1" },
+  speed: { type: "string", default: "0" },
+  drop: { type: "string", default: "0" },
+  stay: { type: "boolean" },
+} as const;
+
+/** Replays kept, as the engines keep by default. */
+const BUFFER_BATCHES = 10_000;
+
+export async function simulate(argv: readonly string[]): Promise<number> {
+  const values = read(argv);
+  if (values.help === true) {
+    process.stdout.write(usage);
+    return 0;
+  }
+  const number = (name: "block-size" | "capacity" | "port" | "replay-port" | "prompts" | "seed" | "speed" | "drop") => {
+    const value = Number(values[name]);
+    return Number.isFinite(value) && value >= 0 ? value : fail("INVALID_REQUEST", `--${name}: found ${JSON.stringify(values[name])}, asked for a number`);
+  };
+  const blockSize = number("block-size");
+  const engine = new SimulatedEngine({
+    blockSize,
+    capacityBlocks: number("capacity"),
+    host: values.host,
+    port: number("port"),
+    replayPort: number("replay-port"),
+    bufferBatches: BUFFER_BATCHES,
+    rank: 0,
+    hash: await openHasher(),
+  });
+  await engine.start();
+  process.stdout.write(`publishing at ${engine.endpoint}, replaying at ${engine.replayEndpoint}\n`);
+  const stopped = new Promise<void>((resolve) => void process.once("SIGINT", resolve).once("SIGTERM", resolve));
+  if (values["no-register"] !== true) await registerAt(values, engine, blockSize);
+  const drop = number("drop");
+  const shape = { prompts: number("prompts"), systemPrompts: 8, systemTokens: 1024, turnTokens: 256, turns: 6, seed: number("seed") };
+  const prompts: AsyncIterable<TracedPrompt> | Iterable<TracedPrompt> = values.trace === undefined ? makeConversations(shape) : readTrace(values.trace);
+  const speed = number("speed");
+  const began = performance.now();
+  const seen = { prompts: 0, blocks: 0, hits: 0 };
+  let first: number | undefined;
+  let stopping = false;
+  void stopped.then(() => {
+    stopping = true;
+  });
+  for await (const { atMs, tokens } of prompts) {
+    if (stopping) break;
+    first ??= atMs;
+    if (speed > 0) await Promise.race([stopped, delay(Math.max(0, (atMs - first) / speed - (performance.now() - began)))]);
+    seen.prompts++;
+    seen.blocks += Math.floor(tokens.length / blockSize);
+    seen.hits += await engine.run(tokens, drop > 0 && seen.prompts % drop === 0);
+  }
+  const rate = seen.blocks === 0 ? 0 : Math.round((100 * seen.hits) / seen.blocks);
+  process.stdout.write(
+    `${seen.prompts} prompts, ${seen.blocks} blocks, ${rate} % of them hit; ${engine.blocks.size} blocks cached, ${engine.batches} batches published\n`,
+  );
+  if (values.stay === true && !stopping) await stopped;
+  await engine.close();
+  return 0;
+}
+
+function read(argv: readonly string[]) {
+  try {
+    return parseArgs({ args: [...argv], options, allowPositionals: false }).values;
+  } catch (error) {
+    return fail("INVALID_REQUEST", `${(error as Error).message}; \`svc index simulate --help\` lists the flags`);
+  }
+}
+
+async function registerAt(values: ReturnType<typeof read>, engine: SimulatedEngine, blockSize: number): Promise<void> {
+  const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
+  const modelname = values.model ?? fail("INVALID_REQUEST", "--model is missing; or say --no-register");
+  const instance_id = values.instance ?? fail("INVALID_REQUEST", "--instance is missing; or say --no-register");
+  await new IndexClient(url).register({
+    endpoint: engine.endpoint,
+    replay_endpoint: engine.replayEndpoint,
+    type: "vLLM",
+    modelname,
+    instance_id,
+    block_size: blockSize,
+    dp_rank: 0,
+  });
+  process.stdout.write(`registered as ${instance_id} at ${url}\n`);
+}

@@ -1,0 +1,61 @@
+// Says in a sentence what is wrong with a registration, from what its first events and its silence show.
+import { outcomeIndex } from "./native.ts";
+import type { Subscription } from "./subscription.ts";
+
+const FLAPPING_RESTARTS = 4;
+const FLAPPING_WITHIN_MS = 60_000;
+
+export function diagnose(subscription: Subscription, complaint: string, silenceMs: number, nowMs: number = Date.now()): string[] {
+  const { counts, registration } = subscription;
+  const count = (name: keyof typeof outcomeIndex) => counts.events[outcomeIndex[name]] ?? 0;
+  const says: string[] = [];
+  if (subscription.problem !== "") says.push(subscription.problem);
+  if (counts.batches === 0 && nowMs - subscription.startedAtMs >= silenceMs) {
+    says.push(
+      subscription.connected
+        ? `connected to ${registration.endpoint}, but no event has come for ${seconds(nowMs - subscription.startedAtMs)}: is KV event publishing switched on in the engine, and has it served a prompt longer than ${registration.block_size} tokens?`
+        : `nobody speaks ZMQ at ${registration.endpoint} for ${seconds(nowMs - subscription.startedAtMs)}: check host and port (rank r of an engine publishes at its port + r), and that the engine's publisher is "zmq"`,
+    );
+  }
+  // The core keeps the last complaint only, and names the seed that would fit where it finds one.
+  const wrongSeed = `${count("wrong_seed")} events' seq_hashes are not XXH3-64 of their tokens under indexer.hash_seed; set the same seed on both sides`;
+  if (count("wrong_seed") > 0) says.push(complaint.includes("seed") ? complaint : wrongSeed);
+  if (count("tokens_missing") > 0) says.push(`${count("tokens_missing")} stored events were not indexed: they carry neither token_ids nor standard hashes`);
+  const refused = [
+    ["model_differs", "another model"],
+    ["block_size_differs", "another block size"],
+    ["lora_differs", "another LoRA adapter"],
+    ["salt_differs", "another salt"],
+    ["token_count_differs", "a token count that is no multiple of the registered block size"],
+    ["parent_missing", "a place inside a chain and no parent"],
+  ] as const;
+  for (const [name, what] of refused) if (count(name) > 0) says.push(`${count(name)} events were refused for ${what}; the last refusal: ${complaint}`);
+  if (count("rank_differs") > 0)
+    says.push(`the publisher's batches carry another data-parallel rank than the registered ${registration.dp_rank}; the registered one is used`);
+  if (count("unknown_event") + count("malformed_event") > 0)
+    says.push(`${count("unknown_event") + count("malformed_event")} events could not be understood and were skipped`);
+  if (counts.malformedFrames > 0) says.push(`${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed`);
+  if (count("no_hash") > 0 && count("blocks_stored") === 0)
+    says.push("every event came without a hash: the store's keys are neither decimal nor 0x-hexadecimal numbers");
+  if (count("over_budget") > 0) says.push(`${count("over_budget")} events did not fit into the memory budget; raise indexer.memory_budget_mb`);
+  if (count("too_many_streams") > 0) says.push(`${count("too_many_streams")} events name more streams than one registration may have`);
+  if (subscription.gap) {
+    const mend =
+      registration.replay_endpoint === ""
+        ? "register a replay_endpoint so that gaps can be healed"
+        : "raise buffer_steps in the engine's KV events configuration";
+    says.push(`events were lost and could not be replayed; this stream's blocks were dropped. ${mend}`);
+  }
+  if (flaps(subscription, nowMs)) says.push(`${registration.endpoint} seems to have two publishers: batch numbers go back again and again`);
+  if (count("parked") > 0 && count("blocks_stored") === 0)
+    says.push("every stored event waits for a parent that was never seen: the indexer came late and there is no replay_endpoint");
+  return says;
+}
+
+function flaps({ restartsAtMs }: Subscription, nowMs: number): boolean {
+  return restartsAtMs.filter((at) => nowMs - at < FLAPPING_WITHIN_MS).length >= FLAPPING_RESTARTS;
+}
+
+function seconds(ms: number): string {
+  return `${Math.round(ms / 1000)} s`;
+}

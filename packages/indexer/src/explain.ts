@@ -1,0 +1,61 @@
+// Why each instance matched as far as it did: the first block that ended it, who has that block, and how fresh all this is.
+import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
+import type { NativeIndex } from "./native.ts";
+import type { ReadQuery } from "./query-input.ts";
+import type { Registry } from "./registry.ts";
+import type { Views } from "./views.ts";
+
+type Probe = { depth: number; hash: string; streams: number[] };
+type Reason = { dp_rank: number; matched_blocks: number; because: string };
+export type Explanation = { query: { blocks: number; ignored_tokens: number }; instances: Record<string, Match & { reasons: Reason[] }> };
+
+export function explain(index: NativeIndex, registry: Registry, views: Views, { query, list }: ReadQuery): Record<string, Explanation> {
+  const answer = JSON.parse(index.answer(query, list).toString("utf8")) as QueryAnswer;
+  const rows = answer[query.tenant] ?? {};
+  const byTokens = list instanceof Uint32Array;
+  const blocks = byTokens ? Math.floor(list.length / query.blockSize) : list.length;
+  // Where somebody's prefix ends is all that needs a look.
+  const depths = new Set<number>();
+  for (const match of Object.values(rows))
+    for (const tokens of Object.values(match.DP)) if (tokens / query.blockSize < blocks) depths.add(tokens / query.blockSize);
+  const probes = new Map((JSON.parse(index.explain(query, list, Uint32Array.from(depths))) as Probe[]).map((probe) => [probe.depth, probe]));
+  const streams = new Map(views.streams().map((row) => [row.stream, row]));
+  const subscriptions = new Map([...registry.subscriptions.values()].map((subscription) => [subscription.id, subscription]));
+
+  const instances: Explanation["instances"] = {};
+  for (const [instance, match] of Object.entries(rows)) {
+    const reasons = Object.entries(match.DP).map(([rank, tokens]): Reason => {
+      const depth = tokens / query.blockSize;
+      const probe = probes.get(depth);
+      if (probe === undefined) return { dp_rank: Number(rank), matched_blocks: depth, because: "the whole prompt's complete blocks are there" };
+      const holders = probe.streams.map((stream) => {
+        const row = streams.get(stream);
+        return `${subscriptions.get(row?.subscription ?? -1)?.registration.instance_id ?? "?"} rank ${row?.rank} on ${row?.medium}`;
+      });
+      const others = holders.length === 0 ? "no instance has it" : `held by ${holders.join(", ")}`;
+      return {
+        dp_rank: Number(rank),
+        matched_blocks: depth,
+        because: `block ${depth} (hash ${probe.hash}) is not on any medium of rank ${rank}, nor in a shared store: ${others}`,
+      };
+    });
+    if (reasons.length === 0)
+      reasons.push({ dp_rank: 0, matched_blocks: 0, because: "no such instance is registered for this tenant, model, LoRA, block size and salt" });
+    instances[instance] = { ...match, freshness: freshnessOf(registry, query.tenant, instance), reasons };
+  }
+  return { [query.tenant]: { query: { blocks, ignored_tokens: byTokens ? list.length - blocks * query.blockSize : 0 }, instances } };
+}
+
+/** By data-parallel rank: an instance has a publisher for each. */
+export function freshnessOf(registry: Registry, tenant: string, instance: string): Record<string, Freshness> {
+  const now = Date.now();
+  const found: Record<string, Freshness> = {};
+  for (const subscription of registry.subscriptions.values()) {
+    const { registration } = subscription;
+    if (registration.instance_id !== instance) continue;
+    // A store's own events may name other tenants than its registration.
+    if (registration.tenant_id !== tenant && subscription.kind !== "store") continue;
+    found[String(registration.dp_rank)] = subscription.freshness(now);
+  }
+  return found;
+}

@@ -1,0 +1,33 @@
+// Reads what ZMQ hands over: live batches, and the two shapes of a replay's answers.
+import { EVENT_FRAMES, REPLAY_END } from "@svc/contract/kv-event.ts";
+
+export type Batch = { readonly sequence: number; readonly payload: Buffer };
+
+const END = "end";
+const FORMER_END = Buffer.alloc(8, 0xff);
+
+/** A live message; undefined when it is malformed. */
+export function readLive(frames: readonly Buffer[]): Batch | undefined {
+  if (frames.length !== EVENT_FRAMES) return undefined;
+  return batchOf(frames[1], frames[2]);
+}
+
+/**
+ * A replay's message. Older engines send ["", sequence, payload], newer ones ["", topic, sequence, payload];
+ * both end with a sequence of -1.
+ */
+export function readReplay(frames: readonly Buffer[]): Batch | typeof END | undefined {
+  // What a REQ socket would have taken off. A topic may be empty, too, so at most one frame goes.
+  const inner = frames[0]?.length === 0 ? frames.slice(1) : frames;
+  const [sequence, payload] = inner.length === 2 ? inner : inner.slice(1);
+  if (inner.length < 2 || inner.length > 3 || sequence?.length !== 8 || payload === undefined) return undefined;
+  if (sequence.equals(FORMER_END)) return END;
+  return batchOf(sequence, payload);
+}
+
+function batchOf(sequence: Buffer | undefined, payload: Buffer | undefined): Batch | undefined {
+  if (sequence?.length !== 8 || payload === undefined) return undefined;
+  const number = sequence.readBigUInt64BE();
+  if (number === REPLAY_END || number > BigInt(Number.MAX_SAFE_INTEGER)) return undefined;
+  return { sequence: Number(number), payload };
+}

@@ -1,0 +1,95 @@
+// A query in any form becomes the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
+import { hashQuery, query } from "@svc/contract/indexer.ts";
+import type { NativeQuery, TokenOrHashList } from "./native.ts";
+import { Refusal, refusalOf } from "./refusal.ts";
+
+export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: boolean };
+
+export function readQuery(input: unknown, byHash: boolean): ReadQuery {
+  if (typeof input !== "object" || input === null || Array.isArray(input)) throw new Refusal("invalid_type", "the body must be an object");
+  const parsed = (byHash ? hashQuery : query).safeParse(input);
+  if (!parsed.success) throw refusalOf(parsed.error, input);
+  const given = parsed.data;
+  const list = "token_ids" in given ? Uint32Array.from(given.token_ids) : hashesOf(given);
+  return { query: scopeOf(given), list, freshness: given.freshness === true };
+}
+
+type Scope = {
+  model: string;
+  block_size: number;
+  lora_name?: string | null | undefined;
+  lora_id?: number | string | null | undefined;
+  tenant_id?: string | null | undefined;
+  instance_id?: string | null | undefined;
+  cache_salt?: string | null | undefined;
+};
+
+function scopeOf(given: Scope): NativeQuery {
+  const loraName = given.lora_name ?? "";
+  const loraId = given.lora_id ?? "";
+  if (loraName !== "" && loraId !== "")
+    throw new Refusal("unsupported", "lora_id: not together with lora_name; lora_id is deprecated, leave it out", { field: "lora_id" });
+  return {
+    tenant: given.tenant_id || "default",
+    model: given.model,
+    lora: loraName !== "" ? `n:${loraName}` : loraId !== "" ? `i:${loraId}` : "",
+    salt: given.cache_salt ?? "",
+    blockSize: given.block_size,
+    instance: given.instance_id ?? "",
+  };
+}
+
+function hashesOf(given: { seq_hashes?: bigint[] | undefined; block_hash?: bigint[] | undefined }): BigUint64Array {
+  const hashes = given.seq_hashes ?? given.block_hash;
+  if (hashes === undefined) throw new Refusal("missing", "seq_hashes: is missing", { field: "seq_hashes" });
+  return BigUint64Array.from(hashes);
+}
+
+/** The list is the body itself, little-endian; everything else stands in the URL. */
+export function readRaw(body: Buffer, search: string, byHash: boolean): ReadQuery {
+  const width = byHash ? 8 : 4;
+  if (body.length % width !== 0) throw new Refusal("invalid_value", `the body has ${body.length} bytes, which is no multiple of ${width}`);
+  const query = scopeOfSearch(search);
+  // A small body may lie anywhere in a shared buffer; typed arrays need it aligned.
+  const aligned = body.byteOffset % width === 0 ? body : Buffer.from(new Uint8Array(body).buffer);
+  const list = byHash
+    ? new BigUint64Array(aligned.buffer as ArrayBuffer, aligned.byteOffset, body.length / 8)
+    : new Uint32Array(aligned.buffer as ArrayBuffer, aligned.byteOffset, body.length / 4);
+  return { query, list, freshness: false };
+}
+
+/** Routers ask with the same few query strings over and over. */
+const MAX_KNOWN_SCOPES = 1024;
+const knownScopes = new Map<string, NativeQuery>();
+
+function scopeOfSearch(search: string): NativeQuery {
+  const known = knownScopes.get(search);
+  if (known !== undefined) return known;
+  const query = scopeOf(readScope(new URLSearchParams(search)));
+  if (knownScopes.size >= MAX_KNOWN_SCOPES) knownScopes.clear();
+  knownScopes.set(search, query);
+  return query;
+}
+
+const scopeFields = ["model", "block_size", "tenant_id", "instance_id", "lora_name", "lora_id", "cache_salt", "freshness", "u64"];
+
+function readScope(parameters: URLSearchParams): Scope {
+  for (const name of parameters.keys())
+    if (!scopeFields.includes(name)) throw new Refusal("unknown_field", `${name}: there is no such parameter`, { field: name });
+  const model = parameters.get("model") ?? "";
+  if (model === "") throw new Refusal("missing", "model: is missing", { field: "model" });
+  const text = parameters.get("block_size") ?? "";
+  const block_size = Number(text);
+  if (text === "") throw new Refusal("missing", "block_size: is missing", { field: "block_size" });
+  if (!/^\d{1,10}$/.test(text) || block_size < 1 || block_size > 0xffffffff)
+    throw new Refusal("out_of_range", `block_size: found ${JSON.stringify(text)}, asked for a whole number from 1 on`, { field: "block_size" });
+  return {
+    model,
+    block_size,
+    tenant_id: parameters.get("tenant_id"),
+    instance_id: parameters.get("instance_id"),
+    lora_name: parameters.get("lora_name"),
+    lora_id: parameters.get("lora_id"),
+    cache_salt: parameters.get("cache_salt"),
+  };
+}

@@ -1,0 +1,69 @@
+// A register body becomes a registration: fields, the publisher's kind, the key that names it.
+import type { Registration } from "@svc/contract/indexer.ts";
+import { registration } from "@svc/contract/indexer.ts";
+import { Refusal, refusalOf } from "./refusal.ts";
+
+export type PublisherKind = "engine" | "store";
+
+const engineWords = ["vllm", "sglang"];
+const storeWords = ["mooncake"];
+
+/** What unregister names, and what each removed entry reads. */
+export function keyOf(record: { instance_id: string; tenant_id: string; dp_rank: number }): string {
+  return `${record.instance_id}|${record.tenant_id}|${record.dp_rank}`;
+}
+
+export function readRegistration(input: unknown, brands: readonly string[]): Registration {
+  const parsed = registration.safeParse(input);
+  if (!parsed.success) throw refusalOf(parsed.error, input);
+  kindOf(parsed.data.type, brands);
+  readEndpoint(parsed.data.endpoint, "endpoint");
+  if (parsed.data.replay_endpoint !== "") readEndpoint(parsed.data.replay_endpoint, "replay_endpoint");
+  return parsed.data;
+}
+
+export function kindOf(type: string, brands: readonly string[]): PublisherKind {
+  const word = type.toLowerCase();
+  if (engineWords.includes(word)) return "engine";
+  if (storeWords.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
+  throw new Refusal("invalid_value", `type: found ${JSON.stringify(type)}, asked for vLLM, SGLang, Mooncake or ${brands.join(", ")}`, { field: "type" });
+}
+
+export type Endpoint = { readonly address: string; readonly binds: boolean };
+
+/** An address without a host of its own cannot be dialled: there the publisher connects, and we bind. */
+export function readEndpoint(address: string, field: string): Endpoint {
+  if (/^ipc:\/\/./.test(address)) return { address, binds: false };
+  const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]]*):(\d{1,5})$/.exec(address);
+  const host = match?.[1] ?? "";
+  const port = Number(match?.[2] ?? 0);
+  if (match === null || host === "" || port < 1 || port > 65535)
+    throw new Refusal("invalid_value", `${field}: found ${JSON.stringify(address)}, asked for tcp://HOST:PORT or ipc://PATH`, { field });
+  const binds = host === "*" || host === "0.0.0.0" || host === "::" || host === "[::]";
+  return { address: host === "::" ? `tcp://[::]:${port}` : address, binds };
+}
+
+/** The registrations of a configuration: a list, or {"kvevent_instance": {NAME: {…}}} where NAME is the instance. */
+export function readStatic(text: string, origin: string, brands: readonly string[]): Registration[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new Refusal("invalid_value", `${origin} is no JSON: ${(error as Error).message}`);
+  }
+  const named = (value as { kvevent_instance?: unknown } | null)?.kvevent_instance;
+  const records = Array.isArray(value)
+    ? value
+    : typeof named === "object" && named !== null
+      ? Object.entries(named).map(([instance, record]) => ({ instance_id: instance, ...(record as object) }))
+      : undefined;
+  if (records === undefined) throw new Refusal("invalid_type", `${origin}: asked for a list of registrations, or {"kvevent_instance": {NAME: {...}}}`);
+  return records.map((record, index) => {
+    try {
+      return readRegistration(record, brands);
+    } catch (error) {
+      if (error instanceof Refusal) throw new Refusal(error.reason, `${origin}, registration ${index}: ${error.message}`, error.where);
+      throw error;
+    }
+  });
+}

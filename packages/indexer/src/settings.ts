@@ -1,0 +1,28 @@
+// The settings the indexer reads, and what each may be; config/default.toml explains them.
+import { listenAddress } from "@svc/kit/listen.ts";
+import { logLevels } from "@svc/kit/log.ts";
+import { z } from "zod";
+
+/** Whole numbers within these bounds. */
+const count = (least: number, most: number) => z.number().int().min(least).max(most);
+
+export const indexerSettings = z.object({
+  indexer: z.object({
+    listen: listenAddress,
+    log_level: z.enum(logLevels),
+    brand: z.array(z.string().regex(/^[a-zA-Z][a-zA-Z0-9_-]{0,30}$/, "brand words are letters and digits")),
+    memory_budget_mb: count(8, 1 << 22),
+    hash_seed: count(0, Number.MAX_SAFE_INTEGER),
+    registrations_file: z.string(),
+    registrations: z.string(),
+    bootstrap_from: z.union([z.literal(""), z.url({ protocol: /^https?$/, error: "asked for http://HOST:PORT" })]),
+    replay_timeout_ms: count(10, 600_000),
+    reorder_grace_ms: count(0, 60_000),
+    quiet_check_ms: count(0, 3_600_000),
+    silence_seconds: count(1, 86_400),
+    snapshot_interval_seconds: count(0, 86_400),
+    max_body_bytes: count(1024, 1 << 30),
+  }),
+});
+
+export type IndexerSettings = z.output<typeof indexerSettings>["indexer"];

@@ -1,0 +1,71 @@
+// The command `svc index` and the settings of `svc indexer`, as a person meets them.
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { startIndexer } from "./indexer.ts";
+import { endWithUs } from "./publisher.ts";
+
+const CLI = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url));
+const SERVER = fileURLToPath(new URL("../src/main.ts", import.meta.url));
+
+async function run(file: string, args: readonly string[], env: Record<string, string> = {}): Promise<{ code: number; out: string; err: string }> {
+  try {
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--disable-warning=ExperimentalWarning", file, ...args], {
+      env: { ...process.env, ...env },
+    });
+    return { code: 0, out: stdout, err: stderr };
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+    return { code, out: stdout, err: stderr };
+  }
+}
+
+void test("a simulated engine registers itself, loses messages, and is indexed whole; queries and unregister work from a terminal", async () => {
+  await using indexer = await startIndexer();
+  const env = { SVC_INDEXER_URL: indexer.url };
+  const flags = ["simulate", "--model", "m", "--instance", "e", "--prompts", "200", "--drop", "40", "--capacity", "2000", "--stay"];
+  const engine = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", CLI, ...flags], { stdio: "ignore", env: { ...process.env, ...env } });
+  endWithUs(engine);
+  const ended = new Promise((resolve) => engine.once("exit", resolve));
+  const [service] = await indexer.until(
+    "all batches",
+    () => indexer.services(),
+    ([one]) => one?.freshness.last_sequence === 199 && !one.freshness.gap,
+  );
+  assert.equal(service?.batches["gaps_lost"], 0);
+  assert.ok((service?.batches["replayed"] ?? 0) > 0);
+  assert.equal(service?.streams[0]?.blocks, 2000);
+  assert.equal(service?.events["wrong_seed"], undefined);
+  const queried = await run(CLI, ["query", "--model", "m", "--block-size", "2", "--tokens", "1,2,3,4"], env);
+  assert.deepEqual(JSON.parse(queried.out), { default: {} });
+  const removed = await run(CLI, ["unregister", "--instance", "e", "--dp-rank", "0"], env);
+  assert.deepEqual(JSON.parse(removed.out).removed_instances, ["e|default|0"]);
+  const again = await run(CLI, ["unregister", "--instance", "e", "--dp-rank", "0"], env);
+  assert.equal(again.code, 1);
+  assert.match(again.err, /no registration e\|default\|0/);
+  engine.kill("SIGINT");
+  assert.equal(await ended, 0);
+});
+
+void test("registrations come from the environment, in both shapes, and a wrong one is refused at the start by its place", async () => {
+  const record = { endpoint: "tcp://127.0.0.1:9", type: "vLLM", modelname: "m", block_size: 16, dp_rank: 0 };
+  await using indexer = await startIndexer([`--indexer.registrations=${JSON.stringify({ kvevent_instance: { a: record, b: { ...record, dp_rank: 1 } } })}`]);
+  assert.deepEqual(
+    (await indexer.services()).map(({ instance_id, dp_rank }) => `${instance_id} ${dp_rank}`),
+    ["a 0", "b 1"],
+  );
+  const wrong = await run(SERVER, ["--listen=127.0.0.1:0", `--home=${indexer.home}`], {
+    SVC_INDEXER_REGISTRATIONS: JSON.stringify([{ ...record, instance_id: "a", type: "x" }]),
+  });
+  assert.equal(wrong.code, 1);
+  assert.match(wrong.err, /indexer.registrations, registration 0: type: found "x", asked for vLLM, SGLang, Mooncake or svc/);
+});
+
+void test("what is wrong on the command line is said in a sentence, and help is printed", async () => {
+  assert.match((await run(CLI, ["--help"])).out, /svc index simulate/);
+  assert.match((await run(CLI, ["query", "--model", "m"])).err, /--block-size is missing/);
+  assert.match((await run(CLI, ["services"], { SVC_INDEXER_URL: "http://127.0.0.1:1" })).err, /no cache indexer answers at http:\/\/127.0.0.1:1/);
+  assert.match((await run(SERVER, ["--help"])).out, /indexer.memory_budget_mb/);
+});

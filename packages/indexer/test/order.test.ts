@@ -1,0 +1,100 @@
+// The parts that decide without any socket: order, frames, exact JSON, the hashing standard, endpoints.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openHasher } from "@svc/contract/index-client.ts";
+import { sequenceFrame } from "@svc/contract/kv-event.ts";
+import fc from "fast-check";
+import { parseExact, writeExact } from "../src/exact-json.ts";
+import { readLive, readReplay } from "../src/frames.ts";
+import { openIndex } from "../src/native.ts";
+import { Order } from "../src/order.ts";
+import { readEndpoint } from "../src/register-input.ts";
+
+void test("whatever order batches come in, each is applied once and in order", () => {
+  const arrivals = fc
+    .shuffledSubarray([...Array(12).keys()], { minLength: 12 })
+    .chain((order) => fc.array(fc.nat(11), { maxLength: 6 }).map((again) => [...order, ...again]));
+  fc.assert(
+    fc.property(arrivals, (sequences) => {
+      const order = new Order();
+      order.next = 0;
+      const applied: number[] = [];
+      const apply = (payload: Buffer) => {
+        applied.push(payload.readUInt8());
+        order.applied(payload.readUInt8());
+      };
+      for (const sequence of sequences) {
+        const payload = Buffer.from([sequence]);
+        const verdict = order.judge(sequence);
+        if (verdict === "apply") apply(payload);
+        if (verdict === "wait") order.wait(sequence, payload);
+        for (let due = order.takeDue(); due !== undefined; due = order.takeDue()) apply(due);
+      }
+      assert.deepEqual(applied, [...Array(12).keys()]);
+      assert.equal(order.gap, false);
+    }),
+  );
+});
+
+void test("both shapes of a replay's answers are read, and their end", () => {
+  const payload = Buffer.from([0x90]);
+  const empty = Buffer.alloc(0);
+  const minusOne = Buffer.alloc(8, 0xff);
+  assert.deepEqual(readReplay([empty, sequenceFrame(7n), payload]), { sequence: 7, payload });
+  assert.deepEqual(readReplay([empty, empty, sequenceFrame(7n), payload]), { sequence: 7, payload });
+  assert.deepEqual(readReplay([empty, Buffer.from("topic"), sequenceFrame(7n), payload]), { sequence: 7, payload });
+  assert.equal(readReplay([empty, minusOne, empty]), "end");
+  assert.equal(readReplay([empty, empty, minusOne, empty]), "end");
+  assert.equal(readReplay([empty, payload]), undefined);
+  assert.equal(readLive([empty, Buffer.alloc(7), payload]), undefined);
+  assert.equal(readLive([empty, payload]), undefined);
+});
+
+void test("whole numbers of 64 bits pass through JSON unchanged", () => {
+  fc.assert(
+    fc.property(fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), (value) => {
+      assert.equal(BigInt(parseExact(value.toString()) as number | bigint), value);
+      assert.equal(writeExact({ value }, false), `{"value":${value}}`);
+      assert.equal(writeExact({ value }, true), `{"value":"${value}"}`);
+    }),
+  );
+});
+
+// Made by another binding of XXH3 (Python's xxhash) from the rule's text.
+const vectors: [number[], number, bigint[]][] = [
+  [Array.from({ length: 32 }, (_, i) => i + 1), 16, [16863443419780771464n, 12466389667045779788n]],
+  [[0, 0xffffffff, 7, 150000, 3, 9], 2, [82595646164830710n, 16403129089367219060n, 6975601526586310605n]],
+  [Array.from({ length: 1000 }, (_, i) => i), 256, [13509048708924160886n, 12131640031995933197n, 607587807521871063n]],
+];
+
+void test("server and client hash prompts by the standard, with seed 1337", async () => {
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  const hash = await openHasher();
+  for (const [tokens, blockSize, hashes] of vectors) {
+    assert.deepEqual([...index.sequences(Uint32Array.from(tokens), blockSize)], hashes);
+    assert.deepEqual([...hash(Uint32Array.from(tokens), blockSize)], hashes);
+  }
+});
+
+void test("endpoints without a host of their own are bound, others are dialled", () => {
+  for (const host of ["*", "0.0.0.0", "::", "[::]"]) assert.equal(readEndpoint(`tcp://${host}:5557`, "endpoint").binds, true, host);
+  for (const host of ["127.0.0.1", "engine-0.svc", "[::1]"]) assert.equal(readEndpoint(`tcp://${host}:5557`, "endpoint").binds, false, host);
+  for (const wrong of ["", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:70000", "http://host:1", "inproc://x"])
+    assert.throws(() => readEndpoint(wrong, "endpoint"), wrong);
+});
+
+void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () => {
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 1, rank: 0, store: 0 });
+  fc.assert(
+    fc.property(fc.array(fc.integer({ min: 0, max: 0xffffffff })), fc.constantFrom(",", ", ", " ,\n"), fc.nat(4), (tokens, comma, damage) => {
+      let body = `{"model":"m","block_size":1,"token_ids":[${tokens.join(comma)}]}`;
+      if (damage === 0) body = body.replace(/\d/, "$&.5");
+      if (damage === 1) body = body.replace(/\[(\d)/, "[0$1");
+      if (damage === 2) body = body.slice(0, -1);
+      const answer = index.answerJson(Buffer.from(body), false);
+      if (damage > 2) assert.notEqual(answer, undefined);
+      if (damage === 2) assert.equal(answer, undefined);
+    }),
+  );
+});

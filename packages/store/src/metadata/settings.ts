@@ -1,0 +1,22 @@
+// The settings of the metadata server, and what each may be; config/default.toml explains them.
+import { listenAddress } from "@svc/kit/listen.ts";
+import { logLevels } from "@svc/kit/log.ts";
+import { z } from "zod";
+
+const count = (least: number, most: number) => z.number().int().min(least).max(most);
+
+export const metadataSettings = z.object({
+  metadata: z.object({
+    listen: listenAddress,
+    log_level: z.enum(logLevels),
+    path: z.string().regex(/^\/[^?#\s]*$/, "asked for a path that begins with a slash"),
+    durable: z.boolean(),
+    max_value_bytes: count(1, 1 << 30),
+    max_keys: count(1, 1 << 28),
+    max_total_bytes: count(1, Number.MAX_SAFE_INTEGER),
+    max_lease_ms: count(1, 365 * 86_400_000),
+    max_connections: count(1, 1_000_000),
+  }),
+});
+
+export type MetadataSettings = z.output<typeof metadataSettings>["metadata"];

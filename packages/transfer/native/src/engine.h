@@ -1,0 +1,193 @@
+// The engine behind the public class: what it owns, and which file does what with it.
+#pragma once
+#include <condition_variable>
+#include <map>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include "batch.h"
+#include "control_page.h"
+#include "file_transport.h"
+#include "metadata_store.h"
+#include "rdma_transport.h"
+#include "rpc.h"
+#include "same_host.h"
+#include "tcp_client.h"
+#include "tcp_server.h"
+#include "work_pool.h"
+
+namespace svc {
+
+/** A segment as it was when its record was read last; replaced as a whole, never changed. */
+struct SegmentView {
+  std::shared_ptr<const SegmentDescriptor> record;
+  std::shared_ptr<TcpPeer> tcp;
+  std::shared_ptr<HostPeer> host;
+  std::shared_ptr<RdmaPeer> rdma;
+  std::shared_ptr<RdmaTransport> rdmaTransport;
+  std::shared_ptr<FileSegment> file;
+  std::string tcpWhy, hostWhy, rdmaWhy;
+};
+using ViewRef = std::shared_ptr<const SegmentView>;
+
+struct Segment {
+  SegmentID id = 0;
+  std::string name;
+  std::mutex refreshMutex;  // one fetch at a time
+  std::mutex mutex;
+  ViewRef view;
+  uint64_t fetchedAtMs = 0;
+  uint32_t references = 1;
+  ViewRef current() {
+    std::lock_guard lock(mutex);
+    return view;
+  }
+};
+using SegmentRef = std::shared_ptr<Segment>;
+
+/** A request that was taken in and has not found its path yet. */
+struct Piece {
+  Segment* segment = nullptr;  // null: this engine's own
+  const PublishedBuffer* buffer = nullptr;
+  TcpPiece wire;
+};
+
+struct NamedTransport : Transport {
+  NamedTransport(std::string name, int contexts) : name_(std::move(name)), contexts_(contexts) {}
+  const char* name() const override { return name_.c_str(); }
+  int contexts() const override { return contexts_; }
+  std::string name_;
+  int contexts_;
+};
+
+class Engine {
+ public:
+  Engine(bool autoDiscover, std::vector<std::string> filters);
+  ~Engine() { stop(); }
+
+  // engine_start.cc
+  int init(const std::string& connection, const std::string& name, const std::string& host, uint64_t rpcPort);
+  int stop();
+  Transport* install(const std::string& proto, const std::string& matrix);
+  int uninstall(const std::string& proto);
+  Transport* transport(const std::string& proto);
+  int contexts() const;
+  std::shared_ptr<Topology> topology();
+  std::string localAddress() const { return started_ ? joinHostPort(host_, rpcPort_) : ""; }
+
+  // engine_memory.cc
+  int registerMemory(const std::vector<BufferEntry>& list, const std::string& location, bool remote, bool publish);
+  int unregisterMemory(const std::vector<uint64_t>& addresses, bool publish);
+  int publish();
+
+  // engine_segments.cc
+  SegmentHandle open(std::string name);
+  int close(SegmentID id);
+  int forget(std::string name);
+  Status check(SegmentID id);
+  int sync(const std::string& name);
+  SegmentRef segment(SegmentID id);
+  /** The record anew, unless it was read less than `maxAgeMs` ago; false with lastError(). */
+  bool refresh(Segment& segment, uint64_t maxAgeMs);
+  std::optional<SegmentDescriptor> fetch(const std::string& name);
+  std::optional<Address> rpcAddressOf(const std::string& name);
+  std::string segmentKey(const std::string& name) const;
+  std::string rpcKey(const std::string& name) const;
+  std::string explain(SegmentID id, uint64_t offset, uint64_t length);
+
+  // engine_submit.cc
+  enum class Drive { Caller, Engine };
+  Status submit(Batch& batch, const std::vector<TransferRequest>& entries, Drive drive, uint64_t timeoutMs, std::function<void(Batch&)> whenDone);
+  Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs);
+  void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs);
+
+  // engine_recover.cc
+  /** Ends what cannot go on, and returns what should be tried again. */
+  std::deque<TcpPiece> judge(Segment& segment, const TcpPeer& peer, Leftover left);
+  void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
+  void failPiece(const TcpPiece& piece, Path path, const std::string& error);
+
+  // engine_notify.cc
+  std::string takeNotify(const std::string& name, const std::string& message);
+  int getNotifies(std::vector<NotifyDesc>& list);
+  int notifySegment(const std::string& name, const NotifyDesc& message);
+  int probe(const std::string& name);
+
+  Options options;
+  Metrics metrics;
+  BatchTable batches;
+  MemoryRegistry registry;
+  std::string name;
+  bool autoDiscover;
+  std::vector<std::string> filters;
+  WorkPool pool;
+
+  void describe();
+  std::string recordText();
+  bool started() const { return started_; }
+  uint16_t rpcPort() const { return rpcPort_; }
+
+ private:
+  struct IoThread {
+    std::unique_ptr<EventLoop> loop;
+    std::shared_ptr<TcpServer> server;
+  };
+  int bindPorts(const std::string& host, uint64_t rpcPort);
+  Fd listenInRange(const std::string& host, uint16_t& port, std::string& why);
+  Fd listenAtHost(const std::string& host, uint16_t& port, int& error);
+  void tick();
+  void beat();
+  bool installTcp();
+  void revoke(Buffer& buffer);
+  std::shared_ptr<SegmentView> makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before);
+  void dropTcp(const std::shared_ptr<TcpPeer>& peer, const std::string& why);
+  SegmentDescriptor ownRecord();
+
+  void dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadlineNs, bool mayRefresh);
+  void copyOwn(Piece& piece);
+  void copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces, std::vector<Piece>& rest);
+  void runTcp(Segment& segment, std::deque<TcpPiece> pieces, uint64_t deadlineNs);
+  void account(Path path, uint64_t requests, uint64_t bytes);
+  bool mayShm(const SegmentView& view) const { return shm_ && view.host != nullptr; }
+
+  std::string host_, bindHost_;
+  uint16_t rpcPort_ = 0, dataPort_ = 0;
+  std::unique_ptr<MetadataStore> store_;
+  bool handshake_ = false;
+  std::atomic<bool> started_{false}, stopping_{false};
+  std::string instance_, timestamp_;
+  std::vector<IoThread> io_;
+  std::shared_ptr<RpcServer> rpc_;
+
+  std::mutex transportMutex_;
+  std::map<std::string, std::unique_ptr<NamedTransport>> transports_;
+  std::atomic<bool> tcp_{false}, shm_{false}, file_{false};
+  std::shared_ptr<ControlPage> control_;
+  std::shared_ptr<RdmaTransport> rdma_;
+  std::unique_ptr<FileTransport> files_;
+  Json priorityMatrix_ = Json::object();
+
+  std::recursive_mutex memoryMutex_;
+  std::mutex recordMutex_;
+  std::string record_;
+
+  std::mutex segmentMutex_;
+  std::unordered_map<SegmentID, SegmentRef> segments_;
+  std::map<std::string, SegmentID> segmentIDs_;
+  SegmentID nextSegment_ = 1;
+  std::mutex peerMutex_;
+  std::set<std::shared_ptr<TcpPeer>> peers_;
+
+  std::mutex notifyMutex_;
+  std::deque<NotifyDesc> notifies_;
+  uint64_t notifyBytes_ = 0;
+  /** Callers inside submit, which the end of the engine waits for. */
+  std::atomic<int> inside_{0};
+
+  std::thread heart_;
+  std::mutex heartMutex_;
+  std::condition_variable heartWake_;
+};
+
+}  // namespace svc

@@ -1,0 +1,133 @@
+// Registration: the table of buffers, and the record that peers read.
+#include "engine.h"
+#include "shared_memory.h"
+#include "topology.h"
+
+namespace svc {
+
+int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::string& location, bool remote, bool publishNow) {
+  if (!started_) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: call init first");
+  if (list.empty()) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: the list is empty");
+  if (!isLocation(location)) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: location \"" + location + "\": asked for *, cpu:<index> or another <device>:<index>");
+  std::lock_guard lock(memoryMutex_);
+  std::vector<BufferRef> done;
+  int code = 0;
+  for (const auto& entry : list) {
+    auto buffer = std::make_shared<Buffer>();
+    buffer->address = reinterpret_cast<uint64_t>(entry.addr);
+    buffer->length = entry.length;
+    buffer->location = location;
+    buffer->remoteAccessible = remote;
+    if (code = registry.add(buffer); code != 0) break;
+    done.push_back(buffer);
+    if (location == "*") {
+      if (std::string found = locationOf(entry.addr); !found.empty()) buffer->location = found;
+      else logLine(LogLevel::Warning, "the device of " + rangeText(buffer->address, buffer->length) + " was not recognized; all network devices serve it alike");
+    }
+    if (shm_ && remote) control_->take(buffer->slot, buffer->generation);
+    if (rdma_ && !rdma_->registerBuffer(*buffer)) {
+      code = ERR_CONTEXT;
+      break;
+    }
+  }
+  if (code == 0 && publishNow) code = publish();
+  if (code == 0) return 0;
+  std::string why = lastError();
+  for (const auto& buffer : done) {
+    registry.remove(buffer->address);
+    revoke(*buffer);
+  }
+  describe();
+  return failWith(code, why);
+}
+
+void Engine::revoke(Buffer& buffer) {
+  if (buffer.slot >= 0) control_->giveBack(std::exchange(buffer.slot, -1));
+  if (rdma_) rdma_->unregisterBuffer(buffer);
+}
+
+int Engine::unregisterMemory(const std::vector<uint64_t>& addresses, bool publishNow) {
+  std::lock_guard lock(memoryMutex_);
+  int first = 0;
+  std::string why;
+  for (uint64_t address : addresses) {
+    BufferRef buffer = registry.find(address);
+    int code = 0;
+    if (!buffer) {
+      code = failWith(ERR_ADDRESS_NOT_REGISTERED, "unregistering " + hexAddress(address) + ": no buffer starts there");
+    } else if (!registry.remove(address)) {
+      code = failWith(ERR_BATCH_BUSY, "unregistering " + rangeText(buffer->address, buffer->length) + ": " + std::to_string(buffer->pins()) + " requests in flight use it");
+    } else {
+      revoke(*buffer);
+    }
+    if (code != 0 && first == 0) {
+      first = code;
+      why = lastError();
+    }
+  }
+  if (publishNow && started_ && !stopping_) {
+    if (int code = publish(); code != 0 && first == 0) return code;
+  }
+  return first == 0 ? 0 : failWith(first, why);
+}
+
+SegmentDescriptor Engine::ownRecord() {
+  SegmentDescriptor record;
+  record.serverName = name;
+  record.protocol = rdma_ ? "rdma" : "tcp";
+  record.timestamp = timestamp_;
+  record.instance = instance_;
+  record.priorityMatrix = priorityMatrix_;
+  if (tcp_) {
+    record.tcpHost = host_;
+    record.tcpPort = dataPort_;
+    record.tcpVersion = 2;
+  }
+  if (rdma_)
+    for (const auto& device : rdma_->deviceNames()) record.devices.push_back({device, 0, ""});
+  if (shm_) record.host = control_->identity();
+  for (const auto& buffer : registry.all()) {
+    if (!buffer->remoteAccessible) continue;
+    PublishedBuffer entry;
+    entry.location = buffer->location;
+    entry.address = buffer->address;
+    entry.length = buffer->length;
+    entry.remoteKeys = buffer->remoteKeys;
+    if (shm_ && buffer->slot >= 0) {
+      entry.slot = uint64_t(buffer->slot);
+      entry.generation = buffer->generation;
+      if (auto range = findShared(buffer->address, buffer->length)) {
+        entry.mapPath = range->path;
+        entry.mapOffset = range->offset;
+        entry.mapInode = range->inode;
+      }
+    }
+    record.buffers.push_back(std::move(entry));
+  }
+  return record;
+}
+
+void Engine::describe() {
+  std::lock_guard memory(memoryMutex_);
+  Json json = ownRecord().toJson();
+  if (rdma_ && json["priority_matrix"].members().empty()) {
+    if (auto found = Json::parse(topology()->toJson())) json.set("priority_matrix", *found);
+  }
+  std::lock_guard lock(recordMutex_);
+  record_ = json.dump();
+}
+
+std::string Engine::recordText() {
+  std::lock_guard lock(recordMutex_);
+  return record_;
+}
+
+int Engine::publish() {
+  std::lock_guard memory(memoryMutex_);
+  describe();
+  if (!store_ || stopping_ || store_->set(segmentKey(name), recordText())) return 0;
+  metrics.metadataFailures.fetch_add(1);
+  return failWith(ERR_METADATA, "publishing the buffers of " + name + ": " + lastError());
+}
+
+}  // namespace svc

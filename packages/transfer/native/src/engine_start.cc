@@ -1,0 +1,215 @@
+// Start and stop of an engine: ports, identity, transports, heartbeat.
+#include <sys/resource.h>
+
+#include <random>
+
+#include "engine.h"
+#include "topology.h"
+
+namespace svc {
+
+namespace {
+constexpr int PORT_TRIES = 500;
+constexpr int BACKLOG = 128;
+/** What is in flight when the engine stops gets this long to come back with its failure. */
+constexpr uint64_t STOP_WAIT_MS = 5000;
+
+std::string timeStamp() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm utc{};
+  gmtime_r(&now.tv_sec, &utc);
+  char text[40];
+  size_t length = strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
+  snprintf(text + length, sizeof text - length, ".%06ld", now.tv_nsec / 1000);
+  return text;
+}
+}  // namespace
+
+Engine::Engine(bool discover, std::vector<std::string> list) : autoDiscover(discover), filters(std::move(list)) {}
+
+int Engine::init(const std::string& connection, const std::string& localName, const std::string& host, uint64_t rpcPort) {
+  if (started_ || stopping_) return failWith(ERR_INVALID_ARGUMENT, "init: this engine is " + std::string(stopping_ ? "freed" : "initialized already"));
+  if (localName.empty()) return failWith(ERR_INVALID_ARGUMENT, "init: local_server_name is empty");
+  if (rpcPort > 65535) return failWith(ERR_INVALID_ARGUMENT, "init: rpc_port " + std::to_string(rpcPort) + " is above 65535");
+  if (int code = options.readEnvironment(); code != 0) return code;
+  handshake_ = isHandshake(connection);
+  if (!handshake_ && !(store_ = openMetadataStore(connection, options))) return ERR_METADATA;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  host_ = !host.empty() ? host : options.bindAddress;
+  if (host_.empty() && handshake_) {
+    // The port of the name is not used, as peers of this field expect: rpc_port is the way to ask for one.
+    auto parts = splitHostPort(localName);
+    if (!parts || parts->first.empty()) return failWith(ERR_INVALID_ARGUMENT, "init: local_server_name " + localName + " is no host or host:port, which a handshake needs");
+    host_ = parts->first;
+  }
+  if (host_.empty()) host_ = firstInterfaceAddress();
+  if (int code = bindPorts(host_, rpcPort); code != 0) return code;
+  name = handshake_ ? joinHostPort(host_, rpcPort_) : localName;
+  instance_ = randomHex(8);
+  timestamp_ = timeStamp();
+  started_ = true;
+  for (size_t i = 0; i < io_.size(); i++) io_[i].loop->start();
+  io_[0].loop->post([rpc = rpc_] { rpc->start(); });
+  if (autoDiscover) {
+    if (!install("shm", "")) logLine(LogLevel::Warning, "shm is not to be had: " + lastError());
+    if (fabricDevicesPresent() && !install("rdma", "")) logLine(LogLevel::Warning, "rdma devices were found, but: " + lastError());
+    if (!install("tcp", "")) return stop(), ERR_SOCKET;
+  }
+  describe();
+  if (!handshake_) {
+    Json meta(Json::Object{{"ip_or_host_name", host_}, {"rpc_port", uint64_t(rpcPort_)}});
+    if (!store_->set(rpcKey(name), meta.dump()) || !store_->set(segmentKey(name), recordText())) {
+      std::string why = lastError();
+      stop();
+      return failWith(ERR_METADATA, "init: publishing " + name + ": " + why);
+    }
+    heart_ = std::thread([this] { beat(); });
+  }
+  logLine(LogLevel::Info, "engine " + name + " serves at " + localAddress());
+  return 0;
+}
+
+int Engine::bindPorts(const std::string& host, uint64_t rpcPort) {
+  if (options.minRpcPort > options.maxRpcPort) return failWith(ERR_INVALID_ARGUMENT, "option min_rpc_port is above max_rpc_port");
+  uint64_t threads = options.ioThreads != 0 ? options.ioThreads : std::max(1u, std::thread::hardware_concurrency() / 2);
+  uint16_t port = uint16_t(rpcPort);
+  Fd listener;
+  if (port != 0) {
+    int error = 0;
+    listener = listenAtHost(host, port, error);
+    if (!listener)
+      return failWith(ERR_SOCKET, error == EADDRINUSE ? "init: rpc_port " + std::to_string(rpcPort) + " on " + host + " is in use; give another, or 0 for a free one"
+                                                      : "init: rpc_port " + std::to_string(rpcPort) + " on " + host + ": " + (error == 0 ? lastError() : errnoText(error)));
+  } else {
+    std::string why;
+    listener = listenInRange(host, port, why);
+    if (!listener) return failWith(ERR_SOCKET, "init: " + why);
+  }
+  rpcPort_ = port;
+  for (uint64_t i = 0; i < threads; i++)
+    io_.push_back({std::make_unique<EventLoop>([this, i] {
+                     if (i == 0) tick();
+                     if (io_[i].server) io_[i].server->tick();
+                   }),
+                   nullptr});
+  RpcAnswers answers;
+  answers.descriptor = [this] { return recordText(); };
+  answers.notify = [this](const std::string& from, const std::string& message) { return takeNotify(from, message); };
+  answers.connection = [this](const Json& request) {
+    Json reply(Json::Object{{"local_nic_path", ""}, {"peer_nic_path", ""}, {"local_lid", 0}, {"local_gid", ""}, {"qp_num", Json::array()}, {"payload", ""}, {"reply_msg", ""}});
+    std::lock_guard lock(transportMutex_);
+    auto payload = Json::parse(request["payload"].text());
+    if (rdma_ && payload) {
+      rdma_->accept(*payload);
+      reply.set("payload", rdma_->endpoint().dump());
+    }
+    return reply;
+  };
+  rpc_ = std::make_shared<RpcServer>(*io_[0].loop, std::move(listener), std::move(answers));
+  return 0;
+}
+
+Fd Engine::listenAtHost(const std::string& host, uint16_t& port, int& error) {
+  auto address = resolveHost(host, port);
+  if (!address) return {};
+  Fd fd = listenOn(*address, BACKLOG, error);
+  if (fd) port = address->port();
+  // Behind address translation the published address is none of this host's.
+  return fd || error != EADDRNOTAVAIL ? std::move(fd) : listenOnAll(port, BACKLOG, error);
+}
+
+Fd Engine::listenInRange(const std::string& host, uint16_t& port, std::string& why) {
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<uint32_t> pick(uint32_t(options.minRpcPort), uint32_t(options.maxRpcPort));
+  for (int i = 0; i < PORT_TRIES; i++) {
+    int error = 0;
+    port = uint16_t(pick(random));
+    Fd fd = listenAtHost(host, port, error);
+    if (fd) return fd;
+    if (error == EADDRINUSE) continue;
+    why = "listening on " + host + ": " + (error == 0 ? lastError() : errnoText(error));
+    return {};
+  }
+  why = "no free port from " + std::to_string(options.minRpcPort) + " to " + std::to_string(options.maxRpcPort) + " on " + host;
+  return {};
+}
+
+void Engine::tick() {
+  rpc_->tick();
+  std::vector<std::shared_ptr<TcpPeer>> all;
+  {
+    std::lock_guard lock(peerMutex_);
+    all.assign(peers_.begin(), peers_.end());
+  }
+  for (auto& peer : all) peer->tick();
+}
+
+void Engine::beat() {
+  std::unique_lock lock(heartMutex_);
+  while (!stopping_ && options.heartbeatMs != 0) {
+    heartWake_.wait_for(lock, std::chrono::milliseconds(options.heartbeatMs));
+    if (stopping_) return;
+    lock.unlock();
+    Json meta(Json::Object{{"ip_or_host_name", host_}, {"rpc_port", uint64_t(rpcPort_)}});
+    // Under the registrations' lock, or an older record could follow a newer one.
+    {
+      std::lock_guard memory(memoryMutex_);
+      if (!store_->refresh({{rpcKey(name), meta.dump()}, {segmentKey(name), recordText()}})) {
+        metrics.metadataFailures.fetch_add(1);
+        logLine(LogLevel::Warning, "renewing the records of " + name + ": " + lastError());
+      }
+    }
+    lock.lock();
+  }
+}
+
+int Engine::stop() {
+  if (stopping_.exchange(true)) return 0;
+  heartWake_.notify_all();
+  if (heart_.joinable()) {
+    {
+      std::lock_guard lock(heartMutex_);
+      heartWake_.notify_all();
+    }
+    heart_.join();
+  }
+  std::vector<std::shared_ptr<TcpPeer>> all;
+  {
+    std::lock_guard lock(peerMutex_);
+    all.assign(peers_.begin(), peers_.end());
+  }
+  for (auto& peer : all) dropTcp(peer, "the engine is stopping");
+  for (uint64_t until = nowMs() + STOP_WAIT_MS; (!batches.allIdle() || inside_ != 0) && nowMs() < until;) usleep(1000);
+  if (started_ && store_) {
+    // The order that peers of this field know: first the address, then the segment.
+    store_->remove(rpcKey(name));
+    store_->remove(segmentKey(name));
+  }
+  if (started_ && !io_.empty()) io_[0].loop->post([rpc = rpc_] { rpc->closeAll(); });
+  for (auto& io : io_)
+    if (started_) io.loop->post([&io] {
+      if (io.server) io.server->closeAll();
+    });
+  for (auto& io : io_) io.loop->stop();
+  pool.stop();
+  for (auto& buffer : registry.all()) revoke(*buffer);
+  {
+    std::lock_guard lock(segmentMutex_);
+    segments_.clear();
+    segmentIDs_.clear();
+  }
+  std::lock_guard lock(transportMutex_);
+  if (rdma_) rdma_->stop();
+  rdma_.reset();
+  files_.reset();
+  transports_.clear();
+  started_ = false;
+  return 0;
+}
+
+}  // namespace svc

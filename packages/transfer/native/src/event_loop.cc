@@ -1,0 +1,96 @@
+// The epoll thread: level-triggered events, posted work, a tick every 50 ms while there is something to time.
+#include "event_loop.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+namespace svc {
+
+namespace {
+constexpr int EVENTS_PER_WAIT = 128;
+}
+
+EventLoop::EventLoop(std::function<void()> onTick) : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), onTick_(std::move(onTick)) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+}
+
+EventLoop::~EventLoop() { stop(); }
+
+void EventLoop::start() {
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "svc-io");
+}
+
+void EventLoop::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) return;
+  if (thread_.joinable()) thread_.join();
+}
+
+bool EventLoop::add(int fd, uint32_t events, EventHandler* handler) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = handler;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void EventLoop::change(int fd, uint32_t events, EventHandler* handler) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = handler;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::remove(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void EventLoop::post(std::function<void()> work) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    posted_.push_back(std::move(work));
+  }
+  uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0) return;
+}
+
+void EventLoop::run() {
+  epoll_event events[EVENTS_PER_WAIT];
+  uint64_t nextTick = nowMs() + TICK_MS;
+  std::vector<std::function<void()>> work;
+  while (true) {
+    uint64_t now = nowMs();
+    int waitMs = now >= nextTick ? 0 : int(nextTick - now);
+    int count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
+    for (int i = 0; i < count; i++) {
+      if (auto* handler = static_cast<EventHandler*>(events[i].data.ptr)) {
+        handler->onEvents(events[i].events);
+        continue;
+      }
+      uint64_t drained;
+      if (read(wake_.get(), &drained, sizeof drained) < 0) continue;
+    }
+    bool stopping;
+    {
+      std::lock_guard lock(mutex_);
+      work.swap(posted_);
+      stopping = stopping_;
+    }
+    for (auto& each : work) each();
+    work.clear();
+    retired_.clear();
+    if (stopping) return;
+    if (nowMs() >= nextTick) {
+      onTick_();
+      nextTick = nowMs() + TICK_MS;
+    }
+  }
+}
+
+}  // namespace svc

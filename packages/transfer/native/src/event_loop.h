@@ -1,0 +1,51 @@
+// One thread that waits on epoll and runs handlers, posted work and a tick; nothing in it may block.
+#pragma once
+#include <sys/epoll.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base.h"
+
+namespace svc {
+
+class EventHandler {
+ public:
+  virtual ~EventHandler() = default;
+  virtual void onEvents(uint32_t events) = 0;
+};
+
+class EventLoop {
+ public:
+  static constexpr uint64_t TICK_MS = 50;
+
+  explicit EventLoop(std::function<void()> onTick);
+  ~EventLoop();
+  void start();
+  /** Runs what was posted, then ends the thread. Safe to call twice. */
+  void stop();
+
+  bool add(int fd, uint32_t events, EventHandler* handler);
+  void change(int fd, uint32_t events, EventHandler* handler);
+  void remove(int fd);
+  /** From any thread. Not run after stop(). */
+  void post(std::function<void()> work);
+  /** Keeps a handler that closed itself alive until the events already fetched are through. Loop thread only. */
+  void retire(std::shared_ptr<EventHandler> handler) { retired_.push_back(std::move(handler)); }
+  bool onThisThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  void run();
+  Fd epoll_, wake_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> posted_;
+  std::vector<std::shared_ptr<EventHandler>> retired_;
+  std::function<void()> onTick_;
+  bool stopping_ = false;
+};
+
+}  // namespace svc

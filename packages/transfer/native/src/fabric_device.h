@@ -1,0 +1,74 @@
+// One device of the rdma transport: domain, endpoint, and the thread that sees its completions.
+#pragma once
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "fabric_library.h"
+#include "memory_registry.h"
+
+namespace svc {
+
+struct FabricRequest {
+  uint64_t local = 0, remote = 0, length = 0, key = 0, deadlineNs = 0;
+  fi_addr_t peer = FI_ADDR_UNSPEC;
+  void* descriptor = nullptr;
+  bool write = false;
+  /** Pinned until the device is through with it, which may be after the deadline. */
+  Buffer* source = nullptr;
+  std::function<void(const std::string* error)> done;
+};
+
+struct FabricDevice {
+  /** Takes `info` over. Null with lastError(). */
+  static std::unique_ptr<FabricDevice> open(const FabricLibrary& library, fi_info* info);
+  ~FabricDevice();
+  void start();
+  void stop();
+  void post(FabricRequest request);
+  bool registerMemory(Buffer& buffer);
+  void unregisterMemory(uint64_t address);
+  /** FI_ADDR_UNSPEC when the address is refused. */
+  fi_addr_t insert(const std::string& address);
+
+  std::string name, provider, address;
+  bool virtualAddress = false;
+  uint64_t maxMessage = 0;
+
+ private:
+  struct Flight {
+    fi_context2 context{};
+    FabricRequest request;
+    bool answered = false;
+  };
+  void run();
+  /** Under mutex_. False: no room now. */
+  bool tryPost(Flight& flight, int& error);
+  void finish(Flight* flight, const std::string* error);
+  void expire();
+  void drain();
+
+  const FabricLibrary* library_ = nullptr;
+  fi_info* info_ = nullptr;
+  fid_fabric* fabric_ = nullptr;
+  fid_domain* domain_ = nullptr;
+  fid_av* addresses_ = nullptr;
+  fid_cq* completions_ = nullptr;
+  fid_ep* endpoint_ = nullptr;
+  bool needsEndpointBinding_ = false, providerKeys_ = false;
+  std::mutex mutex_;
+  std::list<Flight> flights_;
+  std::deque<std::list<Flight>::iterator> waiting_;
+  std::map<uint64_t, fid_mr*> regions_;
+  std::map<std::string, fi_addr_t> known_;
+  uint64_t nextKey_ = 1;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace svc

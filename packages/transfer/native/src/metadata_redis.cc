@@ -1,0 +1,164 @@
+// Records in redis: plain strings with an expiry that refresh() renews.
+#include <vector>
+
+#include "metadata_store.h"
+#include "net.h"
+#include "svc/transfer_engine.h"
+
+namespace svc {
+
+namespace {
+
+constexpr uint64_t CONNECT_MS = 1500, TOTAL_MS = 3000;
+constexpr int64_t MAX_BULK_BYTES = 64 << 20;
+
+struct Reply {
+  char kind = 0;  // + - : $ *
+  std::string text;
+  bool null = false;
+  std::vector<std::string> items;
+};
+
+class Session {
+ public:
+  bool open(const std::string& host, uint16_t port) {
+    auto address = resolveHost(host, port);
+    if (!address) return false;
+    deadline_ = nowNs() + TOTAL_MS * NS_PER_MS;
+    fd_ = connectWithin(*address, CONNECT_MS);
+    return bool(fd_);
+  }
+
+  std::optional<Reply> call(const std::vector<std::string>& words) {
+    std::string text = "*" + std::to_string(words.size()) + "\r\n";
+    for (const auto& word : words) text += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
+    if (!sendAll(fd_.get(), text.data(), text.size(), deadline_)) return trouble(errnoText());
+    auto reply = read();
+    if (reply && reply->kind == '-') return trouble(reply->text);
+    return reply;
+  }
+
+ private:
+  std::optional<Reply> trouble(const std::string& why) {
+    setLastError("redis: " + why);
+    return std::nullopt;
+  }
+
+  bool more() {
+    char chunk[16 << 10];
+    ssize_t n = receiveSome(fd_.get(), chunk, sizeof chunk, deadline_);
+    if (n > 0) buffer_.append(chunk, size_t(n));
+    return n > 0;
+  }
+
+  std::optional<std::string> line() {
+    size_t end;
+    while ((end = buffer_.find("\r\n")) == std::string::npos)
+      if (buffer_.size() > 64 << 10 || !more()) return std::nullopt;
+    std::string text = buffer_.substr(0, end);
+    buffer_.erase(0, end + 2);
+    return text;
+  }
+
+  std::optional<Reply> read() {
+    auto head = line();
+    if (!head || head->empty()) return trouble("the answer was cut off");
+    Reply reply{(*head)[0], head->substr(1), false, {}};
+    if (reply.kind == '+' || reply.kind == '-' || reply.kind == ':') return reply;
+    int64_t size = strtoll(reply.text.c_str(), nullptr, 10);
+    if (size < 0) {
+      reply.null = true;
+      return reply;
+    }
+    if (reply.kind == '*') {
+      for (int64_t i = 0; i < size; i++) {
+        auto item = read();
+        if (!item) return std::nullopt;
+        reply.items.push_back(item->text);
+      }
+      return reply;
+    }
+    if (reply.kind != '$' || size > MAX_BULK_BYTES) return trouble("the answer is not of this protocol");
+    while (buffer_.size() < size_t(size) + 2)
+      if (!more()) return trouble("the answer was cut off");
+    reply.text = buffer_.substr(0, size_t(size));
+    buffer_.erase(0, size_t(size) + 2);
+    return reply;
+  }
+
+  Fd fd_;
+  uint64_t deadline_ = 0;
+  std::string buffer_;
+};
+
+class RedisStore : public MetadataStore {
+ public:
+  RedisStore(std::string host, uint16_t port, const Options& options) : host_(std::move(host)), port_(port), options_(options) {}
+
+  Lookup get(const std::string& key, std::string& value) override {
+    auto reply = call({"GET", key});
+    if (!reply) return Lookup::Failed;
+    if (reply->null) return Lookup::Missing;
+    value = reply->text;
+    return Lookup::Found;
+  }
+
+  bool set(const std::string& key, const std::string& value) override {
+    if (options_.leaseMs == 0) return setForever(key, value);
+    return call({"SET", key, value, "PX", std::to_string(options_.leaseMs)}).has_value();
+  }
+  bool setForever(const std::string& key, const std::string& value) override { return call({"SET", key, value}).has_value(); }
+  bool remove(const std::string& key) override { return call({"DEL", key}).has_value(); }
+
+  Lookup list(const std::string& prefix, std::map<std::string, std::string>& records) override {
+    std::string pattern;
+    for (char c : prefix) {
+      if (strchr("*?[]\\^", c) != nullptr) pattern += '\\';
+      pattern += c;
+    }
+    auto keys = call({"KEYS", pattern + "*"});
+    if (!keys) return Lookup::Failed;
+    for (const auto& key : keys->items)
+      if (get(key, records[key]) != Lookup::Found) records.erase(key);
+    return Lookup::Found;
+  }
+
+  bool refresh(const std::map<std::string, std::string>& records) override {
+    for (const auto& [key, value] : records) {
+      auto reply = options_.leaseMs == 0 ? call({"EXISTS", key}) : call({"PEXPIRE", key, std::to_string(options_.leaseMs)});
+      if (!reply || (reply->text == "0" && !set(key, value))) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::optional<Reply> call(const std::vector<std::string>& words) {
+    Session session;
+    if (!session.open(host_, port_)) return std::nullopt;
+    if (!options_.redisPassword.empty()) {
+      std::vector<std::string> login{"AUTH"};
+      if (!options_.redisUsername.empty()) login.push_back(options_.redisUsername);
+      login.push_back(options_.redisPassword);
+      if (!session.call(login)) return std::nullopt;
+    }
+    if (options_.redisDatabase != 0 && !session.call({"SELECT", std::to_string(options_.redisDatabase)})) return std::nullopt;
+    return session.call(words);
+  }
+
+  std::string host_;
+  uint16_t port_;
+  const Options options_;
+};
+
+}  // namespace
+
+std::unique_ptr<MetadataStore> openRedisStore(const std::string& text, const Options& options) {
+  auto where = splitHostPort(text);
+  if (!where || where->first.empty() || text.find('/') != std::string::npos) {
+    setLastError("metadata connection redis://" + text + ": asked for redis://host:port");
+    return nullptr;
+  }
+  return std::make_unique<RedisStore>(where->first, where->second == 0 ? uint16_t(6379) : where->second, options);
+}
+
+}  // namespace svc

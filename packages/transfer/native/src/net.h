@@ -1,0 +1,47 @@
+// Sockets with bounds: addresses, listeners, connects that give up.
+#pragma once
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base.h"
+
+namespace svc {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  uint16_t port() const;
+  void setPort(uint16_t port);
+  std::string host() const;
+};
+
+/** `host:port`, IPv6 hosts in brackets. */
+std::string joinHostPort(const std::string& host, uint64_t port);
+/** Splits at the last colon; the port is 0 when there is none. Nothing when the port is no number up to 65535. */
+std::optional<std::pair<std::string, uint16_t>> splitHostPort(const std::string& text);
+
+/** Nothing, with lastError() set, when the name has no address. Numeric addresses ask no resolver. */
+std::optional<Address> resolveHost(const std::string& host, uint16_t port);
+/** Address of the first interface that is up and no loopback; 127.0.0.1 when there is none. */
+std::string firstInterfaceAddress();
+
+/** A listening, non-blocking socket; `where` gets the port. `error` gets errno. */
+Fd listenOn(Address& where, int backlog, int& error);
+/** All interfaces, both families. */
+Fd listenOnAll(uint16_t& port, int backlog, int& error);
+/** Non-blocking connect under way or done; -1 with errno otherwise. */
+Fd beginConnect(const Address& address);
+/** A connected, blocking socket, or none with lastError() set. */
+Fd connectWithin(const Address& address, uint64_t timeoutMs);
+/** poll() for one descriptor: false when the deadline passed. A deadline of 0 is none. */
+bool waitFor(int fd, short events, uint64_t deadlineNs);
+bool sendAll(int fd, const void* data, size_t size, uint64_t deadlineNs);
+/** Bytes read, 0 at the end, -1 on an error or when the deadline passed (errno ETIMEDOUT). */
+ssize_t receiveSome(int fd, void* data, size_t size, uint64_t deadlineNs);
+bool receiveAll(int fd, void* data, size_t size, uint64_t deadlineNs);
+
+}  // namespace svc

@@ -1,0 +1,189 @@
+// Copies to and from processes of this host, each checked against the owner's page before it begins.
+#include "same_host.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+namespace svc {
+
+namespace {
+constexpr uint64_t ALIVE_NS = 1'000'000;
+/** A copy holds its slot for one chunk at a time, so that the owner's unregister waits a millisecond at most. */
+constexpr uint64_t CHUNK_BYTES = 8 << 20;
+constexpr size_t GATHER_COPIES = 64;
+constexpr size_t MAX_MAPPED = 16'384;
+}  // namespace
+
+std::shared_ptr<HostPeer> HostPeer::open(const HostIdentity& who, bool allowProcessVm, std::string& why) {
+  if (who.bootID.empty() || who.bootID != hostBootID()) {
+    why = "the peer runs on another host";
+    return nullptr;
+  }
+  if (who.pidNamespace != pidNamespace()) {
+    why = "the peer runs in another pid namespace";
+    return nullptr;
+  }
+  std::shared_ptr<HostPeer> peer(new HostPeer());
+  peer->who_ = who;
+  peer->pidfd_.reset(int(syscall(SYS_pidfd_open, pid_t(who.pid), 0)));
+  if (!peer->pidfd_ || processStartTime(who.pid) != who.startTime) {
+    why = "the peer's process " + std::to_string(who.pid) + " is gone";
+    return nullptr;
+  }
+  Fd control(::open(who.controlPath.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat info{};
+  if (!control || fstat(control.get(), &info) != 0 || uint64_t(info.st_ino) != who.controlInode || uint64_t(info.st_size) < sizeof(ControlLayout)) {
+    why = "the peer's control page cannot be opened: " + (control ? std::string("it is another file") : errnoText());
+    return nullptr;
+  }
+  void* base = mmap(nullptr, sizeof(ControlLayout), PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
+  if (base == MAP_FAILED) {
+    why = "the peer's control page cannot be mapped: " + errnoText();
+    return nullptr;
+  }
+  peer->page_ = static_cast<ControlLayout*>(base);
+  if (toHex(peer->page_->nonce, NONCE_BYTES) != who.nonce) {
+    why = "the peer's control page belongs to another start of it";
+    return nullptr;
+  }
+  if (!allowProcessVm) peer->processVmRefusal_ = "switched off by the option process_vm";
+  else if (!peer->probe()) peer->processVmRefusal_ = "reading the peer's memory: " + errnoText();
+  else peer->processVm_ = true;
+  return peer;
+}
+
+HostPeer::~HostPeer() {
+  if (page_ != nullptr) munmap(page_, sizeof(ControlLayout));
+  for (auto& [key, mapped] : mapped_) munmap(mapped.base, mapped.length);
+}
+
+bool HostPeer::probe() {
+  char nonce[NONCE_BYTES];
+  iovec here{nonce, sizeof nonce}, there{reinterpret_cast<void*>(who_.nonceAddress), sizeof nonce};
+  if (process_vm_readv(pid_t(who_.pid), &here, 1, &there, 1, 0) != ssize_t(sizeof nonce)) return false;
+  if (memcmp(nonce, page_->nonce, sizeof nonce) == 0) return true;
+  errno = ESRCH;
+  return false;
+}
+
+bool HostPeer::alive() {
+  uint64_t now = nowNs();
+  if (now < aliveUntilNs_.load(std::memory_order_relaxed)) return true;
+  pollfd entry{pidfd_.get(), POLLIN, 0};
+  // A pid that was given to another program keeps neither the nonce nor its place.
+  if (poll(&entry, 1, 0) != 0 || (processVm_ && !probe())) return false;
+  aliveUntilNs_.store(now + ALIVE_NS, std::memory_order_relaxed);
+  return true;
+}
+
+bool HostPeer::begin(const PublishedBuffer& buffer) {
+  if (!buffer.slot || *buffer.slot >= CONTROL_SLOTS) return false;
+  ControlSlot& slot = page_->slots[*buffer.slot];
+  slot.users.fetch_add(1, std::memory_order_seq_cst);
+  if (slot.generation.load(std::memory_order_seq_cst) == buffer.generation) return true;
+  slot.users.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+
+void HostPeer::end(const PublishedBuffer& buffer) { page_->slots[*buffer.slot].users.fetch_sub(1, std::memory_order_release); }
+
+char* HostPeer::map(const PublishedBuffer& buffer, std::string& why) {
+  if (buffer.mapPath.empty() || !buffer.slot) {
+    why = "the buffer is ordinary memory";
+    return nullptr;
+  }
+  std::lock_guard lock(mutex_);
+  // A peer that registers anew again and again must not make us map for ever; such buffers go by process_vm.
+  if (mapped_.size() >= MAX_MAPPED && mapped_.find({*buffer.slot, buffer.generation}) == mapped_.end()) {
+    why = std::to_string(MAX_MAPPED) + " buffers of the peer are mapped already";
+    return nullptr;
+  }
+  auto& mapped = mapped_[{*buffer.slot, buffer.generation}];
+  if (mapped.base == nullptr) {
+    auto refuse = [&](const std::string& reason) {
+      why = "mapping the peer's buffer: " + reason;
+      mapped_.erase({*buffer.slot, buffer.generation});
+      return nullptr;
+    };
+    Fd fd(::open(buffer.mapPath.c_str(), O_RDWR | O_CLOEXEC));
+    struct stat info{};
+    if (!fd || fstat(fd.get(), &info) != 0) return refuse(errnoText());
+    if (uint64_t(info.st_ino) != buffer.mapInode || !inside(0, uint64_t(info.st_size), buffer.mapOffset, buffer.length)) return refuse("it is another object, or shorter");
+    uint64_t start = buffer.mapOffset & ~4095ull;
+    mapped.skip = buffer.mapOffset - start;
+    mapped.length = buffer.length + mapped.skip;
+    void* base = mmap(nullptr, mapped.length, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), off_t(start));
+    if (base == MAP_FAILED) return refuse(errnoText());
+    mapped.base = static_cast<char*>(base);
+  }
+  return mapped.base + mapped.skip;
+}
+
+bool HostPeer::copyMapped(const HostCopy& copy, std::string& why) {
+  char* there = map(*copy.buffer, why);
+  if (there == nullptr) return false;
+  there += copy.remote - copy.buffer->address;
+  char* here = reinterpret_cast<char*>(copy.local);
+  for (uint64_t at = 0; at < copy.length; at += CHUNK_BYTES) {
+    uint64_t length = std::min(CHUNK_BYTES, copy.length - at);
+    if (!begin(*copy.buffer)) {
+      why = "the peer has unregistered the buffer";
+      return false;
+    }
+    if (copy.write) memcpy(there + at, here + at, length);
+    else memcpy(here + at, there + at, length);
+    end(*copy.buffer);
+  }
+  return true;
+}
+
+size_t HostPeer::copyByKernel(std::span<const HostCopy> copies, std::string& why) {
+  size_t through = 0;
+  while (through < copies.size()) {
+    iovec here[GATHER_COPIES], there[GATHER_COPIES];
+    size_t count = 0, held = 0;
+    uint64_t bytes = 0;
+    for (size_t i = through; i < copies.size() && count < GATHER_COPIES && bytes < CHUNK_BYTES; i++, count++) {
+      if (!begin(*copies[i].buffer)) {
+        why = "the peer has unregistered the buffer";
+        break;
+      }
+      held++;
+      here[count] = {reinterpret_cast<void*>(copies[i].local), copies[i].length};
+      there[count] = {reinterpret_cast<void*>(copies[i].remote), copies[i].length};
+      bytes += copies[i].length;
+    }
+    ssize_t n = 0;
+    int error = 0;
+    // One call moves at most 2 GiB less a page, so a long copy takes several.
+    uint64_t moved = 0;
+    size_t first = 0;
+    while (count > 0 && moved < bytes) {
+      n = copies[through].write ? process_vm_writev(pid_t(who_.pid), here + first, count - first, there + first, count - first, 0)
+                                : process_vm_readv(pid_t(who_.pid), here + first, count - first, there + first, count - first, 0);
+      error = errno;
+      if (n <= 0) break;
+      moved += uint64_t(n);
+      for (uint64_t left = uint64_t(n); first < count && left > 0;) {
+        uint64_t take = std::min<uint64_t>(left, here[first].iov_len);
+        here[first] = {static_cast<char*>(here[first].iov_base) + take, here[first].iov_len - take};
+        there[first] = {static_cast<char*>(there[first].iov_base) + take, there[first].iov_len - take};
+        left -= take;
+        if (here[first].iov_len == 0) first++;
+      }
+    }
+    for (size_t i = 0; i < held; i++) end(*copies[through + i].buffer);
+    if (moved < bytes) {
+      why = "copying between processes: " + errnoText(n < 0 ? error : EFAULT);
+      return through + first;
+    }
+    through += count;
+    if (count == 0) return through;
+  }
+  return through;
+}
+
+}  // namespace svc

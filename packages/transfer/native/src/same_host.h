@@ -1,0 +1,58 @@
+// The other engines of this host: their memory mapped, or copied by the kernel from process to process.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "control_page.h"
+#include "descriptor.h"
+
+namespace svc {
+
+struct HostCopy {
+  uint64_t local = 0, remote = 0, length = 0;
+  bool write = false;
+  const PublishedBuffer* buffer = nullptr;
+};
+
+class HostPeer {
+ public:
+  /** Null with `why` when the record is of another host or pid namespace, or its process is gone or may not be looked into. */
+  static std::shared_ptr<HostPeer> open(const HostIdentity& who, bool allowProcessVm, std::string& why);
+  ~HostPeer();
+
+  bool processVm() const { return processVm_; }
+  const std::string& processVmRefusal() const { return processVmRefusal_; }
+  /** The process lives and is still the one of the record; looked up at most once a millisecond. */
+  bool alive();
+  /** Where the buffer is mapped here; null with `why`. Kept until the peer is let go. */
+  char* map(const PublishedBuffer& buffer, std::string& why);
+  /** False with `why` when the buffer is registered no more. */
+  bool copyMapped(const HostCopy& copy, std::string& why);
+  /** All copies have one direction. How many went through; `why` for the next one. */
+  size_t copyByKernel(std::span<const HostCopy> copies, std::string& why);
+
+ private:
+  HostPeer() = default;
+  bool begin(const PublishedBuffer& buffer);
+  void end(const PublishedBuffer& buffer);
+  bool probe();
+
+  struct Mapped {
+    char* base = nullptr;
+    size_t length = 0;
+    uint64_t skip = 0;
+  };
+  HostIdentity who_;
+  Fd pidfd_;
+  ControlLayout* page_ = nullptr;
+  bool processVm_ = false;
+  std::string processVmRefusal_;
+  std::mutex mutex_;
+  std::map<std::pair<uint64_t, uint64_t>, Mapped> mapped_;
+  std::atomic<uint64_t> aliveUntilNs_{0};
+};
+
+}  // namespace svc

@@ -1,0 +1,180 @@
+// Connections to one peer: a pool for callers that wait, lanes for those that do not.
+#include "tcp_client.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include "tcp_lane.h"
+
+namespace svc {
+
+namespace {
+/** Requests longer than this are spread over the lanes. */
+constexpr uint64_t SPREAD_BYTES = 4 << 20;
+/** Blocking reads return after this long to look at the deadline. */
+constexpr uint64_t READ_SLICE_MS = 1000;
+}  // namespace
+
+TcpPeer::TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, OnBroken onBroken)
+    : loop_(loop), options_(options), metrics_(metrics), address_(address), onBroken_(std::move(onBroken)) {
+  for (uint64_t i = 0; i < options.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this));
+}
+
+TcpPeer::~TcpPeer() = default;
+
+std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Leftover& left) {
+  std::unique_lock lock(mutex_);
+  while (idle_.empty() && out_ >= options_.syncConnectionsPerPeer && !closed_) {
+    uint64_t now = nowNs();
+    if (now >= deadlineNs) {
+      left.timedOut = true;
+      left.trouble = "all " + std::to_string(out_) + " connections to " + who() + " are in use";
+      return nullptr;
+    }
+    returned_.wait_for(lock, std::chrono::nanoseconds(deadlineNs - now));
+  }
+  out_++;
+  if (!idle_.empty()) {
+    auto pipe = std::move(idle_.back());
+    idle_.pop_back();
+    busy_.insert(pipe->fd());
+    return pipe;
+  }
+  lock.unlock();
+  uint64_t now = nowNs();
+  uint64_t leftMs = now >= deadlineNs ? 1 : (deadlineNs - now) / NS_PER_MS + 1;
+  Fd fd = connectWithin(address_, std::min(options_.connectTimeoutMs, leftMs));
+  if (!fd) {
+    left.connectFailed = true;
+    left.trouble = lastError();
+    giveBack(nullptr);
+    return nullptr;
+  }
+  timeval slice{long(READ_SLICE_MS / 1000), long(READ_SLICE_MS % 1000 * 1000)};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+  metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
+  lock.lock();
+  if (closed_) {
+    out_--;
+    left.connectFailed = true;
+    left.trouble = "the connection was closed here";
+    return nullptr;
+  }
+  busy_.insert(fd.get());
+  return std::make_unique<TcpPipe>(std::move(fd));
+}
+
+void TcpPeer::giveBack(std::unique_ptr<TcpPipe> pipe) {
+  std::lock_guard lock(mutex_);
+  out_--;
+  if (pipe) busy_.erase(pipe->fd());
+  if (pipe && !closed_ && idle_.size() < IDLE_PIPES) idle_.push_back(std::move(pipe));
+  returned_.notify_one();
+}
+
+Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
+  Leftover left;
+  auto pipe = checkOut(deadlineNs, left);
+  if (!pipe) {
+    left.pieces = std::move(pieces);
+    return left;
+  }
+  uint64_t before = pipe->acknowledged();
+  for (const auto& piece : pieces) pipe->push(piece);
+  auto done = [](const TcpPiece& piece) { finishPiece(*piece.task, piece.length, nullptr); };
+  bool sendBroken = false;
+  while (!pipe->empty()) {
+    TcpPipe::Step sent = sendBroken ? TcpPipe::Step::Blocked : pipe->send();
+    if (sent == TcpPipe::Step::Broken) {
+      sendBroken = true;
+      left.trouble = pipe->trouble();
+    }
+    uint64_t now = nowNs();
+    if (now >= deadlineNs) {
+      left.timedOut = true;
+      left.trouble = "no answer from " + who() + " in time";
+      break;
+    }
+    bool writable = !sendBroken && pipe->wantsWrite();
+    // A read that blocks saves the poll, which is a third of a short request's time.
+    bool mayBlock = !writable && !sendBroken && deadlineNs - now > 2 * READ_SLICE_MS * NS_PER_MS;
+    TcpPipe::Step got = pipe->receive(done, mayBlock);
+    if (got == TcpPipe::Step::Broken) {
+      if (!sendBroken || pipe->refused()) left.trouble = pipe->trouble();
+      left.refused = pipe->refused();
+      sendBroken = true;
+      break;
+    }
+    if (got != TcpPipe::Step::Blocked || mayBlock) continue;
+    if (sendBroken) break;
+    short events = POLLIN;
+    if (writable) events |= POLLOUT;
+    waitFor(pipe->fd(), events, deadlineNs);
+  }
+  if (pipe->empty()) {
+    giveBack(std::move(pipe));
+    return left;
+  }
+  left.acknowledged = pipe->acknowledged() - before;
+  left.pieces = pipe->takePieces();
+  metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  // Before the descriptor is closed: close() must not end another that gets its number.
+  busy_.erase(pipe->fd());
+  pipe.reset();
+  out_--;
+  returned_.notify_one();
+  // The others date from the same peer: the next attempt should not meet a second stale one.
+  if (!left.timedOut && !left.refused) idle_.clear();
+  return left;
+}
+
+void TcpPeer::submit(std::deque<TcpPiece> pieces) {
+  std::vector<std::vector<TcpPiece>> shares(lanes_.size());
+  std::vector<uint64_t> load;
+  for (const auto& lane : lanes_) load.push_back(lane->queuedBytes());
+  auto lightest = [&] { return size_t(std::min_element(load.begin(), load.end()) - load.begin()); };
+  // Small batches stay on one lane: one write carries them all.
+  uint64_t total = 0;
+  for (const auto& piece : pieces) total += piece.length;
+  size_t lane = lightest();
+  for (auto& piece : pieces) {
+    if (total > SPREAD_BYTES) lane = lightest();
+    if (piece.length <= SPREAD_BYTES || lanes_.size() == 1) {
+      shares[lane].push_back(piece);
+      load[lane] += piece.length + 1;
+      continue;
+    }
+    uint64_t count = (piece.length + SPREAD_BYTES - 1) / SPREAD_BYTES;
+    // Before the first part is on its way: the task must not end with it.
+    piece.task->piecesLeft.fetch_add(uint32_t(count - 1), std::memory_order_relaxed);
+    for (uint64_t at = 0; at < piece.length; at += SPREAD_BYTES) {
+      TcpPiece part = piece;
+      part.local += at;
+      part.remote += at;
+      part.length = std::min(SPREAD_BYTES, piece.length - at);
+      lane = lightest();
+      shares[lane].push_back(part);
+      load[lane] += part.length + 1;
+    }
+  }
+  for (size_t i = 0; i < shares.size(); i++)
+    if (!shares[i].empty()) lanes_[i]->submit(shares[i]);
+}
+
+void TcpPeer::tick() {
+  for (auto& lane : lanes_) lane->tick();
+}
+
+void TcpPeer::close(const std::string& trouble) {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    idle_.clear();
+    for (int fd : busy_) shutdown(fd, SHUT_RDWR);
+    returned_.notify_all();
+  }
+  for (auto& lane : lanes_) lane->close(trouble);
+}
+
+}  // namespace svc

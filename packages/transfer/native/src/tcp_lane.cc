@@ -1,0 +1,138 @@
+// One connection that the loop drives, under a mutex that submitters share.
+#include "tcp_lane.h"
+
+namespace svc {
+
+void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
+  std::optional<Leftover> failed;
+  {
+    std::lock_guard lock(mutex_);
+    if (!pipe_) {
+      Fd fd = beginConnect(peer_.address_);
+      if (!fd) {
+        failed.emplace();
+        failed->pieces.assign(pieces.begin(), pieces.end());
+        failed->trouble = "connecting to " + peer_.who() + ": " + errnoText();
+        failed->connectFailed = true;
+      } else {
+        peer_.metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
+        pipe_ = std::make_unique<TcpPipe>(std::move(fd));
+        connecting_ = true;
+        connectDeadlineNs_ = nowNs() + peer_.options_.connectTimeoutMs * NS_PER_MS;
+        watched_ = EPOLLOUT;
+        peer_.loop_.add(pipe_->fd(), watched_, this);
+      }
+    }
+    if (!failed) {
+      uint64_t bytes = 0;
+      for (const auto& piece : pieces) {
+        pipe_->push(piece);
+        bytes += piece.length + 1;
+      }
+      queuedBytes_.fetch_add(bytes, std::memory_order_relaxed);
+      peer_.queued_.fetch_add(pieces.size(), std::memory_order_relaxed);
+      if (!connecting_) {
+        // Written here and now: a hop to the loop would cost more than the write. A break shows up in onEvents.
+        pipe_->send();
+        watch();
+      }
+    }
+  }
+  if (failed) peer_.onBroken_(peer_.shared_from_this(), std::move(*failed));
+}
+
+void TcpLane::watch() {
+  uint32_t wanted = EPOLLIN | (pipe_->wantsWrite() ? uint32_t(EPOLLOUT) : 0);
+  if (wanted != watched_) peer_.loop_.change(pipe_->fd(), watched_ = wanted, this);
+}
+
+void TcpLane::onEvents(uint32_t events) {
+  std::vector<TcpPiece> through;
+  std::optional<Leftover> broken;
+  // The last task that ends may let go of the peer.
+  std::shared_ptr<TcpLane> self = shared_from_this();
+  std::shared_ptr<TcpPeer> peer = peer_.weak_from_this().lock();
+  if (!peer) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!pipe_) return;
+    if (connecting_) {
+      int error = 0;
+      socklen_t size = sizeof error;
+      getsockopt(pipe_->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error != 0) {
+        broken = breakUp("connecting to " + peer_.who() + ": " + errnoText(error));
+        broken->connectFailed = true;
+      } else if ((events & EPOLLOUT) == 0) {
+        return;
+      }
+      connecting_ = false;
+    }
+    if (!broken) {
+      auto done = [&](const TcpPiece& piece) { through.push_back(piece); };
+      TcpPipe::Step step = TcpPipe::Step::Moved;
+      bool sendBroken = false;
+      for (int turn = 0; turn < 8 && step == TcpPipe::Step::Moved; turn++) {
+        size_t before = through.size();
+        step = (events & ~uint32_t(EPOLLOUT)) != 0 || turn > 0 ? pipe_->receive(done, false) : TcpPipe::Step::Moved;
+        // Once the answers of all are in, another read would only find nothing.
+        if (step != TcpPipe::Step::Broken && pipe_->wantsWrite() && pipe_->send() == TcpPipe::Step::Broken) sendBroken = true;
+        if (step == TcpPipe::Step::Moved && (pipe_->empty() || (through.size() != before && through.size() < 16))) break;
+      }
+      if (step == TcpPipe::Step::Broken || (sendBroken && step != TcpPipe::Step::Moved)) broken = breakUp(pipe_->trouble());
+      else watch();
+    }
+    uint64_t bytes = 0;
+    for (const auto& piece : through) bytes += piece.length + 1;
+    if (pipe_) queuedBytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  peer->queued_.fetch_sub(through.size(), std::memory_order_relaxed);
+  for (const auto& piece : through) finishPiece(*piece.task, piece.length, nullptr);
+  if (broken) peer->onBroken_(peer, std::move(*broken));
+}
+
+Leftover TcpLane::breakUp(std::string trouble) {
+  Leftover left;
+  left.trouble = std::move(trouble);
+  left.refused = pipe_->refused();
+  left.acknowledged = pipe_->acknowledged();
+  peer_.loop_.remove(pipe_->fd());
+  left.pieces = pipe_->takePieces();
+  pipe_.reset();
+  queuedBytes_ = 0;
+  peer_.queued_.fetch_sub(left.pieces.size(), std::memory_order_relaxed);
+  peer_.metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
+  // The loop may hold this handler in the events it has fetched.
+  peer_.loop_.post([self = shared_from_this(), peer = peer_.shared_from_this()] {});
+  return left;
+}
+
+void TcpLane::tick() {
+  std::optional<Leftover> broken;
+  {
+    std::lock_guard lock(mutex_);
+    if (!pipe_) return;
+    uint64_t now = nowNs(), head = pipe_->headDeadline();
+    if (head != 0 && now >= head) {
+      broken = breakUp("no answer from " + peer_.who() + " in time");
+      broken->timedOut = true;
+    } else if (connecting_ && now >= connectDeadlineNs_) {
+      broken = breakUp("connecting to " + peer_.who() + ": no answer within " + std::to_string(peer_.options_.connectTimeoutMs) + " ms");
+      broken->connectFailed = true;
+    }
+  }
+  if (broken) peer_.onBroken_(peer_.shared_from_this(), std::move(*broken));
+}
+
+void TcpLane::close(const std::string& trouble) {
+  std::optional<Leftover> broken;
+  {
+    std::lock_guard lock(mutex_);
+    if (!pipe_) return;
+    broken = breakUp(trouble);
+    broken->connectFailed = true;
+  }
+  if (!broken->pieces.empty()) peer_.onBroken_(peer_.shared_from_this(), std::move(*broken));
+}
+
+}  // namespace svc

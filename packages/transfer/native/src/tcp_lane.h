@@ -1,0 +1,30 @@
+// One connection that the loop drives: submitters write to it at once, the loop reads the answers.
+#pragma once
+#include "tcp_client.h"
+
+namespace svc {
+
+class TcpLane : public EventHandler, public std::enable_shared_from_this<TcpLane> {
+ public:
+  explicit TcpLane(TcpPeer& peer) : peer_(peer) {}
+  /** Takes the pieces; connects first when there is no connection. */
+  void submit(const std::vector<TcpPiece>& pieces);
+  void onEvents(uint32_t events) override;
+  void tick();
+  void close(const std::string& trouble);
+  uint64_t queuedBytes() const { return queuedBytes_.load(std::memory_order_relaxed); }
+
+ private:
+  /** Under mutex_: what was in flight, after which the lane has no connection. */
+  Leftover breakUp(std::string trouble);
+  void watch();
+  TcpPeer& peer_;
+  std::mutex mutex_;
+  std::unique_ptr<TcpPipe> pipe_;
+  bool connecting_ = false;
+  uint64_t connectDeadlineNs_ = 0;
+  uint32_t watched_ = 0;
+  std::atomic<uint64_t> queuedBytes_{0};
+};
+
+}  // namespace svc

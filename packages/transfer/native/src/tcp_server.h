@@ -1,0 +1,44 @@
+// The data port: serves peers' reads and writes of registered memory, in the field's framing.
+#pragma once
+#include <memory>
+#include <unordered_map>
+
+#include "event_loop.h"
+#include "memory_registry.h"
+#include "metrics.h"
+#include "net.h"
+
+namespace svc {
+
+class TcpServerConnection;
+
+/** Lives on one loop; every method but the constructor runs there. */
+class TcpServer : public EventHandler {
+ public:
+  /** Past this, the connection that was silent longest gives way, when it has been for a while. */
+  static constexpr size_t MAX_CONNECTIONS = 4096;
+  static constexpr uint64_t IDLE_EVICT_MS = 5000;
+  /** Small enough to stay in the processor's cache between the read and the copy out of it. */
+  static constexpr size_t SCRATCH_BYTES = 64 << 10;
+
+  TcpServer(EventLoop& loop, Fd listener, const MemoryRegistry& registry, Metrics& metrics);
+  ~TcpServer() override;
+  void start();
+  void onEvents(uint32_t events) override;
+  void tick();
+  void closeAll();
+
+ private:
+  friend class TcpServerConnection;
+  void drop(TcpServerConnection* connection);
+  bool makeRoom();
+  EventLoop& loop_;
+  Fd listener_;
+  const MemoryRegistry& registry_;
+  Metrics& metrics_;
+  std::unordered_map<TcpServerConnection*, std::shared_ptr<TcpServerConnection>> connections_;
+  /** Shared by the loop's connections: what a read leaves half parsed is less than a header and is kept apart. */
+  std::vector<char> scratch_ = std::vector<char>(SCRATCH_BYTES);
+};
+
+}  // namespace svc

@@ -1,0 +1,76 @@
+// The words of a tool's command line: flags that all tools share, and where they come from when they are not given.
+import { parseArgs } from "node:util";
+import { fail } from "@svc/contract/failures.ts";
+import { loadConfig } from "@svc/kit/config.ts";
+import { logLevels } from "@svc/kit/log.ts";
+import { z } from "zod";
+import { TransferEngine } from "../engine.ts";
+import type { Proto } from "../engine-segments.ts";
+
+const settings = z.object({
+  transfer: z.object({ metadata: z.string(), brand: z.string().regex(/^[^/\s]+$/, "asked for a word without a slash"), log_level: z.enum(logLevels) }),
+});
+
+export type Flags = Readonly<Record<string, string | undefined>>;
+export type ToolWords = {
+  readonly words: readonly string[];
+  readonly flags: Flags;
+  readonly metadata: string;
+  readonly brand: string;
+  readonly logLevel: string;
+  readonly json: boolean;
+};
+
+const shared = ["metadata", "brand", "config", "host", "name", "output", "transports"];
+
+export function readWords(argv: readonly string[], own: readonly string[]): ToolWords {
+  const options = Object.fromEntries([...shared, ...own].map((name) => [name, { type: "string" as const }]));
+  let parsed: { values: Record<string, unknown>; positionals: string[] };
+  try {
+    parsed = parseArgs({ args: [...argv], options, allowPositionals: true });
+  } catch (error) {
+    return fail("INVALID_REQUEST", (error as Error).message, { cause: error });
+  }
+  const flags = parsed.values as Flags;
+  const config = flags["config"] === undefined ? [] : [`--config=${flags["config"]}`];
+  const loaded = loadConfig({ server: "transfer", schema: settings, flagNames: {}, argv: config, about: "" });
+  if (loaded === "help") return fail("INTERNAL", "no help was asked for");
+  const { metadata, brand, log_level: logLevel } = loaded.settings.transfer;
+  if (flags["output"] !== undefined && flags["output"] !== "json" && flags["output"] !== "text")
+    fail("INVALID_REQUEST", `--output: asked for json or text, found ${flags["output"]}`);
+  return {
+    words: parsed.positionals,
+    flags,
+    metadata: flags["metadata"] ?? metadata,
+    brand: flags["brand"] ?? brand,
+    logLevel,
+    json: flags["output"] === "json" || (flags["output"] === undefined && !process.stdout.isTTY),
+  };
+}
+
+/** An engine for the time of one command. */
+export async function openEngine(words: ToolWords, fallbackName: string): Promise<TransferEngine> {
+  const levels: Readonly<Record<string, number>> = { trace: 2, debug: 2, info: 2, warn: 1 };
+  const engine = new TransferEngine({ settings: { brand: words.brand, log_level: levels[words.logLevel] ?? 0 } });
+  const handshake = words.metadata === "P2PHANDSHAKE";
+  const host = words.flags["host"];
+  await engine.init({
+    metadata: words.metadata,
+    name: words.flags["name"] ?? (handshake ? (host ?? "127.0.0.1") : fallbackName),
+    ...(host === undefined ? {} : { host }),
+  });
+  for (const proto of (words.flags["transports"] ?? "shm,tcp").split(",")) await engine.installTransport(proto.trim() as Proto);
+  return engine;
+}
+
+export function wholeNumber(text: string | undefined, name: string, otherwise: bigint): bigint {
+  if (text === undefined) return otherwise;
+  if (/^(0x[0-9a-fA-F]+|\d+)$/.test(text)) return BigInt(text);
+  return fail("INVALID_REQUEST", `--${name}: asked for a whole number, found ${text}`);
+}
+
+export function print(words: ToolWords, value: object, text: string): void {
+  process.stdout.write(
+    words.json ? `${JSON.stringify(value, (_key, member: unknown) => (typeof member === "bigint" ? member.toString() : member))}\n` : `${text}\n`,
+  );
+}

@@ -1,0 +1,110 @@
+// `svc segment`: creates, shows and lists segment records, and says where a machine has a file mounted.
+import { statSync } from "node:fs";
+import { hostname } from "node:os";
+import { fail } from "@svc/contract/failures.ts";
+import { type FileRecord, fileRecord, parseRecord, printRecord, ramRecord, type SegmentKind, segmentKey } from "@svc/contract/metadata.ts";
+import { EngineCore } from "../engine-core.ts";
+import { print, readWords, type ToolWords } from "./options.ts";
+
+export const segmentHelp = `svc segment register NAME [--kind ram|nvmeof] [--server NAME] [--file PATH]  create the record, with empty buffers or one file
+svc segment mount NAME FILE LOCAL_PATH [--machine NAME]        say where a machine has a file of an nvmeof segment
+svc segment show NAME [--kind ram|nvmeof]                      print the record
+svc segment list                                              print the keys of all segments
+  --metadata CONNECTION   etcd, redis or http (setting transfer.metadata)
+  --brand WORD            first part of the keys (setting transfer.brand)
+  --output json|text`;
+
+export async function segment(verb: string, argv: readonly string[]): Promise<void> {
+  const words = readWords(argv, ["kind", "server", "file", "machine"]);
+  const records = new RecordStore(words);
+  const [name = "", ...rest] = words.words;
+  if (verb === "list") return list(words, records);
+  if (name === "" || name.includes("/")) fail("INVALID_REQUEST", `svc segment ${verb}: asked for the name of a segment, without slashes`);
+  if (verb === "register") await register(words, records, name);
+  else if (verb === "show") await show(words, records, name);
+  else await mount(words, records, name, rest);
+}
+
+class RecordStore {
+  readonly #core = new EngineCore(false, []);
+  readonly #metadata: string;
+  constructor(words: ToolWords) {
+    this.#metadata = words.metadata;
+  }
+  async get(key: string): Promise<unknown> {
+    const text = (await this.#core.callAsync("recordGet", [this.#metadata, key])) as string;
+    return text === "" ? undefined : parseRecord(text);
+  }
+  async set(key: string, record: unknown): Promise<void> {
+    await this.#core.callAsync("recordSet", [this.#metadata, key, printRecord(record)]);
+  }
+  async keys(prefix: string): Promise<string[]> {
+    return Object.keys(JSON.parse((await this.#core.callAsync("recordList", [this.#metadata, prefix])) as string) as object);
+  }
+}
+
+function kindOf(words: ToolWords): SegmentKind {
+  const kind = words.flags["kind"] ?? (words.flags["file"] === undefined ? "ram" : "nvmeof");
+  if (kind === "ram" || kind === "nvmeof") return kind;
+  return fail("INVALID_REQUEST", `--kind: asked for ram or nvmeof, found ${kind}`);
+}
+
+async function register(words: ToolWords, records: RecordStore, name: string): Promise<void> {
+  const kind = kindOf(words);
+  const key = segmentKey(words.brand, kind, name);
+  if ((await records.get(key)) !== undefined) fail("INVALID_REQUEST", `${key} exists; svc segment show ${name} --kind ${kind} prints it`);
+  const file = words.flags["file"];
+  const server = words.flags["server"] ?? (kind === "ram" ? name : hostname());
+  const record =
+    kind === "ram"
+      ? ramRecord.parse({ server_name: server, protocol: "rdma", devices: [], priority_matrix: {}, buffers: [] })
+      : fileRecord.parse({
+          server_name: server,
+          protocol: "nvmeof",
+          buffers: file === undefined ? [] : [{ length: sizeOf(file), file_path: file, local_path_map: {} }],
+        });
+  await records.set(key, record);
+  print(words, { key, record }, `created ${key}`);
+}
+
+async function show(words: ToolWords, records: RecordStore, name: string): Promise<void> {
+  const kinds: readonly SegmentKind[] = words.flags["kind"] === undefined ? ["ram", "nvmeof"] : [kindOf(words)];
+  for (const kind of kinds) {
+    const record = await records.get(segmentKey(words.brand, kind, name));
+    if (record === undefined) continue;
+    process.stdout.write(`${words.json ? printRecord(record) : JSON.stringify(JSON.parse(printRecord(record)), undefined, 2)}\n`);
+    return;
+  }
+  fail("METADATA_KEY_NOT_FOUND", `there is no record ${kinds.map((kind) => segmentKey(words.brand, kind, name)).join(" or ")}`);
+}
+
+async function list(words: ToolWords, records: RecordStore): Promise<void> {
+  const keys = [...(await records.keys(`${words.brand}/ram/`)), ...(await records.keys(`${words.brand}/nvmeof/`))];
+  if (words.json) process.stdout.write(`${JSON.stringify(keys)}\n`);
+  else for (const key of keys) process.stdout.write(`${key}\n`);
+}
+
+async function mount(words: ToolWords, records: RecordStore, name: string, [file, localPath]: readonly string[]): Promise<void> {
+  if (file === undefined || localPath === undefined) fail("INVALID_REQUEST", "svc segment mount: asked for NAME FILE LOCAL_PATH");
+  const key = segmentKey(words.brand, "nvmeof", name);
+  const found = (await records.get(key)) ?? fail("METADATA_KEY_NOT_FOUND", `there is no record ${key}; svc segment register ${name} --kind nvmeof creates it`);
+  const record: FileRecord = fileRecord.parse(found);
+  const machine = words.flags["machine"] ?? hostname();
+  let buffer = record.buffers.find(({ file_path }) => file_path === file);
+  if (buffer === undefined) {
+    // A record that was registered empty learns of its file from the first machine that has it.
+    buffer = { length: sizeOf(localPath), file_path: file, local_path_map: {} };
+    record.buffers.push(buffer);
+  }
+  buffer.local_path_map[machine] = localPath;
+  await records.set(key, record);
+  print(words, { key, machine, file, localPath }, `${key}: ${machine} has ${file} at ${localPath}`);
+}
+
+function sizeOf(path: string): number {
+  try {
+    return statSync(path).size;
+  } catch (error) {
+    return fail("INVALID_REQUEST", `${path}: ${(error as Error).message}; its length goes into the record`, { cause: error });
+  }
+}

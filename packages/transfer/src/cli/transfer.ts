@@ -1,0 +1,150 @@
+// `svc transfer`: bytes to and from a segment, its speed, and the path that they take.
+import { readFileSync, writeFileSync } from "node:fs";
+import { fail } from "@svc/contract/failures.ts";
+import type { TransferEngine } from "../engine.ts";
+import { addressOf, alloc } from "../memory.ts";
+import type { Opcode } from "../status.ts";
+import { openEngine, print, readWords, type ToolWords, wholeNumber } from "./options.ts";
+
+export const transferHelp = `svc transfer write SEGMENT FILE [--address N]                 copy a file into a segment
+svc transfer read SEGMENT --length N [--address N] [--file F]  copy from a segment into a file, or to stdout
+svc transfer bench SEGMENT [--length N] [--batch N] [--seconds N] [--op write|read]   measure
+svc transfer doctor SEGMENT                                   the path chosen, the ones passed over and why, GB/s
+svc transfer serve [--length N]                               memory for others to try with, until a signal
+  --address N             address at the peer, or offset in a file; default: its first buffer
+  --metadata CONNECTION   P2PHANDSHAKE (SEGMENT is host:port), etcd, redis or http
+  --brand WORD   --host ADDRESS   --name NAME   --transports shm,tcp   --output json|text`;
+
+const DEFAULT_LENGTH = 1n << 20n;
+const DOCTOR_SECONDS = 0.5;
+const MAX_SECONDS = 3600;
+
+export async function transfer(verb: string, argv: readonly string[]): Promise<void> {
+  const words = readWords(argv, ["address", "length", "batch", "seconds", "op", "file"]);
+  if (verb === "serve") return serve(words);
+  const [segment = fail("INVALID_REQUEST", `svc transfer ${verb}: asked for the name of a segment`), file] = words.words;
+  const transports = segment.startsWith("nvmeof/") ? { ...words, flags: { transports: "nvmeof", ...words.flags } } : words;
+  await using engine = await openEngine(transports, `svc-transfer-${process.pid}`);
+  const target = await engine.openSegment(segment);
+  const address = wholeNumber(words.flags["address"], "address", await firstAddress(engine, segment));
+  if (verb === "write") await write(words, engine, target, address, file);
+  else if (verb === "read") await read(words, engine, target, address);
+  else if (verb === "bench") await bench(words, engine, target, address);
+  else await doctor(words, engine, target, address, segment);
+}
+
+async function firstAddress(engine: TransferEngine, segment: string): Promise<bigint> {
+  const text = (await engine.getMetadata().segmentDescriptor(segment)) ?? "{}";
+  const found = /"buffers":\[\{"addr":(\d+)/.exec(text)?.[1];
+  return found === undefined ? 0n : BigInt(found);
+}
+
+async function write(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, file: string | undefined): Promise<void> {
+  const bytes = readFileSync(file ?? fail("INVALID_REQUEST", "svc transfer write: asked for SEGMENT FILE"));
+  const memory = alloc(bytes.length);
+  memory.set(bytes);
+  await engine.registerLocalMemory(memory, { remoteAccessible: false });
+  await engine.transfer("WRITE", target, [{ local: memory, remote }]);
+  print(words, { bytes: bytes.length, address: remote }, `${bytes.length} bytes written at 0x${remote.toString(16)}`);
+}
+
+async function read(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
+  const length = Number(wholeNumber(words.flags["length"], "length", 0n));
+  if (length === 0) fail("INVALID_REQUEST", "svc transfer read: asked for --length, in bytes");
+  const memory = alloc(length);
+  await engine.registerLocalMemory(memory, { remoteAccessible: false });
+  await engine.transfer("READ", target, [{ local: memory, remote }]);
+  const file = words.flags["file"];
+  if (file !== undefined) writeFileSync(file, memory);
+  else await new Promise<void>((resolve, reject) => process.stdout.write(memory, (error) => (error ? reject(error) : resolve())));
+}
+
+type Measured = { gbPerSecond: number; operationsPerSecond: number; p50Us: number; p99Us: number };
+
+async function measure(
+  engine: TransferEngine,
+  opcode: Opcode,
+  target: bigint,
+  remote: bigint,
+  length: number,
+  batch: number,
+  seconds: number,
+): Promise<Measured> {
+  const memory = alloc(length * batch);
+  await engine.registerLocalMemory(memory, { remoteAccessible: false });
+  const triples = new BigUint64Array(batch * 3);
+  const start = addressOf(memory);
+  for (let i = 0; i < batch; i++) triples.set([start + BigInt(i * length), remote + BigInt(i * length), BigInt(length)], i * 3);
+  engine.transferSync(opcode, target, triples);
+  const times: number[] = [];
+  const begun = performance.now();
+  while (performance.now() - begun < seconds * 1000 && times.length < 1_000_000) {
+    const at = performance.now();
+    engine.transferSync(opcode, target, triples);
+    times.push(performance.now() - at);
+  }
+  const tookSeconds = (performance.now() - begun) / 1000;
+  times.sort((a, b) => a - b);
+  const at = (share: number) => (times[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0) * 1000;
+  await engine.unregisterLocalMemory(start);
+  return {
+    gbPerSecond: (times.length * length * batch) / tookSeconds / 1e9,
+    operationsPerSecond: (times.length * batch) / tookSeconds,
+    p50Us: at(0.5),
+    p99Us: at(0.99),
+  };
+}
+
+async function bench(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
+  const length = Number(wholeNumber(words.flags["length"], "length", DEFAULT_LENGTH));
+  const batch = Number(wholeNumber(words.flags["batch"], "batch", 1n));
+  const seconds = Math.min(MAX_SECONDS, Number(wholeNumber(words.flags["seconds"], "seconds", 3n)));
+  if (words.flags["op"] !== undefined && words.flags["op"] !== "read" && words.flags["op"] !== "write")
+    fail("INVALID_REQUEST", `--op: asked for read or write, found ${words.flags["op"]}`);
+  const found = await measure(engine, words.flags["op"] === "read" ? "READ" : "WRITE", target, remote, length, batch, seconds);
+  const path = engine.explainPath(target, remote, length);
+  print(words, { path, length, batch, ...found }, `${summary(found)}\n${path}`);
+}
+
+async function doctor(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, segment: string): Promise<void> {
+  await engine.checkSegmentStatus(target);
+  const path = engine.explainPath(target, remote, 1);
+  // Reads only: a look at a peer must not change its memory.
+  const longest = await longestRange(engine, segment, remote);
+  const found = await measure(engine, "READ", target, remote, longest, 1, DOCTOR_SECONDS);
+  print(words, { segment, path, length: longest, ...found }, `${segment}: ${path}\nreads of ${longest} bytes: ${summary(found)}`);
+}
+
+async function longestRange(engine: TransferEngine, segment: string, remote: bigint): Promise<number> {
+  const text = (await engine.getMetadata().segmentDescriptor(segment)) ?? "{}";
+  const lengths = [...text.matchAll(/"addr":(\d+),"length":(\d+)/g)].filter((found) => BigInt(found[1] ?? 0) === remote).map((found) => BigInt(found[2] ?? 0));
+  const files = [...text.matchAll(/"length":(\d+)/g)].map((found) => BigInt(found[1] ?? 0));
+  const length =
+    lengths[0] ??
+    (segment.startsWith("nvmeof/") ? files[0] : undefined) ??
+    fail("TRANSFER_FAILED", `segment ${segment} publishes no buffer to measure with; register one there first`);
+  return Number(length < DEFAULT_LENGTH ? length : DEFAULT_LENGTH);
+}
+
+function summary({ gbPerSecond, operationsPerSecond, p50Us, p99Us }: Measured): string {
+  return `${gbPerSecond.toFixed(2)} GB/s, ${operationsPerSecond.toFixed(0)} requests/s, p50 ${p50Us.toFixed(1)} us, p99 ${p99Us.toFixed(1)} us`;
+}
+
+async function serve(words: ToolWords): Promise<void> {
+  await using engine = await openEngine(words, `svc-transfer-${process.pid}`);
+  const memory = alloc(Number(wholeNumber(words.flags["length"], "length", 64n << 20n)));
+  const address = await engine.registerLocalMemory(memory);
+  print(
+    words,
+    { segment: engine.getServerName(), address: `0x${address.toString(16)}`, length: memory.length },
+    `segment ${engine.getServerName()}: ${memory.length} bytes at 0x${address.toString(16)}`,
+  );
+  await new Promise((resolve) => {
+    const alive = setInterval(() => {}, 1 << 30);
+    for (const signal of ["SIGINT", "SIGTERM"] as const)
+      process.once(signal, () => {
+        clearInterval(alive);
+        resolve(undefined);
+      });
+  });
+}

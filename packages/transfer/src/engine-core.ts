@@ -1,0 +1,45 @@
+// What every face of the engine stands on: calls of the core, their answers, and the views it keeps.
+import { type Failure, fail } from "@svc/contract/failures.ts";
+import { RegisteredViews } from "./memory.ts";
+import { type Answer, type EngineHandle, native } from "./native.ts";
+import { failureFor } from "./status.ts";
+
+/** Two forms of each operation share this: what to call, and how to read the answer. */
+export class EngineCore {
+  readonly handle: EngineHandle;
+  readonly views = new RegisteredViews();
+
+  constructor(autoDiscover: boolean, filter: readonly string[]) {
+    this.handle = native().create(autoDiscover, filter);
+  }
+
+  /** @throws the failure of a negative answer. */
+  call(operation: string, texts: readonly string[] = [], numbers: readonly bigint[] = []): number | bigint | string {
+    return this.read(native().call(this.handle, operation, texts, BigUint64Array.from(numbers)));
+  }
+
+  async callAsync(operation: string, texts: readonly string[] = [], numbers: readonly bigint[] = []): Promise<number | bigint | string> {
+    return this.read(await native().callAsync(this.handle, operation, texts, BigUint64Array.from(numbers)));
+  }
+
+  read(answer: Answer): number | bigint | string {
+    if (typeof answer !== "object") return answer;
+    throw failureFor(answer[0], answer[1]);
+  }
+
+  /** Throws what the last of submit, status or transferSync gave when it was negative. */
+  checked(code: number): void {
+    if (code < 0) throw this.transferFailure(code);
+  }
+
+  transferFailure(code: number): Failure {
+    return failureFor(code, native().lastTransferError());
+  }
+}
+
+export const flag = (truth: boolean): bigint => (truth ? 1n : 0n);
+
+export function portNumber(port: number): bigint {
+  if (Number.isInteger(port) && port >= 0 && port <= 65535) return BigInt(port);
+  return fail("INVALID_REQUEST", `rpcPort: asked for a whole number from 0 to 65535, found ${port}`);
+}

@@ -1,0 +1,149 @@
+// Segments, transports and inspection: the half of the class that finds peers.
+import { Failure } from "@svc/contract/failures.ts";
+import { flag } from "./engine-core.ts";
+import { EngineTransfers } from "./engine-transfers.ts";
+import { INVALID_SEGMENT_ID } from "./status.ts";
+
+export type Proto = "tcp" | "shm" | "rdma" | "nvmeof";
+export type TransportInfo = { readonly proto: string; readonly contexts: number };
+/** Location → devices near it, and the others. */
+export type Topology = Readonly<Record<string, readonly [preferred: readonly string[], others: readonly string[]]>>;
+
+/** The records as they are published: read from the peer or the metadata service at each call. */
+export type MetadataView = {
+  segmentDescriptor(segmentName: string): Promise<string | undefined>;
+  segmentKey(segmentName: string): string;
+  rpcKey(serverName: string): string;
+};
+
+export class EngineSegments extends EngineTransfers {
+  /**
+   * Opens a peer's segment by name: its server name, or `nvmeof/<file segment>`. The same name gives the same handle.
+   * @throws METADATA_UNAVAILABLE when there is no record of it, or its peer does not answer.
+   */
+  async openSegment(segmentName: string): Promise<bigint> {
+    return (await this.core.callAsync("openSegment", [segmentName])) as bigint;
+  }
+  openSegmentSync(segmentName: string): bigint {
+    return this.core.call("openSegment", [segmentName]) as bigint;
+  }
+  /** As openSegment, with the invalid handle in place of a failure. */
+  async tryOpenSegment(segmentName: string): Promise<bigint> {
+    try {
+      return await this.openSegment(segmentName);
+    } catch (error) {
+      if (error instanceof Failure) return INVALID_SEGMENT_ID;
+      throw error;
+    }
+  }
+
+  /** Lets the handle go; with the last opener's the connections to the peer close and what is in flight fails. */
+  closeSegment(segmentID: bigint): void {
+    this.core.call("closeSegment", [], [segmentID]);
+  }
+
+  /** Forgets a peer's record here; of this engine's own name: deletes its record from the metadata service. */
+  async removeLocalSegment(segmentName: string): Promise<void> {
+    await this.core.callAsync("removeLocalSegment", [segmentName]);
+  }
+  removeLocalSegmentSync(segmentName: string): void {
+    this.core.call("removeLocalSegment", [segmentName]);
+  }
+
+  /** Returns when the peer answers and its record is valid. @throws SERVER_UNREACHABLE, METADATA_UNAVAILABLE, TRANSPORT_UNAVAILABLE otherwise. */
+  async checkSegmentStatus(segmentID: bigint): Promise<void> {
+    await this.core.callAsync("CheckSegmentStatus", [], [segmentID]);
+  }
+  checkSegmentStatusSync(segmentID: bigint): void {
+    this.core.call("CheckSegmentStatus", [], [segmentID]);
+  }
+
+  /** Reads the record of one open segment anew, or of all. */
+  async syncSegmentCache(segmentName = ""): Promise<void> {
+    await this.core.callAsync("syncSegmentCache", [segmentName]);
+  }
+  syncSegmentCacheSync(segmentName = ""): void {
+    this.core.call("syncSegmentCache", [segmentName]);
+  }
+
+  /** Whether the peer of an open segment answers a probe. */
+  async probePeerAlive(segmentID: bigint): Promise<boolean> {
+    try {
+      await this.core.callAsync("probePeerAliveByID", [], [segmentID]);
+      return true;
+    } catch (error) {
+      if (error instanceof Failure) return false;
+      throw error;
+    }
+  }
+
+  /** @throws TRANSPORT_UNAVAILABLE with the reason when this host cannot have it; nothing else takes its place. */
+  async installTransport(proto: Proto, priorityMatrix?: Topology): Promise<TransportInfo> {
+    await this.core.callAsync("installTransport", [proto, priorityMatrix === undefined ? "" : JSON.stringify(priorityMatrix)]);
+    return this.getTransport(proto) as TransportInfo;
+  }
+  installTransportSync(proto: Proto, priorityMatrix?: Topology): TransportInfo {
+    this.core.call("installTransport", [proto, priorityMatrix === undefined ? "" : JSON.stringify(priorityMatrix)]);
+    return this.getTransport(proto) as TransportInfo;
+  }
+
+  /** Closes what the transport holds and publishes the engine without it. */
+  async uninstallTransport(proto: Proto): Promise<void> {
+    await this.core.callAsync("uninstallTransport", [proto]);
+  }
+  uninstallTransportSync(proto: Proto): void {
+    this.core.call("uninstallTransport", [proto]);
+  }
+
+  getTransport(proto: Proto): TransportInfo | undefined {
+    try {
+      return { proto, contexts: this.core.call("getTransport", [proto]) as number };
+    } catch (error) {
+      if (error instanceof Failure) return undefined;
+      throw error;
+    }
+  }
+
+  getMetadata(): MetadataView {
+    const core = this.core;
+    return {
+      async segmentDescriptor(name) {
+        const text = (await core.callAsync("segmentDescriptor", [name])) as string;
+        return text === "" ? undefined : text;
+      },
+      segmentKey: (name) => core.call("segmentKey", [name]) as string,
+      rpcKey: (name) => core.call("rpcKey", [name]) as string,
+    };
+  }
+
+  /** Takes effect at init. */
+  setAutoDiscover(autoDiscover: boolean): void {
+    this.core.call("setAutoDiscover", [], [flag(autoDiscover)]);
+  }
+  /** Devices that discovery and the rdma transport may use. */
+  setWhitelistFilters(filters: readonly string[]): void {
+    this.core.call("setWhitelistFilters", filters);
+  }
+  /** Active contexts of all transports: one each, rdma one for each device. */
+  numContexts(): number {
+    return this.core.call("numContexts") as number;
+  }
+  getLocalTopology(): Topology {
+    return JSON.parse(this.core.call("getLocalTopology") as string) as Topology;
+  }
+  /** host:port of the handshake port; empty before init. */
+  getLocalIpAndPort(): string {
+    return this.core.call("getLocalIpAndPort") as string;
+  }
+  getRpcPort(): number {
+    return this.core.call("getRpcPort") as number;
+  }
+  /** The name that peers open: as given, or host:port with a handshake. */
+  getServerName(): string {
+    return this.core.call("getServerName") as string;
+  }
+  /** The path that a request to this range takes, and why each one before it does not serve. */
+  explainPath(segmentID: bigint, targetOffset: bigint, lengthBytes: number | bigint): string {
+    return this.core.call("explainPath", [], [segmentID, targetOffset, BigInt(lengthBytes)]) as string;
+  }
+}

@@ -1,0 +1,162 @@
+// The transfer engine for TypeScript: every operation of the specification, in Promise and Sync forms.
+import { EngineCore, flag, portNumber } from "./engine-core.ts";
+import { EngineSegments } from "./engine-segments.ts";
+import type { Memory } from "./memory.ts";
+
+export type EngineOptions = {
+  /** Finds the transports of this host at init: rdma when there is a device, shm and tcp. Otherwise installTransport names them. */
+  readonly autoDiscover?: boolean;
+  /** Network devices that discovery may use; empty is all. */
+  readonly filter?: readonly string[];
+  /** Settings by name, as docs/transfer-engine.md lists them: `brand`, `transfer_timeout_ms`, … */
+  readonly settings?: Readonly<Record<string, string | number | boolean>>;
+};
+
+export type InitOptions = {
+  /** P2PHANDSHAKE, [etcd://]host:port, redis://host:port or http://host:port/path. */
+  readonly metadata: string;
+  /** Unique in the cluster; also the name of this engine's RAM segment. With a handshake: this host's address. */
+  readonly name: string;
+  /** The address to listen on and to publish. Default: the host of `name` with a handshake, else the first interface's. */
+  readonly host?: string;
+  /** 0 takes a free port of the range min_rpc_port to max_rpc_port. */
+  readonly rpcPort?: number;
+};
+
+export type RegisterOptions = {
+  /** `*` asks the kernel where the memory lies; `cpu:0`, `cuda:1`, … say so. */
+  readonly location?: string;
+  /** false: peers can neither see nor reach it. */
+  readonly remoteAccessible?: boolean;
+  /** false: peers learn of it with the next change that is published. */
+  readonly updateMetadata?: boolean;
+};
+
+export type Notify = { readonly name: string; readonly msg: string };
+
+/**
+ * Moves bytes between registered memory here and segments of peers.
+ *
+ * Sync forms hold the JavaScript thread until they end; sync transfers drive the sockets themselves and are the fastest.
+ * Every operation throws a Failure: `name` is its kind, the message says peer, range and cause, `details.transferCode` is the core's number.
+ */
+export class TransferEngine extends EngineSegments {
+  constructor(options: EngineOptions = {}) {
+    super(new EngineCore(options.autoDiscover ?? false, options.filter ?? []));
+    for (const [name, value] of Object.entries(options.settings ?? {})) this.core.call("setOption", [name, String(value)]);
+  }
+
+  /**
+   * Opens the ports and publishes the engine. Before any other operation.
+   * @throws TRANSFER_FAILED when a port is in use (the message names it), METADATA_UNAVAILABLE when the records cannot be written.
+   */
+  async init(options: InitOptions): Promise<void> {
+    await this.core.callAsync("init", [options.metadata, options.name, options.host ?? ""], [portNumber(options.rpcPort ?? 0)]);
+  }
+  initSync(options: InitOptions): void {
+    this.core.call("init", [options.metadata, options.name, options.host ?? ""], [portNumber(options.rpcPort ?? 0)]);
+  }
+
+  /** Fails what is in flight, stops serving, deletes this engine's metadata. Afterwards the engine is of no more use. */
+  async freeEngine(): Promise<void> {
+    await this.core.callAsync("freeEngine");
+    this.core.views.clear();
+  }
+  freeEngineSync(): void {
+    this.core.call("freeEngine");
+    this.core.views.clear();
+  }
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.freeEngine();
+  }
+
+  /**
+   * Registers memory: typed arrays and buffers are kept alive until they are unregistered.
+   * @returns the address that peers use as target offset.
+   * @throws MEMORY_OVERLAPS, INVALID_REQUEST (empty or resizable memory), METADATA_UNAVAILABLE; then nothing is registered.
+   */
+  async registerLocalMemory(memory: Memory, options: RegisterOptions = {}): Promise<bigint> {
+    const { view, address, byteLength } = this.core.views.check(memory);
+    // From here to the answer the memory must not be collected either.
+    await this.core.callAsync("registerLocalMemory", [options.location ?? "*"], registration(address, byteLength, options));
+    this.core.views.keep(address, view);
+    return address;
+  }
+  registerLocalMemorySync(memory: Memory, options: RegisterOptions = {}): bigint {
+    const { view, address, byteLength } = this.core.views.check(memory);
+    this.core.call("registerLocalMemory", [options.location ?? "*"], registration(address, byteLength, options));
+    this.core.views.keep(address, view);
+    return address;
+  }
+
+  /**
+   * From here on no peer reaches the memory. `start` is the address that registration gave.
+   * @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while requests in flight use it.
+   */
+  async unregisterLocalMemory(start: bigint, updateMetadata = true): Promise<void> {
+    await this.core.callAsync("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
+    this.core.views.release(start);
+  }
+  unregisterLocalMemorySync(start: bigint, updateMetadata = true): void {
+    this.core.call("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
+    this.core.views.release(start);
+  }
+
+  /** All or none, published once. @returns the addresses, in the order of the list. */
+  async registerLocalMemoryBatch(list: readonly Memory[], location = "*"): Promise<bigint[]> {
+    const checked = list.map((memory) => this.core.views.check(memory));
+    const numbers = checked.flatMap(({ address, byteLength }) => [address, BigInt(byteLength)]);
+    await this.core.callAsync("registerLocalMemoryBatch", [location], numbers);
+    for (const { address, view } of checked) this.core.views.keep(address, view);
+    return checked.map(({ address }) => address);
+  }
+  registerLocalMemoryBatchSync(list: readonly Memory[], location = "*"): bigint[] {
+    const checked = list.map((memory) => this.core.views.check(memory));
+    this.core.call(
+      "registerLocalMemoryBatch",
+      [location],
+      checked.flatMap(({ address, byteLength }) => [address, BigInt(byteLength)]),
+    );
+    for (const { address, view } of checked) this.core.views.keep(address, view);
+    return checked.map(({ address }) => address);
+  }
+
+  /** Tries every address; the first failure is thrown when all were tried. */
+  async unregisterLocalMemoryBatch(starts: readonly bigint[]): Promise<void> {
+    await this.core.callAsync("unregisterLocalMemoryBatch", [], starts);
+    for (const start of starts) this.core.views.release(start);
+  }
+  unregisterLocalMemoryBatchSync(starts: readonly bigint[]): void {
+    this.core.call("unregisterLocalMemoryBatch", [], starts);
+    for (const start of starts) this.core.views.release(start);
+  }
+
+  /** Whether the range shares a byte with registered memory. */
+  checkOverlap(start: bigint, lengthBytes: number | bigint): boolean {
+    return this.core.call("checkOverlap", [], [start, BigInt(lengthBytes)]) === 1;
+  }
+
+  /** Messages of peers that arrived since the last call, in their order. At most max_notifies wait. */
+  getNotifies(): Notify[] {
+    const list = JSON.parse(this.core.call("getNotifies") as string) as [string, string][];
+    return list.map(([name, msg]) => ({ name, msg }));
+  }
+
+  async sendNotifyByID(targetID: bigint, notify: Notify): Promise<void> {
+    await this.core.callAsync("sendNotifyByID", [notify.name, notify.msg], [targetID]);
+  }
+  sendNotifyByIDSync(targetID: bigint, notify: Notify): void {
+    this.core.call("sendNotifyByID", [notify.name, notify.msg], [targetID]);
+  }
+  /** To a peer whose segment need not be open. */
+  async sendNotifyByName(remoteAgent: string, notify: Notify): Promise<void> {
+    await this.core.callAsync("sendNotifyByName", [remoteAgent, notify.name, notify.msg]);
+  }
+  sendNotifyByNameSync(remoteAgent: string, notify: Notify): void {
+    this.core.call("sendNotifyByName", [remoteAgent, notify.name, notify.msg]);
+  }
+}
+
+function registration(address: bigint, byteLength: number, options: RegisterOptions): bigint[] {
+  return [address, BigInt(byteLength), flag(options.remoteAccessible ?? true), flag(options.updateMetadata ?? true)];
+}

@@ -1,0 +1,83 @@
+// Memory that transfers use: shared allocations, and the guard over typed arrays that are registered.
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { native } from "./native.ts";
+
+export type Memory = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
+
+/**
+ * Zeroed memory that engines on this host map instead of copying through a socket.
+ * @throws TRANSFER_FAILED when the host has none left.
+ */
+export function alloc(sizeBytes: number): Uint8Array<ArrayBuffer> {
+  return guarded(() => new Uint8Array(native().alloc(checkedSize(sizeBytes))));
+}
+
+/**
+ * A named shared memory object; `create` makes or grows it.
+ * @throws TRANSFER_FAILED when it does not exist, or is shorter and not to be created.
+ */
+export function openShm(name: string, sizeBytes: number, create = false): Uint8Array<ArrayBuffer> {
+  return guarded(() => new Uint8Array(native().openShm(name, checkedSize(sizeBytes), create)));
+}
+
+/** Removes the name; those that have the object open keep it. */
+export function unlinkShm(name: string): boolean {
+  return native().unlinkShm(name) === 0;
+}
+
+export function asView(memory: Memory): ArrayBufferView {
+  return ArrayBuffer.isView(memory) ? memory : new Uint8Array(memory);
+}
+
+/** The address of a view's first byte; 0n when its buffer was transferred away. */
+export function addressOf(memory: Memory): bigint {
+  return native().addressOf(asView(memory));
+}
+
+function checkedSize(sizeBytes: number): number {
+  if (Number.isSafeInteger(sizeBytes) && sizeBytes > 0) return sizeBytes;
+  return fail("INVALID_REQUEST", `sizeBytes: asked for a positive whole number, found ${sizeBytes}`);
+}
+
+function guarded<T>(make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof Failure) throw error;
+    return fail("TRANSFER_FAILED", (error as Error).message, { cause: error });
+  }
+}
+
+/** The typed arrays registered with one engine: kept alive, and looked at again before each use. */
+export class RegisteredViews {
+  readonly #views = new Map<bigint, { view: ArrayBufferView; byteLength: number }>();
+
+  /** @throws INVALID_REQUEST for memory that can move or shrink. */
+  check(memory: Memory): { view: ArrayBufferView; address: bigint; byteLength: number } {
+    const view = asView(memory);
+    const buffer = view.buffer as { resizable?: boolean; growable?: boolean };
+    if (buffer.resizable === true || buffer.growable === true)
+      fail("INVALID_REQUEST", "a resizable buffer cannot be registered: its length may change under a transfer");
+    if (view.byteLength === 0) fail("INVALID_REQUEST", "the memory is empty, or was transferred away");
+    return { view, address: addressOf(view), byteLength: view.byteLength };
+  }
+
+  keep(address: bigint, view: ArrayBufferView): void {
+    this.#views.set(address, { view, byteLength: view.byteLength });
+  }
+
+  release(address: bigint): void {
+    this.#views.delete(address);
+  }
+
+  clear(): void {
+    this.#views.clear();
+  }
+
+  /** @throws MEMORY_NOT_REGISTERED when a registered view lost its memory to a transfer of its buffer. */
+  recheck(): void {
+    for (const [address, { view, byteLength }] of this.#views)
+      if (view.byteLength !== byteLength)
+        fail("MEMORY_NOT_REGISTERED", `the memory registered at 0x${address.toString(16)} was transferred away; unregister it, and register what holds it now`);
+  }
+}

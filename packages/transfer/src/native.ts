@@ -1,0 +1,77 @@
+// The native seam: all that the C++ core offers to TypeScript, with its integers and bigints as they are.
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+import { fail } from "@svc/contract/failures.ts";
+
+/** An engine of the core. */
+export type EngineHandle = { readonly engine: unique symbol };
+
+/** 0 and positive values, or the negative code (for handles: the invalid one) with its sentence. */
+export type Answer = number | bigint | string | readonly [code: number | bigint, error: string];
+
+export interface Native {
+  create(autoDiscover: boolean, filters: readonly string[]): EngineHandle;
+  /** Operations by the names of the C++ class. */
+  call(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Answer;
+  callAsync(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Promise<Answer>;
+  /** Triples of local address, remote address and length. 0, or a negative code. */
+  transferSync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number): number;
+  transferAsync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number, ticket: number): void;
+  /** Takes the completions of transferAsync: ticket, code, sentence, one after the other. */
+  listen(completed: (list: readonly (number | string)[]) => void): void;
+  /** Six words a request: opcode, source, target, offset, length, further retries. */
+  submit(engine: EngineHandle, batch: bigint, packed: BigUint64Array, notifyName?: string, notifyMessage?: string): number;
+  /** `out` gets status and bytes; task -1 is the whole batch. */
+  status(engine: EngineHandle, batch: bigint, task: number, out: BigUint64Array): number;
+  lastTransferError(): string;
+  alloc(sizeBytes: number): ArrayBuffer;
+  openShm(name: string, sizeBytes: number, create: boolean): ArrayBuffer;
+  unlinkShm(name: string): number;
+  addressOf(memory: ArrayBuffer | ArrayBufferView): bigint;
+}
+
+let loaded: Native | undefined;
+
+/** The module, loaded once: from SVC_TRANSFER_NATIVE, else where the build puts it. */
+export function native(): Native {
+  if (loaded !== undefined) return loaded;
+  const file = process.env["SVC_TRANSFER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_transfer.node", import.meta.url));
+  if (!existsSync(file)) fail("HOST_UNSUITABLE", `the transfer engine's native module is not at ${file}; ./svc setup builds it`);
+  loaded = createRequire(import.meta.url)(file) as Native;
+  loaded.listen(settle);
+  return loaded;
+}
+
+type Waiting = { resolve(): void; reject(code: number, error: string): void; keep: unknown };
+const waiting = new Map<number, Waiting>();
+let nextTicket = 1;
+
+function settle(list: readonly (number | string)[]): void {
+  for (let i = 0; i < list.length; i += 3) {
+    const ticket = list[i] as number;
+    const one = waiting.get(ticket);
+    waiting.delete(ticket);
+    const code = list[i + 1] as number;
+    if (code === 0) one?.resolve();
+    else one?.reject(code, list[i + 2] as string);
+  }
+}
+
+/** transferAsync as a promise. `keep` is held until it settles: the memory and the engine that it uses. */
+export function transferPromise(
+  engine: EngineHandle,
+  opcode: number,
+  target: bigint,
+  triples: BigUint64Array,
+  timeoutMs: number,
+  keep: unknown,
+  failure: (code: number, error: string) => Error,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const ticket = nextTicket;
+    nextTicket = nextTicket >= 0x7fffffff ? 1 : nextTicket + 1;
+    waiting.set(ticket, { resolve, reject: (code, error) => reject(failure(code, error)), keep });
+    native().transferAsync(engine, opcode, target, triples, timeoutMs, ticket);
+  });
+}

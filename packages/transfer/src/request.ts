@@ -1,0 +1,73 @@
+// Requests as callers write them, and as the core reads them.
+import { fail } from "@svc/contract/failures.ts";
+import { addressOf, asView, type Memory } from "./memory.ts";
+import { OPCODE, type Opcode } from "./status.ts";
+
+/** Where local bytes lie: an address inside registered memory, or a view of it. */
+export type Local = bigint | Memory;
+
+export type TransferRequest = {
+  /** READ copies from the target to `source`, WRITE from `source` to the target. */
+  readonly opcode: Opcode;
+  readonly source: Local;
+  readonly targetID: bigint;
+  /** RAM segment: an address at the target. File segment: an offset in bytes. */
+  readonly targetOffset: bigint;
+  /** Bytes; may be left out when `source` is a view, whose length it then is. */
+  readonly length?: number | bigint;
+  /** Attempts after a broken connection, beside the engine's own. */
+  readonly adviseRetryCount?: number;
+};
+
+/** One piece of a transfer whose opcode and target are given apart. */
+export type Range = { readonly local: Local; readonly remote: bigint; readonly length?: number | bigint };
+
+/** Ranges as they are, or packed already: local, remote, length of each. */
+export type Ranges = readonly Range[] | BigUint64Array;
+
+export function packRanges(ranges: Ranges): BigUint64Array {
+  if (ranges instanceof BigUint64Array) {
+    if (ranges.length % 3 !== 0) fail("INVALID_REQUEST", `packed ranges hold local, remote and length of each; found ${ranges.length} words`);
+    return ranges;
+  }
+  const words = new BigUint64Array(ranges.length * 3);
+  ranges.forEach((range, index) => {
+    const { address, length } = resolve(range.local, range.length);
+    words[index * 3] = address;
+    words[index * 3 + 1] = unsigned(range.remote, "remote");
+    words[index * 3 + 2] = length;
+  });
+  return words;
+}
+
+export function packRequests(requests: readonly TransferRequest[]): BigUint64Array {
+  const words = new BigUint64Array(requests.length * 6);
+  requests.forEach((request, index) => {
+    const { address, length } = resolve(request.source, request.length);
+    const opcode = OPCODE[request.opcode] ?? fail("INVALID_REQUEST", `opcode: asked for READ or WRITE, found ${String(request.opcode)}`);
+    words.set([BigInt(opcode), address, unsigned(request.targetID, "targetID"), unsigned(request.targetOffset, "targetOffset"), length], index * 6);
+    words[index * 6 + 5] = BigInt(Math.max(0, Math.trunc(request.adviseRetryCount ?? 0)));
+  });
+  return words;
+}
+
+function resolve(local: Local, length: number | bigint | undefined): { address: bigint; length: bigint } {
+  if (typeof local === "bigint") {
+    if (length === undefined) fail("INVALID_REQUEST", "length: an address alone does not say how many bytes");
+    return { address: unsigned(local, "local"), length: bytes(length) };
+  }
+  const view = asView(local);
+  const wanted = length === undefined ? BigInt(view.byteLength) : bytes(length);
+  if (wanted > BigInt(view.byteLength)) fail("INVALID_REQUEST", `length: asked for ${wanted} bytes of a view that has ${view.byteLength}`);
+  return { address: addressOf(view), length: wanted };
+}
+
+function bytes(length: number | bigint): bigint {
+  if (typeof length === "number" && !Number.isSafeInteger(length)) fail("INVALID_REQUEST", `length: asked for a whole number of bytes, found ${length}`);
+  return unsigned(BigInt(length), "length");
+}
+
+function unsigned(value: bigint, what: string): bigint {
+  if (value >= 0n && value <= 0xffff_ffff_ffff_ffffn) return value;
+  return fail("INVALID_REQUEST", `${what}: asked for an unsigned number of 64 bits, found ${value}`);
+}

@@ -1,0 +1,40 @@
+// Builds the native library for a test, in a folder of its own.
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const NATIVE = fileURLToPath(new URL("../native", import.meta.url));
+
+export function run(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number; output: string }> {
+  return new Promise((resolve) => {
+    execFile(command, args, { env: { ...process.env, ...env }, maxBuffer: 1 << 28 }, (error, out, err) =>
+      resolve({ code: error === null ? 0 : Number(error.code ?? 1), output: out + err }),
+    );
+  });
+}
+
+export type Build = AsyncDisposable & { readonly folder: string };
+
+/** The library, the stress program and the fuzz targets. */
+export async function buildNative(...options: string[]): Promise<Build> {
+  const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
+  const build = {
+    folder,
+    async [Symbol.asyncDispose]() {
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+  const steps = [
+    ["-S", NATIVE, "-B", folder, "-DBUILD_NODE=OFF", "-DBUILD_CHECKS=ON", ...options],
+    ["--build", folder],
+  ];
+  for (const step of steps) {
+    const { code, output } = await run("cmake", step);
+    if (code === 0) continue;
+    await build[Symbol.asyncDispose]();
+    throw new Error(`cmake ${step.join(" ")} ended with ${code}:\n${output.slice(-4000)}`);
+  }
+  return build;
+}
