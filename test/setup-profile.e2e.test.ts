@@ -45,7 +45,8 @@ for (const name of ["base", "host"]) {
   });
 
   void test(`the template ${name} has the user, the locale and python`, needs("bwrap", "base"), () => {
-    assert.equal(inside(name, "-l", "-c", 'echo "$LANG"; id -un; id -gn; cd ~; pwd').trim(), "C.UTF-8\nuser\nuser\n/home/user");
+    assert.equal(inside(name, "-l", "-c", "id -un; id -gn; cd ~; pwd").trim(), "user\nuser\n/home/user");
+    assert.equal(inside(name, "-l", "-i", "-c", 'echo "$LANG"').trim(), "C.UTF-8");
     assert.equal(inside(name, "-l", "-c", "python -c 'print(6*7)'; python3 -c 'print(6*7)'").trim(), "42\n42");
     assert.doesNotMatch(inside(name, "-l", "-c", 'printf %s "$PATH"'), /:\.(:|$)/);
   });

@@ -11,6 +11,8 @@ const POLL_MS = 3;
 /** While the network stack inside takes over, a SYN may be lost; its retransmission would cost a second. */
 const ATTEMPT_MS = 50;
 const CALL_MS = 5_000;
+/** Of an enveloped message: a byte of flags and four of length. */
+const CONNECT_HEAD_BYTES = 5;
 const NONCE_HEADER = "x-svc-init-nonce";
 
 /** Members that are absent stay as they are inside. */
@@ -44,6 +46,18 @@ export async function untilHealthy(handle: RuntimeHandle, boundMs: number, isAli
   throw new Failure("SANDBOX_START_FAILED", `envd did not answer within ${boundMs} ms (${last})`);
 }
 
+/**
+ * Runs a login shell that does nothing, so that its files and libraries are known inside before a client's first command.
+ * Only before the identity is sent: envd asks for no token yet. A failure is no reason to refuse the sandbox.
+ */
+export async function warmShell(handle: RuntimeHandle): Promise<void> {
+  const message = Buffer.from(JSON.stringify({ process: { cmd: "/bin/bash", args: ["-l", "-c", "true"] }, stdin: false }));
+  const envelope = Buffer.alloc(CONNECT_HEAD_BYTES);
+  envelope.writeUInt32BE(message.length, 1);
+  const headers = { "content-type": "application/connect+json", "connect-protocol-version": "1", "connect-timeout-ms": String(CALL_MS) };
+  await httpCall(handle, "POST", "/process.Process/Start", headers, Buffer.concat([envelope, message]), CALL_MS).catch(() => undefined);
+}
+
 let lastNonce = 0n;
 
 /**
@@ -75,7 +89,7 @@ async function signedInit(handle: RuntimeHandle, body: string, nonce: string, pr
 
 type HttpAnswer = { readonly code: number; readonly body: string; readonly nonce: string };
 
-function httpCall(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string>, body: string | undefined, boundMs: number) {
+function httpCall(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string>, body: string | Buffer | undefined, boundMs: number) {
   const where = handle.endpoint.kind === "tcp" ? { host: handle.endpoint.host, port: ENVD_PORT, agent: false as const } : unixDoor(handle.endpoint.path);
   return new Promise<HttpAnswer>((resolve, reject) => {
     const length = body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };

@@ -1,6 +1,7 @@
 // Warm sandboxes kept ready per template, so that a create is a claim; filled in the background.
 import type { Template } from "../template/catalogue.ts";
 import { endSandbox } from "./end.ts";
+import { warmShell } from "./envd.ts";
 import type { Node } from "./node.ts";
 import { startWarm } from "./start.ts";
 import type { SandboxRecord } from "./state.ts";
@@ -63,6 +64,7 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     let failed = false;
     const work = startWarm(node, each.template, { allowInternet: true })
       .then(async (record) => {
+        if (record.status.state === "warm") await warmShell(record.status.handle);
         if (closed) await endSandbox(node, record.sandboxID, "killed");
         else each.ready.push(record.sandboxID);
       })
