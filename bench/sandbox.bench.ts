@@ -8,7 +8,7 @@ import { median, percentile, type Row, report } from "./report.ts";
 
 const SEQUENTIAL = 100;
 /** How long sandboxes are left alone before their memory is read. */
-const IDLE_MS = 10_000;
+const IDLE_MS = 150_000;
 const POOL_READY_MS = 180_000;
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
