@@ -1,4 +1,4 @@
-// `svc bench [NAME…]`: runs the benches one after the other, each a process of its own; they print tables and write JSON.
+// `svc bench [NAME…]`: runs all benches, or those named (NAME and each NAME-something), each a process; they print tables and write JSON.
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -16,13 +16,14 @@ export async function main(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const asked = argv.filter((word) => !word.startsWith("-"));
-  const unknown = asked.filter((name) => !all.includes(name));
+  const named = (name: string) => all.filter((each) => each === name || each.startsWith(`${name}-`));
+  const unknown = asked.filter((name) => named(name).length === 0);
   if (unknown.length > 0) {
     process.stderr.write(`svc bench: there is no bench ${unknown.join(", ")}; there are ${all.join(", ")}\n`);
     return 2;
   }
   let worst = 0;
-  for (const name of asked.length === 0 ? all : asked) {
+  for (const name of asked.length === 0 ? all : new Set(asked.flatMap(named))) {
     process.stdout.write(`\n# ${name}\n`);
     worst = Math.max(worst, await run(`${directory}${name}${SUFFIX}`));
   }

@@ -19,7 +19,7 @@ const entries = new Map([[entry.sandboxID, entry]]);
 const proxy = await openProxy({
   listen: { host: "127.0.0.1", port: 0 },
   control,
-  directory: { find: (id) => entries.get(id), entries: () => entries.values() },
+  directory: { find: (id) => entries.get(id), entries: () => entries.values(), sleeping: () => undefined, sleepers: () => [], wake: async () => {} },
   apiKey: `sdk_${"0".repeat(64)}`,
   log: openLog("bench", "info"),
   metrics: openMetrics(),

@@ -1,14 +1,11 @@
 // Sandboxes through the unmodified E2B JS SDK: create to first output, warm commands, bursts, density.
-import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
-import { parentNameOf } from "@svc/sandbox/runtime/cgroup.ts";
 import { Sandbox } from "e2b";
+import { crowd } from "./density.ts";
 import { median, percentile, type Row, report } from "./report.ts";
 
 const SEQUENTIAL = 100;
-/** How long sandboxes are left alone before their memory is read. */
-const IDLE_MS = 150_000;
 const POOL_READY_MS = 180_000;
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
@@ -104,38 +101,6 @@ async function burst(): Promise<void> {
   });
 }
 
-/** 100 idle sandboxes, envd included: by cgroup, and by what the host has less once they are gone. */
-async function density(): Promise<void> {
-  const count = 100;
-  await using node = await startNode({ runtime: "gvisor" });
-  const create = () =>
-    fetch(`${node.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": node.apiKey }, body: JSON.stringify({ templateID: "base", timeout: 3000 }) });
-  const statuses = await Promise.all(Array.from({ length: count }, async () => (await create()).status));
-  if (statuses.some((status) => status !== 201)) throw new Error(`creates answered ${[...new Set(statuses)]}`);
-  await sleep(IDLE_MS);
-  const cgroup = cgroupBytes(node.home);
-  const withThem = availableBytes();
-  const ids = (await (await fetch(`${node.url}/sandboxes`, { headers: { "x-api-key": node.apiKey } })).json()) as { sandboxID: string }[];
-  await Promise.all(ids.map(({ sandboxID }) => fetch(`${node.url}/sandboxes/${sandboxID}`, { method: "DELETE", headers: { "x-api-key": node.apiKey } })));
-  await sleep(3_000);
-  const byHost = (availableBytes() - withThem) / count / 1e6;
-  raw["density"] = { count, cgroup, byHost };
-  if (cgroup !== undefined) rows.push({ what: `${count} idle sandboxes, each by cgroup`, value: cgroup / count / 1e6, unit: "MB", goal: { atMost: 20 } });
-  rows.push({ what: `${count} idle sandboxes, each by MemAvailable`, value: byHost, unit: "MB", goal: { atMost: 20 } });
-}
-
-/** All that the kernel charges to the sandboxes of this home, page cache included; cgroup v1, else v2. */
-function cgroupBytes(home: string): number | undefined {
-  const parent = parentNameOf(realpathSync(home));
-  const files = [`/sys/fs/cgroup/memory/${parent}/memory.usage_in_bytes`, `/sys/fs/cgroup/${parent}/memory.current`];
-  const file = files.find((path) => existsSync(path));
-  return file === undefined ? undefined : Number(readFileSync(file, "utf8"));
-}
-
-function availableBytes(): number {
-  return Number(/MemAvailable:\s+(\d+)/.exec(readFileSync("/proc/meminfo", "utf8"))?.[1]) * 1024;
-}
-
 async function warmCommand(runtime: "gvisor" | "runc", goal: number): Promise<void> {
   await using node = await startNode({ runtime });
   const { sandbox } = await createToOutput(node);
@@ -160,7 +125,9 @@ await withFullPool();
 await sustained();
 await withoutPool();
 await burst();
-await density();
+const idle = await crowd(100);
+rows.push(...idle.rows);
+Object.assign(raw, idle.raw);
 await warmCommand("gvisor", 22);
 await warmCommand("runc", 7);
 report("sandbox", rows, raw);

@@ -8,6 +8,7 @@ import { alloc } from "../packages/transfer/src/memory.ts";
 import { eventually, MIB, needsWheel, randomBytes, startChild, startEngine, startWheel } from "../packages/transfer/test/parts.ts";
 import { startHttp } from "../packages/transfer/test/services.ts";
 import { median, type Row, report } from "./report.ts";
+import { healOnce } from "./transfer-heal.ts";
 import { AREA_BYTES, buildRaw, type Measured, metadataLoad, ours, theirs } from "./transfer-peers.ts";
 
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
@@ -70,6 +71,11 @@ async function transfers(): Promise<void> {
   }
   await Promise.all([tcp.freeEngine(), host.freeEngine()]);
   for (const child of [tcpPeer, hostPeer, ...wheels]) await child[Symbol.asyncDispose]();
+}
+
+async function healing(): Promise<void> {
+  await using engine = await startEngine();
+  for (let round = 0; round < ROUNDS; round++) keep("heal", { perSecond: 0, p50: await healOnce(engine) });
 }
 
 async function files(): Promise<void> {
@@ -183,6 +189,8 @@ function rows(): Row[] {
     { atLeast: 0.9 },
     `${rate("file")} against ${rate("raw ring")}`,
   );
+  const worst = Math.max(...(samples.get("heal") ?? []).map(({ p50 }) => p50));
+  add("peer started again under its name: until it is reached, longest", worst, "s", { atMost: 1 }, `median ${(middle("heal", "p50") * 1000).toFixed(1)} ms`);
   return list;
 }
 
@@ -190,6 +198,7 @@ try {
   await transfers();
   await files();
   await metadata();
+  await healing();
   if (!withWheel) process.stdout.write("the Python engine is missing here, so nothing is compared with it; ./svc setup installs it\n");
   report("transfer", rows(), Object.fromEntries(samples));
 } finally {

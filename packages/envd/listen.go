@@ -25,7 +25,7 @@ func (l *listenFlags) Set(address string) error {
 	return nil
 }
 
-func (l *listenFlags) open() ([]net.Listener, error) {
+func (l *listenFlags) open(connected *connections) ([]net.Listener, error) {
 	addresses := *l
 	if len(addresses) == 0 {
 		addresses = listenFlags{defaultAddress}
@@ -37,7 +37,7 @@ func (l *listenFlags) open() ([]net.Listener, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %q: %w", address, err)
 		}
-		opened = append(opened, &boundedListener{listener, slots})
+		opened = append(opened, &boundedListener{listener, slots, connected})
 	}
 	return opened, nil
 }
@@ -60,7 +60,8 @@ func open(address string) (net.Listener, error) {
 
 type boundedListener struct {
 	net.Listener
-	slots chan struct{}
+	slots     chan struct{}
+	connected *connections
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -70,14 +71,22 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	free := sync.OnceFunc(func() { <-l.slots })
+	var bounded net.Conn
+	free := sync.OnceFunc(func() {
+		l.connected.remove(bounded)
+		<-l.slots
+	})
 	switch c := connection.(type) {
 	case *net.TCPConn:
-		return &boundedTCP{c, free}, nil
+		bounded = &boundedTCP{c, free}
 	case *net.UnixConn:
-		return &boundedUnix{c, free}, nil
+		bounded = &boundedUnix{c, free}
+	default:
+		free()
+		return connection, nil
 	}
-	return connection, nil
+	l.connected.add(bounded)
+	return bounded, nil
 }
 
 // Both embed the concrete connection: net/http and the relay keep sendfile, splice and half-close.

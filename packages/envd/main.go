@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"svc/envd/internal/agent"
+	"svc/envd/internal/attributes"
 	"svc/envd/internal/process"
 )
 
@@ -40,6 +41,8 @@ func main() {
 	debugInit := flag.Bool("debug-init", false, "take /init without a signature when there is no -init-key; for a bare envd only")
 	defaultUser := flag.String("default-user", "user", "`name` of the user a request without one acts for")
 	metricsRoot := flag.String("metrics-root", "/", "`directory` whose file system /metrics measures")
+	listAttributes := flag.String("list-attributes", "", "read NUL-ended paths, print the extended attributes of those files below `directory`, and stop")
+	applyAttributes := flag.String("apply-attributes", "", "read what -list-attributes printed, set it on the files below `directory`, and stop")
 	showVersion := flag.Bool("version", false, "print the version and stop")
 	flag.Parse()
 	if *showVersion {
@@ -48,6 +51,15 @@ func main() {
 	}
 	if flag.NArg() > 0 {
 		fail("unexpected argument %q: envd takes flags only, see -help", flag.Arg(0))
+	}
+	if *listAttributes != "" || *applyAttributes != "" {
+		if err := carryAttributes(*listAttributes, *applyAttributes); err != nil {
+			fail("%v", err)
+		}
+		return
+	}
+	if *initKey != "" {
+		closeInherited()
 	}
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryGoal)
@@ -58,7 +70,8 @@ func main() {
 	if err != nil {
 		fail("%v", err)
 	}
-	listeners, err := addresses.open()
+	connected := newConnections()
+	listeners, err := addresses.open(connected)
 	if err != nil {
 		fail("%v", err)
 	}
@@ -66,13 +79,18 @@ func main() {
 	server := &http.Server{
 		Handler: agent.New(agent.Options{
 			Verifier: verifier, DefaultUser: *defaultUser, DebugInit: *debugInit, MetricsRoot: *metricsRoot, Reaper: reaper,
+			EndOthers: connected.endOthers,
 		}),
+		ConnContext:       connected.carry,
 		ReadHeaderTimeout: headerBound, IdleTimeout: idleBound, MaxHeaderBytes: maxHeaderBytes,
 	}
 	failed := make(chan error, len(listeners))
 	for _, listener := range listeners {
 		go func() { failed <- server.Serve(listener) }()
 		slog.Info("listening", "address", listener.Addr().String(), "version", version)
+	}
+	if *initKey != "" {
+		leaveOutput()
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
@@ -90,6 +108,13 @@ func main() {
 	defer cancel()
 	_ = server.Shutdown(ctx)
 	_ = server.Close()
+}
+
+func carryAttributes(from, to string) error {
+	if from != "" {
+		return attributes.List(from, os.Stdin, os.Stdout)
+	}
+	return attributes.Apply(to, os.Stdin)
 }
 
 func fail(format string, args ...any) {

@@ -8,6 +8,11 @@ export const EXIT_USAGE = 2;
 /** A command line that cannot be carried out as written. */
 export class UsageError extends Error {}
 
+/** Something went wrong that was reckoned with: its message says all, and needs no stack. */
+export class ForeseenError extends Error {
+  readonly code = "FORESEEN";
+}
+
 /** Writes the line and gives the exit code. SVC_DEBUG=1 adds the stack. */
 export function complain(error: unknown): number {
   if (error instanceof UsageError) return say(error.message, EXIT_USAGE);

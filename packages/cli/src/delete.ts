@@ -1,12 +1,10 @@
 // `svc delete`: ends sandboxes, by id or all of them.
 import type { SvcClient } from "@svc/contract/client.ts";
-import { asFailure } from "@svc/contract/failures.ts";
 import { type AccessOptions, withClient } from "./access.ts";
-import { complain, EXIT_FAILURE, remark, UsageError } from "./complain.ts";
+import { EXIT_FAILURE, remark, UsageError } from "./complain.ts";
+import { collect, forEach } from "./for-each.ts";
 
 type Options = AccessOptions & { all?: true; yes?: true };
-
-const CONCURRENCY = 8;
 
 export async function remove(ids: readonly string[], { all, yes, ...access }: Options): Promise<number> {
   if (all === true && ids.length > 0) throw new UsageError("delete takes ids or --all, not both");
@@ -22,31 +20,15 @@ export async function remove(ids: readonly string[], { all, yes, ...access }: Op
 }
 
 export async function allSandboxes(client: SvcClient): Promise<string[]> {
-  const ids: string[] = [];
-  for await (const { sandboxID } of client.list()) ids.push(sandboxID);
-  return ids;
+  return (await collect(client.list())).map(({ sandboxID }) => sandboxID);
 }
 
-/** Deletes them, a few at a time, each failure with a line of its own; how many are gone. */
-export async function removeAll(client: SvcClient, ids: readonly string[], removed: (id: string) => void): Promise<number> {
-  const queue = [...new Set(ids)];
-  let count = ids.length - queue.length;
-  const worker = async () => {
-    for (let id = queue.shift(); id !== undefined; id = queue.shift()) {
-      try {
-        await client.delete(id);
-        removed(id);
-        count++;
-      } catch (error) {
-        // What holds for one id does not hold for the others, unless the server or the key is the matter.
-        const { name } = asFailure(error);
-        if (name === "SERVER_UNREACHABLE" || name === "UNAUTHENTICATED") throw error;
-        complain(error);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
-  return count;
+/** Deletes them; how many are gone. */
+export function removeAll(client: SvcClient, ids: readonly string[], removed: (id: string) => void): Promise<number> {
+  return forEach(ids, async (id) => {
+    await client.delete(id);
+    removed(id);
+  });
 }
 
 async function agreed(count: number, url: string): Promise<boolean> {

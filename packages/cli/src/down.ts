@@ -18,7 +18,7 @@ export async function down(options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);
   const state = readUpState(home);
   // Where `up` itself was killed, its servers may live on without it.
-  const targets: ProcessName[] = state === undefined ? [] : isAlive(state) ? [state] : state.servers.filter(isAlive);
+  const targets: ProcessName[] = state === undefined ? [] : isAlive(state) ? [state] : [...state.servers, ...(state.starting ?? [])].filter(isAlive);
   if (state === undefined || targets.length === 0) {
     if (state !== undefined) removeUpState(home);
     process.stdout.write(`nothing is up on ${home}\n`);
@@ -34,10 +34,11 @@ export async function down(options: Options): Promise<number> {
     remark(`svc: the sandboxes cannot be listed, so none is deleted: is ${home}/secrets/api-key readable, and does the server answer?`);
     return EXIT_FAILURE;
   }
-  for (const target of targets) {
+  const stopOne = async (target: ProcessName) => {
     if (!(await endProcess(target, "SIGTERM", STOP_BOUND_MS)))
       fail("TIMED_OUT", `process ${target.pid} has not stopped within ${STOP_BOUND_MS / 1000} s; its logs are in ${home}/logs`);
-  }
+  };
+  await Promise.all(targets.map(stopOne));
   removeUpState(home);
   process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left.length)}`}\n`);
   return 0;

@@ -1,36 +1,67 @@
-// `svc list`: the sandboxes of the deployment.
+// `svc list`: the sandboxes of the deployment, as a table or as the tree that forks make of them.
+import type { SvcClient } from "@svc/contract/client.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { type AccessOptions, withClient } from "./access.ts";
+import { collect } from "./for-each.ts";
 import { duration, type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
+import { treeOf } from "./tree.ts";
 
-type Options = AccessOptions & { metadata?: Record<string, string>; template?: string; quiet?: true; output?: OutputFormat };
+type Options = AccessOptions & {
+  metadata?: Record<string, string>;
+  template?: string;
+  state?: "running" | "paused";
+  tree?: true;
+  quiet?: true;
+  output?: OutputFormat;
+};
 
-export function list({ metadata, template, quiet, output, ...access }: Options): Promise<number> {
+export function list({ metadata, template, state, tree, quiet, output, ...access }: Options): Promise<number> {
   return withClient(access, async (client) => {
-    const filter = { ...(metadata === undefined ? {} : { metadata }), ...(template === undefined ? {} : { template }) };
-    const sandboxes: ListedSandbox[] = [];
-    for await (const sandbox of client.list(filter)) sandboxes.push(sandbox);
+    const filter = {
+      ...(metadata === undefined ? {} : { metadata }),
+      ...(template === undefined ? {} : { template }),
+      ...(state === undefined ? {} : { state }),
+    };
+    const sandboxes = await collect(client.list(filter));
     if (quiet === true) {
       for (const { sandboxID } of sandboxes) process.stdout.write(`${sandboxID}\n`);
     } else if (outputFormat(output) === "json") printJSON(sandboxes);
-    else {
-      const now = Date.now();
+    else if (tree === true) await printTree(client, sandboxes, Object.keys(filter).length > 0);
+    else
       printTable(
-        ["SANDBOX ID", "TEMPLATE", "STATE", "CPU", "MEM", "DISK", "STARTED", "TIME LEFT"],
-        sandboxes.map((sandbox) => [
-          sandbox.sandboxID,
-          sandbox.alias ?? sandbox.templateID,
-          sandbox.state,
-          String(sandbox.cpuCount),
-          `${sandbox.memoryMB} MiB`,
-          `${sandbox.diskSizeMB} MiB`,
-          localTime(new Date(sandbox.startedAt)),
-          sandbox.state === "running" ? duration(Date.parse(sandbox.endAt) - now) : "",
-        ]),
+        ["SANDBOX ID", ...COLUMNS],
+        sandboxes.map((sandbox) => [sandbox.sandboxID, ...cellsOf(sandbox)]),
       );
-    }
     return 0;
   });
+}
+
+const COLUMNS = ["TEMPLATE", "STATE", "CPU", "MEM", "DISK", "STARTED", "TIME LEFT"];
+
+function cellsOf(sandbox: ListedSandbox): string[] {
+  return [
+    sandbox.alias ?? sandbox.templateID,
+    sandbox.state,
+    String(sandbox.cpuCount),
+    `${sandbox.memoryMB} MiB`,
+    `${sandbox.diskSizeMB} MiB`,
+    localTime(new Date(sandbox.startedAt)),
+    sandbox.state === "running" ? duration(Date.parse(sandbox.endAt) - Date.now()) : "",
+  ];
+}
+
+async function printTree(client: SvcClient, sandboxes: readonly ListedSandbox[], isFiltered: boolean): Promise<void> {
+  const rows = treeOf(sandboxes);
+  // A parent that is missing may have been left out by the filter only.
+  const isMissing = rows.some(({ sandbox }) => sandbox === undefined);
+  const there = new Set(isFiltered && isMissing ? (await collect(client.list())).map(({ sandboxID }) => sandboxID) : []);
+  printTable(
+    ["SANDBOX ID", "DEPTH", ...COLUMNS],
+    rows.map(({ lead, sandboxID, sandbox }) => [
+      `${lead}${sandboxID}`,
+      ...(sandbox === undefined ? ["", there.has(sandboxID) ? "(not asked for)" : "(gone)"] : [String(sandbox.forkDepth), ...cellsOf(sandbox)]),
+    ]),
+  );
 }
 
 /** 2026-01-31 09:05:00 in this machine's time zone. */

@@ -1,10 +1,12 @@
 // `svc openapi`: the API as a document.
+
+import { streamEvents } from "@svc/contract/observe.ts";
 import { openapi } from "@svc/contract/openapi.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { printJSON } from "./table.ts";
 import { version } from "./version.ts";
 
 export async function printOpenAPI(): Promise<number> {
-  printJSON(openapi(nodeOperations, { title: "svc sandbox platform", version: version() }));
+  printJSON(openapi({ ...nodeOperations, streamEvents }, { title: "svc sandbox platform", version: version() }));
   return 0;
 }

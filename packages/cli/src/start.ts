@@ -1,6 +1,6 @@
 // `svc start`: creates a sandbox; on a terminal and without -d it opens a shell in it.
 import { type AccessOptions, withClient } from "./access.ts";
-import { remark } from "./complain.ts";
+import { remark, UsageError } from "./complain.ts";
 import { openSession } from "./connect.ts";
 import { type OutputFormat, printJSON } from "./table.ts";
 
@@ -11,12 +11,23 @@ type Options = AccessOptions & {
   env?: Record<string, string>;
   internet: boolean;
   private?: true;
+  autoPause?: "memory" | "files";
+  autoResume?: true;
+  allowOut?: string[];
+  denyOut?: string[];
   rm?: true;
   output?: OutputFormat;
 };
 
 export function start(templateID: string, options: Options): Promise<number> {
-  const { detach, timeout, metadata, env, internet, private: isPrivate, rm, output, url } = options;
+  const { detach, timeout, metadata, env, internet, private: isPrivate, autoPause, autoResume, allowOut, denyOut, rm, output, url } = options;
+  if (autoResume === true && autoPause !== "memory")
+    throw new UsageError("--auto-resume wants --auto-pause, with memory: traffic resumes only what its timeout has paused as it was");
+  const network = {
+    ...(isPrivate === true ? { allowPublicTraffic: false } : {}),
+    ...(allowOut === undefined ? {} : { allowOut }),
+    ...(denyOut === undefined ? {} : { denyOut }),
+  };
   return withClient(url === undefined ? {} : { url }, async (client) => {
     // Specification, command-line client: always a secure sandbox. Every one made by this operation is.
     const sandbox = await client.create({
@@ -25,7 +36,9 @@ export function start(templateID: string, options: Options): Promise<number> {
       allow_internet_access: internet,
       ...(metadata === undefined ? {} : { metadata }),
       ...(env === undefined ? {} : { envVars: env }),
-      ...(isPrivate === true ? { network: { allowPublicTraffic: false } } : {}),
+      ...(Object.keys(network).length > 0 ? { network } : {}),
+      ...(autoPause === undefined ? {} : { autoPause: true, autoPauseMemory: autoPause === "memory" }),
+      ...(autoResume === true ? { autoResume: { enabled: true } } : {}),
     });
     const isAttached = detach !== true && output === undefined && process.stdin.isTTY && process.stdout.isTTY;
     if (!isAttached) {
@@ -36,7 +49,10 @@ export function start(templateID: string, options: Options): Promise<number> {
     remark(`sandbox ${sandbox.sandboxID}; Ctrl-] leaves the shell open, exit ends it`);
     const { exitCode, isDetached } = await openSession(client, sandbox, { session: "main", detachKey: "ctrl-]" });
     if (rm === true && !isDetached) await client.delete(sandbox.sandboxID);
-    else if (!isDetached) remark(`sandbox ${sandbox.sandboxID} lives on until its timeout; svc delete ${sandbox.sandboxID} ends it now`);
+    else if (!isDetached)
+      remark(
+        `sandbox ${sandbox.sandboxID} ${autoPause === undefined ? "lives on until its timeout" : "is paused at its timeout"}; svc delete ${sandbox.sandboxID} ends it now`,
+      );
     return exitCode;
   });
 }

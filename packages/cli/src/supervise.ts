@@ -4,27 +4,36 @@ import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } fr
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
-import { startTicksOf, type UpServer } from "./up-state.ts";
+import { type ProcessName, startTicksOf, type UpServer } from "./up-state.ts";
 
 const READY_BOUND_MS = 120_000;
 /** A server's own bound is 10 s. */
 const STOP_BOUND_MS = 11_000;
 const FIRST_BACKOFF_MS = 500;
 const MAX_CRASHES_IN_A_ROW = 6;
+const SLOW_BACKOFF_MS = 60_000;
 /** Running this long makes up for the crashes before. */
 const STEADY_MS = 60_000;
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
 const SHOWN_LOG_LINES = 15;
 const SHOWN_LOG_BYTES = 64 * 1024;
 
-export type ServerSpec = { readonly name: string; readonly argv: readonly string[]; readonly home: string };
+export type ServerSpec = {
+  readonly name: string;
+  readonly argv: readonly string[];
+  readonly home: string;
+  /** What to do when its port is taken. */
+  readonly portAdvice: string;
+};
 
 export type Watcher = {
+  /** Its process exists; it takes no requests yet. */
+  spawned(name: string, process: ProcessName): void;
   /** It takes requests: after its first start and after each restart. */
   ready(server: UpServer): void;
   restarting(name: string, why: string, delayMs: number): void;
-  /** It crashed too often. */
-  gaveUp(name: string, why: string): void;
+  /** It crashed too often; true: try again, slowly. */
+  gaveUp(name: string, why: string): boolean;
 };
 
 export class Supervised {
@@ -55,6 +64,7 @@ export class Supervised {
     });
     closeSync(log.fd);
     this.#child = child;
+    if (child.pid !== undefined) this.#watcher.spawned(name, { pid: child.pid, startTicks: startTicksOf(child.pid) ?? 0 });
     const url = await this.#readyURL(child);
     const startedAt = Date.now();
     child.once("exit", (code, signal) => this.#onExit(startedAt, `ended with ${code === null ? signal : `code ${code}`}`));
@@ -92,7 +102,8 @@ export class Supervised {
           reject(error);
         }
       };
-      const onExit = (code: number | null, signal: string | null) => settle(() => refuse(`cannot start (${code === null ? signal : `exit code ${code}`})`));
+      const onExit = (code: number | null, signal: string | null) =>
+        settle(() => refuse(`cannot start (${this.#portInUse() ?? (code === null ? signal : `exit code ${code}`)})`));
       const timer = setTimeout(
         () =>
           settle(() => {
@@ -117,19 +128,27 @@ export class Supervised {
     return this.#log === undefined ? "no log" : `the last lines of ${this.#log.path}:\n${lastLines(this.#log)}`;
   }
 
+  /** Which port is taken, and how to get by without it; undefined when that is not the matter. */
+  #portInUse(): string | undefined {
+    const lines = this.#log === undefined ? "" : lastLines(this.#log);
+    if (!/EADDRINUSE|in use/.test(lines)) return undefined;
+    const words = lines.split("\n").flatMap((line) => (/EADDRINUSE|in use/.test(line) ? line.split(/[\s,;]+/) : []));
+    const address = words.map((word) => word.replace(/:$/, "")).find((word) => /^(\[[\da-fA-F:]+\]|[\w.-]+):\d{1,5}$/.test(word));
+    return `${address === undefined ? "its port" : address} is in use: end what holds it, ${this.#spec.portAdvice}`;
+  }
+
   #onExit(startedAt: number, why: string): void {
     if (this.#isStopping) return;
     this.#crashes = Date.now() - startedAt > STEADY_MS ? 1 : this.#crashes + 1;
     const { name } = this.#spec;
     if (this.#crashes >= MAX_CRASHES_IN_A_ROW) {
-      this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
-      return;
+      if (!this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`)) return;
     }
-    const delayMs = FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
+    const delayMs = this.#crashes >= MAX_CRASHES_IN_A_ROW ? SLOW_BACKOFF_MS : FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
     this.#watcher.restarting(name, why, delayMs);
     this.#timer = setTimeout(() => {
       const again = Date.now();
-      this.start().catch((error: Error) => this.#onExit(again, error.message.split(";")[0] ?? "cannot start"));
+      this.start().catch((error: Error) => this.#onExit(again, error.message.split("; the last lines")[0]?.replace(`${name} `, "") ?? "cannot start"));
     }, delayMs);
   }
 }

@@ -12,6 +12,11 @@ export function printJSON(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }
 
+/** One object a line: for what may be long or goes on. */
+export function printJSONLine(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
 /** Columns as wide as their widest cell, two spaces between; numbers are given as text. */
 export function printTable(columns: readonly string[], rows: readonly (readonly string[])[]): void {
   const widths = columns.map((column, index) => Math.max(column.length, ...rows.map((row) => plain(row[index]).length)));
@@ -25,7 +30,7 @@ export function printTable(columns: readonly string[], rows: readonly (readonly 
 }
 
 /** Names come from whoever created the sandbox: nothing in them may steer the terminal. */
-function plain(cell: string | undefined): string {
+export function plain(cell: string | undefined): string {
   return (cell ?? "").replace(/[\p{Cc}\p{Cf}]/gu, "?");
 }
 

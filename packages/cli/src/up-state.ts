@@ -5,7 +5,15 @@ import { join } from "node:path";
 /** A pid alone may be reused: with its start time (clock ticks since boot) it names one process. */
 export type ProcessName = { readonly pid: number; readonly startTicks: number };
 export type UpServer = ProcessName & { readonly name: string; readonly url: string };
-export type UpState = ProcessName & { readonly startedAt: string; readonly servers: readonly UpServer[] };
+export type UpState = ProcessName & {
+  readonly startedAt: string;
+  /** Those that were ready, in the order of programs.ts. */
+  readonly servers: readonly UpServer[];
+  /** Those that have not been ready yet: a killed `up` must leave no process that nobody knows of. */
+  readonly starting?: readonly ProcessName[];
+  /** All servers take requests, or did. */
+  readonly isReady: boolean;
+};
 
 function statePath(home: string): string {
   return join(home, "up.json");

@@ -5,26 +5,29 @@ import { closeSync, mkdirSync, realpathSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { localKey } from "./access.ts";
 import { EXIT_FAILURE, remark } from "./complain.ts";
 import { homeDirectory } from "./home.ts";
-import { programsHere } from "./programs.ts";
 import { lastLines, openLog, Supervised } from "./supervise.ts";
-import { endProcess, isAlive, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
+import { absolute, type ChosenServer, chooseServers } from "./up-flags.ts";
+import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
 
-type Options = { detach?: true; home?: string; background?: true };
+type Options = { detach?: true; home?: string; background?: true; without?: readonly string[] };
 /** What the detached process tells the one that started it. */
 type Report = { ready: readonly UpServer[] } | { alreadyUp: UpState } | { failed: string };
 
 const OTHER_UP_BOUND_MS = 120_000;
 const POLL_MS = 50;
 const LEFTOVER_STOP_BOUND_MS = 12_000;
+/** Once one server cannot start, the others have this long to say so as well. */
+const OTHER_FAILURES_MS = 2_000;
 
 export async function up(flags: readonly string[], options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);
+  const servers = chooseServers(flags, options.without ?? []);
   mkdirSync(join(home, "logs"), { recursive: true });
-  if (options.detach === true) return await upDetached(home, flags);
+  if (options.detach === true) return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), "--", ...absolute(flags)]);
   const report = options.background === true ? reportToParent : reportToPerson;
   const lock = await takeLock(home);
   if (lock === undefined) {
@@ -33,7 +36,7 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
     return 0;
   }
   try {
-    return await run(home, flags, (message) => report(message, home));
+    return await run(home, servers, (message) => report(message, home));
   } catch (error) {
     if (options.background !== true) throw error;
     reportToParent({ failed: (error as Error).message });
@@ -43,45 +46,51 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
   }
 }
 
-async function run(home: string, flags: readonly string[], report: (message: Report) => void): Promise<number> {
+async function run(home: string, chosen: readonly ChosenServer[], report: (message: Report) => void): Promise<number> {
   await endLeftovers(home);
   const servers = new Map<string, UpServer>();
+  const starting = new Map<string, ProcessName>();
   let areAllReady = false;
   let end: (code: number) => void = () => {};
   const ended = new Promise<number>((resolve) => {
     end = resolve;
   });
+  const inOrder = () => chosen.flatMap(({ name }) => servers.get(name) ?? []);
   const record = () => {
     const self = { pid: process.pid, startTicks: startTicksOf(process.pid) ?? 0 };
-    writeUpState(home, { ...self, startedAt: new Date().toISOString(), servers: [...servers.values()] });
+    const state = { ...self, startedAt: new Date().toISOString(), servers: inOrder(), starting: [...starting.values()], isReady: areAllReady };
+    writeUpState(home, state);
   };
   const watcher = {
+    spawned(name: string, process: ProcessName) {
+      starting.set(name, process);
+      record();
+    },
     ready(server: UpServer) {
       const isRestart = servers.has(server.name);
       servers.set(server.name, server);
-      if (!areAllReady) return;
+      starting.delete(server.name);
       record();
       if (isRestart) remark(`${server.name} is up again at ${server.url}`);
     },
     restarting: (name: string, why: string, delayMs: number) => remark(`${name} ${why}; starting it again in ${delayMs} ms`),
     gaveUp(name: string, why: string) {
       remark(`${name} ${why}`);
-      end(EXIT_FAILURE);
+      // Sandboxes need the node alone: what crashes beside it must not take it along.
+      const isNeeded = name === "node" || chosen.length === 1;
+      if (isNeeded) end(EXIT_FAILURE);
+      return !isNeeded;
     },
   };
   // Listening for signals before the first child lives: none may outlive us.
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.once(signal, () => end(0));
-  const supervised = programsHere()
-    .filter(({ inUp }) => inUp === true)
-    .map(({ name }) => new Supervised({ name, argv: flags, home }, watcher));
-  if (supervised.length === 0) fail("HOST_UNSUITABLE", "this tree has no server to run");
+  const supervised = chosen.map((server) => new Supervised({ ...server, home }, watcher));
   try {
-    const started = Promise.all(supervised.map((server) => server.start())).then(() => undefined);
-    const early = await Promise.race([started, ended]);
+    const early = await Promise.race([startAll(supervised), ended]);
     if (early !== undefined) return early;
     areAllReady = true;
     record();
-    report({ ready: [...servers.values()] });
+    report({ ready: inOrder() });
     return await ended;
   } finally {
     await Promise.all(supervised.map((server) => server.stop()));
@@ -89,11 +98,30 @@ async function run(home: string, flags: readonly string[], report: (message: Rep
   }
 }
 
+/** Fails with what each server says that cannot start, not the first one alone. */
+async function startAll(supervised: readonly Supervised[]): Promise<undefined> {
+  const failures: Failure[] = [];
+  const { promise: failed, resolve: onFailure } = Promise.withResolvers<void>();
+  const starts = supervised.map((server) =>
+    server.start().catch((error: unknown) => {
+      failures.push(asFailure(error));
+      onFailure();
+    }),
+  );
+  await Promise.race([Promise.all(starts), failed.then(() => new Promise((resolve) => setTimeout(resolve, OTHER_FAILURES_MS)))]);
+  const [first, ...others] = failures;
+  if (first === undefined) return undefined;
+  if (others.length === 0) throw first;
+  throw new Failure(first.name, failures.map(({ message }) => message).join("\n"), { cause: first });
+}
+
 /** Servers of an `up` that was killed outright: they would hold the ports. Their sandboxes go on. */
 async function endLeftovers(home: string): Promise<void> {
-  for (const server of readUpState(home)?.servers ?? []) {
+  const state = readUpState(home);
+  const endOne = async (server: ProcessName) => {
     if (isAlive(server) && !(await endProcess(server, "SIGTERM", LEFTOVER_STOP_BOUND_MS))) await endProcess(server, "SIGKILL", LEFTOVER_STOP_BOUND_MS);
-  }
+  };
+  await Promise.all([...(state?.servers ?? []), ...(state?.starting ?? [])].map(endOne));
   removeUpState(home);
 }
 
@@ -113,16 +141,16 @@ async function takeLock(home: string): Promise<Server | undefined> {
 async function otherUp(home: string): Promise<UpState> {
   for (let waitedMs = 0; waitedMs < OTHER_UP_BOUND_MS; waitedMs += POLL_MS) {
     const state = readUpState(home);
-    if (state !== undefined && isAlive(state)) return state;
+    if (state !== undefined && isAlive(state) && state.isReady) return state;
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
   return fail("TIMED_OUT", `another svc up on ${home} is neither ready nor gone after ${OTHER_UP_BOUND_MS / 1000} s; svc down stops one that runs`);
 }
 
-async function upDetached(home: string, flags: readonly string[]): Promise<number> {
+async function upDetached(home: string, words: readonly string[]): Promise<number> {
   const log = openLog(join(home, "logs", "up.log"));
   const main = fileURLToPath(new URL("./main.ts", import.meta.url));
-  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--background", "--home", home, "--", ...flags], {
+  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--background", "--home", home, ...words], {
     stdio: ["ignore", log.fd, log.fd, "ipc"],
     detached: true,
     cwd: "/",
@@ -156,6 +184,7 @@ function reportToPerson(message: Report, home: string): void {
   if ("failed" in message) return;
   const width = Math.max(...message.ready.map(({ name }) => name.length), "API key".length);
   for (const { name, url } of message.ready) process.stdout.write(`${name.padEnd(width)}  ${url}\n`);
-  process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
+  if (message.ready.some(({ name }) => name === "node"))
+    process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
   process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
 }

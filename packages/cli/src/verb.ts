@@ -61,3 +61,16 @@ export function seconds(text: string): number {
   if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError("It wants whole seconds.");
   return Number(text);
 }
+
+/** Repeated, or joined by commas. */
+export function several(text: string, before: string[] = []): string[] {
+  return [...before, ...text.split(",").filter((part) => part !== "")];
+}
+
+export function count(max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!/^\d{1,9}$/.test(text) || value < 1 || value > max) throw new InvalidArgumentError(`It wants a number from 1 to ${max}.`);
+    return value;
+  };
+}

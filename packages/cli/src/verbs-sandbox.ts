@@ -1,5 +1,6 @@
-// The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete, template.
-import { environment, outputOption, pairs, seconds, type Verb } from "./verb.ts";
+// The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete.
+import { Option } from "commander";
+import { environment, outputOption, pairs, seconds, several, type Verb } from "./verb.ts";
 
 export function addSandboxVerbs(program: Verb): void {
   program
@@ -10,7 +11,11 @@ export function addSandboxVerbs(program: Verb): void {
     .option("-m, --metadata <key=value>", "a label to find it by (repeat for more)", pairs)
     .option("-e, --env <name=value>", "a variable for all its processes; NAME alone takes this shell's value (repeat for more)", environment)
     .option("--no-internet", "let nothing out of the sandbox")
+    .option("--allow-out <rule>", "what it may reach though all else is closed: CIDR block, address, domain, *.domain (repeat for more)", several)
+    .option("--deny-out <rule>", "what it may not reach: CIDR block or address (repeat for more)", several)
     .option("--private", "demand the traffic access token for the sandbox's applications")
+    .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
+    .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")
     .option("--rm", "delete the sandbox when its shell ends")
     .addOption(outputOption())
     .usage("[options] [template]")
@@ -25,6 +30,8 @@ Examples:
   svc start                                 a shell in a new sandbox
   ID=$(svc start base -d)                   the id, for scripts
   svc start base -d --timeout 3600 -m task=17 -e LANG=C.UTF-8
+  svc start base -d --auto-pause --auto-resume      kept at its timeout, back at the next request
+  svc start base -d --no-internet --allow-out packages.example.org --allow-out '*.example.org'
   svc start base -d --output json           the whole answer, tokens included`,
     )
     .run(async (template: string, options: never) => (await import("./start.ts")).start(template, options));
@@ -81,9 +88,14 @@ Examples:
     .alias("ls")
     .option("-m, --metadata <key=value>", "only those with this label (repeat for more)", pairs)
     .option("--template <name>", "only those of this template")
+    .addOption(new Option("--state <state>", "only those in this state").choices(["running", "paused"]))
+    .option("--tree", "each below the sandbox it was forked from")
     .option("-q, --quiet", "ids only")
     .addOption(outputOption())
-    .addHelpText("after", "\nExamples:\n  svc list\n  svc list -m task=17 --output json\n  svc list -q | xargs svc delete")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  svc list\n  svc list --tree\n  svc list --state paused\n  svc list -m task=17 --output json\n  svc list -q | xargs svc delete",
+    )
     .run(async (options: never) => (await import("./list.ts")).list(options));
 
   program
@@ -103,12 +115,6 @@ Examples:
     .usage("[options] <ids...>")
     .addHelpText("after", "\nExamples:\n  svc delete $ID\n  svc delete --all --yes")
     .run(async (ids: string[], options: never) => (await import("./delete.ts")).remove(ids, options));
-
-  program
-    .verb("template", "see what sandboxes can start from")
-    .clientVerb("list", "list the templates")
-    .addOption(outputOption())
-    .run(async (options: never) => (await import("./template-list.ts")).listTemplates(options));
 }
 
 export function addFileVerbs(program: Verb): void {

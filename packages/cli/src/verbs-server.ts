@@ -1,6 +1,6 @@
 // The verbs around servers: auth, up, down, openapi.
 import { Option } from "commander";
-import type { Verb } from "./verb.ts";
+import { several, type Verb } from "./verb.ts";
 
 export function addServerVerbs(program: Verb): void {
   program
@@ -24,6 +24,7 @@ Examples:
     .verb("up", "run all servers of this machine")
     .option("-d, --detach", "return when they are ready; svc down stops them")
     .option("--home <directory>", "where servers keep their state (default: SVC_HOME, else by user)")
+    .option("--without <name>", "leave a server out: node, metadata or indexer (repeat for more)", several)
     // What --detach starts; no option for people.
     .addOption(new Option("--background").hideHelp())
     .allowUnknownOption()
@@ -32,12 +33,17 @@ Examples:
     .addHelpText(
       "after",
       `
+Runs the node (sandboxes, port 8000), the metadata server of transfer engines (8081) and the cache indexer (13333).
 In the foreground until Ctrl-C or SIGTERM. A server that crashes is started again; one that cannot start ends them all.
 Their logs are JSON lines in $SVC_HOME/logs. Sandboxes outlive their server: the next svc up takes them over.
 
+Server flags: the node's own (--listen, --runtime, --log-level, --brand) go to the node; --section.key VALUE and
+--config FILE go to every server, each of which takes the sections it knows. svc node --help and the like list them.
+
 Examples:
   svc up
-  svc up -d --listen 127.0.0.1:8000`,
+  svc up -d --listen 127.0.0.1:8000
+  svc up -d --indexer.listen 127.0.0.1:14333 --without metadata`,
     )
     .run(async (flags: string[], options: never) => (await import("./up.ts")).up(flags, options));
   program

@@ -3,8 +3,11 @@ import { CommanderError } from "commander";
 import { complain, EXIT_USAGE } from "./complain.ts";
 import { programsHere } from "./programs.ts";
 import { Verb } from "./verb.ts";
+import { addLifeVerbs } from "./verbs-life.ts";
+import { addObserveVerbs } from "./verbs-observe.ts";
 import { addFileVerbs, addSandboxVerbs } from "./verbs-sandbox.ts";
 import { addServerVerbs } from "./verbs-server.ts";
+import { addTemplateVerbs } from "./verbs-template.ts";
 import { version } from "./version.ts";
 
 /** The exit code of a client command. */
@@ -18,11 +21,14 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
     .showSuggestionAfterError()
     .addHelpText("after", programsHelp);
   addSandboxVerbs(program);
+  addLifeVerbs(program);
   addFileVerbs(program);
+  addObserveVerbs(program);
+  addTemplateVerbs(program);
   addServerVerbs(program);
   try {
     if (argv.length === 0) program.help({ error: true });
-    await program.parseAsync(withDashes(argv), { from: "user" });
+    await program.parseAsync(withDashes(withPreset(argv)), { from: "user" });
     return program.exitCode;
   } catch (error) {
     if (!(error instanceof CommanderError)) return complain(error);
@@ -33,6 +39,11 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
 
 /** Options of `exec` that take the next word as their value. */
 const VALUED = new Set(["-u", "--user", "-w", "--cwd", "-e", "--env", "--timeout", "--url"]);
+
+/** `svc start --auto-pause base` names a template, `--auto-pause=files` what to keep. */
+function withPreset(argv: readonly string[]): string[] {
+  return argv.map((word) => (argv[0] === "start" && word === "--auto-pause" ? "--auto-pause=memory" : word));
+}
 
 /** `svc exec ID ls -l` means `svc exec ID -- ls -l`: what follows the command's first word is the command's own. */
 function withDashes(argv: readonly string[]): string[] {

@@ -1,12 +1,29 @@
 // A control plane on a socket for tests of the client alone: the operations it calls, over a map of sandboxes.
-import { createServer, type IncomingMessage } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 export const KEY = "sdk_0123456789abcdef0123456789abcdef";
 
-export type Stored = { sandboxID: string; templateID: string; metadata: Record<string, string>; timeout: number; body: Record<string, unknown> };
+export type Stored = {
+  sandboxID: string;
+  templateID: string;
+  metadata: Record<string, string>;
+  timeout: number;
+  body: Record<string, unknown>;
+  state?: "running" | "paused";
+  parentSandboxID?: string;
+  forkDepth?: number;
+};
 
-export async function openControlPlane() {
+/** Further routes of a test: true when it answered. */
+export type MoreRoutes = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  url: URL,
+  body: () => Promise<Record<string, unknown>>,
+) => Promise<boolean> | boolean;
+
+export async function openControlPlane(more?: MoreRoutes) {
   const sandboxes = new Map<string, Stored>();
   const requests: string[] = [];
   let nextID = 1;
@@ -17,7 +34,9 @@ export async function openControlPlane() {
     const refuse = (status: number, error_code: string, message: string) => answer(status, { code: status, message, error_code });
     const url = new URL(request.url ?? "", "http://x");
     if (url.pathname === "/health") return answer(204);
-    if (request.headers["x-api-key"] !== KEY) return refuse(401, "UNAUTHENTICATED", "the API key is wrong");
+    // The address of an upload is its credential.
+    if (request.headers["x-api-key"] !== KEY && url.pathname !== "/upload") return refuse(401, "UNAUTHENTICATED", "the API key is wrong");
+    if (await more?.(request, response, url, () => bodyOf(request))) return;
     const [, first, second, third] = url.pathname.split("/");
     if (request.method === "POST" && url.pathname === "/v2/sandboxes") {
       const body = await bodyOf(request);
@@ -35,7 +54,8 @@ export async function openControlPlane() {
     if (request.method === "GET" && url.pathname === "/v2/sandboxes") {
       const from = Number(url.searchParams.get("nextToken") ?? 0);
       const limit = Number(url.searchParams.get("limit") ?? 100);
-      const all = [...sandboxes.values()].map(listed);
+      const state = url.searchParams.get("state");
+      const all = [...sandboxes.values()].map(listed).filter((sandbox) => state === null || sandbox.state === state);
       return answer(200, all.slice(from, from + limit), from + limit < all.length ? { "x-next-token": String(from + limit) } : {});
     }
     const stored = first === "sandboxes" && second !== undefined ? sandboxes.get(second) : undefined;
@@ -62,7 +82,7 @@ export async function openControlPlane() {
   };
 }
 
-function listed({ sandboxID, templateID, metadata, timeout }: Stored) {
+function listed({ sandboxID, templateID, metadata, timeout, state = "running", parentSandboxID, forkDepth = 0 }: Stored) {
   const endAt = new Date(Date.now() + timeout * 1000).toISOString();
   return {
     sandboxID,
@@ -73,9 +93,11 @@ function listed({ sandboxID, templateID, metadata, timeout }: Stored) {
     cpuCount: 2,
     memoryMB: 1024,
     diskSizeMB: 2048,
-    state: "running",
+    state,
     envdVersion: "0.6.13",
     metadata,
+    parentSandboxID,
+    forkDepth,
   };
 }
 

@@ -2,47 +2,23 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
-import { destroyAll } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
-import { isAlive, type UpState } from "../src/up-state.ts";
-import { mainFile, openPlace } from "./svc.ts";
+import { isAlive } from "../src/up-state.ts";
+import { mainFile } from "./svc.ts";
+import { FLAGS, openHome } from "./up-home.ts";
 
 const program = needs("root", "runsc", "envd", "base");
-const FLAGS = ["--listen", "127.0.0.1:0", "--pool.size", "0", "--pool.templates", "", "--network.pool_size", "0"];
-
-function openHome() {
-  const home = makeHome();
-  const place = openPlace();
-  const forwarded = ["SVC_RUNSC", "SVC_ENVD", "SVC_TEMPLATES_DIR", "SVC_CACHE"].flatMap((name) =>
-    process.env[name] === undefined ? [] : [[name, process.env[name]]],
-  );
-  const env = { ...Object.fromEntries(forwarded), SVC_HOME: home } as Record<string, string>;
-  const svc = (...args: string[]) => place.svc(args, { env });
-  return {
-    home,
-    svc,
-    state: () => JSON.parse(readFileSync(join(home, "up.json"), "utf8")) as UpState,
-    env: place.env(env),
-    async [Symbol.asyncDispose]() {
-      await svc("down");
-      await destroyAll(home, env);
-      removeHome(home);
-      await place[Symbol.asyncDispose]();
-    },
-  };
-}
-
-void test("up -d returns when the node takes requests, and the client then needs no setting", program, async () => {
+void test("up -d returns when all servers take requests, and the client then needs no setting", program, async () => {
   await using it = openHome();
   const { code, stdout, stderr } = await it.svc("up", "-d", ...FLAGS);
   assert.equal(code, 0, stderr);
-  assert.match(stdout, /^node {5}http:\/\/127\.0\.0\.1:\d+\nAPI key {2}in .*\/secrets\/api-key\nlogs {5}.*\/logs\n$/);
+  const url = "http:\\/\\/127\\.0\\.0\\.1:\\d+";
+  assert.match(stdout, new RegExp(`^node {6}${url}\nmetadata {2}${url}\nindexer {3}${url}\nAPI key {3}in .*/secrets/api-key\nlogs {6}.*/logs\n$`));
   assert.equal(stderr, "");
   assert.deepEqual(await it.svc("list"), { code: 0, signal: null, stdout: "[]\n", stderr: "" });
 });
@@ -55,7 +31,9 @@ void test("a second up on the same home says where the first one is", program, a
     [0, 0],
   );
   assert.equal(both.filter(({ stdout }) => stdout.startsWith("already up at http://127.0.0.1:")).length, 1);
-  assert.match((await it.svc("up")).stdout, new RegExp(`^already up at ${it.state().servers[0]?.url} \\(pid ${it.state().pid}\\)\n$`));
+  const urls = it.state().servers.map(({ url }) => url);
+  assert.equal(urls.length, 3);
+  assert.match((await it.svc("up")).stdout, new RegExp(`^already up at ${urls.join(", ")} \\(pid ${it.state().pid}\\)\n$`));
 });
 
 void test("sandboxes outlive down and are there after the next up", program, async () => {
@@ -81,22 +59,20 @@ void test("a node that is killed is started again, and its sandboxes are there",
   assert.equal((await it.svc("exec", id, "echo", "alive")).stdout, "alive\n");
 });
 
-void test("an up that was killed outright leaves a node that the next up replaces", program, async () => {
+void test("an up that was killed outright leaves servers that the next up replaces", program, async () => {
   await using it = openHome();
   await it.svc("up", "-d", ...FLAGS);
   const state = it.state();
-  const node = state.servers[0];
-  assert.ok(node);
   process.kill(state.pid, "SIGKILL");
   await until("the end of up", () => (isAlive(state) ? undefined : true));
-  assert.ok(isAlive(node));
+  assert.deepEqual(state.servers.map(isAlive), [true, true, true]);
   assert.equal((await it.svc("up", "-d", ...FLAGS)).code, 0);
-  assert.ok(!isAlive(node));
+  assert.deepEqual(state.servers.map(isAlive), [false, false, false]);
 });
 
 void test("a node that cannot start ends up with its last words", program, async () => {
   await using it = openHome();
-  const taken = createServer().listen(0, "127.0.0.1");
+  const taken = createServer().listen(0, "127.0.0.1").unref();
   await once(taken, "listening");
   const { port } = taken.address() as { port: number };
   for (const args of [
@@ -106,7 +82,7 @@ void test("a node that cannot start ends up with its last words", program, async
     const { code, stderr } = await it.svc(...args);
     assert.equal(code, 1);
     assert.match(stderr, /^svc: node cannot start.*\n.*/);
-    assert.match(stderr, /EADDRINUSE|in use/);
+    assert.match(stderr, new RegExp(`127\\.0\\.0\\.1:${port} is in use.*--listen HOST:PORT.*--without node`));
   }
   assert.match((await it.svc("up", "--no-such-flag")).stderr, /no-such-flag/);
   assert.ok(!existsSync(join(it.home, "up.json")));

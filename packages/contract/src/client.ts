@@ -1,105 +1,179 @@
 // The TypeScript client of the sandbox platform: sandboxes by operation, and the envd inside each.
-import { type Answer, call, callForAnswer } from "./call.ts";
+import { Calls, type ClientOptions, LONG_CALL_MS } from "./client-calls.ts";
+import { type EventOptions, followEvents } from "./client-events.ts";
+import { type LogOptions, readLogs } from "./client-logs.ts";
+import { TemplateClient } from "./client-templates.ts";
 import { EnvdClient } from "./envd.ts";
-import { fail } from "./failures.ts";
-import type { Input, Operation, Output } from "./operation.ts";
+import type { SandboxAnswer } from "./fields.ts";
+import * as life from "./lifecycle.ts";
+import { setSandboxNetwork } from "./network.ts";
+import { getSandboxesMetrics, getSandboxMetrics, type LifecycleEvent, type LogEntry, type SandboxMetric } from "./observe.ts";
+import type { Input, Output } from "./operation.ts";
 import * as api from "./sandbox.ts";
-import { listTemplates } from "./template.ts";
+import { deleteTemplate } from "./template.ts";
 
-export const DEFAULT_BASE_URL = "http://localhost:8000";
-
-export type ClientOptions = {
-  /** Default: the environment variable SDK_API_KEY. */
-  readonly apiKey?: string | undefined;
-  /** Default: http://localhost:8000 */
-  readonly baseURL?: string | undefined;
-  /** For one answer of the control plane; default 60,000. */
-  readonly timeoutMs?: number;
-  readonly signal?: AbortSignal;
-};
+export { type ClientOptions, DEFAULT_BASE_URL } from "./client-calls.ts";
 
 /** What names a sandbox and opens its envd: the answer of create, connect or get. */
 export type SandboxAccess = { readonly sandboxID: string; readonly envdAccessToken?: string | undefined };
+
+/** One child of a fork: the answer of create for it, or why it is not there. */
+export type ForkedChild = Output<typeof life.forkSandbox>[number];
+
+export type Rules = Omit<Input<typeof setSandboxNetwork>, "sandboxID">;
 
 /**
  * One deployment. Specification, API key: every call except `health` carries the key in X-API-Key.
  *
  * Every method throws Failure: UNAUTHENTICATED (no key, wrong key), SERVER_UNREACHABLE, TIMED_OUT, INVALID_REQUEST,
- * and those its operation lists in sandbox.ts.
+ * and those its operation lists in sandbox.ts. Methods that name a sandbox throw SANDBOX_NOT_FOUND, and
+ * SANDBOX_CHANGING_STATE while it is being paused, resumed or ended.
  */
 export class SvcClient {
   readonly baseURL: string;
-  readonly #apiKey: string | undefined;
-  readonly #options: { timeoutMs?: number; signal?: AbortSignal };
+  readonly templates: TemplateClient;
+  readonly #calls: Calls;
 
   constructor(options: ClientOptions = {}) {
-    const { apiKey, baseURL, ...rest } = options;
-    this.baseURL = (baseURL ?? DEFAULT_BASE_URL).replace(/\/+$/, "");
-    this.#apiKey = apiKey ?? process.env["SDK_API_KEY"];
-    this.#options = rest;
+    this.#calls = new Calls(options);
+    this.baseURL = this.#calls.baseURL;
+    this.templates = new TemplateClient(this.#calls);
   }
 
   /**
    * Creates a sandbox, which runs when this returns. It is always secure: its answer holds envdAccessToken (specification,
-   * command-line client). `timeout` is its life in seconds, 300 by default.
-   * TEMPLATE_NOT_FOUND, TOO_MANY_REQUESTS (see `retryAfterSeconds`), CAPACITY_EXHAUSTED, SANDBOX_START_FAILED.
+   * command-line client). `timeout` is its life in seconds, 300 by default; `autoPause` keeps it at its timeout instead of
+   * ending it. `templateID` takes a snapshot's id or name, too.
+   * TEMPLATE_NOT_FOUND, TOO_MANY_REQUESTS (see `retryAfterSeconds`), CAPACITY_EXHAUSTED, SANDBOX_START_FAILED, SNAPSHOT_DAMAGED.
    */
-  create(request: Input<typeof api.createSandbox>): Promise<api.SandboxAnswer> {
-    return this.#call(api.createSandbox, request);
+  create(request: Input<typeof api.createSandbox>): Promise<SandboxAnswer> {
+    return this.#calls.call(api.createSandbox, request);
   }
 
   /** Every sandbox that passes the filter, newest first, fetched page by page as the loop goes on. */
-  async *list(filter: ListFilter = {}): AsyncGenerator<api.ListedSandbox> {
+  list(filter: ListFilter = {}): AsyncGenerator<api.ListedSandbox> {
     const { metadata, startedAfter, ...rest } = filter;
-    const query = {
+    return this.#calls.pages(api.listSandboxes, {
       ...rest,
       ...(metadata === undefined ? {} : { metadata: pairs(metadata) }),
       ...(startedAfter === undefined ? {} : { startedAfter: startedAfter.toISOString() }),
-    };
-    let nextToken: string | undefined;
-    do {
-      const page: Answer<typeof api.listSandboxes> = await callForAnswer(
-        api.listSandboxes,
-        { ...query, ...(nextToken === undefined ? {} : { nextToken }) },
-        this.#callOptions(api.listSandboxes),
-      );
-      yield* page.value;
-      nextToken = page.headers.get("x-next-token") || undefined;
-    } while (nextToken !== undefined);
+    });
   }
 
-  /** One sandbox with its tokens and its end. SANDBOX_NOT_FOUND. */
+  /** One sandbox with its tokens and its end. */
   get(sandboxID: string): Promise<api.SandboxDetail> {
-    return this.#call(api.getSandbox, { sandboxID });
+    return this.#calls.call(api.getSandbox, { sandboxID });
   }
 
-  /** Ends a sandbox and all in it. SANDBOX_NOT_FOUND. */
+  /** Ends a sandbox, running or paused, and all in it. */
   async delete(sandboxID: string): Promise<void> {
-    await this.#call(api.deleteSandbox, { sandboxID });
+    await this.#calls.call(api.deleteSandbox, { sandboxID });
   }
 
-  /** The answer of create for a sandbox that runs; it then lives at least `timeoutSeconds` (300) more. SANDBOX_NOT_FOUND. */
-  connect(sandboxID: string, timeoutSeconds?: number): Promise<api.SandboxAnswer> {
-    return this.#call(api.connectSandbox, { sandboxID, ...(timeoutSeconds === undefined ? {} : { timeout: timeoutSeconds }) });
+  /**
+   * Keeps the sandbox on disk, memory included, and frees what it uses; `memory: false` keeps its files alone. A paused
+   * sandbox has no timeout and stays until it is resumed or deleted.
+   * SANDBOX_PAUSED when it is paused already, CAPTURE_UNAVAILABLE when its runtime cannot keep memory, CAPTURE_FAILED, DISK_FULL.
+   */
+  async pause(sandboxID: string, options: { memory?: boolean } = {}): Promise<void> {
+    await this.#calls.call(life.pauseSandbox, { sandboxID, memory: options.memory }, LONG_CALL_MS);
   }
 
-  /** The sandbox ends `timeoutSeconds` from now, be that sooner or later than before. SANDBOX_NOT_FOUND. */
+  /**
+   * The answer of create for a sandbox that runs when this returns; a paused one is resumed. It then lives at least
+   * `timeoutSeconds` (300) more.
+   */
+  connect(sandboxID: string, timeoutSeconds?: number): Promise<SandboxAnswer> {
+    return this.#connect(sandboxID, { timeoutSeconds }).then(({ value }) => value);
+  }
+
+  /**
+   * As connect, and tells whether the sandbox was paused. `memory: false` starts a paused sandbox anew from its files.
+   * SNAPSHOT_DAMAGED when what was kept is not what was written, SANDBOX_START_FAILED, CAPACITY_EXHAUSTED.
+   */
+  async resume(sandboxID: string, options: { timeoutSeconds?: number; memory?: boolean } = {}): Promise<SandboxAnswer & { wasPaused: boolean }> {
+    const { status, value } = await this.#connect(sandboxID, options);
+    return { ...value, wasPaused: status === 201 };
+  }
+
+  /**
+   * Copies a running sandbox, memory included, into `count` (1 to 100) new ones: one capture, and for each child its
+   * answer or its error. Without `timeoutSeconds` each lives as long as its source was given.
+   * CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL, TOO_MANY_REQUESTS.
+   */
+  fork(sandboxID: string, options: { count?: number; timeoutSeconds?: number } = {}): Promise<ForkedChild[]> {
+    return this.#calls.call(life.forkSandbox, { sandboxID, count: options.count, timeout: options.timeoutSeconds }, LONG_CALL_MS);
+  }
+
+  /**
+   * A snapshot of a running sandbox, which goes on. `name` is NAME or NAME:TAG; it moves to the newest snapshot that
+   * bears it. `memory: false` keeps the files alone. Failures as those of pause.
+   */
+  createSnapshot(sandboxID: string, options: { name?: string; memory?: boolean } = {}): Promise<life.SnapshotInfo> {
+    return this.#calls.call(life.createSnapshot, { sandboxID, name: options.name, memory: options.memory }, LONG_CALL_MS);
+  }
+
+  /** Snapshots, newest first, page by page; also those of a sandbox that is gone. */
+  snapshots(filter: { sandboxID?: string; name?: string } = {}): AsyncGenerator<life.SnapshotInfo> {
+    return this.#calls.pages(life.listSnapshots, filter);
+  }
+
+  /** By id or name. SNAPSHOT_NOT_FOUND. */
+  snapshot(reference: string): Promise<life.SnapshotInfo> {
+    return this.#calls.call(life.getSnapshot, { snapshotID: reference });
+  }
+
+  /** By id or name. Sandboxes started from it go on. TEMPLATE_NOT_FOUND, TEMPLATE_IN_USE. */
+  async deleteSnapshot(reference: string): Promise<void> {
+    await this.#calls.call(deleteTemplate, { templateID: reference });
+  }
+
+  /**
+   * Replaces what the sandbox may reach, at once and as a whole: a member left out is cleared. `allowOut` (CIDR blocks,
+   * addresses, domains, *.domain) wins over `denyOut` (CIDR blocks, addresses). Private ranges stay closed.
+   */
+  async setNetwork(sandboxID: string, rules: Rules): Promise<void> {
+    await this.#calls.call(setSandboxNetwork, { ...rules, sandboxID });
+  }
+
+  /** What a sandbox used, oldest sample first, an hour back at most; sizes in bytes, 100 per cent is one whole CPU. */
+  metrics(sandboxID: string, range: { start?: Date; end?: Date } = {}): Promise<SandboxMetric[]> {
+    const seconds = (date: Date | undefined) => (date === undefined ? undefined : Math.floor(date.getTime() / 1000));
+    return this.#calls.call(getSandboxMetrics, { sandboxID, start: seconds(range.start), end: seconds(range.end) });
+  }
+
+  /** The newest sample of each of at most 100 sandboxes; those without one are left out. */
+  async newestMetrics(sandboxIDs: readonly string[]): Promise<Record<string, SandboxMetric>> {
+    if (sandboxIDs.length === 0) return {};
+    return (await this.#calls.call(getSandboxesMetrics, { sandbox_ids: sandboxIDs.join(",") })).sandboxes;
+  }
+
+  /**
+   * A sandbox's log, oldest entry first, each once; for an hour after its end, too. With `follow` it goes on until the
+   * sandbox is gone, over restarts of the server; leave the loop or abort `signal` to end it sooner.
+   */
+  logs(sandboxID: string, options: LogOptions = {}): AsyncGenerator<LogEntry> {
+    return readLogs(this.#calls, sandboxID, options);
+  }
+
+  /** What happens to the deployment's sandboxes, snapshots and templates; each event once, over cut lines and restarts. */
+  events(options: EventOptions = {}): AsyncGenerator<LifecycleEvent> {
+    return followEvents(this.#calls, options);
+  }
+
+  /** The sandbox ends `timeoutSeconds` from now, be that sooner or later than before. */
   async setTimeout(sandboxID: string, timeoutSeconds: number): Promise<void> {
-    await this.#call(api.setSandboxTimeout, { sandboxID, timeout: timeoutSeconds });
+    await this.#calls.call(api.setSandboxTimeout, { sandboxID, timeout: timeoutSeconds });
   }
 
-  /** The sandbox lives at least `durationSeconds` (15 to 3,600) from now; never shortens. SANDBOX_NOT_FOUND. */
+  /** The sandbox lives at least `durationSeconds` (15 to 3,600) from now; never shortens. */
   async refresh(sandboxID: string, durationSeconds?: number): Promise<void> {
-    await this.#call(api.refreshSandbox, { sandboxID, ...(durationSeconds === undefined ? {} : { duration: durationSeconds }) });
-  }
-
-  templates(): Promise<Output<typeof listTemplates>> {
-    return this.#call(listTemplates, {});
+    await this.#calls.call(api.refreshSandbox, { sandboxID, duration: durationSeconds });
   }
 
   /** Returns when the server takes requests; needs no key. */
   async health(): Promise<void> {
-    await this.#call(api.getHealth, {});
+    await this.#calls.call(api.getHealth, {});
   }
 
   /** The envd of a sandbox just created, connected to or got. */
@@ -107,14 +181,9 @@ export class SvcClient {
     return new EnvdClient({ baseURL: this.baseURL, sandboxID: sandbox.sandboxID, envdAccessToken: sandbox.envdAccessToken });
   }
 
-  #call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>> {
-    return call(operation, input, this.#callOptions(operation));
-  }
-
-  #callOptions(operation: Operation) {
-    if (operation.credential === "none") return { baseURL: this.baseURL, ...this.#options };
-    const apiKey = this.#apiKey ?? fail("UNAUTHENTICATED", "no API key: pass apiKey, or set SDK_API_KEY");
-    return { baseURL: this.baseURL, apiKey, ...this.#options };
+  #connect(sandboxID: string, { timeoutSeconds, memory }: { timeoutSeconds?: number | undefined; memory?: boolean }) {
+    const input = { sandboxID, memory, ...(timeoutSeconds === undefined ? {} : { timeout: timeoutSeconds }) };
+    return this.#calls.answer(life.connectSandbox, input, LONG_CALL_MS);
   }
 }
 

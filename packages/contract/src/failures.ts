@@ -41,6 +41,18 @@ export const failures = {
   // Sandboxes and templates
   SANDBOX_NOT_FOUND: { http: 404, connect: "not_found" },
   TEMPLATE_NOT_FOUND: { http: 404, connect: "not_found" },
+  SNAPSHOT_NOT_FOUND: { http: 404, connect: "not_found" },
+  BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
+  TAG_NOT_FOUND: { http: 404, connect: "not_found" },
+  // The clients take 409 on a pause for "was paused already", 409 on a resume for "runs already".
+  SANDBOX_PAUSED: { http: 409, connect: "failed_precondition" },
+  SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },
+  BUILD_CONFLICT: { http: 409, connect: "failed_precondition" },
+  TEMPLATE_IN_USE: { http: 409, connect: "failed_precondition" },
+  CAPTURE_UNAVAILABLE: { http: 400, connect: "unimplemented" },
+  CAPTURE_FAILED: { http: 500, connect: "internal", retry: false },
+  GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },
+  SNAPSHOT_DAMAGED: { http: 500, connect: "internal", retry: false },
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
   PORT_NOT_OPEN: { http: 502, connect: "unavailable" },

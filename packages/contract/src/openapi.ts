@@ -64,7 +64,10 @@ function describe(operation: Operation): Json {
 
 function successes(operation: Operation): Json {
   const isEmpty = operation.success === 204;
-  const answer = { description: operation.summary, ...(isEmpty ? {} : { content: json(schemaOf(operation.output, "output")) }) };
+  const answer = {
+    description: operation.summary,
+    ...(isEmpty ? {} : { content: { [operation.media ?? "application/json"]: { schema: schemaOf(operation.output, "output") } } }),
+  };
   return Object.fromEntries([operation.success, ...(operation.otherSuccess ?? [])].map((status) => [status, answer]));
 }
 

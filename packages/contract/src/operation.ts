@@ -21,6 +21,8 @@ export type Operation<I extends z.ZodObject = z.ZodObject, O extends z.ZodType =
   readonly otherSuccess?: readonly number[];
   /** `none` for what lies outside API-key authentication. */
   readonly credential: "apiKey" | "none";
+  /** What an answer is, where not one JSON value: `output` then describes one event of the stream. */
+  readonly media?: "text/event-stream";
   readonly failures: readonly FailureName[];
 };
 
@@ -37,7 +39,7 @@ export function pathMembers(path: string): string[] {
   return [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "");
 }
 
-/** GET and DELETE carry their members in the query, the others in a JSON body. */
+/** GET carries its members in the query, the others in a JSON body; DELETE is taken with either, and sent with a body where it has members. */
 export function carriesBody(method: Method): boolean {
-  return method !== "GET" && method !== "DELETE";
+  return method !== "GET";
 }

@@ -1,20 +1,11 @@
 // The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
 import { z } from "zod";
+import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
+import { connectSandbox, connectSandboxV1, createSnapshot, forkSandbox, getSnapshot, listSnapshots, pauseSandbox, resumeSandbox } from "./lifecycle.ts";
+import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
+import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
-import { listTemplates } from "./template.ts";
-
-export const limits = {
-  timeoutMaxSeconds: 7 * 24 * 3600,
-  metadataKeys: 64,
-  metadataBytes: 16 * 1024,
-  envKeys: 256,
-  envBytes: 128 * 1024,
-  nameLength: 128,
-  listPage: 100,
-} as const;
-
-const sandboxID = z.string().min(1).max(64).describe("Identifier of the sandbox");
-const seconds = z.number().int().min(0).max(limits.timeoutMaxSeconds);
+import * as template from "./template.ts";
 
 /** A map of strings with a bound on its keys and on its bytes. */
 function stringMap(what: string, keys: number, bytes: number) {
@@ -30,32 +21,25 @@ const envVars = stringMap("envVars", limits.envKeys, limits.envBytes).refine(
   "envVars: names are letters, digits and _, and no value holds NUL",
 );
 
-export const network = z.object({
-  allowPublicTraffic: z
+const createMembers = {
+  templateID: z.string().min(1).max(limits.nameLength).describe("Template to start from: id or name"),
+  autoPause: z
+    .boolean()
+    .nullish()
+    .transform((value) => value ?? false)
+    .describe("true: the sandbox is paused at its timeout, not ended"),
+  autoPauseMemory: z
     .boolean()
     .nullish()
     .transform((value) => value ?? true)
-    .describe("false: applications demand trafficAccessToken"),
-  maskRequestHost: z
-    .string()
-    .min(1)
-    .max(255)
-    .regex(/^[A-Za-z0-9.$\-_{}:[\]]+$/)
-    .optional()
-    .describe("Host header that applications see; PORT in braces behind a dollar sign stands for the port"),
-});
-
-const createMembers = {
-  templateID: z.string().min(1).max(limits.nameLength).describe("Template to start from: id or name"),
-  autoPause: z.literal(false, "autoPause: true is not offered: a sandbox ends at its timeout").optional(),
-  autoPauseMemory: z.boolean().optional(),
-  autoResume: z.object({ enabled: z.literal(false, "autoResume.enabled: true is not offered") }).optional(),
+    .describe("false: the pause at its timeout keeps its files alone"),
+  autoResume: z.object({ enabled: z.boolean() }).nullish().describe("enabled: traffic to the paused sandbox resumes it; with autoPause only"),
   allow_internet_access: z
     .boolean()
     .nullish()
     .transform((value) => value ?? true)
     .describe("false: nothing leaves the sandbox"),
-  network: network.strict().nullish(),
+  network: network.nullish(),
   metadata: stringMap("metadata", limits.metadataKeys, limits.metadataBytes).nullish(),
   envVars: envVars.nullish(),
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
@@ -67,17 +51,11 @@ const createMembers = {
     .optional(),
 };
 
-export const sandboxAnswer = z.object({
-  sandboxID: z.string(),
-  templateID: z.string(),
-  clientID: z.string(),
-  envdVersion: z.string(),
-  alias: z.string().optional(),
-  envdAccessToken: z.string().optional(),
-  trafficAccessToken: z.string().nullish(),
-  domain: z.string().nullish(),
-});
-export type SandboxAnswer = z.output<typeof sandboxAnswer>;
+/** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
+function resumesOnlyPaused(input: { autoPause: boolean; autoPauseMemory: boolean; autoResume?: { enabled: boolean } | null | undefined }): boolean {
+  return input.autoResume?.enabled !== true || (input.autoPause && input.autoPauseMemory);
+}
+const needsAutoPause = { message: "autoResume: needs autoPause: true, and autoPauseMemory must not be false" };
 
 export const listedSandbox = z.object({
   sandboxID: z.string(),
@@ -92,6 +70,8 @@ export const listedSandbox = z.object({
   state: z.enum(["running", "paused"]),
   envdVersion: z.string(),
   metadata: z.record(z.string(), z.string()).optional(),
+  parentSandboxID: z.string().optional().describe("Of a fork: the sandbox it was copied from"),
+  forkDepth: z.number().int().describe("0, or one more than that of the sandbox it was forked from"),
 });
 export type ListedSandbox = z.output<typeof listedSandbox>;
 
@@ -100,7 +80,8 @@ export const sandboxDetail = listedSandbox.extend({
   trafficAccessToken: z.string().nullish(),
   allowInternetAccess: z.boolean().nullish(),
   domain: z.string().nullish(),
-  network: z.object({ allowPublicTraffic: z.boolean(), maskRequestHost: z.string().optional() }).optional(),
+  network: shownNetwork.optional(),
+  pauseMode: z.enum(["full", "filesystem"]).optional().describe("Of a paused sandbox: what it kept"),
   lifecycle: z.object({ autoResume: z.boolean(), onTimeout: z.enum(["kill", "pause"]) }),
 });
 export type SandboxDetail = z.output<typeof sandboxDetail>;
@@ -125,7 +106,7 @@ export const createSandbox = operation({
   method: "POST",
   path: "/v2/sandboxes",
   summary: "Creates a sandbox. Always secure: envd demands envdAccessToken",
-  input: z.object({ ...createMembers, timeout: seconds.min(1).default(300) }),
+  input: z.object({ ...createMembers, timeout: seconds.min(1).default(300) }).refine(resumesOnlyPaused, needsAutoPause),
   output: sandboxAnswer,
   headers,
   success: 201,
@@ -138,14 +119,16 @@ export const createSandboxV1 = operation({
   name: "createSandboxV1",
   path: "/sandboxes",
   summary: "Creates a sandbox; secure only when asked",
-  input: z.object({
-    ...createMembers,
-    timeout: seconds.min(1).default(15),
-    secure: z
-      .boolean()
-      .nullish()
-      .transform((value) => value ?? false),
-  }),
+  input: z
+    .object({
+      ...createMembers,
+      timeout: seconds.min(1).default(15),
+      secure: z
+        .boolean()
+        .nullish()
+        .transform((value) => value ?? false),
+    })
+    .refine(resumesOnlyPaused, needsAutoPause),
 });
 
 const metadataFilter = z
@@ -213,28 +196,6 @@ export const deleteSandbox = operation({
   failures: onSandbox,
 });
 
-const memory = z.boolean().optional();
-
-export const connectSandbox = operation({
-  name: "connectSandbox",
-  method: "POST",
-  path: "/v2/sandboxes/{sandboxID}/connect",
-  summary: "Answers as create does, and never shortens the time left",
-  input: z.object({ sandboxID, timeout: seconds.default(300), memory }),
-  output: sandboxAnswer,
-  success: 200,
-  otherSuccess: [201],
-  credential: "apiKey",
-  failures: onSandbox,
-});
-
-export const connectSandboxV1 = operation({
-  ...connectSandbox,
-  name: "connectSandboxV1",
-  path: "/sandboxes/{sandboxID}/connect",
-  input: z.object({ sandboxID, timeout: seconds, memory }),
-});
-
 export const setSandboxTimeout = operation({
   name: "setSandboxTimeout",
   method: "POST",
@@ -281,8 +242,19 @@ export const nodeOperations = {
   deleteSandbox,
   connectSandbox,
   connectSandboxV1,
+  pauseSandbox,
+  resumeSandbox,
+  forkSandbox,
   setSandboxTimeout,
   refreshSandbox,
-  listTemplates,
+  setSandboxNetwork,
+  createSnapshot,
+  listSnapshots,
+  getSnapshot,
+  getSandboxMetrics,
+  getSandboxesMetrics,
+  getSandboxLogs,
+  getSandboxLogsV2,
+  ...template.templateOperations,
   getHealth,
 } as const;

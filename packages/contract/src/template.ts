@@ -1,6 +1,10 @@
-// Templates as the public API shows them: what sandboxes start from.
+// Templates as the public API shows them: what sandboxes start from, listed, tagged, deleted; builds are in template-build.ts.
 import { z } from "zod";
+import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
+import { buildStatus, buildTemplate, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
+
+const reference = z.string().min(1).max(limits.nameLength);
 
 export const listedTemplate = z.object({
   templateID: z.string(),
@@ -18,17 +22,148 @@ export const listedTemplate = z.object({
   spawnCount: z.number().int(),
   buildCount: z.number().int(),
   envdVersion: z.string(),
-  buildStatus: z.enum(["waiting", "building", "ready", "error"]),
+  buildStatus,
 });
+export type ListedTemplate = z.output<typeof listedTemplate>;
 
 export const listTemplates = operation({
   name: "listTemplates",
   method: "GET",
   path: "/templates",
-  summary: "Lists the templates",
+  summary: "Lists the templates; snapshots have a list of their own",
   input: z.object({ teamID: z.string().optional() }),
   output: z.array(listedTemplate),
   success: 200,
   credential: "apiKey",
   failures: ["UNAUTHENTICATED"],
 });
+
+export const listTemplatesV2 = operation({
+  ...listTemplates,
+  name: "listTemplatesV2",
+  path: "/v2/templates",
+  summary: "Lists the templates page by page; the header x-next-token names the next page",
+  input: z.object({
+    limit: z.coerce.number().int().min(1).max(limits.listPage).default(limits.listPage),
+    nextToken: z.string().max(512).optional(),
+  }),
+});
+
+export const templateBuild = z.object({
+  buildID: z.string(),
+  status: buildStatus,
+  createdAt: z.string(),
+  updatedAt: z.string(),
+  finishedAt: z.string().nullish(),
+  cpuCount: z.number().int(),
+  memoryMB: z.number().int(),
+  diskSizeMB: z.number().int().nullish(),
+  envdVersion: z.string().nullish(),
+});
+
+export const getTemplate = operation({
+  name: "getTemplate",
+  method: "GET",
+  path: "/templates/{templateID}",
+  summary: "One template with its builds, by id or name",
+  input: z.object({ templateID: reference }),
+  output: listedTemplate.extend({ builds: z.array(templateBuild) }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const getTemplateByAlias = operation({
+  name: "getTemplateByAlias",
+  method: "GET",
+  path: "/templates/aliases/{alias}",
+  summary: "Whether a name is taken; 404 says that it is free",
+  input: z.object({ alias: reference }),
+  output: z.object({ templateID: z.string(), public: z.boolean() }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const updateTemplate = operation({
+  name: "updateTemplate",
+  method: "PATCH",
+  path: "/v2/templates/{templateID}",
+  summary: "Makes a template public or private; one deployment has one tenant, so this is a mark",
+  input: z.object({ templateID: reference, public: z.boolean() }),
+  output: z.object({ names: z.array(z.string()) }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const deleteTemplate = operation({
+  name: "deleteTemplate",
+  method: "DELETE",
+  path: "/templates/{templateID}",
+  summary: "Deletes a template or a snapshot, by id or name; running sandboxes of it go on",
+  input: z.object({ templateID: reference }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TEMPLATE_IN_USE"],
+});
+
+const tag = z
+  .string()
+  .min(1)
+  .max(limits.nameLength)
+  .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "a tag is letters, digits, '-', '_' and '.'");
+
+export const assignTags = operation({
+  name: "assignTags",
+  method: "POST",
+  path: "/templates/tags",
+  summary: "Gives the build that `name:tag` names further tags; a tag moves from the build that bore it",
+  input: z.object({ target: reference, tags: z.array(tag).min(1).max(64) }),
+  output: z.object({ buildID: z.string(), tags: z.array(z.string()) }),
+  success: 201,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const removeTags = operation({
+  name: "removeTags",
+  method: "DELETE",
+  path: "/templates/tags",
+  summary: "Takes tags away from a template's builds",
+  input: z.object({ name: reference, tags: z.array(tag).min(1).max(64) }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TAG_NOT_FOUND"],
+});
+
+export const listTags = operation({
+  name: "listTags",
+  method: "GET",
+  path: "/templates/{templateID}/tags",
+  summary: "The tags of a template and the build each names",
+  input: z.object({ templateID: reference }),
+  output: z.array(z.object({ tag: z.string(), buildID: z.string(), createdAt: z.string() })),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const templateOperations = {
+  listTemplates,
+  listTemplatesV2,
+  requestTemplate,
+  getTemplateFiles,
+  buildTemplate,
+  getBuildStatus,
+  getBuildLogs,
+  getTemplate,
+  getTemplateByAlias,
+  updateTemplate,
+  deleteTemplate,
+  assignTags,
+  removeTags,
+  listTags,
+} as const;

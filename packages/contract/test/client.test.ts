@@ -40,6 +40,7 @@ function listed(sandboxID: string) {
     diskSizeMB: 1024,
     state: "running",
     envdVersion: "0.6.13",
+    forkDepth: 0,
   };
 }
 

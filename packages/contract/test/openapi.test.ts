@@ -1,6 +1,7 @@
 // The OpenAPI document says what the operations say.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { streamEvents } from "../src/observe.ts";
 import { openapi } from "../src/openapi.ts";
 import { nodeOperations } from "../src/sandbox.ts";
 
@@ -56,4 +57,15 @@ void test("health is open, all else wants the API key", () => {
   for (const { path, method } of Object.values(nodeOperations)) {
     assert.deepEqual(described(path, method.toLowerCase()).security, path === "/health" ? [] : [{ apiKey: [] }], path);
   }
+});
+
+void test("a DELETE's members are a body, and a stream's answer is one event of it", () => {
+  const removed = described("/templates/tags", "delete");
+  assert.deepEqual(Object.keys(removed.requestBody?.content["application/json"].schema.properties ?? {}), ["name", "tags"]);
+  assert.equal(described("/sandboxes/{sandboxID}", "delete").requestBody, undefined);
+  const streams = JSON.parse(JSON.stringify(openapi({ streamEvents }, { title: "svc", version: "1" }))) as typeof document;
+  const events = streams.paths["/events"]?.["get"];
+  const answer = (events?.responses["200"] ?? {}) as { content?: object };
+  assert.deepEqual(Object.keys(answer.content ?? {}), ["text/event-stream"]);
+  assert.ok(events?.parameters?.some(({ name, in: place }) => name === "last-event-id" && place === "header"));
 });

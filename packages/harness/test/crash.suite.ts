@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
-import { leftovers, membersOf } from "../src/leftovers.ts";
+import { assertNothingBut, killDuring, killIfThere } from "../src/crash.ts";
+import { membersOf } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
@@ -72,38 +73,7 @@ export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: 
   });
 }
 
-/** The first to go may take the others along. */
-function killIfThere(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
-  }
-}
-
-async function killDuring(node: TestNode, stage: string, delayMs: number, work: () => Promise<unknown>): Promise<void> {
-  const seen = node.log().length;
-  const outcome = work().then(
-    () => "answered",
-    () => "failed",
-  );
-  await until(`stage ${stage}`, async () => (node.log().slice(seen).includes(`"stage":"${stage}"`) ? true : undefined), 1);
-  if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
-  await node.kill("SIGKILL");
-  await outcome;
-}
-
 async function works(node: TestNode, sandboxID: string): Promise<void> {
   const sandbox = await Sandbox.connect(sandboxID, { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
   assert.equal((await sandbox.commands.run("echo whole")).stdout, "whole\n");
-}
-
-/** Every part on this host belongs to a listed sandbox. */
-async function assertNothingBut(node: TestNode, alive: readonly string[], when: string): Promise<void> {
-  const left = leftovers(node.home);
-  assert.deepEqual([...left.directories].sort(), [...alive].sort(), `directories after ${when}`);
-  assert.equal(left.netns.length, alive.length, `network namespaces after ${when}: ${left.netns}`);
-  assert.equal(left.links.length, alive.length, `links after ${when}: ${left.links}`);
-  const foreign = [...left.cgroups, ...left.mounts, ...left.processes].filter((what) => !alive.some((sandboxID) => what.includes(sandboxID)));
-  assert.deepEqual(foreign, [], `parts after ${when}`);
 }

@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { connectSandbox, createSandbox, createSandboxV1, deleteSandbox, getSandbox, listSandboxes, type SandboxAnswer } from "@svc/contract/sandbox.ts";
+import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import { connectSandbox } from "@svc/contract/lifecycle.ts";
+import { createSandbox, createSandboxV1, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";

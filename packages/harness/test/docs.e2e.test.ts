@@ -24,6 +24,9 @@ for (const name of readdirSync(`${root}/docs`).filter((file) => file.endsWith(".
       SVC_HOME: home,
       SVC_NODE_LISTEN: `127.0.0.1:${port}`,
       SVC_URL: `http://127.0.0.1:${port}`,
+      // `up` runs these, too; the guides' own commands for them say their ports.
+      SVC_METADATA_LISTEN: "127.0.0.1:0",
+      SVC_INDEXER_LISTEN: "127.0.0.1:0",
       PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"],
     };
     try {

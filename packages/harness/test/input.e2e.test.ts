@@ -1,16 +1,8 @@
 // The control plane under good and bad input: typed refusals that change nothing, pages, idempotency, time to live.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import {
-  connectSandbox,
-  createSandbox,
-  deleteSandbox,
-  getSandbox,
-  listSandboxes,
-  listSandboxesV1,
-  refreshSandbox,
-  setSandboxTimeout,
-} from "@svc/contract/sandbox.ts";
+import { connectSandbox } from "@svc/contract/lifecycle.ts";
+import { createSandbox, deleteSandbox, getSandbox, listSandboxes, listSandboxesV1, refreshSandbox, setSandboxTimeout } from "@svc/contract/sandbox.ts";
 import { leftovers } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";

@@ -1,10 +1,11 @@
 // Reads what ZMQ hands over: live batches, and the two shapes of a replay's answers.
-import { EVENT_FRAMES, REPLAY_END } from "@svc/contract/kv-event.ts";
+import { EVENT_FRAMES } from "@svc/contract/kv-event.ts";
 
 export type Batch = { readonly sequence: number; readonly payload: Buffer };
 
 const END = "end";
 const FORMER_END = Buffer.alloc(8, 0xff);
+const MAX_HIGH_WORD = 2 ** 21 - 1;
 
 /** A live message; undefined when it is malformed. */
 export function readLive(frames: readonly Buffer[]): Batch | undefined {
@@ -27,7 +28,8 @@ export function readReplay(frames: readonly Buffer[]): Batch | typeof END | unde
 
 function batchOf(sequence: Buffer | undefined, payload: Buffer | undefined): Batch | undefined {
   if (sequence?.length !== 8 || payload === undefined) return undefined;
-  const number = sequence.readBigUInt64BE();
-  if (number === REPLAY_END || number > BigInt(Number.MAX_SAFE_INTEGER)) return undefined;
-  return { sequence: Number(number), payload };
+  // Up to 2^53 - 1; the mark of a replay's end lies above.
+  const high = sequence.readUInt32BE(0);
+  if (high > MAX_HIGH_WORD) return undefined;
+  return { sequence: high * 2 ** 32 + sequence.readUInt32BE(4), payload };
 }

@@ -40,6 +40,8 @@ export interface NativeIndex {
   streams(): string;
   blocks(cursor: number, limit: number, space: number): string;
   figures(): number[];
+  /** Frees blocks that were cleared, at most this many looked at; 1 while there are more. What was cleared is not answered anyway. */
+  reclaim(most: number): number;
   save(note: string): Buffer;
   load(snapshot: Buffer): string;
 }

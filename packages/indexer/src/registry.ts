@@ -5,6 +5,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
+import { Reclaimer } from "./reclaim.ts";
 import { Refusal } from "./refusal.ts";
 import { keyOf, kindOf, readRegistration } from "./register-input.ts";
 import type { IndexerSettings } from "./settings.ts";
@@ -19,6 +20,7 @@ export type SavedSubscription = { id: number; registration: Registration; rememb
 export class Registry {
   readonly subscriptions = new Map<string, Subscription>();
   readonly #index: NativeIndex;
+  readonly #reclaimer: Reclaimer;
   readonly #settings: IndexerSettings;
   readonly #log: Log;
   readonly #file: string;
@@ -27,6 +29,7 @@ export class Registry {
 
   constructor(index: NativeIndex, settings: IndexerSettings, log: Log, folder: string) {
     this.#index = index;
+    this.#reclaimer = new Reclaimer(index);
     this.#settings = settings;
     this.#log = log;
     this.#file = join(folder, "registrations.json");
@@ -64,6 +67,7 @@ export class Registry {
     const id = saved?.id ?? this.#index.subscribe(this.#describe(registration, key));
     const subscription = new Subscription({
       index: this.#index,
+      reclaimer: this.#reclaimer,
       id,
       registration,
       kind: kindOf(registration.type, this.#settings.brand),
@@ -84,6 +88,8 @@ export class Registry {
       this.#changing.delete(key);
     }
     this.subscriptions.set(key, subscription);
+    // At the start: of snapshots whose registrations are gone.
+    this.#reclaimer.begin();
     this.#keep();
     this.#log.info({ subscription: key, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
     return subscription;
@@ -98,6 +104,7 @@ export class Registry {
     try {
       await subscription.close();
       this.#index.unsubscribe(subscription.id);
+      this.#reclaimer.begin();
     } finally {
       this.#changing.delete(key);
     }

@@ -44,6 +44,8 @@ export function indexerRoutes({ index, registry, views, metrics, collect, snapsh
         if (fast !== undefined) return respond(request, withFreshness(registry, JSON.parse(fast.toString("utf8")) as QueryAnswer, wantsFreshness));
       }
       const read = request.type === RAW_TYPE ? readRaw(request.body, request.search, byHash) : readQuery(readBody(request), byHash);
+      // The native answer is JSON already.
+      if (!wantsFreshness && !read.freshness && !takesMsgpack(request)) return { body: index.answer(read.query, read.list), type: JSON_TYPE };
       return respond(request, answerOf(index, registry, read, wantsFreshness));
     };
 

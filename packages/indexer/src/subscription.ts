@@ -1,5 +1,5 @@
 // One publisher: its SUB socket, its order, the healing of gaps, and what the index is told.
-import { setTimeout as delay } from "node:timers/promises";
+import { setImmediate as turn } from "node:timers/promises";
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { Subscriber } from "zeromq";
@@ -8,6 +8,7 @@ import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
 import { type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { Order } from "./order.ts";
+import type { Reclaimer } from "./reclaim.ts";
 import { keyOf, type PublisherKind, readEndpoint } from "./register-input.ts";
 
 const MAX_MESSAGE_BYTES = 256 * 1024 * 1024;
@@ -18,6 +19,7 @@ export type Remembered = { next: number | null; gap: boolean; complete: boolean 
 
 export type SubscriptionOptions = {
   readonly index: NativeIndex;
+  readonly reclaimer: Reclaimer;
   readonly id: number;
   readonly registration: Registration;
   readonly kind: PublisherKind;
@@ -135,6 +137,7 @@ export class Subscription {
   restart(why: string): void {
     this.#options.log.info({ subscription: this.key, why }, "the publisher began anew; its blocks are cleared");
     this.#options.index.clear(this.id, true);
+    this.#options.reclaimer.begin();
     this.order.restart();
     this.counts.restarts++;
     this.restartsAtMs.push(Date.now());
@@ -147,6 +150,7 @@ export class Subscription {
   lose(why: string, resumeAt?: number): void {
     this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the stream's blocks are dropped");
     this.#options.index.clear(this.id, false);
+    this.#options.reclaimer.begin();
     this.counts.lostGaps++;
     this.gap = true;
     this.complete = false;
@@ -195,6 +199,7 @@ export class Subscription {
     this.counts.add(this.#batchCounts);
     const sentAtMs = this.#times[0] as number;
     this.#lagMs = sentAtMs > 0 ? Math.max(0, Math.round(this.#receivedAtMs - sentAtMs)) : null;
+    if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
       // Known to be empty is known wholly.
       this.gap = false;
@@ -227,12 +232,13 @@ export class Subscription {
 
   async #receive(): Promise<void> {
     try {
-      for await (const frames of this.#socket) {
-        const batch = readLive(frames);
+      // Not by its iterator, which makes two more promises a message.
+      for (let received = 1; !this.#socket.closed; received++) {
+        const batch = readLive(await this.#socket.receive());
         if (batch === undefined) this.counts.malformedFrames++;
         else this.offer(batch.sequence, batch.payload, "event");
         // Messages that are there already would otherwise keep queries waiting.
-        if (this.counts.batches % BATCHES_BETWEEN_YIELDS === 0) await delay(0);
+        if (received % BATCHES_BETWEEN_YIELDS === 0) await turn();
       }
     } catch (error) {
       if (!this.#ending.signal.aborted) {

@@ -52,7 +52,10 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
   const settings = structuredClone(defaults);
   const origin = new Map<string, string>();
   if (configPath !== DEFAULT_FILE) overlayFile(settings, configPath, origin);
+  // Every server of a machine gets the same flags and environment: what another one reads is not this one's to judge.
+  const read = sectionsOf(source.schema);
   for (const [section, entries] of Object.entries(settings)) {
+    if (!read.includes(section)) continue;
     for (const [key, current] of Object.entries(entries)) {
       const name = `${section}.${key}`;
       const variable = `SVC_${section}_${key}`.toUpperCase();
@@ -154,10 +157,13 @@ function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text === "" ? undefined : text;
 }
 
+function sectionsOf(schema: z.ZodType): string[] {
+  return Object.keys((schema as unknown as { shape: object }).shape);
+}
+
 function helpText<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections): string {
   const short = Object.entries(source.flagNames).map(([flag, name]) => `${`  --${flag} VALUE`.padEnd(34)}setting ${name}`);
-  const shape = Object.keys((source.schema as unknown as { shape: object }).shape);
-  const long = shape.flatMap((section) =>
+  const long = sectionsOf(source.schema).flatMap((section) =>
     Object.entries(defaults[section] ?? {}).map(([key, value]) => `${`  --${section}.${key} VALUE`.padEnd(44)}default ${JSON.stringify(value)}`),
   );
   return [

@@ -1,12 +1,13 @@
 // Serves operations with fastify: parse, authenticate, handle, answer; the one translator of failures to HTTP.
 import { randomUUID } from "node:crypto";
-import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
-import { carriesBody, type Operation, type Output, type Parsed } from "@svc/contract/operation.ts";
+import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
+import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import type { ZodError } from "zod";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { sameSecret } from "./secret.ts";
+import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
 
 const MAX_BODY_BYTES = 1024 * 1024;
 
@@ -17,12 +18,17 @@ export type Context = {
   header(name: string, value: string): void;
   /** The route as the client asked for it, for messages. */
   readonly requestID: string;
+  /** Address of the client, as the front door saw it. */
+  readonly client: string;
   readonly signal: AbortSignal;
 };
 
 export type Handlers<T extends Record<string, Operation>> = {
   [K in keyof T]: (input: Parsed<T[K]>, context: Context) => Promise<Output<T[K]>> | Output<T[K]>;
 };
+
+/** Where routes outside the table are added. */
+export type RawScope = FastifyInstance;
 
 export type ServeOptions<T extends Record<string, Operation>> = {
   readonly operations: T;
@@ -31,11 +37,19 @@ export type ServeOptions<T extends Record<string, Operation>> = {
   readonly apiKey: string;
   readonly log: Log;
   readonly metrics: Metrics;
+  /**
+   * Adds routes outside the table to a scope of their own, where a body is a stream (`request.body`), neither parsed nor bounded,
+   * and undefined where there is none. They demand the API key unless their config says `{ open: true }`; what they throw is
+   * translated as everywhere. `{ operation: "name" }` in the config names them in metrics and audit log.
+   */
+  readonly raw?: (scope: RawScope) => void;
+  /** Called once for each answer to a request that changes something, and for each credential refused; must not block. */
+  readonly audit?: (entry: AuditEntry) => void;
 };
 
 /** An http server for these operations and GET /metrics, not yet listening. */
 export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
-  const { operations, handlers, apiKey, log, metrics } = options;
+  const { operations, handlers, apiKey, log, metrics, raw, audit } = options;
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
     requestIdHeader: false,
@@ -57,20 +71,27 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     }
   });
   app.addHook("onRequest", async (request) => {
-    if (open.has(request.routeOptions.url ?? "")) return;
+    if (open.has(request.routeOptions.url ?? "") || (request.routeOptions.config as { open?: boolean }).open === true) return;
     authenticate(request, apiKey);
   });
+  const failed = new WeakMap<FastifyRequest, FailureName>();
+  if (audit !== undefined) auditAnswers(app, audit, (request) => failed.get(request));
   app.addHook("onResponse", async (request, reply) => {
     const operation = (request.routeOptions.config as { operation?: string }).operation ?? "none";
     seconds.observe({ operation, code: String(reply.statusCode) }, reply.elapsedTime / 1000);
   });
-  app.setErrorHandler((error, request, reply) => answerFailure(error, request, reply, log));
+  const refuse = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
+    const failure = translate(error);
+    failed.set(request, failure.name);
+    return answerFailure(failure, error, request, reply, log);
+  };
+  app.setErrorHandler(refuse);
   app.setNotFoundHandler((request, reply) => {
     const failure = new Failure(
       "ROUTE_NOT_FOUND",
       `${request.method} ${request.url.split("?")[0]}: there is no such route; GET /health and /v2/sandboxes exist`,
     );
-    return answerFailure(failure, request, reply, log);
+    return refuse(failure, request, reply);
   });
 
   for (const [name, operation] of Object.entries(operations)) {
@@ -83,7 +104,26 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     });
   }
   app.get("/metrics", { config: { operation: "metrics" } as object }, async (_request, reply) => reply.type(metrics.contentType).send(await metrics.text()));
+  if (raw !== undefined) {
+    app.register(async (scope) => {
+      scope.removeAllContentTypeParsers();
+      scope.addContentTypeParser("*", (_request, payload, done) => done(null, payload));
+      raw(scope);
+    });
+  }
   return app;
+}
+
+/** Told before the answer leaves, so that a client which hangs up hides nothing; once, also where an answer had to be replaced. */
+function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, failureOf: (request: FastifyRequest) => FailureName | undefined): void {
+  const told = new WeakSet<FastifyRequest>();
+  app.addHook("onSend", async (request, reply, payload) => {
+    if (!told.has(request) && isAudited(request.method, reply.statusCode)) {
+      told.add(request);
+      audit(auditEntry(request, reply, failureOf(request)));
+    }
+    return payload;
+  });
 }
 
 function authenticate(request: FastifyRequest, apiKey: string): void {
@@ -111,18 +151,21 @@ async function handle(
     },
     header: (name, value) => void reply.header(name, value),
     requestID: request.id,
+    client: clientOf(request),
     signal: gone.signal,
   };
   const output = await handler(input, context);
   reply.code(status);
-  if (status === 204) return reply.send();
+  // Without a body fastify sends Content-Length: 0, which clients need that parse whatever has no length.
+  if (status === 204 || output === undefined) return reply.send();
   return reply.type("application/json; charset=utf-8").send(JSON.stringify(output));
 }
 
 function readInput(operation: Operation, request: FastifyRequest): unknown {
-  const body = carriesBody(operation.method) ? (request.body ?? {}) : (request.query ?? {});
+  const query = operation.method === "GET" || operation.method === "DELETE" ? (request.query ?? {}) : {};
+  const body = operation.method === "GET" ? {} : (request.body ?? {});
   if (typeof body !== "object" || body === null || Array.isArray(body)) fail("INVALID_REQUEST", "the body must be a JSON object");
-  const members: Record<string, unknown> = { ...body, ...(request.params as object) };
+  const members: Record<string, unknown> = { ...query, ...body, ...(request.params as object) };
   for (const [member, header] of Object.entries(operation.headers ?? {})) {
     delete members[member];
     const value = request.headers[header];
@@ -141,8 +184,7 @@ function explain(error: ZodError): string {
   return where === "" ? issue.message : `${where}: ${issue.message}`;
 }
 
-function answerFailure(error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
-  const failure = translate(error);
+function answerFailure(failure: Failure, error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
   if (failure.row.http >= 500) log.error({ err: error, method: request.method, route: request.routeOptions.url, requestID: request.id }, failure.message);
   if (failure.row.retry === false) reply.header("should-retry", "false");
   if (failure.retryAfterSeconds !== undefined) reply.header("retry-after", String(Math.ceil(failure.retryAfterSeconds)));

@@ -6,13 +6,13 @@ import { promisify } from "node:util";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
-import type { NetworkSlot, Networks } from "../src/network/networks.ts";
+import { type EgressPolicy, type NetworkSlot, type Networks, openEgress } from "../src/network/networks.ts";
 import { type NetworksOptions, openNetworks } from "../src/network/open.ts";
 import type { Probe } from "./network-probe.ts";
 
 export const probeFile = fileURLToPath(new URL("./network-probe.ts", import.meta.url));
-export const open = { allowInternet: true };
-export const closed = { allowInternet: false };
+export const open = openEgress;
+export const closed: EgressPolicy = { ...openEgress, allowInternet: false };
 
 export type Fixture = { readonly home: string; readonly networks: Networks; readonly spawner: Spawner } & AsyncDisposable;
 
@@ -41,6 +41,19 @@ export async function inNetns(netns: string, argv: readonly string[]): Promise<s
 export async function probe(slot: NetworkSlot, probes: readonly Probe[]): Promise<string[]> {
   const output = await inNetns(slot.netns, [process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)]);
   return JSON.parse(output.trim().split("\n").at(-1) ?? "") as string[];
+}
+
+export type Running = { readonly child: ChildProcess; said(): string; readonly ended: Promise<string> } & AsyncDisposable;
+
+/** A probe that goes on; returns when it has said its first word, or has begun where it says none. */
+export async function running(slot: NetworkSlot, probes: readonly Probe[], how: { silent?: boolean } = {}): Promise<Running> {
+  const argv = ["netns", "exec", slot.netns, process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)];
+  const child = spawn("ip", argv, { stdio: ["pipe", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  const ended = once(child, "close").then(() => output.trim().split("\n").at(-1) ?? "");
+  if (how.silent !== true) await once(child.stdout, "data");
+  return { child, said: () => output, ended, [Symbol.asyncDispose]: () => killed(child) };
 }
 
 /** A TCP server on every address of the slot. */

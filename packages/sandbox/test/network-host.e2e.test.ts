@@ -1,6 +1,8 @@
 // What the networks say about a host: other firewalls, missing rights, no free addresses.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
+import { mkdirSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -8,10 +10,15 @@ import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import type { NetworkCheck } from "../src/network/checks.ts";
 
+const programPath = (name: string): string => execFileSync("which", [name], { encoding: "utf8" }).trim();
+
 /** Runs TypeScript in a network namespace of its own: other firewalls are played there, not on this host. */
-async function apart(program: string): Promise<string> {
+async function apart(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
   const argv = ["--net", process.execPath, "--disable-warning=ExperimentalWarning", "--input-type=module-typescript", "-e", program];
-  const { stdout } = await promisify(execFile)("unshare", argv, { cwd: fileURLToPath(new URL(".", import.meta.url)) });
+  const { stdout } = await promisify(execFile)(programPath("unshare"), argv, {
+    cwd: fileURLToPath(new URL(".", import.meta.url)),
+    env: { ...process.env, ...env },
+  });
   return stdout;
 }
 
@@ -53,6 +60,41 @@ void test("every network check passes on a host that can run networks, and leave
   assert.ok(checks.length >= 7);
   assert.equal(left, "");
 });
+
+void test(
+  "without a program that reads denied packets they are denied all the same, and the log says so once",
+  needs("root", "ip", "nft", "unshare"),
+  async () => {
+    const home = makeHome();
+    const programs = join(home, "programs");
+    mkdirSync(programs);
+    for (const name of ["ip", "nft", "sh", "setpriv"]) symlinkSync(programPath(name), join(programs, name));
+    const output = await apart(
+      `${imports}
+    import { probe } from "./network-fixture.ts";
+    import { openEgress } from "../src/network/networks.ts";
+    const said = [];
+    const log = { ...openLog("test", "silent"), info() {}, warn: (fields, text) => said.push([text, fields.mend]), error: (fields, text) => said.push([text]) };
+    await spawner.check(["sh", "-c", "ip link set lo up; ip route add default dev lo"]);
+    const networks = await openNetworks({ home: ${JSON.stringify(home)}, spawner, log, poolSize: 0, onDenied() {} });
+    const slot = await networks.attach({ ...openEgress, allowInternet: false });
+    const outcomes = await probe(slot, [{ try: "tcp", host: "1.1.1.1", port: 80 }]);
+    await networks.close({ everything: true });
+    const check = (await networkChecks({ spawner })).find(({ name }) => name === "network log");
+    console.log(JSON.stringify({ said, outcomes, check }));
+    process.exit(0);`,
+      { PATH: programs },
+    );
+    removeHome(home);
+    const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
+    assert.deepEqual(outcomes, ["ECONNREFUSED"]);
+    const [told, ...more] = said.filter(([text]) => text?.includes("not logged"));
+    assert.match(told?.[1] ?? "", /tcpdump/);
+    assert.deepEqual(more, []);
+    assert.equal(check.works, false);
+    assert.match(check.mend, /tcpdump/);
+  },
+);
 
 void test("without root, and without a free range, networks say what is missing", needs("root", "ip", "nft", "unshare"), async () => {
   const home = makeHome();

@@ -11,6 +11,12 @@ export type Probe =
   | { readonly try: "flood"; readonly server: string; readonly name: string; readonly count: number; readonly expected: number }
   /** Opens `count` UDP flows, each to a port of its own. */
   | { readonly try: "flows"; readonly host: string; readonly count: number }
+  /** Resolves a name and connects to its first address at once. */
+  | { readonly try: "visit"; readonly server: string; readonly name: string; readonly port: number }
+  /** Connects again and again until stdin ends; says how often each outcome was seen, as JSON. */
+  | { readonly try: "churn"; readonly host: string; readonly port: number }
+  /** Sends one datagram, says so on stdout, and ends with how many came back within `limitMs`. */
+  | { readonly try: "listen"; readonly host: string; readonly port: number; readonly limitMs: number }
   /** Connects, says so on stdout, writes again and again, and ends with how the connection did. */
   | { readonly try: "hold"; readonly host: string; readonly port: number };
 
@@ -119,6 +125,37 @@ function hold(probe: { host: string; port: number }): Promise<string> {
   });
 }
 
+async function visit(probe: { server: string; name: string; port: number }): Promise<string> {
+  const found = await lookup(probe.server, probe.name);
+  return found.startsWith("E") ? found : tcp({ host: found.split(",")[0] ?? "", port: probe.port });
+}
+
+async function churn(probe: { host: string; port: number }): Promise<string> {
+  let ended = false;
+  process.stdin.on("end", () => (ended = true)).resume();
+  const counts: Record<string, number> = {};
+  while (!ended) {
+    const outcome = await tcp(probe);
+    counts[outcome] = (counts[outcome] ?? 0) + 1;
+  }
+  return JSON.stringify(counts);
+}
+
+function listen(probe: { host: string; port: number; limitMs: number }): Promise<string> {
+  return new Promise((resolve) => {
+    let count = 0;
+    const socket = createSocket("udp4").on("message", () => {
+      if (count++ === 0) console.log("heard");
+    });
+    process.stdin.on("end", () => {
+      count = 0;
+      setTimeout(() => resolve(String(count)), probe.limitMs);
+    });
+    process.stdin.resume();
+    socket.send("hello", probe.port, probe.host);
+  });
+}
+
 function run(probe: Probe): Promise<string> {
   switch (probe.try) {
     case "tcp":
@@ -133,6 +170,12 @@ function run(probe: Probe): Promise<string> {
       return flood(probe);
     case "flows":
       return flows(probe);
+    case "visit":
+      return visit(probe);
+    case "churn":
+      return churn(probe);
+    case "listen":
+      return listen(probe);
     case "hold":
       return hold(probe);
   }

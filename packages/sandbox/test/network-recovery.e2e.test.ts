@@ -35,7 +35,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
       for (const slot of slots) assert.match(execFileSync("ip", ["-n", slot.netns, "addr"], { encoding: "utf8" }), new RegExp(`inet ${slot.guestAddress}/32 `));
       const chains = execFileSync("nft", ["list", "table", "inet", tableOf(token)], { encoding: "utf8" });
       for (const [at, { index }] of slots.entries()) {
-        assert.match(chains, new RegExp(`chain slot_${index} \\{\\s+${at % 10 === 0 ? "goto refuse" : "accept"}\\s`));
+        assert.match(chains, new RegExp(`chain slot_${index} \\{\\s+${at % 10 === 0 ? "goto refuse_policy" : "accept"}\\s`));
       }
       // Twice each: the second finds nothing to do.
       await Promise.all([...slots, ...slots].map((slot) => fixture.networks.detach(slot)));
@@ -135,7 +135,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
       const { code, stdout } = await fixture.spawner.run(["nft", "list", "table", "inet", table]);
       return code === 0 ? stdout : undefined;
     });
-    assert.match(rules, new RegExp(`chain slot_${fenced.index} \\{\\s+goto refuse\\s`));
+    assert.match(rules, new RegExp(`chain slot_${fenced.index} \\{\\s+goto refuse_policy\\s`));
     execFileSync("nft", ["delete", "table", "inet", table]);
     // A change does not wait for the check.
     await fixture.networks.setPolicy(fenced, open);

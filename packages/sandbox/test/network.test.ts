@@ -121,7 +121,12 @@ void test("an upstream that refuses is passed over, and the next one answers", a
   const deadPort = dead.address().port;
   dead.close();
   const resolvers = openResolvers([`127.0.0.1:${deadPort}`, `127.0.0.1:${upstream.address().port}`]);
-  const dns = await openDns({ address: "127.0.0.1", port: 0, resolvers, mayAsk: () => true });
+  const dns = await openDns({
+    address: "127.0.0.1",
+    port: 0,
+    resolvers,
+    askerAt: () => ({ refuses: () => undefined, denied: () => {}, resolved: async () => {} }),
+  });
   const client = createSocket("udp4");
   const answer = new Promise<Buffer>((resolve) => client.once("message", resolve));
   client.send(query, dns.port, "127.0.0.1");

@@ -10,7 +10,7 @@ import { bodyOf, type Fixture, listening, openFixture } from "./proxy-fixture.ts
 
 const hostLine = (port: number, sandboxID: string) => `Host: ${port}-${sandboxID}.localhost\r\n`;
 
-void test("dropping a sandbox answers waiting requests with 502 and resets streams that have begun", async () => {
+void test("dropping a sandbox answers waiting requests with 502 and cuts off streams that have begun", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const other = fixture.sandbox();

@@ -5,9 +5,10 @@ import { createServer, type RequestListener, type Server } from "node:http";
 import { connect, createServer as createTcpServer, type Server as NetServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import type { ProxyEntry } from "../src/proxy/directory.ts";
+import type { Door, ProxyEntry } from "../src/proxy/directory.ts";
 import { openProxy, type ProxyOptions } from "../src/proxy/server.ts";
 
 export const deploymentKey = `sdk_${"k".repeat(64)}`;
@@ -23,6 +24,14 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
   const directory = mkdtempSync(join(tmpdir(), "svc-proxy-"));
   const control = join(directory, "control.sock");
   const entries = new Map<string, ProxyEntry>();
+  const sleepers = new Map<string, Door>();
+  const waking = {
+    /** What asked, for whom, and from where. */
+    calls: [] as { sandboxID: string; client: string }[],
+    /** What happens while a sandbox wakes; a test puts its own in the place. */
+    meanwhile: async (_sandboxID: string): Promise<void> => {},
+  };
+  const asleep = new Map<string, ProxyEntry>();
   const stack = new AsyncDisposableStack();
   stack.defer(() => rmSync(directory, { recursive: true, force: true }));
   const plane = createServer((request, response) => {
@@ -38,7 +47,20 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
   const proxy = await openProxy({
     listen: { host: "127.0.0.1", port: 0 },
     control,
-    directory: { find: (id) => entries.get(id), entries: () => entries.values() },
+    directory: {
+      find: (id) => entries.get(id),
+      entries: () => entries.values(),
+      sleeping: (id) => sleepers.get(id),
+      sleepers: () => sleepers.values(),
+      async wake(sandboxID, client) {
+        waking.calls.push({ sandboxID, client });
+        await waking.meanwhile(sandboxID);
+        const entry = asleep.get(sandboxID) ?? fail("SANDBOX_NOT_FOUND", `there is no sandbox ${sandboxID}`);
+        asleep.delete(sandboxID);
+        sleepers.delete(sandboxID);
+        entries.set(sandboxID, entry);
+      },
+    },
     apiKey: deploymentKey,
     log: openLog("test", "silent"),
     metrics,
@@ -49,6 +71,22 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
     proxy,
     metrics,
     entries,
+    waking,
+    /** Pauses a sandbox as the node does it; it wakes as `entry`. */
+    sleep(entry: ProxyEntry): void {
+      entries.delete(entry.sandboxID);
+      asleep.set(entry.sandboxID, entry);
+      const { handle: _, ...door } = entry;
+      sleepers.set(entry.sandboxID, door);
+      proxy.drop(entry.sandboxID);
+    },
+    /** A sandbox is gone for good. */
+    kill(sandboxID: string): void {
+      entries.delete(sandboxID);
+      asleep.delete(sandboxID);
+      sleepers.delete(sandboxID);
+      proxy.drop(sandboxID);
+    },
     port: proxy.address.port,
     /** A running sandbox without servers, at an address of its own. */
     sandbox(access: Partial<ProxyEntry> = {}): ProxyEntry & { host: string } {

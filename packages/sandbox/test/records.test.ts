@@ -3,24 +3,18 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { ENDED_KEPT_MS, IDEMPOTENCY_KEPT_MS, openRecords } from "../src/node/records.ts";
-import type { SandboxRecord } from "../src/node/state.ts";
+import type { Snapshot, SnapshotQuery } from "../src/node/snapshots.ts";
+import { claimWith, recordWith } from "./record-fixture.ts";
 
 function temporary() {
   const directory = mkdtempSync(join(tmpdir(), "svc-records-"));
   return { path: join(directory, "sandboxes.db"), [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }) };
 }
 
-const record: SandboxRecord = {
-  sandboxID: "i1",
-  bootID: "b",
-  directory: "/d",
-  templateID: "base",
-  envdVersion: "0.6.13",
-  limits: { cpuCount: 1, memoryMB: 64, diskSizeMB: 64, pids: 64 },
-  status: { state: "creating" },
-};
+const record = recordWith({ state: "creating" });
 
 void test("records, reasons of ended sandboxes and idempotency keys outlive the process that wrote them", () => {
   using place = temporary();
@@ -56,4 +50,64 @@ void test("a damaged file of records is refused by name, not replaced", () => {
   using place = temporary();
   writeFileSync(place.path, "this is no database".repeat(100));
   assert.throws(() => openRecords(place.path), /sandboxes\.db cannot be opened/);
+});
+
+const snapshot: Snapshot = {
+  snapshotID: "snap1",
+  sandboxID: "i1",
+  templateID: "base",
+  captureID: "c1",
+  kind: "memory",
+  runtime: "gvisor",
+  image: { rootfs: "/t", binds: [] },
+  limits: record.limits,
+  envd: "envd-0",
+  envdVersion: "0.6.13",
+  user: "user",
+  workdir: "",
+  env: {},
+  sizeBytes: 1,
+  createdAtWallMs: 1,
+};
+
+void test("a snapshot is found by id, by name:tag, and by name alone as its default tag; a name moves to the newest", () => {
+  using place = temporary();
+  const records = openRecords(place.path);
+  const { snapshots } = records;
+  snapshots.add(snapshot, "mine");
+  snapshots.add({ ...snapshot, snapshotID: "snap2", sandboxID: "i2", createdAtWallMs: 2 }, "mine:v2");
+  assert.equal(snapshots.find("mine")?.snapshotID, "snap1");
+  assert.equal(snapshots.find("mine:default")?.snapshotID, "snap1");
+  assert.equal(snapshots.find("mine:v2")?.snapshotID, "snap2");
+  assert.deepEqual(snapshots.find("snap2")?.names, ["mine:v2"]);
+  snapshots.add({ ...snapshot, snapshotID: "snap3", createdAtWallMs: 3 }, "mine");
+  assert.equal(snapshots.find("mine")?.snapshotID, "snap3");
+  assert.deepEqual(snapshots.find("snap1")?.names, []);
+  const ids = (query: SnapshotQuery) => snapshots.list(query).map(({ snapshotID }) => snapshotID);
+  assert.deepEqual(ids({}), ["snap3", "snap2", "snap1"]);
+  assert.deepEqual(ids({ sandboxID: "i1" }), ["snap3", "snap1"]);
+  assert.deepEqual(ids({ name: "mine" }), ["snap3", "snap2"]);
+  assert.deepEqual(ids({ name: "mine:v2" }), ["snap2"]);
+  snapshots.remove("snap3");
+  assert.equal(snapshots.find("mine"), undefined);
+  records.close();
+});
+
+void test("the records of an earlier version are read after an upgrade, a running sandbox with its rules", () => {
+  using place = temporary();
+  openRecords(place.path).close();
+  const db = new DatabaseSync(place.path);
+  const { timeoutSeconds: _, onTimeout: __, pauseKind: ___, autoResume: ____, egress: _____, envVars: ______, user: _______, ...rest } = claimWith();
+  const { image: ________, envd: _________, guestBootID: __________, ...old } = recordWith({ state: "creating" });
+  const status = { state: "running", handle: {}, claim: { ...rest, allowInternet: false } };
+  db.prepare("INSERT INTO sandboxes VALUES (?, ?)").run("i1", JSON.stringify({ ...old, status }));
+  db.exec("PRAGMA user_version = 1");
+  db.close();
+  const records = openRecords(place.path);
+  const [upgraded] = records.all();
+  assert.ok(upgraded?.status.state === "running");
+  assert.deepEqual(upgraded.status.claim.egress, { allowInternet: false, allowOut: [], denyOut: [] });
+  assert.equal(upgraded.status.claim.onTimeout, "kill");
+  assert.equal(upgraded.envd, "");
+  records.close();
 });

@@ -1,5 +1,6 @@
 // What the runtime suite stands on: a home, a slot of the test's own, an image, envd, and commands run through it.
 import { execFileSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
@@ -10,7 +11,7 @@ import type { NetworkSlot } from "@svc/sandbox/network/networks.ts";
 import { dialUnix } from "@svc/sandbox/runtime/dial.ts";
 import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open.ts";
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
-import type { Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
+import type { Capture, CaptureKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
 const PATIENCE_MS = 30_000;
 export const smallLimits: Limits = { cpuCount: 1, memoryMB: 256, diskSizeMB: 64, pids: 60 };
@@ -23,6 +24,9 @@ export type Fixture = AsyncDisposable & {
   spec(changes?: Partial<StartSpec>): StartSpec;
   /** Started and healthy. */
   start(changes?: Partial<StartSpec>): Promise<RuntimeHandle>;
+  /** An empty directory of the home. */
+  folder(): string;
+  capture(handle: RuntimeHandle, kind: CaptureKind): Promise<Capture>;
 };
 
 export function envdBinary(): string {
@@ -60,6 +64,7 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
       image: image(),
       limits: smallLimits,
       hostname: "brave-box",
+      bootID: randomUUID(),
       network,
       envd: { binary: envdBinary(), args: ["-listen", "0.0.0.0:49983"], env: {} },
       ...changes,
@@ -74,6 +79,12 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
       const handle = await runtime.start(spec(changes));
       if (!(await eventually(() => healthy(handle), PATIENCE_MS))) throw new Error("envd does not answer /health");
       return handle;
+    },
+    folder: () => mkdtempSync(join(home, "folder-")),
+    async capture(handle, kind) {
+      const into = { directory: mkdtempSync(join(home, "capture-")), kind };
+      await runtime.capture(handle, into);
+      return into;
     },
     async [Symbol.asyncDispose]() {
       await runtime.close({ everything: true });

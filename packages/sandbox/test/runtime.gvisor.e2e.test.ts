@@ -1,5 +1,14 @@
-// The runtime suite on gvisor, as root.
+// The runtime suite on gvisor, as root, and what only this driver can do: keep the memory.
+import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { runtimeSuite } from "./runtime.suite.ts";
+import { killedTests } from "./runtime-killed.suite.ts";
+import { memoryTests } from "./runtime-memory.suite.ts";
+import { restoredTests } from "./runtime-restored.suite.ts";
 
-runtimeSuite("gvisor", "gvisor", { limits: true, users: true, sudo: true }, needs("root", "envd", "base", "runsc", "ip"));
+const needed = needs("root", "envd", "base", "runsc", "ip");
+runtimeSuite("gvisor", "gvisor", { limits: true, users: true, sudo: true }, needed);
+const it = (sentence: string, body: () => Promise<void>) => void test(`gvisor: ${sentence}`, needed, body);
+memoryTests("gvisor", it);
+restoredTests("gvisor", it);
+killedTests("gvisor", it);

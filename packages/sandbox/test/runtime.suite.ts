@@ -5,7 +5,9 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { isSameProcess, signal } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
+import { captureTests } from "./runtime-capture.suite.ts";
 import { healthy, image, newRuntimeID, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
+import { layerTests } from "./runtime-layer.suite.ts";
 import { limitTests } from "./runtime-limits.suite.ts";
 import { recoveryTests } from "./runtime-recovery.suite.ts";
 
@@ -140,4 +142,6 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
 
   limitTests(name, expected, it);
   recoveryTests(name, it);
+  captureTests(name, expected, it);
+  layerTests(name, it);
 }

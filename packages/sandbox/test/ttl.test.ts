@@ -5,37 +5,20 @@ import { listed } from "../src/node/list.ts";
 import type { Node } from "../src/node/node.ts";
 import type { RunningRecord } from "../src/node/registry.ts";
 import { overdue } from "../src/node/watch.ts";
+import { claimWith, handle, recordWith } from "./record-fixture.ts";
 
 const HOUR_MS = 3_600_000;
 
 function record(deadlineMs: number): RunningRecord {
-  return {
-    sandboxID: "i1",
-    bootID: "b",
-    directory: "/d",
-    templateID: "base",
-    envdVersion: "0.6.13",
-    limits: { cpuCount: 1, memoryMB: 64, diskSizeMB: 64, pids: 64 },
-    status: {
-      state: "running",
-      handle: { runtime: "runc", runtimeID: "i1", directory: "/d", pid: 1, pidStartTicks: 1, endpoint: { kind: "tcp", host: "10.0.0.2" }, network: undefined },
-      claim: {
-        startedAtWallMs: 0,
-        deadlineMs,
-        secure: true,
-        trafficPrivate: false,
-        allowInternet: true,
-        maskRequestHost: undefined,
-        metadata: {},
-        alias: "base",
-      },
-    },
-  };
+  return recordWith({ state: "running", handle, claim: claimWith({ deadlineMs }) });
 }
 
 void test("a sandbox is overdue at its deadline and not before, whatever the wall clock says", () => {
   assert.deepEqual(overdue([record(1000)], 999), []);
-  assert.deepEqual(overdue([record(1000)], 1000), ["i1"]);
+  assert.deepEqual(
+    overdue([record(1000)], 1000).map(({ sandboxID }) => sandboxID),
+    ["i1"],
+  );
 });
 
 void test("a step of the wall clock moves the shown end along, so that the time left stays true", () => {
@@ -47,4 +30,20 @@ void test("a step of the wall clock moves the shown end along, so that the time 
   assert.equal(leftMs(), 60_000);
   wallMs -= 24 * HOUR_MS;
   assert.equal(leftMs(), 60_000);
+});
+
+void test("a sandbox that is paused, or on its way, is not overdue", () => {
+  const kept = { captureID: "c1", kind: "memory", runtime: "gvisor" } as const;
+  const claim = claimWith({ deadlineMs: 0 });
+  assert.deepEqual(
+    overdue(
+      [
+        recordWith({ state: "paused", claim, kept, pausedAtWallMs: 1 }),
+        recordWith({ state: "pausing", handle, claim, kept }),
+        recordWith({ state: "resuming", claim, kept, pausedAtWallMs: 1 }),
+      ],
+      1000,
+    ),
+    [],
+  );
 });

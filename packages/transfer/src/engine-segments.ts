@@ -66,13 +66,16 @@ export class EngineSegments extends EngineTransfers {
     this.core.call("syncSegmentCache", [segmentName]);
   }
 
-  /** Whether the peer of an open segment answers a probe. */
+  /**
+   * Whether the peer of an open segment answers a probe.
+   * @throws INVALID_REQUEST for a handle that is no open segment.
+   */
   async probePeerAlive(segmentID: bigint): Promise<boolean> {
     try {
       await this.core.callAsync("probePeerAliveByID", [], [segmentID]);
       return true;
     } catch (error) {
-      if (error instanceof Failure) return false;
+      if (error instanceof Failure && error.name !== "INVALID_REQUEST") return false;
       throw error;
     }
   }

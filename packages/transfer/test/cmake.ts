@@ -1,19 +1,29 @@
 // Builds the native library for a test, in a folder of its own.
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const NATIVE = fileURLToPath(new URL("../native", import.meta.url));
 
+/** A program that hangs ends with its last words instead of with the whole test file. */
+const BOUND_MS = 15 * 60_000;
+
 export function run(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number; output: string }> {
   return new Promise((resolve) => {
-    execFile(command, args, { env: { ...process.env, ...env }, maxBuffer: 1 << 28 }, (error, out, err) =>
-      resolve({ code: error === null ? 0 : Number(error.code ?? 1), output: out + err }),
+    execFile(command, args, { env: { ...process.env, ...env }, maxBuffer: 1 << 28, timeout: BOUND_MS, killSignal: "SIGKILL" }, (error, out, err) =>
+      resolve({ code: error === null ? 0 : Number(error.code ?? 1), output: out + err + (error?.killed ? `\nkilled after ${BOUND_MS} ms` : "") }),
     );
   });
 }
+
+/** Each finding ends the program with its report; without these some would be a line on stderr and exit code 0. */
+export const SANITIZER_ENV = {
+  ASAN_OPTIONS: "detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1",
+  TSAN_OPTIONS: "halt_on_error=1:second_deadlock_stack=1",
+  UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
+};
 
 export type Build = AsyncDisposable & { readonly folder: string };
 
@@ -28,7 +38,7 @@ export async function buildNative(...options: string[]): Promise<Build> {
   };
   const steps = [
     ["-S", NATIVE, "-B", folder, "-DBUILD_NODE=OFF", "-DBUILD_CHECKS=ON", ...options],
-    ["--build", folder],
+    ["--build", folder, "--parallel", String(availableParallelism())],
   ];
   for (const step of steps) {
     const { code, output } = await run("cmake", step);

@@ -1,24 +1,44 @@
-// The native library by itself: installed by CMake, used by a C++ program, stressed, and its parsers fuzzed.
+// The native library by itself, built by the guide's commands with the address and undefined sanitizers: installed, used, stressed, fuzzed.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import { buildNative, NATIVE, run } from "./cmake.ts";
+import { NATIVE, run, SANITIZER_ENV } from "./cmake.ts";
+import { openGuide } from "./guide.ts";
 
-void test(
-  "a C++ program finds the installed library by CMake, builds on its header, and moves bytes; threads and fuzzed inputs break nothing, and devices are found with their NUMA nodes",
-  needs("cmake", "g++"),
-  async () => {
-    await using build = await buildNative("-DCMAKE_BUILD_TYPE=Debug");
-    const prefix = join(build.folder, "prefix");
-    const installed = await run("cmake", ["--install", build.folder, "--prefix", prefix]);
-    assert.equal(installed.code, 0, installed.output);
-    const user = join(build.folder, "user");
-    await run("mkdir", ["-p", user]);
-    writeFileSync(
-      join(user, "CMakeLists.txt"),
-      `cmake_minimum_required(VERSION 3.18)
+const SANITIZERS = "address,undefined";
+const guide = openGuide();
+after(() => guide[Symbol.dispose]());
+const [building = "", using = ""] = guide.commands.filter((block) => block.includes("cmake "));
+const programs = join(guide.folder, "svc_te");
+const program = (name: string, ...args: string[]) => run(join(programs, name), args, SANITIZER_ENV);
+const compiler = needs("cmake", "g++");
+let built = false;
+/** A test that needs the library says so when it is not there. */
+const library = () => assert.ok(built, "the library was not built");
+
+void test("the guide's commands build and install the library", compiler, async () => {
+  const options = `-DBUILD_CHECKS=ON -DSANITIZE=${SANITIZERS} -DSANITIZE_LEVEL=-O0`;
+  assert.match(building, /^cmake -S .* -DBUILD_NODE=OFF$/m);
+  await guide.run(building.replace("-DBUILD_NODE=OFF", `-DBUILD_NODE=OFF ${options}`), { CMAKE_BUILD_PARALLEL_LEVEL: String(availableParallelism()) });
+  built = true;
+});
+
+void test("the C++ quick start of the guide builds on the installed library and runs as it stands", compiler, async () => {
+  library();
+  const said = await guide.run(using, { CXXFLAGS: `-fsanitize=${SANITIZERS}`, ...SANITIZER_ENV });
+  assert.match(said, /^send\.cc: hello from C\+\+$/m);
+});
+
+void test("a C++ program on the public headers, class and flat C, finds every promise of theirs kept", compiler, async () => {
+  library();
+  const user = join(guide.folder, "user");
+  mkdirSync(user);
+  writeFileSync(
+    join(user, "CMakeLists.txt"),
+    `cmake_minimum_required(VERSION 3.18)
 project(user CXX)
 set(CMAKE_CXX_STANDARD 20)
 find_package(Threads REQUIRED)
@@ -26,23 +46,33 @@ find_package(svc_transfer REQUIRED)
 add_executable(program ${join(NATIVE, "test/program.cc")})
 target_link_libraries(program svc::svc_te)
 `,
-    );
-    for (const step of [
-      ["-S", user, "-B", join(user, "build"), `-DCMAKE_PREFIX_PATH=${prefix}`],
-      ["--build", join(user, "build")],
-    ]) {
-      const built = await run("cmake", step);
-      assert.equal(built.code, 0, built.output);
-    }
-    const ran = await run(join(user, "build/program"), []);
-    assert.equal(ran.output.trim().split("\n").at(-1), "every check passed");
-    assert.equal(ran.code, 0);
+  );
+  const prefix = join(guide.folder, "installed");
+  for (const step of [
+    ["-S", user, "-B", join(user, "build"), `-DCMAKE_PREFIX_PATH=${prefix}`, `-DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZERS}`],
+    ["--build", join(user, "build")],
+  ]) {
+    const made = await run("cmake", step);
+    assert.equal(made.code, 0, made.output);
+  }
+  const ran = await run(join(user, "build/program"), [], SANITIZER_ENV);
+  assert.equal(ran.output.trim().split("\n").at(-1), "every check passed");
+  assert.equal(ran.code, 0);
+});
 
-    const stress = await run(join(build.folder, "stress"), ["15"]);
-    assert.equal(stress.code, 0, stress.output);
-    const topology = await run(join(build.folder, "topology"), [join(build.folder, "sys")]);
-    assert.equal(topology.code, 0, topology.output);
-    const fuzz = await run(join(build.folder, "fuzz"), ["20000"]);
-    assert.equal(fuzz.code, 0, fuzz.output);
-  },
-);
+void test("eight threads transfer over every path of a host while others register, and the sanitizers see nothing wrong", compiler, async () => {
+  library();
+  // A build whose sanitizers were left out by mistake would pass all of this.
+  assert.match((await run("ldd", [join(programs, "stress")])).output, /libasan[\s\S]*libubsan/);
+  const stress = await program("stress", "15");
+  assert.equal(stress.code, 0, stress.output);
+  assert.match(stress.output, /every byte as it should be/);
+});
+
+void test("fuzzed inputs break no parser of bytes from others, and devices are found with their NUMA nodes", compiler, async () => {
+  library();
+  const fuzz = await program("fuzz", "20000");
+  assert.equal(fuzz.code, 0, fuzz.output);
+  const topology = await program("topology", join(programs, "sys"));
+  assert.equal(topology.code, 0, topology.output);
+});

@@ -108,9 +108,15 @@ export async function startWheel(name: string, metadata: string): Promise<LineCh
 /** Our engine in a process of its own; `port` lets it come back under its name. */
 export async function startChild(setup: EngineSetup = {}): Promise<LineChild & { segment: string }> {
   const peer = new LineChild(process.execPath, ["--disable-warning=ExperimentalWarning", fileURLToPath(new URL("child.ts", import.meta.url))]);
-  await peer.line();
   const { transports, ...rest } = setup;
   const options = { metadata: "P2PHANDSHAKE", name: "127.0.0.1", host: "127.0.0.1", ...rest, settings: { log_level: 0, ...rest.settings } };
-  const segment = await peer.ask<string>({ op: "start", options, transports: transports ?? ["tcp"] });
-  return Object.assign(peer, { segment });
+  try {
+    await peer.line();
+    const segment = await peer.ask<string>({ op: "start", options, transports: transports ?? ["tcp"] });
+    return Object.assign(peer, { segment });
+  } catch (error) {
+    // A child left alive would keep the test's process from ending.
+    await peer[Symbol.asyncDispose]();
+    throw error;
+  }
 }

@@ -1,22 +1,53 @@
-// The stress program and the fuzz targets under the address, thread and undefined-behaviour sanitizers.
+// The stress program and the fuzz targets, longer and optimised, under each sanitizer; native.e2e.test.ts runs a short round of the same.
 import assert from "node:assert/strict";
+import { setPriority } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { needs } from "@svc/harness/needs.ts";
-import { buildNative, run } from "./cmake.ts";
+import { needs, onPath } from "@svc/harness/needs.ts";
+import { buildNative, run, SANITIZER_ENV } from "./cmake.ts";
 
-for (const sanitizer of ["address", "thread", "undefined"]) {
+// Builds and stress take every core they get: what runs beside them goes first.
+setPriority(10);
+
+const ROUNDS = "60";
+const INPUTS = "200000";
+const FUZZ_SECONDS = 20;
+
+for (const [sanitizer, runtime] of [
+  ["address", /libasan/],
+  ["thread", /libtsan/],
+  ["undefined", /libubsan/],
+] as const) {
   void test(
     `the ${sanitizer} sanitizer finds nothing while threads transfer, register and stop, and while parsers are fuzzed`,
     needs("cmake", "g++"),
     async () => {
       await using build = await buildNative(`-DSANITIZE=${sanitizer}`);
-      const env = { UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1", TSAN_OPTIONS: "halt_on_error=1", ASAN_OPTIONS: "detect_leaks=1" };
-      const stress = await run(join(build.folder, "stress"), ["20"], env);
+      // A build whose sanitizer was left out by mistake would pass all of what follows.
+      assert.match((await run("ldd", [join(build.folder, "stress")])).output, runtime);
+      const stress = await run(join(build.folder, "stress"), [ROUNDS], SANITIZER_ENV);
       assert.equal(stress.code, 0, stress.output.slice(-8000));
-      assert.doesNotMatch(stress.output, /runtime error|WARNING: ThreadSanitizer/);
-      const fuzz = await run(join(build.folder, "fuzz"), ["50000"], env);
+      assert.match(stress.output, /every byte as it should be/);
+      const fuzz = await run(join(build.folder, "fuzz"), [INPUTS], SANITIZER_ENV);
       assert.equal(fuzz.code, 0, fuzz.output.slice(-8000));
     },
   );
 }
+
+// Set-up does not install clang: it is large, and the fuzz program's own driver needs none.
+const clang = onPath("clang++") ? needs("cmake") : { skip: "missing on this host: clang++ with libFuzzer (Debian: clang, libclang-rt-dev)" };
+
+void test("libFuzzer, guided by coverage, finds no input that breaks a parser", clang, async () => {
+  await using build = await buildNative("-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang", "-DSANITIZE=address,undefined", "-DLIBFUZZER=ON");
+  const { output } = await run(join(build.folder, "fuzz"), [`-runs=0`], { ...SANITIZER_ENV, FUZZ_TARGET: "list" });
+  const targets = [...output.matchAll(/^target (\w+)$/gm)].map((found) => found[1] ?? "");
+  assert.ok(targets.length >= 6, output);
+  for (const target of targets) {
+    const fuzz = await run(join(build.folder, "fuzz"), [`-max_total_time=${FUZZ_SECONDS}`, "-max_len=4096", "-timeout=10"], {
+      ...SANITIZER_ENV,
+      FUZZ_TARGET: target,
+    });
+    assert.equal(fuzz.code, 0, `${target}: ${fuzz.output.slice(-8000)}`);
+    assert.match(fuzz.output, /Done \d+ runs/);
+  }
+});

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -15,6 +16,7 @@ type Agent struct {
 	verifier    *Verifier
 	defaultUser string
 	debugInit   bool
+	endOthers   func(context.Context)
 	meter       *meter
 }
 
@@ -25,13 +27,15 @@ type Options struct {
 	DebugInit   bool
 	MetricsRoot string
 	Reaper      *process.Reaper
+	// EndOthers closes all connections but the one that the context's request came over.
+	EndOthers func(context.Context)
 }
 
 // New builds the whole HTTP face of envd.
 func New(options Options) http.Handler {
 	a := &Agent{
 		state: NewState(options.DefaultUser), verifier: options.Verifier, defaultUser: options.DefaultUser,
-		debugInit: options.DebugInit, meter: newMeter(options.MetricsRoot),
+		debugInit: options.DebugInit, endOthers: options.EndOthers, meter: newMeter(options.MetricsRoot),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,11 +22,14 @@ const maxInitBytes = 4 << 20
 // initRequest holds what may change; members that are absent stay as they are.
 type initRequest struct {
 	SandboxID      *string           `json:"sandboxId"`
+	Generation     *string           `json:"generation"`
 	AccessToken    *string           `json:"accessToken"`
 	EnvVars        map[string]string `json:"envVars"`
 	DefaultUser    *string           `json:"defaultUser"`
 	DefaultWorkdir *string           `json:"defaultWorkdir"`
 	Hostname       string            `json:"hostname"`
+	MachineID      string            `json:"machineId"`
+	Nameserver     *string           `json:"nameserver"`
 	Timestamp      timestamp         `json:"timestamp"`
 	CABundle       string            `json:"caBundle"`
 	VolumeMounts   []volumeMount     `json:"volumeMounts"`
@@ -86,18 +90,30 @@ func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.nonce = max(nonce, s.nonce)
-	s.identity.Store(request.identity(s.Now(), a.defaultUser))
+	before := s.Now()
+	now := request.identity(before, a.defaultUser)
+	s.identity.Store(now)
+	if restored(before, now) {
+		// Whoever is at their other end speaks to another sandbox, or has long gone.
+		a.endOthers(r.Context())
+	}
 	// In bare debug mode the machine is somebody's own: its name, clock and trust store are not ours.
 	if signed {
-		a.settle(&request)
+		a.settle(&request, before.Nameserver)
 	}
 	return nil
+}
+
+// restored tells a copy, or a life after a pause, from the first identity and from a change of it.
+func restored(before, now *Identity) bool {
+	another := func(was, is string) bool { return was != "" && was != is }
+	return another(before.SandboxID, now.SandboxID) || another(before.Generation, now.Generation)
 }
 
 func (q *initRequest) identity(before *Identity, fallbackUser string) *Identity {
 	made := *before
 	for member, value := range map[*string]*string{
-		&made.SandboxID: q.SandboxID, &made.AccessToken: q.AccessToken,
+		&made.SandboxID: q.SandboxID, &made.Generation: q.Generation, &made.Nameserver: q.Nameserver, &made.AccessToken: q.AccessToken,
 		&made.DefaultUser: q.DefaultUser, &made.DefaultWorkdir: q.DefaultWorkdir,
 	} {
 		if value != nil {
@@ -121,6 +137,12 @@ func (q *initRequest) check() error {
 	}
 	if q.Hostname != "" && !validHostname(q.Hostname) {
 		return failure.New(failure.InvalidArgument, "hostname '%.80s' is not a host name", q.Hostname)
+	}
+	if q.MachineID != "" && (len(q.MachineID) != 32 || strings.Trim(q.MachineID, "0123456789abcdef") != "") {
+		return failure.New(failure.InvalidArgument, "machineId must be 32 characters of 0-9 and a-f, got '%.80s'", q.MachineID)
+	}
+	if q.Nameserver != nil && *q.Nameserver != "" && net.ParseIP(*q.Nameserver) == nil {
+		return failure.New(failure.InvalidArgument, "nameserver must be an IP address, got '%.80s'", *q.Nameserver)
 	}
 	for _, volume := range q.VolumeMounts {
 		// The runtime mounts volumes; envd makes sure that the promise was kept.

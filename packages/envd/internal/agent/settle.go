@@ -4,10 +4,12 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +27,9 @@ const (
 	clockTolerance = 5 * time.Second
 )
 
-func (a *Agent) settle(q *initRequest) {
+const resolverOptions = "options timeout:2 attempts:2\n"
+
+func (a *Agent) settle(q *initRequest, lastNameserver string) {
 	attempt := func(what string, err error) {
 		if err != nil {
 			slog.Warn("init: "+what+" failed", "error", err.Error())
@@ -41,34 +45,86 @@ func (a *Agent) settle(q *initRequest) {
 	if q.Hostname != "" {
 		attempt("hostname", rename(q.Hostname))
 	}
+	if q.MachineID != "" {
+		attempt("machineId", rewrite("/etc/machine-id", []byte(q.MachineID+"\n")))
+	}
+	if q.Nameserver != nil {
+		attempt("nameserver", resolveBy(lastNameserver, *q.Nameserver))
+	}
 	if q.CABundle != "" {
 		attempt("caBundle", trust(q.CABundle))
 	}
 }
 
 func rename(host string) error {
-	if err := unix.Sethostname([]byte(host)); err != nil {
-		return err
+	var refused error
+	// The runtime has given a restored machine its name already, and envd may lack the right to.
+	if now, err := os.Hostname(); err != nil || now != host {
+		refused = unix.Sethostname([]byte(host))
 	}
+	last, _ := os.ReadFile("/etc/hostname")
 	if err := rewrite("/etc/hostname", []byte(host+"\n")); err != nil {
-		return err
+		return errors.Join(refused, err)
 	}
 	old, err := os.ReadFile("/etc/hosts")
 	if err != nil && !os.IsNotExist(err) {
-		return err
+		return errors.Join(refused, err)
 	}
-	return rewrite("/etc/hosts", hostsWith(old, host))
+	return errors.Join(refused, rewrite("/etc/hosts", hostsWith(old, strings.TrimSpace(string(last)), host)))
 }
 
-// hostsWith keeps every line but our own last one: sudo waits for DNS when the host's name is not here.
-func hostsWith(old []byte, host string) []byte {
+// hostsWith puts the new name where the last one stood and keeps all else: sudo waits for DNS when the host's name is not here.
+func hostsWith(old []byte, last, host string) []byte {
+	const own = "127.0.1.1"
 	var kept strings.Builder
 	for line := range strings.Lines(string(old)) {
-		if !strings.HasSuffix(strings.TrimSpace(line), hostsMark) {
+		text, comment, _ := strings.Cut(strings.TrimSpace(line), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 || words[0] != own {
 			kept.WriteString(strings.TrimSuffix(line, "\n") + "\n")
+			continue
+		}
+		// Our own lines go; in one that somebody has added names to, only the last host's name does.
+		names := slices.DeleteFunc(words[1:], func(name string) bool { return name == last || name == host })
+		if len(names) > 0 && !strings.Contains("#"+comment, hostsMark) {
+			kept.WriteString(own + " " + strings.Join(names, " "))
+			if comment != "" {
+				kept.WriteString(" #" + comment)
+			}
+			kept.WriteString("\n")
 		}
 	}
-	fmt.Fprintf(&kept, "127.0.1.1 %s %s\n", host, hostsMark)
+	fmt.Fprintf(&kept, "%s %s %s\n", own, host, hostsMark)
+	return []byte(kept.String())
+}
+
+func resolveBy(last, nameserver string) error {
+	old, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return rewrite("/etc/resolv.conf", resolverWith(old, last, nameserver))
+}
+
+// resolverWith writes the file as the runtime does at a first start; one that somebody has changed keeps all but the last server.
+func resolverWith(old []byte, last, nameserver string) []byte {
+	first, rest, _ := strings.Cut(string(old), "\n")
+	if strings.TrimSpace(string(old)) == "" || (strings.HasPrefix(first, "nameserver ") && rest == resolverOptions) {
+		if nameserver == "" {
+			return nil
+		}
+		return []byte("nameserver " + nameserver + "\n" + resolverOptions)
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(string(old)) {
+		if words := strings.Fields(line); last != "" && len(words) == 2 && words[0] == "nameserver" && words[1] == last {
+			if nameserver == "" {
+				continue
+			}
+			line = "nameserver " + nameserver + "\n"
+		}
+		kept.WriteString(line)
+	}
 	return []byte(kept.String())
 }
 

@@ -9,6 +9,8 @@ import (
 // Identity is what the node told envd about its sandbox; an /init changes the members it names.
 type Identity struct {
 	SandboxID      string
+	Generation     string // of this sandbox's life: another after every restore
+	Nameserver     string // the last one told
 	AccessToken    string // empty: insecure
 	EnvVars        map[string]string
 	DefaultUser    string

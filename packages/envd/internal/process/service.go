@@ -20,12 +20,13 @@ import (
 type Service struct {
 	reaper   *Reaper
 	table    *table
+	journal  *journal
 	defaults func() (envs map[string]string, workdir string)
 }
 
 // NewService makes the service; defaults gives the sandbox's variables and working directory of the moment.
 func NewService(reaper *Reaper, defaults func() (map[string]string, string)) *Service {
-	return &Service{reaper: reaper, table: newTable(), defaults: defaults}
+	return &Service{reaper: reaper, table: newTable(), journal: newJournal(), defaults: defaults}
 }
 
 // Routes puts every call on the mux.
@@ -42,6 +43,7 @@ func (s *Service) Routes(mux *http.ServeMux) {
 	} {
 		mux.Handle("/process.Process/"+name, handler)
 	}
+	mux.HandleFunc("GET /svc/log", s.journal.serve)
 }
 
 func (s *Service) start(ctx context.Context, request *startRequest, stream *connect.Stream) error {
@@ -85,9 +87,17 @@ func (s *Service) spawn(who account.Account, request *startRequest) (*running, e
 		return nil, err
 	}
 	p := newRunning(request.Process, request.Tag, w)
+	note := s.journal.note(who, request.Process)
 	p.child, err = s.reaper.Spawn(func() (int, error) {
-		return syscall.ForkExec(l.path, l.argv, &l.attr)
-	}, func(status unix.WaitStatus) { p.exit <- status })
+		pid, err := syscall.ForkExec(l.path, l.argv, &l.attr)
+		if err == nil {
+			note.started(pid) // here, since its end may be noted at once
+		}
+		return pid, err
+	}, func(status unix.WaitStatus) {
+		note.ended(status)
+		p.exit <- status
+	})
 	w.closeTheirs()
 	if err != nil {
 		w.closeOurs()

@@ -75,13 +75,16 @@ void event(Encoder& to) {
     if (which == 0) upTo(3) == 0 ? to.text("adapter") : to.nil(), extras();
     return;
   }
-  to.byte(0xde), to.big(7, 2);
+  to.byte(0xde), to.big(10, 2);
   to.text("event_type"), to.text(types[which]);
   to.text("seq_hashes"), hashes();
   to.text("event_id"), upTo(2) == 0 ? to.number(upTo(50)) : to.nil();
   to.text("parent_hash"), upTo(1) == 0 ? to.nil() : to.number(someHash());
   to.text("token_ids"), upTo(1) == 0 ? to.nil() : tokens();
   to.text("medium"), upTo(1) == 0 ? to.text("disk") : to.nil();
+  to.text("additional_salt"), upTo(3) == 0 ? to.text(upTo(1) == 0 ? "salt" : "other salt") : to.nil();
+  to.text("tp_rank"), upTo(3) == 0 ? to.number(upTo(3)) : to.nil();
+  to.text("layer_id"), upTo(9) == 0 ? to.number(upTo(1)) : to.nil();
   to.text("tenant_id"), upTo(3) == 0 ? to.text("other") : to.nil();
 }
 
@@ -126,6 +129,7 @@ int main(int argc, char** argv) {
     const u32 sub = subs[upTo(3)];
     (index.apply(sub, round, exact.data(), exact.size(), outcomes) ? sound : refused) += 1;
     if (upTo(500) == 0) index.clear(sub, true);
+    if (upTo(20) == 0) index.reclaim(static_cast<u32>(upTo(2000)));
     u32 tokens[12];
     for (u32& token : tokens) token = static_cast<u32>(upTo(5));
     Request request;

@@ -167,13 +167,15 @@ napi_value figures(Addon& addon, const Arguments& args) {
   const auto& totals = addon.query.totals();
   const double values[] = {static_cast<double>(index.bytes()), static_cast<double>(index.budgetBytes()), static_cast<double>(index.indexBytes()),
                            static_cast<double>(index.nameBytes()), static_cast<double>(index.arena().live()), static_cast<double>(index.evicted()),
-                           static_cast<double>(index.sets().size()), static_cast<double>(index.spaces().size()), static_cast<double>(totals.queries),
+                           static_cast<double>(index.sets().size()), static_cast<double>(index.liveSpaces()), static_cast<double>(totals.queries),
                            static_cast<double>(totals.askedBlocks), static_cast<double>(totals.matchedBlocks), static_cast<double>(index.changes())};
   napi_value out = nullptr;
   check(napi_create_array_with_length(args.env, std::size(values), &out), "array");
   for (u32 i = 0; i < std::size(values); ++i) check(napi_set_element(args.env, out, i, args.of(values[i])), "element");
   return out;
 }
+
+napi_value reclaim(Addon& addon, const Arguments& args) { return args.of(addon.index.reclaim(args.index(0)) ? 1.0 : 0.0); }
 
 napi_value save(Addon& addon, const Arguments& args) { return args.handed(addon.index.save(args.text(0))); }
 
@@ -230,7 +232,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(save), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

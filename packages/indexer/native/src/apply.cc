@@ -48,6 +48,7 @@ bool Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Out
   if (batch_.hasRank && batch_.rank != sub.rank && sub.kind == PublisherKind::Engine) outcomes[RankDiffers] = 1;
   outcomes[Events] = static_cast<u32>(batch_.events.size());
   for (const Event& event : batch_.events) applyEvent(id, event, outcomes);
+  weigh(sub);
   return true;
 }
 
@@ -129,44 +130,55 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     return;
   }
   std::string scratch;
-  const auto found = spaces_.size() < maxSpaces || findSpace(like) >= 0 ? internStream(id, event.backend, mediumName(event, scratch), event.hasRank ? event.rank : sub.rank) : -1;
+  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  const std::string_view medium = mediumName(event, scratch);
+  const std::int64_t found = hasRoomForSpace(like) ? internStream(id, event.backend, medium, rank, event.shard) : -1;
   if (found < 0) {
     ++outcomes[TooManyStreams];
+    if (event.shard != 0) giveUpShards(id, event.backend, medium, rank);
     return;
   }
   const u32 stream = static_cast<u32>(found);
   u32 space = internSpace(like);
   if (sub.spaces.insert(space).second) ++version_;
-  if (!inOrder(sub, stream, space, event, outcomes)) return;
+  if (!inOrder(sub, orderOf(stream), space, event, outcomes)) return;
 
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const u32 count = event.hashCount;
   if (!event.hasTokens) {
     const u32 parent = event.hasParent ? find(space, event.parent) : 0;
+    spaces_[space].bare = true;
     store(id, stream, space, names, count, nullptr, parent, outcomes);
     return;
   }
-  judgeSeed(sub, event, like.blockSize, outcomes);
+  judgeSeed(sub, event, like, outcomes);
   if (!event.hasParent && event.hasBase && event.base > 0) {
     // A block inside a chain with no parent named: only the standard's own hashes say where it belongs.
     const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
-    if (proven) return store(id, stream, space, names, count, names, 0, outcomes);
+    if (proven) return store(id, stream, space, names, count, nullptr, 0, outcomes);
     ++outcomes[MissingParent];
     sub.complaint = "a stored event begins inside a chain (base_block_idx above 0) and names no parent_hash";
     return;
   }
+  const bool standard = names[0] == (event.hasParent ? roll(event.parent, locals_[0], seed_) : locals_[0]);
+  const u64 qualifier = standard ? 0 : qualifierOf(sub, event, like);
+  names = qualified(names, count, qualifier);
+  const u64 parentName = qualifier == 0 ? event.parent : mix(event.parent ^ qualifier);
+  u32 parent = event.hasParent ? findParent(sub, space, parentName) : 0;
+  if (parent == 0 && standard && inheritsSalt)
+    for (const u32 other : sub.spaces)
+      if ((parent = findParent(sub, other, parentName)) != 0) break;
   if (!event.hasParent) return place(id, stream, space, 0, 0, true, names, locals_.data(), count, outcomes);
-  const u32 parent = findName(sub, event.parent);
   if (parent != 0) {
     // A cache salt stands in a chain's first block only: its children live where it lives.
     const Namespace& home = spaces_[spaceOf(parent)];
     if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.pairs == like.pairs) space = spaceOf(parent);
     sub.spaces.insert(space);
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
-  } else if (roll(event.parent, locals_[0], seed_) == names[0]) {
+  } else if (standard) {
     place(id, stream, space, find(space, event.parent), event.parent, false, names, locals_.data(), count, outcomes);
   } else {
-    parkEvent(sub, event, stream, space, inheritsSalt, outcomes);
+    parkEvent(sub, event, parentName, names, stream, space, inheritsSalt, outcomes);
   }
 }
 
@@ -176,7 +188,9 @@ void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool 
     previous = root && i == 0 ? locals[0] : roll(previous, locals[i], seed_);
     sequences_[i] = previous;
   }
-  store(id, stream, space, sequences_.data(), count, names, parent, outcomes);
+  // The standard's hashes need no second name, and may be the same in several namespaces.
+  const bool named = !std::equal(names, names + count, sequences_.begin());
+  store(id, stream, space, sequences_.data(), count, named ? names : nullptr, parent, outcomes);
   const Subscription& sub = subscriptions_[id];
   if (sub.park.empty()) return;
   for (u32 i = 0; i < count; ++i)
@@ -223,13 +237,14 @@ void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
   const u32 rank = event.hasRank ? event.rank : sub.rank;
   for (u32 stream : sub.streams) {
     const Stream& known = streams_[stream];
-    if (known.rank != rank || media_[known.medium] != medium || known.backend != event.backend) continue;
-    if (space >= 0 && !inOrder(sub, stream, static_cast<u32>(space), event, outcomes)) return;
-    remove(id, stream, space, names, event.hashCount, outcomes);
+    if (known.rank != rank || known.shard != event.shard || media_[known.medium] != medium || known.backend != event.backend) continue;
+    if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) return;
+    const u64* own = qualified(names, event.hashCount, qualifierOf(sub, event, like));
+    remove(id, stream, space, names, event.hashCount, outcomes, own, !event.named);
     for (auto& parked : sub.park) {
       if (parked.stream != stream) continue;
       for (std::size_t i = 0; i < parked.names.size(); ++i)
-        if (std::find(names, names + event.hashCount, parked.names[i]) != names + event.hashCount) parked.gone[i] = true;
+        if (std::find(own, own + event.hashCount, parked.names[i]) != own + event.hashCount) parked.gone[i] = true;
     }
     return;
   }
@@ -252,7 +267,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   }
   if (event.named) {
     if (space < 0) return;
-    if (!streams.empty() && !inOrder(sub, streams.front(), static_cast<u32>(space), event, outcomes)) return;
+    if (!streams.empty() && !inOrder(sub, orderOf(streams.front()), static_cast<u32>(space), event, outcomes)) return;
   }
   ++outcomes[Cleared];
   if (!event.named && !event.hasMedium) ++outcomes[ClearedAll];

@@ -8,7 +8,7 @@ namespace {
 
 enum Field {
   Ignored, Type, EventType, SeqHashes, BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, ExtraKeys, GroupIdx, Spec,
-  Locality, Salt, Tenant, Backend, Model, EventId, Rank, Base,
+  Locality, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer,
 };
 
 // The order of the fields behind the tag where an engine sends arrays; later ones are cut off or come as maps only.
@@ -19,8 +19,10 @@ Field fieldOf(std::string_view name) {
   switch (name.size()) {
     case 4: return name == "type" ? Type : Ignored;
     case 6: return name == "medium" ? Medium : Ignored;
-    case 7: return name == "lora_id" ? LoraId : name == "dp_rank" ? Rank : Ignored;
-    case 8: return name == "event_id" ? EventId : name == "locality" ? Locality : Ignored;
+    case 7: return name == "lora_id" ? LoraId : name == "dp_rank" ? Rank : name == "tp_rank" ? TpRank : name == "pp_rank" ? PpRank : Ignored;
+    case 8:
+      return name == "event_id" ? EventId : name == "locality" ? Locality : name == "pcp_rank" ? PcpRank : name == "dcp_rank" ? DcpRank
+             : name == "layer_id" ? Layer : Ignored;
     case 9:
       return name == "token_ids" ? TokenIds : name == "lora_name" ? LoraName : name == "tenant_id" ? Tenant : name == "group_idx" ? GroupIdx : Ignored;
     case 10:
@@ -29,7 +31,7 @@ Field fieldOf(std::string_view name) {
     case 11: return name == "parent_hash" ? ParentHash : Ignored;
     case 12: return name == "block_hashes" ? BlockHashes : Ignored;
     case 14: return name == "base_block_idx" ? Base : Ignored;
-    case 15: return name == "additional_salt" ? Salt : Ignored;
+    case 15: return name == "additional_salt" ? Salt : name == "head_or_tp_rank" ? HeadRank : Ignored;
     case 17: return name == "parent_block_hash" ? ParentHash : Ignored;
     case 18: return name == "kv_cache_spec_kind" ? Spec : Ignored;
     default: return Ignored;
@@ -213,6 +215,10 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
     case Rank:
       event.hasRank = readNumber(head, 0xffffffff, value, event);
       event.rank = static_cast<u32>(value);
+      return true;
+    case TpRank: case HeadRank: case PcpRank: case DcpRank: case PpRank: case Layer:
+      // A sum, since the fields come in any order.
+      if (readNumber(head, 0xffffffff, value, event)) event.shard += mix(static_cast<u64>(field) << 32 | value) >> 1;
       return true;
     case Base: event.hasBase = readNumber(head, ~0ull, event.base, event); return true;
     default: return true;

@@ -31,6 +31,7 @@ struct Event {
   u64 eventId = 0;
   u64 group = 0;
   u64 loraNumber = 0;
+  u64 shard = 0;  // of a store's object that is a part of a block (a rank's, a layer's); 0: the block itself
   // Texts lie in the payload; an empty `loraId` stands for `loraNumber`.
   std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality;
   const u8* extraBegin = nullptr;  // extra_keys, as msgpack

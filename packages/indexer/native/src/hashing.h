@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -21,6 +22,13 @@ inline u64 localHash(const u32* tokens, std::size_t count, u64 seed) { return XX
 inline u64 roll(u64 previous, u64 local, u64 seed) {
   const u64 both[2] = {previous, local};
   return XXH3_64bits_withSeed(both, sizeof both, seed);
+}
+
+// Some clients and publishers put LoRA and salt into the hashes, by the seed of the blocks' own ones.
+inline u64 saltedSeed(std::string_view lora, std::string_view salt, u64 seed) {
+  if (!lora.empty()) seed += XXH3_64bits_withSeed(lora.data(), lora.size(), 0);
+  if (!salt.empty()) seed += XXH3_64bits_withSeed(salt.data(), salt.size(), 1);
+  return seed;
 }
 
 // Publishers may send small or regular numbers as hashes; tables need all bits to differ.

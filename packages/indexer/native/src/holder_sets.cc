@@ -4,7 +4,7 @@
 namespace svc {
 
 u32 HolderSets::changed(u32 set, u32 stream, bool adds) {
-  std::vector<u64> bits = sets_[set].bits;
+  std::vector<u64> bits = (*this)[set].bits;
   const std::size_t word = stream / 64;
   if (adds) {
     if (bits.size() <= word) bits.resize(word + 1);
@@ -32,18 +32,69 @@ u32 HolderSets::intern(u32 space, std::vector<u64> bits) {
     free_.pop_back();
   }
   words_ += bits.size();
-  sets_[id] = {space, 0, hash, std::move(bits)};
+  sets_[id] = {space, 0, none, 0, hash, std::move(bits)};
   byHash_.emplace(hash, id);
   return id;
+}
+
+void HolderSets::forget(u32 set) {
+  const auto [from, to] = byHash_.equal_range(sets_[set].hash);
+  for (auto it = from; it != to; ++it) {
+    if (it->second != set) continue;
+    byHash_.erase(it);
+    return;
+  }
+}
+
+void HolderSets::withdraw(const std::vector<u32>& streams, std::int64_t space) {
+  const u32 before = static_cast<u32>(sets_.size());
+  std::vector<u32> becomes(before, none);
+  bool any = false;
+  for (u32 set = 1; set < before; ++set) {
+    const Set& known = sets_[set];
+    if (known.forward != none || (known.blocks == 0 && known.referrers == 0) || (space >= 0 && known.space != static_cast<u32>(space))) continue;
+    u32 result = set;
+    for (const u32 stream : streams)
+      if (sets_[result].has(stream)) result = changed(result, stream, false);
+    if (result == set) continue;
+    becomes[set] = result;
+    any = true;
+  }
+  if (!any) return;
+  memo_.assign(memoSize, {});
+  for (u32 set = 1; set < before; ++set) {
+    const bool was = sets_[set].forward != none;
+    const u32 meant = was ? sets_[set].forward : set;
+    const u32 target = meant < before ? becomes[meant] : none;
+    if (target == none) continue;
+    if (!was) {
+      forget(set);
+      stale_ += sets_[set].blocks;
+      words_ -= sets_[set].bits.size();
+      sets_[set].bits = {};
+    }
+    sets_[set].forward = target;
+    ++sets_[target].referrers;
+  }
+  // Whoever forwarded to one of these now forwards past it.
+  for (u32 set = 1; set < before; ++set)
+    if (becomes[set] != none) sets_[set].referrers = 0;
 }
 
 void HolderSets::collect() {
   if (idle_ < idleLimit || idle_ * 2 < sets_.size() - free_.size()) return;
   idle_ = 0;
   memo_.assign(memoSize, {});
+  for (u32 id = 1; id < sets_.size(); ++id) {
+    Set& set = sets_[id];
+    if (set.blocks > 0 || set.forward == none) continue;
+    --sets_[set.forward].referrers;
+    set = {};
+    free_.push_back(id);
+  }
   for (auto it = byHash_.begin(); it != byHash_.end();) {
     Set& set = sets_[it->second];
-    if (set.blocks > 0) {
+    if (set.blocks > 0 || set.referrers > 0) {
       ++it;
       continue;
     }

@@ -14,6 +14,8 @@ class HolderSets {
   struct Set {
     u32 space = 0;  // the namespace; sets of two namespaces are never the same one
     u32 blocks = 0;
+    u32 forward = none;  // what it means since a withdrawal; its blocks are moved there little by little
+    u32 referrers = 0;   // sets that forward here
     u64 hash = 0;
     std::vector<u64> bits;
     bool empty() const { return bits.empty(); }
@@ -22,7 +24,16 @@ class HolderSets {
 
   HolderSets() : sets_(1), memo_(memoSize) {}
 
-  const Set& operator[](u32 id) const { return sets_[id]; }
+  // What this number means now; a block's own number may be of a set that was withdrawn from.
+  const Set& operator[](u32 id) const { return sets_[current(id)]; }
+  u32 current(u32 id) const { return sets_[id].forward == none ? id : sets_[id].forward; }
+  bool isStale(u32 id) const { return sets_[id].forward != none; }
+  // Blocks that carry this very number.
+  u32 blocksOf(u32 id) const { return sets_[id].blocks; }
+  // Blocks whose number is a forwarded one.
+  u64 stale() const { return stale_; }
+  // Takes streams out of every set (of one namespace, or of all with -1) in time that depends on sets, not on blocks.
+  void withdraw(const std::vector<u32>& streams, std::int64_t space);
   std::size_t size() const { return sets_.size(); }
   u32 emptyOf(u32 space) { return intern(space, {}); }
   u32 with(u32 set, u32 stream) { return change(set, stream, true); }
@@ -30,6 +41,7 @@ class HolderSets {
   // Counts blocks that changed their set; a set of no blocks may be forgotten by `collect`.
   void gain(u32 set, u32 blocks) { sets_[set].blocks += blocks; }
   void lose(u32 set, u32 blocks) {
+    if (sets_[set].forward != none) stale_ -= blocks;
     if ((sets_[set].blocks -= blocks) == 0) ++idle_;
   }
   u32 intern(u32 space, std::vector<u64> bits);
@@ -53,6 +65,7 @@ class HolderSets {
     return result;
   }
   u32 changed(u32 set, u32 stream, bool adds);
+  void forget(u32 set);
 
   std::vector<Set> sets_;
   std::vector<u32> free_;
@@ -60,6 +73,7 @@ class HolderSets {
   std::vector<Memo> memo_;
   std::size_t idle_ = 0;
   std::size_t words_ = 0;
+  u64 stale_ = 0;
 };
 
 }  // namespace svc

@@ -1,10 +1,12 @@
 // Hash to block number: open addressing over u32 entries of 27 bits number and 5 bits tag, at most 0.6 full.
 #pragma once
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <utility>
 
-#include "hashing.h"
+#include "reserved.h"
 
 namespace svc {
 
@@ -18,7 +20,7 @@ class IdTable {
   IdTable(const IdTable&) = delete;
   IdTable& operator=(const IdTable&) = delete;
 
-  std::size_t bytes() const { return size_ * sizeof(u32); }
+  std::size_t bytes() const { return roomFor(size_); }
   void prefetch(u64 hash) const { __builtin_prefetch(&slots_[place(hash)]); }
   // The first candidate's number without a look at it: for prefetching what it points at.
   u32 candidate(u64 hash) const { return slots_[place(hash)] & idMask; }
@@ -34,10 +36,10 @@ class IdTable {
     }
   }
 
-  // For a hash that is not there. `(owner.*hashOf)(id)`, which looks at the two arrays, serves when the table has to grow.
-  template <typename Owner>
-  void insert(u64 hash, u32 id, const Owner& owner, u64 (Owner::*hashOf)(u32) const, const u64* first, const u32* second) {
-    if ((used_ + 1) * 5 > size_ * 3) rebuild(owner, hashOf, first, second);
+  // For a hash that is not there. `walk(visit)` tells all that belong in the table, in any order, when it has to grow.
+  template <typename Walk>
+  void insert(u64 hash, u32 id, Walk walk) {
+    if ((used_ + 1) * 5 > size_ * 3) rebuild(id, walk);
     std::size_t at = place(hash);
     while (slots_[at] > grave) at = at + 1 == size_ ? 0 : at + 1;
     if (slots_[at] == empty) ++used_;
@@ -73,36 +75,52 @@ class IdTable {
   }
 
  private:
+  static constexpr std::size_t largeBytes = 4 * hugeBytes;
+  // Large tables lie in large pages, whole ones.
+  static std::size_t roomFor(std::size_t size) {
+    const std::size_t bytes = size * sizeof(u32);
+    return bytes < largeBytes ? bytes : (bytes + hugeBytes - 1) / hugeBytes * hugeBytes;
+  }
   static u32* allocate(std::size_t size) {
-    auto* slots = static_cast<u32*>(std::calloc(size, sizeof(u32)));
+    const std::size_t bytes = roomFor(size);
+    const bool large = bytes >= largeBytes;
+    void* slots = large ? std::aligned_alloc(hugeBytes, bytes) : std::calloc(size, sizeof(u32));
     if (slots == nullptr) throw std::bad_alloc();
-    return slots;
+    if (large) {
+      wantHuge(slots, bytes);
+      std::memset(slots, 0, bytes);
+    }
+    return static_cast<u32*>(slots);
   }
   static u32 tagOf(u64 hash) { return static_cast<u32>(hash & 31) << 27; }
   std::size_t place(u64 hash) const { return static_cast<std::size_t>((static_cast<unsigned __int128>(hash) * size_) >> 64); }
 
-  template <typename Owner>
-  void rebuild(const Owner& owner, u64 (Owner::*hashOf)(u32) const, const u64* first, const u32* second) {
-    constexpr std::size_t ahead = 24;
+  template <typename Walk>
+  void rebuild(u32 without, Walk walk) {
+    constexpr u32 ahead = 32;
     // Many graves: the same size again. Otherwise half as much more, so that it is never under a third full by growth.
     const std::size_t size = live_ * 2 < size_ ? size_ : size_ + size_ / 2;
-    u32* slots = allocate(size);
-    std::swap(slots_, slots);
-    const std::size_t before = std::exchange(size_, size);
+    std::free(std::exchange(slots_, allocate(size)));
+    size_ = size;
     used_ = live_;
-    // In the old order, which is the new one, too: writes are sequential.
-    for (std::size_t i = 0; i < before; ++i) {
-      if (i + ahead < before) {
-        __builtin_prefetch(&first[slots[i + ahead] & idMask]);
-        __builtin_prefetch(&second[slots[i + ahead] & idMask]);
-      }
-      if (slots[i] <= grave) continue;
-      const u64 hash = (owner.*hashOf)(slots[i] & idMask);
-      std::size_t at = place(hash);
+    // Blocks are read in order; their places, which are anywhere, are asked for some blocks ahead.
+    std::size_t places[ahead];
+    u32 entries[ahead];
+    u32 count = 0;
+    const auto settle = [&](u32 k) {
+      std::size_t at = places[k];
       while (slots_[at] != empty) at = at + 1 == size_ ? 0 : at + 1;
-      slots_[at] = slots[i];
-    }
-    std::free(slots);
+      slots_[at] = entries[k];
+    };
+    walk([&](u64 hash, u32 id) {
+      if (id == without) return;
+      const u32 k = count++ % ahead;
+      if (count > ahead) settle(k);
+      places[k] = place(hash);
+      entries[k] = tagOf(hash) | id;
+      __builtin_prefetch(&slots_[places[k]], 1);
+    });
+    for (u32 k = 0; k < std::min(count, ahead); ++k) settle(k);
   }
 
   u32* slots_ = nullptr;

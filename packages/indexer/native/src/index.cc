@@ -11,22 +11,6 @@ u32 capacityFor(u64 budget) {
   return static_cast<u32>(blocks / BlockArena::pageBlocks * BlockArena::pageBlocks);
 }
 
-u64 textSeed(std::string_view text, u64 seed) { return XXH3_64bits_withSeed(text.data(), text.size(), seed); }
-
-void append(std::string& key, std::string_view part) {
-  key.append(std::to_string(part.size())).push_back(':');
-  key.append(part);
-}
-
-std::string keyText(const Namespace& space) {
-  std::string key = std::to_string(space.blockSize) + (space.pairs ? "p" : "t");
-  for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)})
-    append(key, part);
-  return key;
-}
-
-u64 scopeSeed(std::string_view tenant, std::string_view model, u32 blockSize) { return mix(textSeed(tenant, textSeed(model, blockSize)) | 1); }
-
 }  // namespace
 
 Index::Index(u64 budgetBytes, u64 seed) : budget_(budgetBytes), seed_(seed), arena_(capacityFor(budgetBytes)), media_{"GPU", "CPU", "DISK"} {}
@@ -39,28 +23,17 @@ u32 Index::tick() {
   return ++clock_;
 }
 
-std::int64_t Index::findSpace(const Namespace& like) const {
-  const auto found = spaceIds_.find(keyText(like));
-  return found == spaceIds_.end() ? std::int64_t{-1} : std::int64_t{found->second};
-}
-
-u32 Index::internSpace(const Namespace& like) {
-  const auto [at, added] = spaceIds_.try_emplace(keyText(like), static_cast<u32>(spaces_.size()));
-  if (added) {
-    spaces_.push_back(like);
-    spaces_.back().seed = textSeed(at->first, 0);
-    scopes_.push_back(scopeSeed(like.tenant, like.model, like.blockSize));
-  }
-  return at->second;
-}
-
-u64 Index::scopeOf(u32 space) const { return scopes_[space]; }
-
-std::int64_t Index::internStream(u32 id, std::string_view backend, std::string_view medium, u32 rank) {
+std::int64_t Index::internStream(u32 id, std::string_view backend, std::string_view medium, u32 rank, u64 shard) {
   Subscription& sub = subscriptions_[id];
   for (u32 stream : sub.streams) {
     const Stream& known = streams_[stream];
-    if (known.rank == rank && media_[known.medium] == medium && known.backend == backend) return stream;
+    if (known.rank == rank && known.shard == shard && media_[known.medium] == medium && known.backend == backend) return stream;
+  }
+  if (shard != 0 && shard != Stream::wholeShard) {
+    // No block has a shard that was never seen before: none is whole any more.
+    const std::int64_t whole = internStream(id, backend, medium, rank, Stream::wholeShard);
+    if (whole < 0) return -1;
+    sets_.withdraw({static_cast<u32>(whole)}, -1);
   }
   if (sub.streams.size() >= maxStreamsEach) return -1;
   auto name = std::find(media_.begin(), media_.end(), medium);
@@ -72,7 +45,7 @@ std::int64_t Index::internStream(u32 id, std::string_view backend, std::string_v
   while (stream < streams_.size() && streams_[stream].active) ++stream;
   if (stream == maxStreams) return -1;
   if (stream == streams_.size()) streams_.emplace_back();
-  streams_[stream] = {id, rank, static_cast<u16>(name - media_.begin()), true, std::string(backend)};
+  streams_[stream] = {id, rank, static_cast<u16>(name - media_.begin()), true, shard, false, std::string(backend)};
   sub.streams.push_back(stream);
   ++version_;
   return stream;
@@ -86,6 +59,7 @@ u32 Index::subscribe(Subscription description) {
   description.scope = scopeSeed(description.tenant, description.model, description.blockSize);
   description.seen.resize(seenRing);
   subscriptions_[id] = std::move(description);
+  weigh(subscriptions_[id]);
   ++version_;
   return id;
 }
@@ -93,6 +67,7 @@ u32 Index::subscribe(Subscription description) {
 void Index::unsubscribe(u32 id) {
   clear(id, true);
   for (u32 stream : subscriptions_[id].streams) streams_[stream] = {};
+  subscriptionBytes_ -= subscriptions_[id].weighed;
   subscriptions_[id] = {};
   ++version_;
 }
@@ -100,6 +75,7 @@ void Index::unsubscribe(u32 id) {
 void Index::clear(u32 id, bool forgetOrder) {
   Subscription& sub = subscriptions_[id];
   purge(sub.streams, -1);
+  forgetShards(sub);
   sub.names.clear();
   sub.ownNames = false;
   sub.park.clear();
@@ -130,8 +106,8 @@ void Index::setHolders(u32 block, u32 set) {
 
 void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes) {
   constexpr u32 ahead = 16;
-  const u64 seed = spaces_[space].seed;
-  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
+  const u64 seed = spaces_[space].seed, scope = scopes_[space];
+  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none, warmed = 0;
   // Counted per run of blocks with one set, not per block.
   u32 run = 0, freshRun = 0;
   const auto settle = [&] {
@@ -146,10 +122,12 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     // Blocks of one chain mostly lie side by side: look there before asking the table.
     u32 block = previous == 0 ? 0 : previous + 1;
     if (block == 0 || !arena_.used(block) || arena_.sequence[block] != sequence || spaceOf(block) != space) {
-      if (i % ahead == 0) {
-        const u32 until = std::min(count, i + ahead);
-        for (u32 k = i; k < until; ++k) table_.prefetch(mix(sequences[k] ^ seed));
-        for (u32 k = i; names != nullptr && k < until; ++k) engineTable_.prefetch(mix(names[k] ^ scopes_[space]));
+      // Some look-ups ahead, so that lines come while others are worked on.
+      const u32 until = std::min(count, i + ahead);
+      for (; warmed < until; ++warmed) {
+        if (warmed < i) continue;
+        table_.prefetch(mix(sequences[warmed] ^ seed));
+        if (names != nullptr) engineTable_.prefetch(mix(names[warmed] ^ scope));
       }
       block = find(space, sequence);
     }
@@ -164,7 +142,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
       ++freshRun;
       arena_.holders[block] = freshSet;
-      table_.insert(mix(sequence ^ seed), block, *this, &Index::keyOf, arena_.sequence.data(), arena_.holders.data());
+      table_.insert(mix(sequence ^ seed), block, eachBlock());
     } else {
       const u32 set = arena_.holders[block];
       if (set != lastSet) {
@@ -187,16 +165,22 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     previous = block;
   }
   settle();
+  if (streams_[stream].shard != 0) joinShards(stream, space, sequences, count);
   outcomes[Stored] += count;
   ++changes_;
 }
 
-void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes) {
+void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes, const u64* own, bool everywhere) {
   Subscription& sub = subscriptions_[id];
+  if (own == nullptr) own = names;
+  if (streams_[stream].shard != 0) breakShards(stream, space, names, count);
   constexpr u32 ahead = 16;
   u32 lastSet = HolderSets::none, lastResult = HolderSets::none, run = 0;
   bool lastEmpty = false;
-  const bool shared = engineInUse_ && !sub.ownNames;
+  const bool shared = engineInUse_ && !sub.ownNames && !sub.standard;
+  const auto held = [&](u32 block) { return block != 0 && sets_[arena_.holders[block]].has(stream) ? block : 0; };
+  const auto inSpace = [&](u64 name) { return space < 0 ? 0 : held(find(static_cast<u32>(space), name)); };
+  const u64* const keyed = shared ? own : names;
   const u64 seed = space >= 0 ? spaces_[static_cast<u32>(space)].seed : 0;
   const auto settle = [&] {
     if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
@@ -208,16 +192,16 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
   const u64* const called = shared ? arena_.engine.data() : arena_.sequence.data();
   for (u32 i = 0; i < count; ++i) {
     u32 block = 0;
-    if (neighbourly && names[i] != 0) {
+    if (neighbourly && keyed[i] != 0) {
       // Engines evict chains from their tails, stores from their heads.
-      if (called[previous + 1] == names[i] && arena_.holders[previous + 1] == lastSet) block = previous + 1;
-      else if (called[previous - 1] == names[i] && arena_.holders[previous - 1] == lastSet) block = previous - 1;
+      if (called[previous + 1] == keyed[i] && arena_.holders[previous + 1] == lastSet) block = previous + 1;
+      else if (called[previous - 1] == keyed[i] && arena_.holders[previous - 1] == lastSet) block = previous - 1;
     }
     if (block == 0 && i >= warmed) {
       // Two rounds ahead of the look-ups: the tables' lines, then the blocks that they point at.
       const u32 until = std::min(count - i, ahead);
       const IdTable& table = shared ? engineTable_ : table_;
-      for (u32 k = 0; k < until; ++k) table.prefetch(keys[k] = mix(names[i + k] ^ (shared ? sub.scope : seed)));
+      for (u32 k = 0; k < until; ++k) table.prefetch(keys[k] = mix(keyed[i + k] ^ (shared ? sub.scope : seed)));
       for (u32 k = 0; k < until; ++k) {
         const u32 guess = table.candidate(keys[k]);
         __builtin_prefetch(&called[guess]);
@@ -226,11 +210,11 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
       warmed = i + until;
     }
     if (block == 0) {
-      block = findName(sub, names[i]);
-      if (block == 0 || !sets_[arena_.holders[block]].has(stream)) {
-        block = space >= 0 ? find(static_cast<u32>(space), names[i]) : 0;
-        if (block != 0 && !sets_[arena_.holders[block]].has(stream)) block = 0;
-      }
+      block = sub.standard ? inSpace(names[i]) : held(findName(sub, own[i]));
+      if (block == 0) block = sub.standard ? held(findName(sub, own[i])) : inSpace(names[i]);
+      if (block == 0 && everywhere && sub.standard)
+        for (const u32 other : sub.spaces)
+          if ((block = held(find(other, names[i]))) != 0) break;
     }
     if (block == 0) {
       ++outcomes[UnknownRemoved];
@@ -247,7 +231,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
     previous = block;
     arena_.holders[block] = lastResult;
     ++run;
-    if (sub.ownNames && !holds(sub, block)) sub.names.erase(names[i]);
+    if (sub.ownNames && !holds(sub, block)) sub.names.erase(own[i]);
     if (lastEmpty) {
       settle();
       toGhost(block);

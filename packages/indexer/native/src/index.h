@@ -19,7 +19,10 @@ struct Namespace {
   std::string tenant, model, lora, salt;  // lora: "", "n:" and a name, or "i:" and an id without a name
   u32 blockSize = 0;
   bool pairs = false;    // hashed over bigram windows of one token more
+  bool bare = false;     // some blocks came as hashes alone: LoRA and salt may be in them
+  bool live = false;
   u64 seed = 0;          // sets its keys apart from other namespaces'
+  u64 nameSeed = 0;      // the same for publishers' own names, whether by pairs or not
 };
 
 enum class PublisherKind : u8 { Engine, Store };
@@ -38,7 +41,11 @@ struct Stream {
   u32 rank = 0;
   u16 medium = 0;
   bool active = false;
+  u64 shard = 0;  // 0: whole blocks; `wholeShard`: the blocks whose shards are all there; else one shard's blocks
+  bool broken = false;  // of `wholeShard`: a shard could not be kept, so no block is known to be whole
   std::string backend;
+  bool counts() const { return active && (shard == 0 || shard == wholeShard); }
+  static constexpr u64 wholeShard = ~0ull;
 };
 
 // A stored event whose parent is not known yet; its blocks' own hashes are ready.
@@ -70,6 +77,7 @@ struct Subscription {
     u64 sequence = ~0ull, print = 0;
   };
   std::vector<Seen> seen;  // a ring of fingerprints of the last batches
+  u64 weighed = 0;         // its share of Index::subscriptionBytes_
 };
 
 class Index {
@@ -92,6 +100,7 @@ class Index {
   const std::vector<std::string>& media() const { return media_; }
   const std::deque<Subscription>& subscriptions() const { return subscriptions_; }
   const HolderSets& sets() const { return sets_; }
+  std::size_t liveSpaces() const { return spaces_.size() - freeSpaces_.size(); }
   BlockArena& arena() { return arena_; }
   const BlockArena& arena() const { return arena_; }
   u64 seed() const { return seed_; }
@@ -103,30 +112,39 @@ class Index {
   u64 indexBytes() const { return static_cast<u64>(arena_.live()) * 12 + table_.bytes(); }
   u64 nameBytes() const { return engineInUse_ ? static_cast<u64>(arena_.live()) * 8 + engineTable_.bytes() : 0; }
   u32 tick();
+  // Frees blocks that were cleared, at most this many looked at; true while there are more.
+  bool reclaim(u32 most);
 
   // -1 where no event has named it.
   std::int64_t findSpace(const Namespace& like) const;
   u32 find(u32 space, u64 sequence) const;
+  // By the name that publishers have for it.
+  u32 findNamed(u32 space, u64 name) const;
   void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
   u32 spaceOf(u32 block) const { return sets_[arena_.holders[block]].space; }
 
   // For measuring and for snapshots: the plain moves, without an event around them.
   u32 internSpace(const Namespace& like);
-  std::int64_t internStream(u32 subscription, std::string_view backend, std::string_view medium, u32 rank);
+  std::int64_t internStream(u32 subscription, std::string_view backend, std::string_view medium, u32 rank, u64 shard = 0);
   void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
-  void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes);
+  // `own`: what the publisher's names were made into where its namespaces may use the same ones; `everywhere`: the event did not say in which namespace.
+  void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes, const u64* own = nullptr, bool everywhere = false);
   // `note` travels with the snapshot: what the caller has to remember beside the index.
   std::vector<u8> save(std::string_view note) const;
   // Into an index that has nothing yet; false with `problem` set, and the index is not to be used then.
   bool load(const u8* data, std::size_t size, std::string& note, std::string& problem);
 
  private:
-  static constexpr std::size_t maxSpaces = 1 << 16, maxStreams = 1 << 14, maxStreamsEach = 256, maxMedia = 16, maxParkedEvents = 1024;
+  static constexpr std::size_t maxSpaces = 1 << 18, maxStreams = 1 << 14, maxStreamsEach = 1024, maxMedia = 16, maxParkedEvents = 1024;
+  static constexpr std::size_t firstSpaceCollection = 1024;
   static constexpr u32 maxParkedBlocks = 1 << 14;
   static constexpr u32 ghostCapacity = 1 << 16;
   static constexpr std::size_t seenRing = 1024;
 
   bool loadBlocks(class SnapshotReader& in);
+  void loadPark(class SnapshotReader& in, Subscription& sub);
+  void restoreSpace(const Namespace& like, bool live, bool bare);
+  void fillSpace(u32 id, const Namespace& like);
   void applyEvent(u32 id, const Event& event, Outcomes& outcomes);
   void applyStored(u32 id, const Event& event, Outcomes& outcomes);
   void applyRemoved(u32 id, const Event& event, Outcomes& outcomes);
@@ -134,14 +152,32 @@ class Index {
   bool accepts(Subscription& sub, const Event& event, Namespace& space, Outcomes& outcomes);
   bool inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes);
   bool localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes);
-  void judgeSeed(Subscription& sub, const Event& event, u32 blockSize, Outcomes& outcomes);
-  void parkEvent(Subscription& sub, const Event& event, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes);
+  void judgeSeed(Subscription& sub, const Event& event, const Namespace& space, Outcomes& outcomes);
+  void parkEvent(Subscription& sub, const Event& event, u64 parent, const u64* names, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes);
   void unpark(u32 id, Outcomes& outcomes);
   void place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool root, const u64* names, const u64* locals, u32 count, Outcomes& outcomes);
 
+  // In an envelope equal names in two namespaces are two blocks; 0 where they are taken as they are.
+  u64 qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const;
+  const u64* qualified(const u64* names, u32 count, u64 qualifier);
   u32 findName(const Subscription& sub, u64 name) const;
+  u32 findParent(const Subscription& sub, u32 space, u64 name) const;
   u32 findShared(u64 scope, u64 name) const;
   bool holds(const Subscription& sub, u32 block) const;
+  // Cleared, and not freed yet.
+  bool isGone(u32 block) const { return sets_.isStale(arena_.holders[block]) && sets_[arena_.holders[block]].empty(); }
+  std::int64_t wholeOf(u32 stream) const;
+  // Whose event_id counts for this stream.
+  u32 orderOf(u32 stream) const {
+    const std::int64_t whole = streams_[stream].shard == 0 ? -1 : wholeOf(stream);
+    return whole < 0 ? stream : static_cast<u32>(whole);
+  }
+  void giveUpShards(u32 subscription, std::string_view backend, std::string_view medium, u32 rank);
+  void joinShards(u32 stream, u32 space, const u64* sequences, u32 count);
+  void breakShards(u32 stream, std::int64_t space, const u64* sequences, u32 count);
+  void forgetShards(Subscription& sub);
+  bool hasRoomForSpace(const Namespace& like);
+  void collectSpaces();
   void nameBlock(u32 id, u32 stream, u32 block, u64 name);
   void goOwnNames(Subscription& sub, u32 stream, u32 fresh);
   void sweepNames(Subscription& sub);
@@ -151,9 +187,23 @@ class Index {
   void release(u32 block);
   bool makeRoom(u64 blocks);
   u64 limitBlocks() const;
+  void weigh(Subscription& sub);
   void evict(u64 blocks);
-  // Takes these streams' bits off every block (of one namespace, or of all with -1); blocks nobody holds go at once.
+  // Takes these streams' bits off every block (of one namespace, or of all with -1) at once; `reclaim` frees the blocks.
   void purge(const std::vector<u32>& streams, std::int64_t space);
+  // Every block with its key, in order; and every block that has a publisher's name.
+  auto eachBlock() const {
+    return [this](auto visit) {
+      for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block)
+        if (arena_.holders[block] != HolderSets::none) visit(keyOf(block), block);
+    };
+  }
+  auto eachName() const {
+    return [this](auto visit) {
+      for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block)
+        if (arena_.engine[block] != 0 && arena_.holders[block] != HolderSets::none) visit(nameKeyOf(block), block);
+    };
+  }
   u64 keyOf(u32 block) const { return mix(arena_.sequence[block] ^ spaces_[spaceOf(block)].seed); }
   u64 scopeOf(u32 space) const;
   u64 nameKeyOf(u32 block) const { return mix(arena_.engine[block] ^ scopes_[spaceOf(block)]); }
@@ -164,6 +214,10 @@ class Index {
   HolderSets sets_;
   std::vector<Namespace> spaces_;
   std::vector<u64> scopes_;  // by namespace: in which publishers' names are shared
+  std::vector<u32> freeSpaces_;
+  std::size_t collectSpacesAt_ = firstSpaceCollection, refusedSpaces_ = 0;
+  u64 spaceBytes_ = 0;
+  u32 reclaimAt_ = 0;
   std::unordered_map<std::string, u32> spaceIds_;
   std::vector<Stream> streams_;
   std::vector<std::string> media_;
@@ -171,14 +225,20 @@ class Index {
   std::vector<u32> ghosts_;  // a ring of blocks that nobody holds but that children may still be stored under
   std::size_t ghostAt_ = 0;
   EventBatch batch_;
-  std::vector<u64> locals_, sequences_;
+  std::vector<u64> locals_, sequences_, qualified_;
   std::vector<u8> blockBytes_;
-  std::string scratchSalt_;
   u64 version_ = 1, changes_ = 0, evicted_ = 0;
   u32 clock_ = 1;
   u64 limit_ = 0;  // blocks, judged once a batch
+  u64 subscriptionBytes_ = 0;
   bool engineInUse_ = false;
 };
+
+// Sets a namespace's keys apart from others'.
+u64 seedOf(const Namespace& space);
+
+// In which publishers' own names for blocks are shared.
+u64 scopeSeed(std::string_view tenant, std::string_view model, u32 blockSize);
 
 // GPU, CPU, DISK, or the given word in capitals.
 std::string mediumOf(std::string_view wire);

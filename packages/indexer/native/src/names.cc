@@ -7,7 +7,39 @@ namespace svc {
 
 u32 Index::findShared(u64 scope, u64 name) const {
   if (name == 0 || !engineInUse_) return 0;
-  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope; });
+  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope && !isGone(block); });
+}
+
+u32 Index::findParent(const Subscription& sub, u32 space, u64 name) const {
+  const u32 block = findName(sub, name);
+  if (block != 0 || !sub.standard) return block;
+  // The standard's hashes are no names.
+  const u32 found = find(space, name);
+  return isGone(found) ? 0 : found;
+}
+
+u32 Index::findNamed(u32 space, u64 name) const {
+  if (name == 0 || !engineInUse_) return 0;
+  const auto look = [&](u64 key) {
+    return engineTable_.find(mix(key ^ scopes_[space]), [&](u32 block) { return arena_.engine[block] == key && spaceOf(block) == space && !isGone(block); });
+  };
+  const u32 found = look(name);
+  return found != 0 ? found : look(mix(name ^ spaces_[space].nameSeed));
+}
+
+u64 Index::qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const {
+  if (!event.named || (space.lora.empty() && space.salt.empty() && space.tenant == sub.tenant)) return 0;
+  // A removal does not tell whether its blocks were stored by pairs.
+  Namespace plain = space;
+  plain.pairs = false;
+  return seedOf(plain);
+}
+
+const u64* Index::qualified(const u64* names, u32 count, u64 qualifier) {
+  if (qualifier == 0) return names;
+  qualified_.resize(count);
+  for (u32 i = 0; i < count; ++i) qualified_[i] = mix(names[i] ^ qualifier);
+  return qualified_.data();
 }
 
 u32 Index::findName(const Subscription& sub, u64 name) const { return sub.ownNames ? sub.names.find(name) : findShared(sub.scope, name); }
@@ -20,7 +52,7 @@ void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
     if (fits) {
       arena_.engine[block] = name;
       engineInUse_ = true;
-      engineTable_.insert(mix(name ^ sub.scope), block, *this, &Index::nameKeyOf, arena_.engine.data(), arena_.holders.data());
+      engineTable_.insert(mix(name ^ sub.scope), block, eachName());
       return;
     }
     if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return;

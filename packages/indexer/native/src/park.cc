@@ -3,7 +3,7 @@
 
 namespace svc {
 
-void Index::parkEvent(Subscription& sub, const Event& event, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes) {
+void Index::parkEvent(Subscription& sub, const Event& event, u64 parent, const u64* names, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes) {
   if (event.hashCount > maxParkedBlocks) {
     ++outcomes[ParkDropped];
     return;
@@ -13,14 +13,13 @@ void Index::parkEvent(Subscription& sub, const Event& event, u32 stream, u32 spa
     sub.park.pop_front();
     ++outcomes[ParkDropped];
   }
-  const auto names = batch_.hashes.begin() + event.hashBegin;
-  sub.park.push_back({event.parent, stream, space, inheritsSalt, {names, names + event.hashCount}, {locals_.begin(), locals_.begin() + event.hashCount}, std::vector<bool>(event.hashCount)});
+  sub.park.push_back({parent, stream, space, inheritsSalt, {names, names + event.hashCount}, {locals_.begin(), locals_.begin() + event.hashCount}, std::vector<bool>(event.hashCount)});
   sub.parkedBlocks += event.hashCount;
   if (sub.awaited.size() > 2 * maxParkedEvents) {
     sub.awaited.clear();
     for (const ParkedEvent& parked : sub.park) sub.awaited.insert(parked.parent);
   }
-  sub.awaited.insert(event.parent);
+  sub.awaited.insert(parent);
   ++outcomes[Parked];
 }
 
@@ -29,7 +28,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
   for (bool again = true; again;) {
     again = false;
     for (std::size_t i = 0; i < sub.park.size(); ++i) {
-      const u32 parent = findName(sub, sub.park[i].parent);
+      const u32 parent = findParent(sub, sub.park[i].space, sub.park[i].parent);
       if (parent == 0) continue;
       ParkedEvent event = std::move(sub.park[i]);
       sub.park.erase(sub.park.begin() + static_cast<std::ptrdiff_t>(i));
@@ -56,7 +55,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
 }
 
 // Hashes that claim to be the standard's are compared with the tokens they stand for.
-void Index::judgeSeed(Subscription& sub, const Event& event, u32 blockSize, Outcomes& outcomes) {
+void Index::judgeSeed(Subscription& sub, const Event& event, const Namespace& space, Outcomes& outcomes) {
   const u64 first = batch_.hashes[event.hashBegin];
   const bool root = !event.hasParent && !(event.hasBase && event.base > 0);
   if (!root && !event.hasParent) return;
@@ -70,11 +69,17 @@ void Index::judgeSeed(Subscription& sub, const Event& event, u32 blockSize, Outc
     ++outcomes[ForeignHashes];
     return;
   }
-  ++outcomes[WrongSeed];
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;
+  const std::string_view lora = space.lora.starts_with("n:") ? std::string_view(space.lora).substr(2) : std::string_view();
+  const u64 salted = localHash(tokens, space.blockSize, saltedSeed(lora, space.salt, seed_));
+  if (first == (root ? salted : roll(event.parent, salted, seed_))) {
+    ++outcomes[StandardHashes];
+    return;
+  }
+  ++outcomes[WrongSeed];
   std::string guess;
   for (u64 seed : {0ull, 1337ull, 42ull})
-    if (seed != seed_ && root && localHash(tokens, blockSize, seed) == first) guess = "; they fit seed " + std::to_string(seed);
+    if (seed != seed_ && root && localHash(tokens, space.blockSize, seed) == first) guess = "; they fit seed " + std::to_string(seed);
   sub.complaint = "the publisher's seq_hashes are not XXH3-64 of their tokens under seed " + std::to_string(seed_) + guess + "; set the same seed on both sides";
 }
 

@@ -10,7 +10,8 @@ namespace {
 // Hashes of the prompt's blocks, made a few at a time: a miss at the first block costs one.
 class Hashes {
  public:
-  Hashes(const Request& request, bool pairs, u64 seed) : request_(request), window_(request.space.blockSize + (pairs ? 1u : 0u)), seed_(seed) {
+  Hashes(const Request& request, bool pairs, u64 localSeed, u64 seed)
+      : request_(request), window_(request.space.blockSize + (pairs ? 1u : 0u)), localSeed_(localSeed), seed_(seed) {
     if (request.hashes != nullptr) total = request.hashCount;
     else if (request.tokenCount >= window_) total = (request.tokenCount - (window_ - request.space.blockSize)) / request.space.blockSize;
   }
@@ -24,7 +25,7 @@ class Hashes {
     count = static_cast<u32>(std::min<u64>(total - from, from == 0 ? 1 : chunk));
     // The blocks' own hashes first: they do not wait for each other.
     const u32* tokens = request_.tokens + from * request_.space.blockSize;
-    for (u32 i = 0; i < count; ++i) out_[i] = localHash(tokens + static_cast<u64>(i) * request_.space.blockSize, window_, seed_);
+    for (u32 i = 0; i < count; ++i) out_[i] = localHash(tokens + static_cast<u64>(i) * request_.space.blockSize, window_, localSeed_);
     for (u32 i = 0; i < count; ++i) out_[i] = previous_ = from + i == 0 ? out_[i] : roll(previous_, out_[i], seed_);
     return out_;
   }
@@ -33,14 +34,14 @@ class Hashes {
   static constexpr u32 chunk = 16;
   const Request& request_;
   u32 window_;
-  u64 seed_, previous_ = 0;
+  u64 localSeed_, seed_, previous_ = 0;
   u64 out_[chunk];
 };
 
 }  // namespace
 
 void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out) const {
-  Hashes source(request, pairs, index_.seed());
+  Hashes source(request, pairs, index_.seed(), index_.seed());
   out.clear();
   while (out.size() < source.total) {
     u32 count = 0;
@@ -49,8 +50,8 @@ void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out)
   }
 }
 
-void Query::walk(u32 space, const Request& request, bool pairs, const View& view, u32* lengths) {
-  Hashes source(request, pairs, index_.seed());
+void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, const View& view, u32* lengths) {
+  Hashes source(request, pairs, localSeed, index_.seed());
   BlockArena& arena = index_.arena();
   const HolderSets& sets = index_.sets();
   const u32 words = view.words, clock = index_.tick();
@@ -58,6 +59,8 @@ void Query::walk(u32 space, const Request& request, bool pairs, const View& view
   alive_.resize(view.masks);
   for (u32 mask = 0; mask < view.masks; ++mask) alive_[mask] = mask;
   u32 block = 0, set = HolderSets::none;
+  // Hashes that are not the standard's may be the publishers' own.
+  const u64* called = arena.sequence.data();
   std::vector<u64> const* held = nullptr;
   u64 at = 0;
   while (at < source.total && !alive_.empty()) {
@@ -68,12 +71,17 @@ void Query::walk(u32 space, const Request& request, bool pairs, const View& view
       const u32 from = block;
       if (block != 0) {
         // Neighbours in the arena with the same holders: nothing can end here.
-        while (k < count && arena.sequence[block + 1] == hashes[k] && arena.holders[block + 1] == set) ++block, ++k;
+        while (k < count && called[block + 1] == hashes[k] && arena.holders[block + 1] == set) ++block, ++k;
         for (u32 page = from / BlockArena::pageBlocks + 1; page <= block / BlockArena::pageBlocks; ++page) arena.setStamp(page, clock);
         if (k == count) break;
       }
       if (request.hashes != nullptr && k + 8 < count) index_.prefetch(space, hashes[k + 8]);
-      const u32 next = index_.find(space, hashes[k]);
+      u32 next = index_.find(space, hashes[k]);
+      if (next != 0) {
+        called = arena.sequence.data();
+      } else if (request.hashes != nullptr && (next = index_.findNamed(space, hashes[k])) != 0) {
+        called = arena.engine.data();
+      }
       if (next == 0) {
         for (u32 mask : alive_) lengths[mask] = static_cast<u32>(at + k);
         alive_.clear();
@@ -112,15 +120,21 @@ void Query::walk(u32 space, const Request& request, bool pairs, const View& view
 const u32* Query::match(const Request& request, const View& view) {
   lengths_.assign(view.masks, 0);
   const std::int64_t plain = index_.findSpace(request.space);
-  if (plain >= 0) walk(static_cast<u32>(plain), request, false, view, lengths_.data());
+  const u64 seed = index_.seed();
+  if (plain >= 0) walk(static_cast<u32>(plain), request, false, seed, view, lengths_.data());
+  const auto further = [&](u32 space, bool pairs, u64 localSeed) {
+    best_.assign(view.masks, 0);
+    walk(space, request, pairs, localSeed, view, best_.data());
+    for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
+  };
+  // Blocks that came as hashes alone may have LoRA and salt in them.
+  const std::string_view lora = request.space.lora;
+  const u64 salted = saltedSeed(lora.starts_with("n:") ? lora.substr(2) : std::string_view(), request.space.salt, seed);
+  if (plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare) further(static_cast<u32>(plain), false, salted);
   Namespace like = request.space;
   like.pairs = true;
   const std::int64_t pairs = index_.findSpace(like);
-  if (pairs >= 0) {
-    best_.assign(view.masks, 0);
-    walk(static_cast<u32>(pairs), request, true, view, best_.data());
-    for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
-  }
+  if (pairs >= 0) further(static_cast<u32>(pairs), true, seed);
   return lengths_.data();
 }
 

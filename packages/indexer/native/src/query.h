@@ -57,7 +57,7 @@ class Query {
  private:
   static constexpr std::size_t maxViews = 4096;
   View build(const Namespace& space) const;
-  void walk(u32 space, const Request& request, bool pairs, const View& view, u32* lengths);
+  void walk(u32 space, const Request& request, bool pairs, u64 localSeed, const View& view, u32* lengths);
   void writeRow(const View::Row& row, u32 blockSize);
 
   Index& index_;

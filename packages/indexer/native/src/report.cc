@@ -52,13 +52,15 @@ std::string describeSpaces(const Index& index) {
   std::vector<std::vector<bool>> streams(index.spaces().size(), std::vector<bool>(index.streams().size()));
   for (u32 set = 1; set < index.sets().size(); ++set) {
     const auto& known = index.sets()[set];
-    if (known.blocks == 0 || known.empty()) continue;
-    blocks[known.space] += known.blocks;
+    const u32 count = index.sets().blocksOf(set);
+    if (count == 0 || known.empty()) continue;
+    blocks[known.space] += count;
     eachStream(known, [&](u32 stream) { streams[known.space][stream] = true; });
   }
   std::string out = "[";
   for (u32 id = 0; id < index.spaces().size(); ++id) {
     const Namespace& space = index.spaces()[id];
+    if (!space.live) continue;
     if (out.size() > 1) out.push_back(',');
     out.append("{\"space\":").append(std::to_string(id)).append(",\"tenant\":").append(jsonText(space.tenant));
     out.append(",\"model\":").append(jsonText(space.model)).append(",\"lora\":").append(jsonText(space.lora));
@@ -106,6 +108,7 @@ std::string describeStreams(const Index& index) {
     out.append("{\"stream\":").append(std::to_string(id)).append(",\"subscription\":").append(std::to_string(stream.subscription));
     out.append(",\"backend\":").append(jsonText(stream.backend)).append(",\"medium\":").append(jsonText(index.media()[stream.medium]));
     out.append(",\"rank\":").append(std::to_string(stream.rank)).append(",\"blocks\":").append(std::to_string(tally[id].blocks));
+    if (stream.shard != 0) out.append(",\"shard\":\"").append(stream.shard == Stream::wholeShard ? "all" : hex(stream.shard)).append("\"");
     out.append(",\"digest\":\"").append(hex(tally[id].digest)).append("\"}");
   }
   return out.append("]");

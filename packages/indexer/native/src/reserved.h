@@ -8,6 +8,13 @@
 
 namespace svc {
 
+inline constexpr std::size_t hugeBytes = std::size_t{2} << 20;
+
+// Look-ups go all over an array: with large pages most of them miss no translation as well. Refused is no harm.
+inline void wantHuge(void* at, std::size_t bytes) {
+  madvise(at, bytes, MADV_HUGEPAGE);
+}
+
 template <typename T>
 class Reserved {
  public:
@@ -15,6 +22,8 @@ class Reserved {
     void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<T*>(at);
+    // A small index does not get more memory than it says.
+    if (bytes_ >= 32 * hugeBytes) wantHuge(at, bytes_);
   }
   ~Reserved() { munmap(data_, bytes_); }
   Reserved(const Reserved&) = delete;

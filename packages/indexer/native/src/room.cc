@@ -10,42 +10,50 @@ namespace {
 constexpr u64 plainBlockBytes = 32, namedBlockBytes = 52;
 // What the process of indexing needs at any size: scratch, ring of ghosts, the empty tables.
 constexpr u64 fixedBytes = 1 << 20;
+// Cleared blocks looked at at once where room is wanted.
+constexpr u32 reclaimSlice = 1 << 14;
 
 }  // namespace
 
 void Index::purge(const std::vector<u32>& streams, std::int64_t space) {
   if (streams.empty()) return;
-  // Sets change, not blocks one by one: the new number of each set that has these streams.
-  const std::size_t before = sets_.size();
-  std::vector<u32> becomes(before, HolderSets::none);
-  bool any = false;
-  for (u32 set = 1; set < before; ++set) {
-    if (sets_[set].blocks == 0 || (space >= 0 && sets_[set].space != static_cast<u32>(space))) continue;
-    u32 result = set;
-    for (u32 stream : streams)
-      if (sets_[result].has(stream)) result = sets_.without(result, stream);
-    if (result != set) {
-      becomes[set] = result;
-      any = true;
-    }
-  }
-  if (any) {
-    for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block) {
-      const u32 set = arena_.holders[block];
-      if (set == HolderSets::none || becomes[set] == HolderSets::none) continue;
-      setHolders(block, becomes[set]);
-      if (sets_[becomes[set]].empty()) release(block);
-    }
-  }
-  sweepNames(subscriptions_[streams_[streams.front()].subscription]);
-  sets_.collect();
+  sets_.withdraw(streams, space);
+  Subscription& sub = subscriptions_[streams_[streams.front()].subscription];
+  // Own names of freed blocks must be gone before their numbers are given out again.
+  if (space < 0 && streams.size() == sub.streams.size()) sub.names.clear();
+  else sweepNames(sub);
   ++changes_;
 }
 
+bool Index::reclaim(u32 most) {
+  constexpr u32 ahead = 24;
+  for (u32 looked = 0; looked < most && sets_.stale() > 0; ++looked) {
+    if (reclaimAt_ < BlockArena::pageBlocks || reclaimAt_ >= arena_.end()) reclaimAt_ = BlockArena::pageBlocks;
+    const u32 block = reclaimAt_++;
+    if (block + ahead < arena_.end() && isGone(block + ahead)) {
+      table_.prefetch(keyOf(block + ahead));
+      if (engineInUse_) engineTable_.prefetch(nameKeyOf(block + ahead));
+    }
+    const u32 set = arena_.holders[block];
+    if (!sets_.isStale(set)) continue;
+    const u32 now = sets_.current(set);
+    setHolders(block, now);
+    if (sets_[now].empty()) release(block);
+  }
+  if (sets_.stale() > 0) return true;
+  sets_.collect();
+  return false;
+}
+
 u64 Index::bytes() const {
-  u64 total = indexBytes() + nameBytes() + sets_.bytes() + fixedBytes;
-  for (const Subscription& sub : subscriptions_) total += sub.names.bytes() + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen);
-  return total;
+  return indexBytes() + nameBytes() + sets_.bytes() + spaceBytes_ + subscriptionBytes_ + fixedBytes;
+}
+
+// Each batch changes one publisher's share only.
+void Index::weigh(Subscription& sub) {
+  const u64 now = sub.names.bytes() + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size()) * 64;
+  subscriptionBytes_ += now - sub.weighed;
+  sub.weighed = now;
 }
 
 u64 Index::limitBlocks() const {
@@ -58,6 +66,8 @@ bool Index::makeRoom(u64 blocks) {
   if (arena_.live() + blocks <= limit_) return true;
   limit_ = limitBlocks();
   if (blocks > limit_) return false;
+  while (arena_.live() + blocks > limit_ && reclaim(reclaimSlice)) {
+  }
   if (arena_.live() + blocks > limit_) evict(std::max<u64>(arena_.live() + blocks - limit_, limit_ / 16));
   return true;
 }
@@ -88,6 +98,7 @@ void Index::evict(u64 blocks) {
   for (Subscription& sub : subscriptions_)
     if (sub.active) sweepNames(sub);
   sets_.collect();
+  if (liveSpaces() > firstSpaceCollection) collectSpaces();
   ++changes_;
 }
 

@@ -7,7 +7,7 @@
 namespace svc {
 namespace {
 
-constexpr u64 magic = 0x3130584956435653ull;  // "SVCVIX01"
+constexpr u64 magic = 0x3230584956435653ull;  // "SVCVIX02"
 
 class SnapshotWriter {
  public:
@@ -78,7 +78,7 @@ std::vector<u8> Index::save(std::string_view note) const {
   for (const Namespace& space : spaces_) {
     for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)}) to.text(part);
     to.number(space.blockSize);
-    to.number<u8>(space.pairs);
+    for (const bool flag : {space.pairs, space.bare, space.live}) to.number<u8>(flag);
   }
   to.number<u64>(streams_.size());
   for (const Stream& stream : streams_) {
@@ -86,6 +86,8 @@ std::vector<u8> Index::save(std::string_view note) const {
     to.number(stream.rank);
     to.number(stream.medium);
     to.number<u8>(stream.active);
+    to.number(stream.shard);
+    to.number<u8>(stream.broken);
     to.text(stream.backend);
   }
   to.number<u64>(subscriptions_.size());
@@ -106,12 +108,19 @@ std::vector<u8> Index::save(std::string_view note) const {
     to.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
     to.number<u64>(sub.names.size());
     sub.names.each([&](u64 name, u32 block) { to.number(name), to.number(block); });
+    to.number<u64>(sub.park.size());
+    for (const ParkedEvent& parked : sub.park) {
+      to.number(parked.parent), to.number(parked.stream), to.number(parked.space), to.number<u8>(parked.inheritsSalt);
+      to.number<u64>(parked.names.size());
+      for (std::size_t i = 0; i < parked.names.size(); ++i) to.number(parked.names[i]), to.number(parked.locals[i]), to.number<u8>(parked.gone[i]);
+    }
   }
   to.number<u64>(sets_.size());
   for (u32 set = 1; set < sets_.size(); ++set) {
     to.number(sets_[set].space);
-    to.number<u64>(sets_[set].blocks == 0 ? 0 : sets_[set].bits.size());
-    if (sets_[set].blocks != 0) to.raw(sets_[set].bits.data(), sets_[set].bits.size() * 8);
+    const bool used = sets_.blocksOf(set) != 0;
+    to.number<u64>(used ? sets_[set].bits.size() : 0);
+    if (used) to.raw(sets_[set].bits.data(), sets_[set].bits.size() * 8);
   }
   to.number<u8>(engineInUse_);
   to.number(arena_.end());
@@ -135,19 +144,23 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
   note = in.text();
   media_.clear();
   for (u64 i = in.count(8); i > 0; --i) media_.push_back(in.text());
-  for (u64 i = in.count(33); i > 0; --i) {
+  for (u64 i = in.count(39); i > 0; --i) {
     Namespace space;
     for (std::string* part : {&space.tenant, &space.model, &space.lora, &space.salt}) *part = in.text();
     space.blockSize = in.number<u32>();
     space.pairs = in.number<u8>() != 0;
-    internSpace(space);
+    const bool bare = in.number<u8>() != 0;
+    // Numbers stay what they were, also of those that nobody uses.
+    restoreSpace(space, in.number<u8>() != 0, bare);
   }
-  for (u64 i = in.count(19); i > 0; --i) {
+  for (u64 i = in.count(28); i > 0; --i) {
     Stream stream;
     stream.subscription = in.number<u32>();
     stream.rank = in.number<u32>();
     stream.medium = in.number<u16>();
     stream.active = in.number<u8>() != 0;
+    stream.shard = in.number<u64>();
+    stream.broken = in.number<u8>() != 0;
     stream.backend = in.text();
     if (stream.medium >= media_.size()) in.fail();
     streams_.push_back(std::move(stream));
@@ -175,17 +188,42 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
       const u64 name = in.number<u64>();
       sub.names.set(name, in.number<u32>());
     }
+    loadPark(in, sub);
     for (u32 stream : sub.streams)
       if (stream >= streams_.size()) in.fail();
+    for (u32 space : sub.spaces)
+      if (space >= spaces_.size()) in.fail();
     subscriptions_.push_back(std::move(sub));
   }
   for (const Stream& stream : streams_)
     if (stream.active && stream.subscription >= subscriptions_.size()) in.fail();
   if (in.bad || !loadBlocks(in)) return problem = "the snapshot contradicts itself, or holds more than the memory budget takes", false;
-  for (Subscription& sub : subscriptions_) sweepNames(sub);
+  for (Subscription& sub : subscriptions_) {
+    sweepNames(sub);
+    weigh(sub);
+  }
   ++version_;
   ++changes_;
   return true;
+}
+
+void Index::loadPark(SnapshotReader& in, Subscription& sub) {
+  for (u64 k = in.count(25); k > 0 && !in.bad; --k) {
+    ParkedEvent parked;
+    parked.parent = in.number<u64>();
+    parked.stream = in.number<u32>();
+    parked.space = in.number<u32>();
+    parked.inheritsSalt = in.number<u8>() != 0;
+    for (u64 i = in.count(17); i > 0; --i) {
+      parked.names.push_back(in.number<u64>());
+      parked.locals.push_back(in.number<u64>());
+      parked.gone.push_back(in.number<u8>() != 0);
+    }
+    if (parked.stream >= streams_.size() || parked.space >= spaces_.size()) in.fail();
+    sub.parkedBlocks += static_cast<u32>(parked.names.size());
+    sub.awaited.insert(parked.parent);
+    sub.park.push_back(std::move(parked));
+  }
 }
 
 bool Index::loadBlocks(SnapshotReader& in) {
@@ -226,8 +264,8 @@ bool Index::loadBlocks(SnapshotReader& in) {
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
-    table_.insert(keyOf(block), block, *this, &Index::keyOf, arena_.sequence.data(), arena_.holders.data());
-    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, *this, &Index::nameKeyOf, arena_.engine.data(), arena_.holders.data());
+    table_.insert(keyOf(block), block, eachBlock());
+    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, eachName());
     if (sets_[sets[holders[i]]].empty()) toGhost(block);
   }
   return true;

@@ -10,6 +10,18 @@ import type { Target, UpstreamPool } from "./target.ts";
 /** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
 export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
 
+/** What a request waits for whose target must wake first. Whoever decides so calls `proceed` of the client later. */
+export interface Wait {
+  /** As of a Forwarding. */
+  readonly kind: number;
+  /** This client is gone, or waits no longer. */
+  leave(client: ClientConnection): void;
+  /** Said to a request that has waited as long as the bound allows. */
+  tooLate(): Answer;
+}
+
+export type Decision = Forwarding | Answer | Wait;
+
 export type FrontOptions = {
   readonly listen: { readonly host: string; readonly port: number };
   readonly limits: ProxyLimits;
@@ -17,7 +29,7 @@ export type FrontOptions = {
   /** Reads the heads of all connections, one at a time; knows the names the router asks for. */
   readonly head: RequestHead;
   /** Decides on one request. `head` is valid during the call only. */
-  readonly route: (head: RequestHead, client: ClientConnection) => Forwarding | Answer;
+  readonly route: (head: RequestHead, client: ClientConnection) => Decision;
   /** One request is over; `kind` is -1 when it was answered here, `status` 0 when the client left before any. */
   readonly observe: (kind: number, status: number, ms: number) => void;
   /** A fault of this program's own, not of a request. */
@@ -74,7 +86,7 @@ export class Front {
     return this.#clients.size;
   }
 
-  route(head: RequestHead, client: ClientConnection): Forwarding | Answer {
+  route(head: RequestHead, client: ClientConnection): Decision {
     try {
       return this.#options.route(head, client);
     } catch (error) {

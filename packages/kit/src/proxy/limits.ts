@@ -19,6 +19,12 @@ export type ProxyLimits = {
   readonly discardBytes: number;
   /** After an answer that ends a connection, bytes still arriving are thrown away for this long, lest a reset destroy the answer. */
   readonly lingerMs: number;
+  /** A request whose target must wake first waits for no longer than this, however often it is put back meanwhile. */
+  readonly wakeMs: number;
+  /** Requests that wait for one target to wake; the next one is answered 429. */
+  readonly waitingPerTarget: number;
+  /** Requests that wait for any target to wake. Each holds up to `headBytes` and one read of its connection. */
+  readonly waiting: number;
   /** How long `close` waits for requests in flight. */
   readonly drainMs: number;
 };
@@ -33,5 +39,8 @@ export const proxyLimits: ProxyLimits = {
   idlePerTarget: 64,
   discardBytes: 256 * 1024,
   lingerMs: 2_000,
+  wakeMs: 120_000,
+  waitingPerTarget: 512,
+  waiting: 2048,
   drainMs: 5_000,
 };

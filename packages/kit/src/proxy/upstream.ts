@@ -14,8 +14,8 @@ export interface UpstreamClient {
   /** Whether the client's connection is kept after this response; cleared when the response can only end with it. */
   keepAlive: boolean;
   onReady(upstream: Upstream): void;
-  /** The final response's head is about to be sent. */
-  onResponseHead(status: number): void;
+  /** The final response's head is about to be sent; `framed`: the response says where it ends, not the connection. */
+  onResponseHead(status: number, framed: boolean): void;
   onResponseEnd(upstream: Upstream, reusable: boolean): void;
   onTunnel(): void;
   /** Both directions of the upstream's side of a tunnel have ended in order. */
@@ -179,7 +179,7 @@ export class Upstream implements WireOwner {
     if (head.status === 101) {
       if (!client.wantsUpgrade) return this.#fail("malformed", "it switched protocols unasked");
       this.#state = "tunnel";
-      client.onResponseHead(101);
+      client.onResponseHead(101, false);
       client.wire.write(head.rewrite(true));
       client.onTunnel();
       client.wire.forward(bytes, bodyAt, end, this.wire);
@@ -193,7 +193,7 @@ export class Upstream implements WireOwner {
     if (body.endsWithConnection) client.keepAlive = false;
     this.#reusable = head.keepsAlive && !client.isHttp10 && bodyEnd === end;
     this.#state = "body";
-    client.onResponseHead(head.status);
+    client.onResponseHead(head.status, !body.endsWithConnection);
     if (client.keepAlive && head.passesVerbatim) client.wire.forward(bytes, start, bodyEnd, this.wire);
     else {
       const rewritten = head.rewrite(client.keepAlive);

@@ -59,7 +59,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
 
 async function networkLines(spawner: Spawner): Promise<Check[]> {
   const lines = await networkChecks({ spawner });
-  return lines.map((line) => ({ ...line, follows: line.works ? "" : "sandboxes have no network of their own, or none that leads out" }));
+  return lines.map((line) => ({ ...line, follows: line.works ? "" : (line.follows ?? "sandboxes have no network of their own, or none that leads out") }));
 }
 
 /** In a home of its own, so that a running node's sandboxes are not touched. */
@@ -90,6 +90,7 @@ function unusable(runtime: RuntimeName, says: string): Driver {
     usable: { works: false, says, mend },
     isolation,
     pauseWithMemory: nothing,
+    pauseWithFiles: nothing,
     limits: nothing,
     diskLimit: nothing,
     network: nothing,

@@ -11,14 +11,15 @@ export function renderDiagnosis({ checks, drivers, canRun }: Diagnosis, columns:
     if (mend !== "") lines.push(...detail("mend", mend, columns));
   }
   lines.push("", "Drivers", "");
-  for (const { runtime, usable, isolation, pauseWithMemory, limits, diskLimit, network, idleMB, density } of drivers) {
+  for (const { runtime, usable, isolation, pauseWithMemory, pauseWithFiles, limits, diskLimit, network, idleMB, density } of drivers) {
     lines.push(...entry(usable.works, runtime, usable.says, columns));
     if (!usable.works) {
       if (usable.mend !== undefined) lines.push(...detail("mend", usable.mend, columns));
       continue;
     }
     lines.push(...detail("isolation", isolation, columns));
-    for (const [what, { works, says, mend }] of Object.entries({ "pause with memory": pauseWithMemory, limits, disk: diskLimit, network })) {
+    const capabilities = { "pause with memory": pauseWithMemory, "pause with files": pauseWithFiles, limits, disk: diskLimit, network };
+    for (const [what, { works, says, mend }] of Object.entries(capabilities)) {
       lines.push(...detail(what, works || mend === undefined ? says : `${says} (${mend})`, columns));
     }
     lines.push(...detail("density", `${idleMB} MB for an idle sandbox; about ${density} fit into the memory that is free`, columns));

@@ -1,11 +1,13 @@
 // What `svc doctor` says about sandbox networks on this host, each thing tried for real.
 import { readFile } from "node:fs/promises";
 import { asFailure } from "@svc/contract/failures.ts";
+import { openLog } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { parseCidr } from "./cidr.ts";
+import { openDenialReader } from "./denial-reader.ts";
 import { blockedForwarding } from "./host.ts";
 import { openResolvers } from "./resolvers.ts";
-import { homeText, tableRemovalText } from "./rules.ts";
+import { homeText, MAX_CONNECTIONS_PER_SANDBOX, tableRemovalText } from "./rules.ts";
 
 export type NetworkCheck = {
   readonly name: string;
@@ -13,6 +15,8 @@ export type NetworkCheck = {
   readonly says: string;
   /** What to do about it; empty when it works. */
   readonly mend: string;
+  /** What cannot be done without it, where that is not the network as a whole. */
+  readonly follows?: string;
 };
 
 /** Changes nothing that stays. Without root only the first line comes. */
@@ -23,7 +27,16 @@ export async function networkChecks({ spawner }: { readonly spawner: Spawner }):
   const ip = await tried("ip", spawner, ["ip", "-V"], "apt-get install iproute2");
   const nft = await tried("nft", spawner, ["nft", "--version"], "apt-get install nftables");
   if (!ip.works || !nft.works) return [ip, nft];
-  return [ip, nft, await namespaces(spawner), await firewall(spawner), await forwarding(), await otherFirewalls(spawner), await resolvers()];
+  return [
+    ip,
+    nft,
+    await namespaces(spawner),
+    await firewall(spawner),
+    await networkLog(spawner),
+    await forwarding(),
+    await otherFirewalls(spawner),
+    await resolvers(),
+  ];
 }
 
 const passed = (name: string, says: string): NetworkCheck => ({ name, works: true, says, mend: "" });
@@ -54,12 +67,18 @@ async function namespaces(spawner: Spawner): Promise<NetworkCheck> {
 }
 
 /** The very rules of a node, loaded and removed again; they name no interface that exists. */
-async function firewall(spawner: Spawner): Promise<NetworkCheck> {
+async function load(spawner: Spawner, logGroup: number | undefined): Promise<void> {
   const token = `d${process.pid % 100_000}`;
   const block = parseCidr("198.51.100.0/22") ?? { base: 0, prefixLength: 22 };
+  await spawner.check(["nft", "-f", "-"], {
+    input: homeText({ token, block, deniedCidrs: [], dnsPort: 53, logGroup, maxConnections: MAX_CONNECTIONS_PER_SANDBOX }),
+  });
+  await spawner.check(["nft", "-f", "-"], { input: tableRemovalText(token) });
+}
+
+async function firewall(spawner: Spawner): Promise<NetworkCheck> {
   try {
-    await spawner.check(["nft", "-f", "-"], { input: homeText({ token, block, deniedCidrs: [], dnsPort: 53 }) });
-    await spawner.check(["nft", "-f", "-"], { input: tableRemovalText(token) });
+    await load(spawner, undefined);
     return passed("firewall", "the rules of a node were loaded and removed");
   } catch (error) {
     return failed(
@@ -67,6 +86,24 @@ async function firewall(spawner: Spawner): Promise<NetworkCheck> {
       asFailure(error).message,
       "needs nf_tables with inet tables, NAT, fib, conntrack and reject in the kernel (modprobe nf_tables nft_masq nft_reject_inet nft_ct)",
     );
+  }
+}
+
+/** Denied connections are told by the kernel and read by a program; both are tried. */
+async function networkLog(spawner: Spawner): Promise<NetworkCheck> {
+  const name = "network log";
+  const follows = "sandboxes' network logs do not say what was denied; it is denied all the same";
+  try {
+    const reader = await openDenialReader({ seed: process.pid % 0x1_0000, log: openLog("doctor", "silent"), onNoted: () => {} });
+    reader.close();
+  } catch (error) {
+    return { ...failed(name, asFailure(error).message, "apt-get install tcpdump util-linux; modprobe nfnetlink_log"), follows };
+  }
+  try {
+    await load(spawner, process.pid % 0x1_0000);
+    return passed(name, "the firewall tells denied packets, and tcpdump reads them");
+  } catch (error) {
+    return { ...failed(name, asFailure(error).message, "needs nft_log in the kernel (modprobe nft_log)"), follows };
   }
 }
 

@@ -1,8 +1,11 @@
 // DNS for sandboxes on the gateway address: questions go to the host's resolvers, within bounds per sandbox and in all.
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { createServer, type Server, type Socket } from "node:net";
+import { asFailure } from "@svc/contract/failures.ts";
+import { AAAA_TYPE, addressesIn, nameAsked, typeAsked } from "./dns-answer.ts";
 import { ask, Frames, frame, type Transport } from "./dns-forward.ts";
 import { HEADER_BYTES, isResponse, opcodeOf, questionOf, refusal } from "./dns-message.ts";
+import { type Found, MAX_OPEN_SECONDS } from "./fence.ts";
 import type { Resolvers } from "./resolvers.ts";
 
 const MAX_QUERIES_PER_SANDBOX = 64;
@@ -10,6 +13,7 @@ const MAX_QUERIES = 1024;
 const MAX_CONNECTIONS_PER_SANDBOX = 8;
 const MAX_CONNECTIONS = 256;
 const CONNECTION_IDLE_MS = 10_000;
+const MAX_REASON_LENGTH = 200;
 /** Tries for a port that is free for UDP and TCP alike. */
 const MAX_PORT_TRIES = 20;
 
@@ -18,9 +22,19 @@ export type DnsOptions = {
   readonly address: string;
   readonly port: number;
   readonly resolvers: Resolvers;
-  /** Whether the sandbox with this address may ask; undefined: no sandbox has it, and nothing is answered. */
-  readonly mayAsk: (address: string) => boolean | undefined;
+  /** The sandbox with this address; undefined: no sandbox has it, and nothing is answered. */
+  readonly askerAt: (address: string) => Asker | undefined;
 };
+
+/** A sandbox as its questions meet it. */
+export interface Asker {
+  /** Why this name is not resolved for it; undefined: it is. A name that is no host name comes as undefined. */
+  refuses(name: string | undefined): string | undefined;
+  /** Told of each refusal. */
+  denied(name: string, transport: Transport, why: string): void;
+  /** Told of an answer before it is given; the addresses are open when this returns. */
+  resolved(name: string, found: readonly Found[]): Promise<void>;
+}
 
 export interface Dns {
   readonly port: number;
@@ -34,16 +48,30 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
   const open = new Set<Socket>();
 
   async function answer(transport: Transport, query: Buffer, sandbox: string): Promise<Buffer | undefined> {
-    const allowed = options.mayAsk(sandbox);
-    if (allowed === undefined || query.length < HEADER_BYTES || isResponse(query)) return undefined;
-    if (!allowed) return refusal(query, "REFUSED", "this sandbox has no internet access");
+    const asker = options.askerAt(sandbox);
+    if (asker === undefined || query.length < HEADER_BYTES || isResponse(query)) return undefined;
+    const name = nameAsked(query);
+    const refuse = (why: string): Buffer => {
+      // Resolvers ask for both families at once, and IPv6 is closed anyway: one entry for one look-up.
+      if (typeAsked(query) !== AAAA_TYPE) asker.denied(name ?? "", transport, why);
+      return refusal(query, "REFUSED", why);
+    };
+    const why = asker.refuses(name);
+    if (why !== undefined) return refuse(why);
     if (opcodeOf(query) !== 0) return refusal(query, "NOTIMP", "only queries are answered");
     if (questionOf(query) === undefined) return refusal(query, "FORMERR", "exactly one question is answered");
     if (!queries.enter(sandbox)) return refusal(query, "SERVFAIL", "too many queries of this sandbox wait for an answer");
     try {
       const upstreams = await options.resolvers.current();
       const response = await ask(transport, upstreams, query, stopping.signal);
-      return response ?? refusal(query, "SERVFAIL", "the host's resolvers do not answer");
+      if (response === undefined) return refusal(query, "SERVFAIL", "the host's resolvers do not answer");
+      // The policy may have been replaced while the resolvers were asked.
+      const late = asker.refuses(name);
+      if (late !== undefined) return refuse(late);
+      if (name !== undefined) await asker.resolved(name, addressesIn(response, MAX_OPEN_SECONDS));
+      return response;
+    } catch (error) {
+      return refusal(query, "SERVFAIL", asFailure(error).message.slice(0, MAX_REASON_LENGTH));
     } finally {
       queries.leave(sandbox);
     }
@@ -58,7 +86,7 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
   function onConnection(socket: Socket): void {
     const sandbox = socket.remoteAddress ?? "";
     socket.on("error", () => {});
-    if (options.mayAsk(sandbox) === undefined || !connections.enter(sandbox)) return void socket.destroy();
+    if (options.askerAt(sandbox) === undefined || !connections.enter(sandbox)) return void socket.destroy();
     open.add(socket);
     socket.once("close", () => {
       open.delete(socket);

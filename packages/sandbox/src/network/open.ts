@@ -6,13 +6,16 @@ import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
-import { type Cidr, formatCidr, parseCidr } from "./cidr.ts";
-import { type Dns, openDns } from "./dns.ts";
+import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "./cidr.ts";
+import type { Denial } from "./denial.ts";
+import { type DenialReader, openDenialReader } from "./denial-reader.ts";
+import { type Denials, openDenials } from "./denials.ts";
+import { type Asker, type Dns, openDns } from "./dns.ts";
 import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
 import type { Networks } from "./networks.ts";
 import { openResolvers, type Resolvers } from "./resolvers.ts";
-import { homeText } from "./rules.ts";
+import { homeText, MAX_CONNECTIONS_PER_SANDBOX } from "./rules.ts";
 import { Slots } from "./slots.ts";
 
 export { networkChecks } from "./checks.ts";
@@ -20,6 +23,8 @@ export { networkChecks } from "./checks.ts";
 export const defaultSubnet = "10.200.0.0/13";
 export const defaultDeniedCidrs = ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"] as const;
 const DEFAULT_POOL_SIZE = 8;
+/** No name opens these, whatever else is denied: this host, groups of hosts, what is no address. */
+const neverOpened: readonly Cidr[] = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"].flatMap((text) => parseCidr(text) ?? []);
 
 export type NetworksOptions = {
   readonly home: string;
@@ -33,6 +38,10 @@ export type NetworksOptions = {
   readonly dns?: { readonly upstreams?: readonly string[] };
   /** Slots prepared ahead of attach(). */
   readonly poolSize?: number;
+  /** Connections that one sandbox may have outward. */
+  readonly maxConnections?: number;
+  /** Told of what sandboxes were denied; without it nothing is logged. */
+  readonly onDenied?: (denial: Denial) => void;
 };
 
 /** What a home remembers of its last run, so that live sandboxes see the same addresses and DNS port. */
@@ -66,6 +75,22 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
 
   async function start(): Promise<Networks> {
     if (await enableForwarding()) log.warn("switched on net.ipv4.ip_forward for sandbox networks; it stays on");
+    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, maxConnections: options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX };
+    let reader: DenialReader | undefined;
+    const denials: Denials | undefined =
+      options.onDenied === undefined
+        ? undefined
+        : openDenials({
+            spawner,
+            log,
+            deniedCidrs,
+            maxConnections: rules.maxConnections,
+            gatewayAddress: gatewayOf(block),
+            fenceAt: (address) => slots.fenceAt(address),
+            fenceOn: (veth) => slots.fenceOn(veth),
+            onDenied: options.onDenied,
+            now: Date.now,
+          });
     const slots: Slots = new Slots({
       token,
       block,
@@ -73,17 +98,35 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       log,
       mtuBytes: await uplinkMtuBytes(spawner),
       poolSize: options.poolSize ?? DEFAULT_POOL_SIZE,
-      homeText: () => homeText(rules),
+      homeText: () => homeText({ ...rules, logGroup: reader?.group }),
+      onCounted: (counts) => denials?.counted(counts),
     });
     const dns = await openDns({
       address: gatewayOf(block),
-      port: remembered.dnsPort ?? 0,
+      port: rules.dnsPort,
       resolvers,
-      mayAsk: (address) => slots.policyOf(address)?.allowInternet,
+      askerAt: (address) => askerAt(slots, denials, isClosed, address),
     });
-    const rules = { token, block, deniedCidrs, dnsPort: dns.port };
     undo.defer(() => dns.close());
-    await slots.open();
+    rules.dnsPort = dns.port;
+    if (denials !== undefined) {
+      const onGroup = (): void =>
+        void slots.renewHome().catch((error: unknown) => log.error({ err: error }, "the firewall still names the old group of denied packets"));
+      reader = await openDenialReader({ seed: Number.parseInt(token, 16) % 0x1_0000, log, onNoted: denials.packet, onGroup }).catch(unlogged);
+    }
+    const close = (): void => {
+      reader?.close();
+      denials?.close();
+    };
+    undo.defer(close);
+    await slots.open().catch(async (error: unknown) => {
+      if (reader === undefined) throw error;
+      // A kernel without nft_log takes the same rules without the log.
+      reader.close();
+      reader = undefined;
+      await slots.open();
+      unlogged(error);
+    });
     remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
     void blockedForwarding(spawner).then(
       (blockers) => {
@@ -91,10 +134,20 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       },
       (error: unknown) => log.warn({ err: error }, "cannot tell whether another firewall blocks sandbox traffic"),
     );
-    return assemble(slots, dns, owner);
+    return assemble(slots, dns, close, owner);
   }
 
-  function assemble(slots: Slots, dns: Dns, held: Server): Networks {
+  function unlogged(error: unknown): undefined {
+    const mend = "apt-get install tcpdump; modprobe nfnetlink_log nft_log";
+    log.warn({ err: error, mend }, "connections that sandboxes are denied are not logged on this host; they are denied all the same");
+  }
+
+  function isClosed(address: string): boolean {
+    const value = parseAddress(address) ?? 0;
+    return [...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
+  }
+
+  function assemble(slots: Slots, dns: Dns, closeLog: () => void, held: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -106,11 +159,29 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       async close(how = {}) {
         const { empty } = await slots.close(how.everything === true);
         await dns.close();
+        closeLog();
         if (empty) await releaseBlock(spawner, block);
         await new Promise<void>((done) => held.close(() => done()));
       },
     };
   }
+}
+
+/** What DNS does for the sandbox with this address. */
+function askerAt(slots: Slots, denials: Denials | undefined, isClosed: (address: string) => boolean, address: string): Asker | undefined {
+  const fence = slots.fenceAt(address);
+  if (fence === undefined) return undefined;
+  return {
+    refuses: (name) => fence.refuses(name),
+    denied: (name, transport, why) => denials?.name(fence, name, transport, why),
+    // A name that somebody points at a closed range opens nothing: neither now nor after the range is opened.
+    resolved: (name, found) =>
+      slots.resolved(
+        fence,
+        name,
+        found.filter((each) => !isClosed(each.address)),
+      ),
+  };
 }
 
 /** One process serves a home's networks: two would hand out the same addresses. */

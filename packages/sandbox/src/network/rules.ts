@@ -1,26 +1,38 @@
-// The nftables text of a home: what is closed for all its sandboxes, and the chain of each one.
+// The nftables text of a home: what is closed for all its sandboxes, and how a refusal is answered and noted.
 
 import { type Cidr, formatCidr } from "./cidr.ts";
+import type { PacketReason } from "./denial.ts";
 import { gatewayOf, prefixOf, tableOf } from "./names.ts";
-import type { EgressPolicy, NetworkSlot } from "./networks.ts";
 
 //   packet from a sandbox                                    packet to a sandbox
 //   ─ prerouting (raw): wrong source or IPv6 → drop          ─ from the host itself: passes
-//   ─ dns: gateway:53 → the node's DNS port                  ─ forwarded: replies pass, else refuse
-//   ─ input (to the host): DNS and replies pass, else refuse
-//   ─ forward: closed ranges, siblings → refuse
-//              else by veth to slot_<index>: accept, or falls back → refuse
+//   ─ dns: gateway:53 → the node's DNS port                  ─ forwarded: replies by veth to slot_<index>,
+//   ─ input (to the host): DNS and replies pass, else refuse   so that a policy speaks about both directions;
+//   ─ forward: closed ranges, siblings → refuse                else refuse
+//              else by veth to slot_<index>: accept or refuse
 // A veth without an element in `egress` reaches nothing: what is forgotten is closed.
+// refuse_<reason> notes the packet for the network log, then answers it.
 
 export type HomeRules = {
   readonly token: string;
   readonly block: Cidr;
   readonly deniedCidrs: readonly Cidr[];
   readonly dnsPort: number;
+  /** The nflog group that denied packets are told to; undefined: nobody listens. */
+  readonly logGroup: number | undefined;
+  readonly maxConnections: number;
 };
 
-/** Open connections (of UDP: flows of the last 30 s) that one sandbox may have outward. */
+/** Open connections (of UDP: flows of the last 30 s) that one sandbox may have outward, unless the networks were told otherwise. */
 export const MAX_CONNECTIONS_PER_SANDBOX = 16_384;
+
+/** Denied packets of one sandbox that are told one by one; the rest is counted. Enough to read, too few to be a load. */
+export const NOTED_PER_SECOND = 5;
+export const NOTED_BURST = 50;
+/** The headers of IPv4, with all options, and TCP. */
+const NOTED_BYTES = 96;
+/** Counts, per interface, what was not told one by one. */
+export const UNNOTED_SET = "unnoted";
 
 const baseChains = {
   prerouting: "type filter hook prerouting priority raw; policy accept;",
@@ -31,16 +43,34 @@ const baseChains = {
 };
 
 /** Creates or renews what all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
-export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): string {
+export function homeText({ token, block, deniedCidrs, dnsPort, logGroup, maxConnections }: HomeRules): string {
   const table = `inet ${tableOf(token)}`;
   const ours = `"${prefixOf(token)}*"`;
   const gateway = gatewayOf(block);
   const closed = [...deniedCidrs, block].map(formatCidr).join(", ");
+  const slots = 2 ** (32 - block.prefixLength);
+  const noted = (reason: PacketReason, verdict: string): string[] =>
+    logGroup === undefined
+      ? [verdict]
+      : [
+          `add @noted { iifname limit rate ${NOTED_PER_SECOND}/second burst ${NOTED_BURST} packets } log prefix "${reason}" group ${logGroup} snaplen ${NOTED_BYTES} queue-threshold 1 ${verdict}`,
+          `update @${UNNOTED_SET} { iifname counter }`,
+          verdict,
+        ];
   // The host's table of connections is shared by all: none may fill it.
-  const bounded = `ct state new add @connections { iifname ct count over ${MAX_CONNECTIONS_PER_SANDBOX} } goto refuse`;
+  const bounded = `ct state new add @connections { iifname ct count over ${maxConnections} } goto refuse_connections`;
   const rules: Record<string, string[]> = {
-    refuse: ["meta l4proto tcp reject with tcp reset", "reject with icmpx type admin-prohibited"],
-    prerouting: [`iifname != ${ours} accept`, "meta nfproto != ipv4 drop", "iifname . ip saddr != @guests drop"],
+    // What a program notices at once: gVisor tells a UDP socket of an unreachable port, and of no prohibition.
+    refuse: ["meta l4proto tcp reject with tcp reset", "meta l4proto udp reject with icmpx type port-unreachable", "reject with icmpx type admin-prohibited"],
+    // A peer that a new policy cut off: a reset ends its side too, anything else is not worth an answer.
+    refuse_reply: ["meta l4proto tcp reject with tcp reset", "drop"],
+    refuse_closed_range: noted("closed_range", "goto refuse"),
+    refuse_sibling: noted("sibling", "goto refuse"),
+    refuse_host: noted("host", "goto refuse"),
+    refuse_policy: ["ct direction reply goto refuse_reply", ...noted("policy", "goto refuse")],
+    refuse_connections: noted("connections", "goto refuse"),
+    drop_spoofed: noted("spoofed", "drop"),
+    prerouting: [`iifname != ${ours} accept`, "meta nfproto != ipv4 drop", "iifname . ip saddr != @guests goto drop_spoofed"],
     dns: [
       `iifname ${ours} ip daddr ${gateway} udp dport 53 dnat ip to ${gateway}:${dnsPort}`,
       `iifname ${ours} ip daddr ${gateway} tcp dport 53 dnat ip to ${gateway}:${dnsPort}`,
@@ -56,22 +86,28 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
       bounded,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
-      "goto refuse",
+      "goto refuse_host",
     ],
     forward: [`iifname ${ours} jump from_sandbox`, `oifname ${ours} goto to_sandbox`],
     from_sandbox: [
       // Without a connection entry there is no NAT: such a packet would leave with its inner address.
-      "ct state invalid drop",
+      "ct state { invalid, untracked } drop",
       // Where another program redirects an address, the one dialled could have been the host's own.
-      "ct status dnat goto refuse",
-      'oifname "svc-*" goto refuse',
-      "ip daddr @closed goto refuse",
+      "ct status dnat goto refuse_closed_range",
+      `ip daddr ${formatCidr(block)} goto refuse_sibling`,
+      'oifname "svc-*" goto refuse_sibling',
+      "ip daddr @closed goto refuse_closed_range",
       "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu",
       bounded,
       "iifname vmap @egress",
       "goto refuse",
     ],
-    to_sandbox: ["tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu", "ct direction reply ct state established,related accept", "goto refuse"],
+    to_sandbox: [
+      "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu",
+      "ct direction reply ct state related accept",
+      "ct direction reply ct state established oifname vmap @egress",
+      "goto refuse",
+    ],
     outbound: [`ip saddr ${formatCidr(block)} oifname != "svc-*" masquerade`],
   };
   return [
@@ -80,7 +116,11 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
     `flush set ${table} closed`,
     `add element ${table} closed { ${closed} }`,
     `add set ${table} guests { type ifname . ipv4_addr; }`,
-    `add set ${table} connections { type ifname; size ${2 ** (32 - block.prefixLength)}; flags dynamic; }`,
+    `add set ${table} connections { type ifname; size ${slots}; flags dynamic; }`,
+    `add set ${table} noted { type ifname; size ${slots}; flags dynamic; }`,
+    `add set ${table} ${UNNOTED_SET} { type ifname; size ${slots}; flags dynamic; }`,
+    // What was counted for an earlier run was told by it, or by nobody.
+    `flush set ${table} ${UNNOTED_SET}`,
     `add map ${table} egress { type ifname : verdict; }`,
     ...Object.keys(rules).map((chain) => {
       const hook = (baseChains as Record<string, string>)[chain];
@@ -92,34 +132,6 @@ export function homeText({ token, block, deniedCidrs, dnsPort }: HomeRules): str
   ].join("\n");
 }
 
-/** Puts a slot under `policy`, whether it had rules before or not. */
-export function slotText(token: string, slot: NetworkSlot, policy: EgressPolicy): string {
-  const table = `inet ${tableOf(token)}`;
-  return [
-    `add chain ${table} slot_${slot.index}`,
-    `flush chain ${table} slot_${slot.index}`,
-    `add rule ${table} slot_${slot.index} ${policy.allowInternet ? "accept" : "goto refuse"}`,
-    ...elements(table, slot).map((element) => `add element ${element}`),
-    "",
-  ].join("\n");
-}
-
-/** Removes a slot's rules; each is added first, since deleting what is absent would fail the whole transaction. */
-export function slotRemovalText(token: string, slot: NetworkSlot): string {
-  const table = `inet ${tableOf(token)}`;
-  return [
-    `add chain ${table} slot_${slot.index}`,
-    `flush chain ${table} slot_${slot.index}`,
-    ...elements(table, slot).flatMap((element) => [`add element ${element}`, `delete element ${element}`]),
-    `delete chain ${table} slot_${slot.index}`,
-    "",
-  ].join("\n");
-}
-
 export function tableRemovalText(token: string): string {
   return `add table inet ${tableOf(token)}\ndelete table inet ${tableOf(token)}\n`;
-}
-
-function elements(table: string, { veth, guestAddress, index }: NetworkSlot): string[] {
-  return [`${table} guests { "${veth}" . ${guestAddress} }`, `${table} egress { "${veth}" : jump slot_${index} }`];
 }

@@ -3,7 +3,9 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { Batcher } from "./batch.ts";
 import { tableOf } from "./names.ts";
-import { tableRemovalText } from "./rules.ts";
+import type { NetworkSlot } from "./networks.ts";
+import { tableRemovalText, UNNOTED_SET } from "./rules.ts";
+import { liveSet, namesSet } from "./slot-rules.ts";
 
 const MAX_CHANGES_PER_CALL = 64;
 /** How long a firewall reload by others can go unseen while no slot changes. */
@@ -15,6 +17,8 @@ export type RulesetOptions = {
   readonly log: Log;
   /** The whole table as it should be now: what all slots share, and every slot in use. */
   readonly wholeText: () => string;
+  /** Told at each check how many denied packets, per interface, were counted only. */
+  readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
 };
 
 export class Ruleset {
@@ -29,16 +33,29 @@ export class Ruleset {
 
   async open(): Promise<void> {
     await this.#nft(this.#options.wholeText());
-    const look = `list chain inet ${tableOf(this.#options.token)} refuse\n`;
     this.#checking = setInterval(() => {
-      this.change(look).catch((error: unknown) => this.#options.log.error({ err: error }, "the firewall table of sandbox networks could not be checked"));
+      this.#check().catch((error: unknown) => this.#options.log.error({ err: error }, "the firewall table of sandbox networks could not be checked"));
     }, CHECK_MS);
     this.#checking.unref();
+  }
+
+  /** What all slots share is renewed, say because the log group is another; slots keep theirs. */
+  renew(homeText: string): Promise<void> {
+    return this.change(homeText);
   }
 
   /** `text` is in force, in one transaction with what others change at the moment. */
   change(text: string): Promise<void> {
     return this.#changes.add(text);
+  }
+
+  /** Addresses that a slot's names opened, by an earlier run of this node, and those that connections still use. */
+  async held(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
+    const table = tableOf(this.#options.token);
+    const sets = [namesSet(slot), liveSet(slot)].map((set) => this.#options.spawner.run(["nft", "-j", "list", "set", "inet", table, set]));
+    const [named = [], live = []] = (await Promise.all(sets)).map(({ code, stdout }) => (code === 0 ? elementsOf(stdout) : []));
+    const found = new Map([...live, ...named].map((element) => [element.val, element]));
+    return [...found.values()].map(({ val, comment, expires = 0 }) => ({ address: val, name: comment, seconds: expires }));
   }
 
   /** Indices of the slots that have rules. */
@@ -54,6 +71,14 @@ export class Ruleset {
 
   remove(): Promise<void> {
     return this.#nft(tableRemovalText(this.#options.token));
+  }
+
+  /** One look says both: whether the table is there, and what it counted. */
+  async #check(): Promise<void> {
+    const { token, spawner, onCounted } = this.#options;
+    const { code, stdout } = await spawner.run(["nft", "-j", "list", "set", "inet", tableOf(token), UNNOTED_SET]);
+    if (code !== 0) return this.change(`list chain inet ${tableOf(token)} refuse\n`);
+    onCounted?.(new Map(elementsOf(stdout).map(({ val, counter }) => [val, counter?.packets ?? 0])));
   }
 
   /** A firewall reload by others (`nft flush ruleset`) takes every table along: ours comes back with all its slots. */
@@ -73,4 +98,12 @@ export class Ruleset {
   async #nft(text: string): Promise<void> {
     await this.#options.spawner.check(["nft", "-f", "-"], { input: text });
   }
+}
+
+type Element = { val: string; expires?: number; comment?: string; counter?: { packets: number } };
+
+/** The elements of a set as nft prints it in JSON; a bare value where an element has nothing else to say. */
+function elementsOf(listing: string): Element[] {
+  const { nftables } = JSON.parse(listing) as { nftables: { set?: { elem?: (string | { elem: Element })[] } }[] };
+  return nftables.flatMap(({ set }) => (set?.elem ?? []).map((entry) => (typeof entry === "string" ? { val: entry } : entry.elem)));
 }

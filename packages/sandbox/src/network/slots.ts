@@ -5,17 +5,15 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { Batcher } from "./batch.ts";
 import type { Cidr } from "./cidr.ts";
+import { Fence, type Found } from "./fence.ts";
 import { createLinks, hasLinks, listLinks, removeLinks, restoreGuestLinks } from "./links.ts";
 import { FIRST_INDEX, indexOf, LAST_INDEX, prefixOf, slotAt } from "./names.ts";
-import type { EgressPolicy, NetworkSlot } from "./networks.ts";
-import { slotRemovalText, slotText } from "./rules.ts";
+import { type EgressPolicy, type NetworkSlot, openEgress, sameEgress } from "./networks.ts";
 import { Ruleset } from "./ruleset.ts";
+import { slotRemovalText } from "./slot-rules.ts";
 
 const MAX_SLOTS_PER_CALL = 64;
 const SLOT_COUNT = LAST_INDEX - FIRST_INDEX + 1;
-
-/** The policy of slots in the pool: the usual one, so that most attaches change nothing. */
-const pooledPolicy: EgressPolicy = { allowInternet: true };
 
 export type SlotsOptions = {
   readonly token: string;
@@ -26,23 +24,22 @@ export type SlotsOptions = {
   readonly poolSize: number;
   /** The rules that all slots share. */
   readonly homeText: () => string;
+  readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
 };
-
-type Taken = { readonly slot: NetworkSlot; policy: EgressPolicy };
 
 export class Slots {
   readonly #options: SlotsOptions;
   readonly #ruleset: Ruleset;
   /** By index: attached, adopted, in the pool, or being made or removed. */
-  readonly #taken = new Map<number, Taken>();
+  readonly #taken = new Map<number, Fence>();
   /** The same by guest address, without those being removed. */
-  readonly #byAddress = new Map<string, Taken>();
+  readonly #byAddress = new Map<string, Fence>();
   readonly #detaching = new Map<number, Promise<void>>();
   /** Indices whose remains were found at the start: not given out before they are removed. */
   readonly #leftovers = new Set<number>();
-  readonly #pool: Taken[] = [];
+  readonly #pool: Fence[] = [];
   readonly #refills = new Set<Promise<void>>();
-  readonly #creations: Batcher<Taken>;
+  readonly #creations: Batcher<Fence>;
   readonly #removals: Batcher<NetworkSlot>;
   // Anywhere: after a restart, peers of the last run's sandboxes may still send to the addresses used last.
   #lastIndex = randomInt(FIRST_INDEX, LAST_INDEX);
@@ -51,8 +48,8 @@ export class Slots {
   constructor(options: SlotsOptions) {
     this.#options = options;
     const { token, spawner, log } = options;
-    const wholeText = (): string => options.homeText() + [...this.#byAddress.values()].map(({ slot, policy }) => slotText(token, slot, policy)).join("");
-    this.#ruleset = new Ruleset({ token, spawner, log, wholeText });
+    const wholeText = (): string => options.homeText() + [...this.#byAddress.values()].map((fence) => fence.text(performance.now())).join("");
+    this.#ruleset = new Ruleset({ token, spawner, log, wholeText, ...(options.onCounted === undefined ? {} : { onCounted: options.onCounted }) });
     this.#creations = new Batcher(MAX_SLOTS_PER_CALL, (batch) => this.#create(batch));
     this.#removals = new Batcher(MAX_SLOTS_PER_CALL, (batch) => this.#remove(batch));
   }
@@ -63,29 +60,61 @@ export class Slots {
     this.#refill();
   }
 
-  policyOf(address: string): EgressPolicy | undefined {
-    return this.#byAddress.get(address)?.policy;
+  /** The fence of the sandbox with this address; of the one behind this interface. */
+  fenceAt(address: string): Fence | undefined {
+    return this.#byAddress.get(address);
+  }
+
+  fenceOn(veth: string): Fence | undefined {
+    return this.#taken.get(indexOf(this.#options.token, veth) ?? -1);
+  }
+
+  renewHome(): Promise<void> {
+    return this.#ruleset.renew(this.#options.homeText());
   }
 
   async attach(policy: EgressPolicy): Promise<NetworkSlot> {
-    const taken = this.#pool.shift() ?? (await this.#make());
+    const fence = this.#pool.shift() ?? (await this.#make());
+    const { slot } = fence;
     this.#refill();
-    if (policy.allowInternet !== taken.policy.allowInternet) {
+    if (!sameEgress(policy, fence.policy)) {
       try {
-        await this.setPolicy(taken.slot, policy);
+        await this.setPolicy(slot, policy);
       } catch (error) {
-        await this.detach(taken.slot).catch(() => this.#leftovers.add(taken.slot.index));
+        await this.detach(slot).catch(() => this.#leftovers.add(slot.index));
         throw error;
       }
     }
-    return taken.slot;
+    return slot;
   }
 
   async setPolicy(slot: NetworkSlot, policy: EgressPolicy): Promise<void> {
-    const taken = this.#byAddress.get(slot.guestAddress);
-    if (taken === undefined) fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
-    await this.#ruleset.change(slotText(this.#options.token, slot, policy));
-    taken.policy = policy;
+    const fence = this.#byAddress.get(slot.guestAddress) ?? fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
+    const before = fence.policy;
+    try {
+      // Changes take effect in the order of these calls: what DNS learns from now on is judged by the new policy.
+      await this.#ruleset.change(fence.replace(policy, performance.now()));
+    } catch (error) {
+      if (fence.policy === policy) fence.replace(before, performance.now());
+      fence.doubt();
+      throw error;
+    }
+  }
+
+  /** The addresses that the fence lets this name open are open when it returns. */
+  async resolved(fence: Fence, name: string, found: readonly Found[]): Promise<void> {
+    if (this.#byAddress.get(fence.slot.guestAddress) !== fence) return; // detached while the resolvers were asked
+    const text = fence.learn(name, found, performance.now());
+    // An answer that changes nothing still waits for the one before it, which may be opening the same address.
+    const opening = text === "" ? fence.opening : this.#ruleset.change(text);
+    fence.opening = opening;
+    try {
+      await opening;
+    } catch (error) {
+      if (fence.opening === opening) fence.opening = Promise.resolve();
+      fence.doubt();
+      throw error;
+    }
   }
 
   /** Two calls for one slot share one removal: a later one must not hit the index's next owner. */
@@ -103,11 +132,13 @@ export class Slots {
     }
     if (!hasLinks(slot)) fail("INTERNAL", `the network namespace ${slot.netns} or its interface is gone; the sandbox cannot be reached any more`);
     if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is in use already`);
-    const taken = this.#take(slot, policy);
+    const fence = this.#take(slot, policy);
     try {
-      await this.#ruleset.change(slotText(token, slot, policy));
+      // What names opened stays open: programs inside keep addresses and connections across the node's restart.
+      if (fence.read.names.length > 0) fence.recall(await this.#ruleset.held(slot), performance.now());
+      await this.#ruleset.change(fence.text(performance.now()));
     } catch (error) {
-      this.#drop(taken);
+      this.#drop(fence);
       throw error;
     }
     this.#leftovers.delete(slot.index);
@@ -147,9 +178,9 @@ export class Slots {
     return { empty };
   }
 
-  async #make(): Promise<Taken> {
+  async #make(): Promise<Fence> {
     if (this.#closing) fail("SHUTTING_DOWN", "the networks are being closed");
-    const taken = this.#take(slotAt(this.#options.token, this.#options.block, this.#freeIndex()), pooledPolicy);
+    const taken = this.#take(slotAt(this.#options.token, this.#options.block, this.#freeIndex()), openEgress);
     try {
       await this.#creations.add(taken);
       return taken;
@@ -162,14 +193,14 @@ export class Slots {
     }
   }
 
-  #take(slot: NetworkSlot, policy: EgressPolicy): Taken {
-    const taken = { slot, policy };
-    this.#taken.set(slot.index, taken);
-    this.#byAddress.set(slot.guestAddress, taken);
-    return taken;
+  #take(slot: NetworkSlot, policy: EgressPolicy): Fence {
+    const fence = new Fence(this.#options.token, slot, policy);
+    this.#taken.set(slot.index, fence);
+    this.#byAddress.set(slot.guestAddress, fence);
+    return fence;
   }
 
-  #drop({ slot }: Taken): void {
+  #drop({ slot }: Fence): void {
     this.#taken.delete(slot.index);
     this.#byAddress.delete(slot.guestAddress);
   }
@@ -197,13 +228,13 @@ export class Slots {
     }
   }
 
-  async #create(batch: readonly Taken[]): Promise<void> {
+  async #create(batch: readonly Fence[]): Promise<void> {
     const slots = batch.map(({ slot }) => slot);
     // A single one that failed in a batch is tried alone: what the batch left of it must not be in the way.
     const halves = slots.filter((slot) => hasLinks(slot, "any"));
     if (halves.length > 0) await this.#remove(halves);
     await createLinks(this.#options.spawner, slots, this.#options.mtuBytes);
-    await this.#ruleset.change(batch.map(({ slot, policy }) => slotText(this.#options.token, slot, policy)).join(""));
+    await this.#ruleset.change(batch.map((fence) => fence.text(performance.now())).join(""));
   }
 
   async #detach(slot: NetworkSlot): Promise<void> {

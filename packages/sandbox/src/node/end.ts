@@ -1,6 +1,10 @@
 // Ends a sandbox: decided on disk first, then taken apart; whoever asks again waits for the same end.
 import type { DeathReason } from "../runtime/runtime.ts";
 import type { Node } from "./node.ts";
+import { isRunning } from "./registry.ts";
+
+/** What envd knows of its processes is worth no more than this. */
+const COLLECT_MS = 100;
 
 /** Ends under way, by sandbox: at most one each. */
 const underWay = new WeakMap<Node, Map<string, Promise<void>>>();
@@ -11,7 +15,8 @@ export function endSandbox(node: Node, sandboxID: string, reason: DeathReason): 
   underWay.set(node, ends);
   const known = ends.get(sandboxID);
   if (known !== undefined) return known;
-  const end = takeApart(node, sandboxID, reason)
+  const end = node.turns
+    .runLast(sandboxID, () => takeApart(node, sandboxID, reason))
     .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "a sandbox could not be taken apart; it is tried again"))
     .finally(() => ends.delete(sandboxID));
   ends.set(sandboxID, end);
@@ -19,7 +24,9 @@ export function endSandbox(node: Node, sandboxID: string, reason: DeathReason): 
 }
 
 async function takeApart(node: Node, sandboxID: string, reason: DeathReason): Promise<void> {
-  if (node.registry.get(sandboxID) === undefined) return;
+  const before = node.registry.get(sandboxID);
+  if (before === undefined) return;
+  if (isRunning(before) && node.runtimeNamed(before.status.handle.runtime).isAlive(before.status.handle)) await node.observe.collect(sandboxID, COLLECT_MS);
   // I2: from here the end is certain, whatever happens to this process.
   const record = node.registry.move(sandboxID, { event: "dying", reason });
   if (record.status.state !== "killing") return;
@@ -31,11 +38,14 @@ async function takeApart(node: Node, sandboxID: string, reason: DeathReason): Pr
     if (handle === undefined) await Promise.all([...node.runtimes.values()].map((runtime) => runtime.destroy(parts)));
     else await node.runtimeNamed(handle.runtime).destroy(parts);
   });
+  const captureID = "kept" in before.status ? before.status.kept.captureID : undefined;
+  if (captureID !== undefined) await stage("release", () => node.captures.remove(captureID));
   const network = handle?.network;
   if (network !== undefined) await stage("detach", async () => node.networks?.detach(network));
-  await stage("forget", async () => node.registry.forget(sandboxID));
   if (claim !== undefined) {
     node.metrics.ended.inc({ reason: record.status.reason });
-    node.log.info({ sandboxID, reason: record.status.reason }, "sandbox ended");
+    // While the record is there: a kill in between tells it twice, rather than never.
+    node.tell("sandbox.ended", record, { reason: record.status.reason });
   }
+  await stage("forget", async () => node.registry.forget(sandboxID));
 }

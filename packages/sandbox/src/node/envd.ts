@@ -24,6 +24,12 @@ export type Identity = {
   readonly defaultUser?: string;
   readonly defaultWorkdir?: string;
   readonly hostname?: string;
+  /** 32 hexadecimal digits. */
+  readonly machineId?: string;
+  /** Address of the resolver. */
+  readonly nameserver?: string;
+  /** Base64; mixed into the kernel's randomness. */
+  readonly entropy?: string;
   /** RFC 3339. */
   readonly timestamp?: string;
 };

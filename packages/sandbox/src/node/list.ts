@@ -3,7 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Node } from "./node.ts";
-import { isRunning, type RunningRecord } from "./registry.ts";
+import { isOwned, type OwnedRecord } from "./registry.ts";
 
 export type ListQuery = {
   readonly metadata?: string | undefined;
@@ -15,36 +15,54 @@ export type ListQuery = {
   readonly nextToken?: string | undefined;
 };
 
-export function listed(node: Node, record: RunningRecord): ListedSandbox {
+export function listed(node: Node, record: OwnedRecord): ListedSandbox {
   const { claim } = record.status;
-  const leftMs = claim.deadlineMs - node.clock.monotonicMs();
+  const state = shownState(record);
   return {
     sandboxID: record.sandboxID,
     templateID: record.templateID,
     clientID: "svc",
     ...(claim.alias === undefined ? {} : { alias: claim.alias }),
     startedAt: new Date(claim.startedAtWallMs).toISOString(),
-    // Reckoned anew at every reading: right also after the wall clock was set.
-    endAt: new Date(node.clock.wallMs() + leftMs).toISOString(),
+    endAt: new Date(endWallMs(node, record)).toISOString(),
     cpuCount: record.limits.cpuCount,
     memoryMB: record.limits.memoryMB,
     diskSizeMB: record.limits.diskSizeMB,
-    state: "running",
+    state,
     envdVersion: record.envdVersion,
     metadata: { ...claim.metadata },
+    ...(claim.parentSandboxID === undefined ? {} : { parentSandboxID: claim.parentSandboxID }),
+    forkDepth: claim.forkDepth,
   };
 }
 
-export function detail(node: Node, record: RunningRecord): SandboxDetail {
+/** Clients know two states: one on its way to a pause still runs until its capture is whole, one on its way back is still paused. */
+function shownState({ status }: OwnedRecord): "running" | "paused" {
+  return status.state === "running" || status.state === "pausing" ? "running" : "paused";
+}
+
+/** When it ends or pauses; of a paused one, when it was paused. Reckoned anew at every reading: right also after the wall clock was set. */
+function endWallMs(node: Node, { status }: OwnedRecord): number {
+  if (status.state === "paused" || status.state === "resuming") return status.pausedAtWallMs;
+  return node.clock.wallMs() + status.claim.deadlineMs - node.clock.monotonicMs();
+}
+
+export function detail(node: Node, record: OwnedRecord): SandboxDetail {
   const { claim } = record.status;
   return {
     ...listed(node, record),
     ...(claim.secure ? { envdAccessToken: deriveToken(node.seed, "envd", record.sandboxID) } : {}),
     ...(claim.trafficPrivate ? { trafficAccessToken: deriveToken(node.seed, "traffic", record.sandboxID) } : {}),
-    allowInternetAccess: claim.allowInternet,
+    allowInternetAccess: claim.egress.allowInternet,
     domain: node.domain,
-    network: { allowPublicTraffic: !claim.trafficPrivate, ...(claim.maskRequestHost === undefined ? {} : { maskRequestHost: claim.maskRequestHost }) },
-    lifecycle: { autoResume: false, onTimeout: "kill" },
+    network: {
+      allowPublicTraffic: !claim.trafficPrivate,
+      ...(claim.maskRequestHost === undefined ? {} : { maskRequestHost: claim.maskRequestHost }),
+      ...(claim.egress.allowOut.length === 0 ? {} : { allowOut: [...claim.egress.allowOut] }),
+      ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
+    },
+    ...("kept" in record.status ? { pauseMode: record.status.kept.kind === "memory" ? ("full" as const) : ("filesystem" as const) } : {}),
+    lifecycle: { autoResume: claim.autoResume, onTimeout: claim.onTimeout },
   };
 }
 
@@ -61,14 +79,15 @@ export function page(node: Node, query: ListQuery): { items: ListedSandbox[]; ne
   return { items: items.map((record) => listed(node, record)), next };
 }
 
-export function matches(node: Node, query: Pick<ListQuery, "metadata" | "state" | "startedAfter" | "template">): RunningRecord[] {
-  if (query.state !== undefined && !query.state.split(",").includes("running")) return [];
+export function matches(node: Node, query: Pick<ListQuery, "metadata" | "state" | "startedAfter" | "template">): OwnedRecord[] {
+  const states = query.state?.split(",");
   const pairs = query.metadata === undefined ? [] : metadataPairs(query.metadata);
   const after = query.startedAfter === undefined ? undefined : Date.parse(query.startedAfter);
-  const found: RunningRecord[] = [];
+  const found: OwnedRecord[] = [];
   for (const record of node.registry.all()) {
-    if (!isRunning(record)) continue;
+    if (!isOwned(record)) continue;
     const { claim } = record.status;
+    if (states !== undefined && !states.includes(shownState(record))) continue;
     if (!pairs.every((spellings) => spellings.some(([key, value]) => Object.hasOwn(claim.metadata, key) && claim.metadata[key] === value))) continue;
     if (after !== undefined && claim.startedAtWallMs <= after) continue;
     if (query.template !== undefined && query.template !== record.templateID && query.template !== claim.alias) continue;
@@ -95,7 +114,7 @@ function decoded(text: string): string | undefined {
 
 type Position = readonly [startedAtWallMs: number, sandboxID: string];
 
-function positionOf(record: RunningRecord): Position {
+function positionOf(record: OwnedRecord): Position {
   return [record.status.claim.startedAtWallMs, record.sandboxID];
 }
 

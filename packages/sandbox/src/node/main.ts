@@ -10,6 +10,9 @@ import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openProxy } from "../proxy/server.ts";
+import { templateHandlers } from "../template/routes.ts";
+import type { Templates } from "../template/templates.ts";
+import { uploadRoutes } from "../template/upload-routes.ts";
 import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
 import { openNode } from "./open.ts";
@@ -17,6 +20,7 @@ import { recover } from "./recover.ts";
 import { nodeHandlers } from "./routes.ts";
 import { loadApiKey, type Sourced } from "./secrets.ts";
 import { nodeSettings } from "./settings.ts";
+import { wakeSandbox } from "./wake.ts";
 import { openWatch } from "./watch.ts";
 
 const KEEP_ALIVE_MS = 120_000;
@@ -44,7 +48,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const log = openLog("node", settings.node.log_level);
   const metrics = openMetrics();
   const apiKey = loadApiKey({ home, env: process.env });
-  const { node, parts } = await openNode(home, settings, log, metrics);
+  const { node, templates, parts } = await openNode(home, settings, log, metrics);
   if (destroyAll) {
     await recover(node);
     await Promise.all([...node.registry.all()].map((record) => endSandbox(node, record.sandboxID, "killed")));
@@ -52,7 +56,7 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 
   try {
-    return await serveUntilStopped({ node, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
+    return await serveUntilStopped({ node, templates, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
   } catch (error) {
     log.error({ err: error }, "the node cannot start");
     await closeParts(log, parts(false));
@@ -60,11 +64,23 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 }
 
-type Opened = { node: Node; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string; parts: Part[] };
+type Opened = { node: Node; templates: Templates; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string; parts: Part[] };
 
-async function serveUntilStopped({ node, log, metrics, apiKey, configPath, parts }: Opened): Promise<number> {
+async function serveUntilStopped({ node, templates, log, metrics, apiKey, configPath, parts }: Opened): Promise<number> {
   const { settings, home } = node;
-  const app = serve({ operations: nodeOperations, handlers: nodeHandlers(node), apiKey: apiKey.secret, log, metrics });
+  const { observe } = node;
+  const app = serve({
+    operations: nodeOperations,
+    handlers: { ...nodeHandlers(node), ...templateHandlers(templates), ...observe.handlers },
+    apiKey: apiKey.secret,
+    log,
+    metrics,
+    raw(scope) {
+      observe.streams.routes(scope);
+      uploadRoutes(templates.shop.uploads)(scope);
+    },
+    audit: (entry) => observe.audit?.entry(entry),
+  });
   app.server.keepAliveTimeout = KEEP_ALIVE_MS;
   app.server.requestTimeout = 0;
   // An abstract socket: no file that a kill could leave, and no sandbox is in this network namespace.
@@ -76,7 +92,7 @@ async function serveUntilStopped({ node, log, metrics, apiKey, configPath, parts
   const proxy = await openProxy({
     listen: settings.node.listen,
     control,
-    directory: node.registry,
+    directory: { ...node.registry, wake: (sandboxID, clientAddress) => wakeSandbox(node, sandboxID, clientAddress) },
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
@@ -87,6 +103,8 @@ async function serveUntilStopped({ node, log, metrics, apiKey, configPath, parts
   node.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
   const watch = openWatch(node);
   node.pool.start();
+  observe.start();
+  templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
   writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
@@ -114,8 +132,10 @@ function cannotListen({ host, port }: { host: string; port: number }, error: unk
 }
 
 /** Sandboxes go on; only this process's doors close. */
-async function stopTaking(node: { stopping: boolean }, close: () => Promise<void>): Promise<void> {
+async function stopTaking(node: Node, close: () => Promise<void>): Promise<void> {
   node.stopping = true;
+  // Readers of events would hold the door open.
+  node.observe.streams.end();
   await close();
 }
 

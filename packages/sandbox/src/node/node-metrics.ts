@@ -5,6 +5,8 @@ import type { Counter, Histogram } from "prom-client";
 export type NodeMetrics = {
   readonly createSeconds: Histogram<"source">;
   readonly stageSeconds: Histogram<"runtime" | "stage">;
+  readonly resumeSeconds: Histogram<"cause" | "kind">;
+  readonly forkSeconds: Histogram;
   readonly ended: Counter<"reason">;
 };
 
@@ -29,6 +31,8 @@ export function openNodeMetrics(metrics: Metrics, census: Census): NodeMetrics {
   return {
     createSeconds: metrics.seconds("svc_node_create_seconds", "Create, from its request to its answer; source: pool or start", ["source"]),
     stageSeconds: metrics.seconds("svc_node_stage_seconds", "Stages of a sandbox's start and end", ["runtime", "stage"]),
+    resumeSeconds: metrics.seconds("svc_node_resume_seconds", "Resume, from its turn until envd answers", ["cause", "kind"]),
+    forkSeconds: metrics.seconds("svc_node_fork_seconds", "Fork, from its request until every child is there or failed", []),
     ended: metrics.counter("svc_node_sandboxes_ended_total", "Sandboxes that ended, by reason", ["reason"]),
   };
 }

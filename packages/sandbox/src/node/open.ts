@@ -7,23 +7,32 @@ import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
+import type { Denial } from "../network/denial.ts";
 import type { Networks } from "../network/networks.ts";
 import { openNetworks } from "../network/open.ts";
+import { openObserve } from "../observe/open.ts";
 import { type OpenRuntime, openRuntime } from "../runtime/open.ts";
 import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 import { openCatalogue } from "../template/catalogue.ts";
+import { openTemplates, type Templates } from "../template/templates.ts";
+import { buildSandboxes } from "./build-sandboxes.ts";
+import { openCaptures } from "./captures.ts";
 import { bootID, systemClock } from "./clock.ts";
+import { envdPath, keepEnvd } from "./envd-binary.ts";
 import type { Node } from "./node.ts";
 import { openNodeMetrics } from "./node-metrics.ts";
 import { openPool } from "./pool.ts";
 import { openGate } from "./queue.ts";
 import { openRecords, type Records } from "./records.ts";
-import { openRegistry } from "./registry.ts";
-import { loadInitKey, loadSeed, sweepHalfWritten } from "./secrets.ts";
+import { isOwned, openRegistry } from "./registry.ts";
+import { loadInitKey, loadSeed, loadUploadKey, sweepHalfWritten } from "./secrets.ts";
 import { type NodeSettings, poolSizes } from "./settings.ts";
+import { deleteSnapshot, findSnapshotTemplate } from "./snapshot.ts";
+import { openTurns } from "./turns.ts";
 
 export type Opened = {
   readonly node: Node;
+  readonly templates: Templates;
   /** In closing order; `everything` also removes what would outlive the node. */
   parts(everything: boolean): Part[];
 };
@@ -32,15 +41,32 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const records = openRecords(join(home, "sandboxes.db"));
   // Only now, with the home held, is what lies half-written certainly nobody's.
   sweepHalfWritten(home);
-  const known = records.all();
   const seed = loadSeed(home, settings.sandbox.access_token_hash_seed, tokensInUse(records));
-  const envdBinary = binaryOf("SVC_ENVD", "envd");
+  const envd = keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
   const spawner = openSpawner();
-  const needed = new Set(known.flatMap(({ status }) => ("handle" in status && status.handle !== undefined ? [status.handle.runtime] : [])));
-  const { runtime, runtimes } = await openRuntimes(home, settings, spawner, log, needed);
-  const networks = await networksFor(home, settings, spawner, log);
   const clock = systemClock;
   const registry = openRegistry(records, seed.secret, clock);
+  const captures = await openCaptures(join(home, "snapshots"), spawner, log);
+  const envdVersion = execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8" }).trim();
+  const templates = await openTemplates({
+    home,
+    settings: settings.template,
+    spawner,
+    log,
+    setUp: openCatalogue(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates")),
+    snapshots: { find: (asked) => findSnapshotTemplate(records, asked), remove: (asked) => deleteSnapshot(node, asked) },
+    captures,
+    sandboxes: buildSandboxes(() => node),
+    envdVersion,
+    secret: loadUploadKey(home),
+    imagesInUse: () => [...records.snapshots.list({}), ...registry.all()].map(({ image }) => image.rootfs),
+    tell: (type, templateID, details) => node.tell(type, { templateID }, details),
+  });
+  const needed = new Set([...runtimesInUse(records), ...templates.library.runtimes()]);
+  const { runtime, runtimes } = await openRuntimes(home, settings, spawner, log, needed);
+  const runtimeNamed = (name: RuntimeName) => runtimes.get(name) ?? fail("INTERNAL", `the driver ${name} is not open`);
+  const observe = openObserve({ home, log, metrics, records, registry, seed: seed.secret, auditLog: settings.node.audit_log, runtimeNamed });
+  const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
   const { start_concurrency, start_queue, start_timeout_seconds } = settings.sandbox;
   const gate = openGate(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
@@ -57,10 +83,14 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     metrics: nodeMetrics,
     records,
     registry,
-    catalogue: openCatalogue(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates")),
+    catalogue: templates.library,
+    images: templates.images,
+    captures,
+    observe,
+    turns: openTurns(),
     runtime,
     runtimes,
-    runtimeNamed: (name) => runtimes.get(name) ?? fail("INTERNAL", `the driver ${name} is not open`),
+    runtimeNamed,
     networks,
     gate,
     get pool() {
@@ -68,8 +98,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     },
     seed: seed.secret,
     initKey: loadInitKey(home),
-    envdBinary,
-    envdVersion: execFileSync(envdBinary, ["-version"], { encoding: "utf8" }).trim(),
+    envd,
+    envdVersion,
     stages: (runtimeName) => async (stage, work) => {
       log.debug({ stage }, "stage begins");
       const end = nodeMetrics.stageSeconds.startTimer({ runtime: runtimeName, stage });
@@ -78,6 +108,10 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       } finally {
         end();
       }
+    },
+    tell(type, subject, details) {
+      observe.tell(type, subject, details);
+      log.info({ ...subject, ...details }, type);
     },
     owned: () => [...registry.entries()].length,
     creating: 0,
@@ -88,10 +122,15 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const pool = openPool(node, poolSizes(settings), settings.pool.size, settings.pool.refill_concurrency);
   return {
     node,
+    templates,
     parts: (everything) => [
+      { name: "builds", close: () => templates.queue.close() },
       { name: "pool", close: () => pool.close() },
       { name: "networks", close: async () => networks?.close({ everything }) },
       ...[...runtimes.values()].map((each) => ({ name: `runtime ${each.name}`, close: () => each.close({ everything }) })),
+      { name: "templates", close: () => templates.close(everything) },
+      { name: "captures", close: () => captures.close() },
+      { name: "observation", close: () => observe.close() },
       { name: "records", close: async () => records.close() },
       { name: "spawn helper", close: () => spawner[Symbol.asyncDispose]() },
     ],
@@ -99,7 +138,17 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
 }
 
 function tokensInUse(records: Records): boolean {
-  return records.all().some(({ status }) => status.state === "running" && (status.claim.secure || status.claim.trafficPrivate));
+  return records.all().some((record) => isOwned(record) && (record.status.claim.secure || record.status.claim.trafficPrivate));
+}
+
+/** Drivers that sandboxes of earlier runs, paused ones and snapshots need. */
+function runtimesInUse(records: Records): Set<RuntimeName> {
+  const names = new Set(records.snapshots.list({}).map(({ runtime }) => runtime));
+  for (const { status } of records.all()) {
+    if ("handle" in status && status.handle !== undefined) names.add(status.handle.runtime);
+    if ("kept" in status) names.add(status.kept.runtime);
+  }
+  return names;
 }
 
 /** The path that set-up hands over by environment. */
@@ -134,7 +183,13 @@ async function openRuntimes(home: string, settings: NodeSettings, spawner: Spawn
   return { runtime, runtimes };
 }
 
-async function networksFor(home: string, settings: NodeSettings, spawner: Spawner, log: Log): Promise<Networks | undefined> {
+async function networksFor(
+  home: string,
+  settings: NodeSettings,
+  spawner: Spawner,
+  log: Log,
+  onDenied: (denial: Denial) => void,
+): Promise<Networks | undefined> {
   if (process.getuid?.() !== 0) {
     log.warn("not root: sandboxes are reached through a socket and have no network of their own");
     return undefined;
@@ -146,6 +201,7 @@ async function networksFor(home: string, settings: NodeSettings, spawner: Spawne
     log,
     deniedCidrs: denied_cidrs,
     poolSize: pool_size,
+    onDenied,
     ...(subnet === "" ? {} : { subnet }),
     ...(dns.length === 0 ? {} : { dns: { upstreams: dns } }),
   });

@@ -1,4 +1,6 @@
 // Warm sandboxes kept ready per template, so that a create is a claim; filled in the background.
+
+import { openEgress } from "../network/networks.ts";
 import type { Template } from "../template/catalogue.ts";
 import { endSandbox } from "./end.ts";
 import { warmShell } from "./envd.ts";
@@ -13,6 +15,9 @@ const RETRY_MS = 5_000;
 /** A clean stop ends the warm ones, which nobody owns; what is left after this bound is adopted by the next start. */
 const END_BOUND_MS = 5_000;
 const END_CONCURRENCY = 8;
+/** Warm ones of a template that is not asked for any more hold memory for nothing. */
+const IDLE_SHELF_MS = 10 * 60_000;
+const IDLE_CHECK_MS = 60_000;
 
 export interface Pool {
   /** The oldest ready sandbox of this template, or undefined; a taken one belongs to the caller. */
@@ -21,12 +26,15 @@ export interface Pool {
   adopt(record: SandboxRecord): boolean;
   /** Forgets one that died on the shelf. */
   drop(sandboxID: string): void;
+  /** Ends the ready ones of a template that is no more. */
+  forget(templateID: string): Promise<void>;
   ready(): ReadonlyMap<string, number>;
   start(): void;
   close(): Promise<void>;
 }
 
-type Shelf = { template: Template; size: number; ready: string[]; filling: number };
+/** `lastTakeMs`: a shelf that nobody takes from is cleared, unless settings name its template. */
+type Shelf = { template: Template; size: number; ready: string[]; filling: number; lastTakeMs: number };
 
 export function openPool(node: Node, sizes: ReadonlyMap<string, number>, defaultSize: number, concurrency: number): Pool {
   const shelves = new Map<string, Shelf>();
@@ -38,8 +46,9 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
   function shelf(template: Template): Shelf {
     const known = shelves.get(template.templateID);
     if (known !== undefined) return known;
-    const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? defaultSize;
-    const made: Shelf = { template, size, ready: [], filling: 0 };
+    // A snapshot is somebody's own moment, and may be large: only settings keep copies of one ready.
+    const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? (template.source === "snapshot" ? 0 : defaultSize);
+    const made: Shelf = { template, size, ready: [], filling: 0, lastTakeMs: performance.now() };
     shelves.set(template.templateID, made);
     return made;
   }
@@ -62,10 +71,10 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
   function refill(each: Shelf): void {
     each.filling++;
     let failed = false;
-    const work = startWarm(node, each.template, { allowInternet: true })
+    const work = startWarm(node, each.template, openEgress)
       .then(async (record) => {
         if (record.status.state === "warm") await warmShell(record.status.handle);
-        if (closed) await endSandbox(node, record.sandboxID, "killed");
+        if (closed || shelves.get(each.template.templateID) !== each) await endSandbox(node, record.sandboxID, "killed");
         else each.ready.push(record.sandboxID);
       })
       .catch(() => {
@@ -80,10 +89,25 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     filling.add(work);
   }
 
+  async function clear(each: Shelf): Promise<void> {
+    shelves.delete(each.template.templateID);
+    await Promise.all(each.ready.splice(0).map((id) => endSandbox(node, id, "killed")));
+  }
+
+  const idle = setInterval(() => {
+    for (const each of [...shelves.values()]) {
+      const { template } = each;
+      if (sizes.has(template.templateID) || sizes.has(template.name) || performance.now() - each.lastTakeMs < IDLE_SHELF_MS) continue;
+      void clear(each);
+    }
+  }, IDLE_CHECK_MS);
+  idle.unref();
+
   return {
     take(template) {
       const each = shelf(template);
       lastTakeMs = performance.now();
+      each.lastTakeMs = lastTakeMs;
       for (let id = each.ready.shift(); id !== undefined; id = each.ready.shift()) {
         const record = node.registry.get(id);
         if (record?.status.state !== "warm" || !node.runtimeNamed(record.status.handle.runtime).isAlive(record.status.handle)) continue;
@@ -96,7 +120,8 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     adopt(record) {
       if (record.envdVersion !== node.envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== node.runtime.name) return false;
       const template = node.catalogue.list().find((each) => each.templateID === record.templateID);
-      if (template === undefined) return false;
+      // One that went on from a fork's capture bears its source's template, and holds its source's secrets.
+      if (template === undefined || record.captureID !== template.captureID) return false;
       const each = shelf(template);
       if (each.ready.length >= each.size) return false;
       each.ready.push(record.sandboxID);
@@ -105,6 +130,10 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     drop(sandboxID) {
       for (const each of shelves.values()) each.ready = each.ready.filter((id) => id !== sandboxID);
       fill();
+    },
+    async forget(templateID) {
+      const each = shelves.get(templateID);
+      if (each !== undefined) await clear(each);
     },
     ready: () => new Map([...shelves.values()].map((each) => [each.template.name, each.ready.length])),
     start() {
@@ -118,6 +147,7 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     async close() {
       closed = true;
       clearTimeout(timer);
+      clearInterval(idle);
       await Promise.allSettled(filling);
       const end = performance.now() + END_BOUND_MS;
       const warm = [...shelves.values()].flatMap((each) => each.ready.splice(0));

@@ -1,8 +1,9 @@
 // The durable truth about this node's sandboxes: one SQLite file, one row each, written before effects.
-import { DatabaseSync } from "node:sqlite";
-import { fail } from "@svc/contract/failures.ts";
+import { inTransaction, openExclusive } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
+import { openSnapshots, type Snapshots } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
+import { upgradeRecords } from "./upgrade-records.ts";
 
 /** For an hour after its end a sandbox's reason can be asked for. */
 export const ENDED_KEPT_MS = 3_600_000;
@@ -24,6 +25,7 @@ export interface Records {
   remove(sandboxID: string): void;
   ended(sandboxID: string): Ended | undefined;
   idempotent(key: string): IdempotentCreate | undefined;
+  readonly snapshots: Snapshots;
   /** Drops what is older than its time. */
   prune(nowWallMs: number): void;
   close(): void;
@@ -40,8 +42,9 @@ export function openRecords(path: string): Records {
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS idempotent (key TEXT PRIMARY KEY, body_hash TEXT NOT NULL, answer TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
     CREATE INDEX IF NOT EXISTS ended_at ON ended (ended_at);
-    PRAGMA user_version = 1;
   `);
+  upgradeRecords(db);
+  const snapshots = openSnapshots(db);
   const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?) ON CONFLICT (sandbox_id) DO UPDATE SET record = excluded.record");
   const remove = db.prepare("DELETE FROM sandboxes WHERE sandbox_id = ?");
   const all = db.prepare("SELECT record FROM sandboxes");
@@ -50,28 +53,17 @@ export function openRecords(path: string): Records {
   const putIdempotent = db.prepare("INSERT OR REPLACE INTO idempotent VALUES (?, ?, ?, ?)");
   const getIdempotent = db.prepare("SELECT body_hash, answer FROM idempotent WHERE key = ?");
 
-  function transaction(steps: () => void): void {
-    db.exec("BEGIN IMMEDIATE");
-    try {
-      steps();
-      db.exec("COMMIT");
-    } catch (error) {
-      db.exec("ROLLBACK");
-      throw error;
-    }
-  }
-
   return {
     all: () => all.all().map((row) => JSON.parse(row["record"] as string) as SandboxRecord),
     put: (record) => void put.run(record.sandboxID, JSON.stringify(record)),
     putClaimed(record, idempotent, nowWallMs) {
-      transaction(() => {
+      inTransaction(db, () => {
         put.run(record.sandboxID, JSON.stringify(record));
         if (idempotent !== undefined) putIdempotent.run(idempotent.key, idempotent.bodyHash, idempotent.answer, nowWallMs);
       });
     },
     putEnding(record, ended) {
-      transaction(() => {
+      inTransaction(db, () => {
         put.run(record.sandboxID, JSON.stringify(record));
         putEnded.run(ended.sandboxID, ended.reason, ended.endedAtWallMs);
       });
@@ -85,6 +77,7 @@ export function openRecords(path: string): Records {
       const row = getIdempotent.get(key);
       return row === undefined ? undefined : { key, bodyHash: row["body_hash"] as string, answer: row["answer"] as string };
     },
+    snapshots,
     prune(nowWallMs) {
       db.prepare("DELETE FROM ended WHERE ended_at < ? OR sandbox_id IN (SELECT sandbox_id FROM ended ORDER BY ended_at DESC LIMIT -1 OFFSET ?)").run(
         nowWallMs - ENDED_KEPT_MS,
@@ -94,18 +87,4 @@ export function openRecords(path: string): Records {
     },
     close: () => db.close(),
   };
-}
-
-function openExclusive(path: string): DatabaseSync {
-  try {
-    const db = new DatabaseSync(path, { timeout: 2_000 });
-    // WAL with NORMAL: a killed node loses nothing; a machine that loses power loses its running sandboxes anyway.
-    db.exec("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE; COMMIT;");
-    return db;
-  } catch (error) {
-    const message = (error as Error).message;
-    if (message.includes("locked"))
-      fail("HOST_UNSUITABLE", `${path} is held by another node; stop that one, or give this one its own --home`, { cause: error });
-    return fail("HOST_UNSUITABLE", `${path} cannot be opened: ${message}`, { cause: error });
-  }
 }

@@ -1,15 +1,18 @@
 // All sandboxes of this node in memory and on disk: every change of state goes through here, record first.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
-import type { ProxyEntry, SandboxDirectory } from "../proxy/directory.ts";
+import type { Door, ProxyEntry, SandboxDirectory } from "../proxy/directory.ts";
 import type { Clock } from "./clock.ts";
 import type { IdempotentCreate, Records } from "./records.ts";
 import { advance, type Claim, type Event, type SandboxRecord, type Status } from "./state.ts";
 
-type Running = Extract<Status, { state: "running" }>;
-export type RunningRecord = SandboxRecord & { readonly status: Running };
+type Of<S extends Status["state"]> = SandboxRecord & { readonly status: Extract<Status, { state: S }> };
+export type RunningRecord = Of<"running">;
+export type PausedRecord = Of<"paused">;
+/** A client's, whether it runs or not; not one whose end is decided. */
+export type OwnedRecord = Of<"running" | "pausing" | "paused" | "resuming">;
 
-export interface Registry extends SandboxDirectory {
+export interface Registry extends Omit<SandboxDirectory, "wake"> {
   add(record: SandboxRecord): void;
   /** Puts back what a record said at the last stop; nothing is written. */
   restore(record: SandboxRecord): void;
@@ -18,10 +21,14 @@ export interface Registry extends SandboxDirectory {
   /** Moves on by `event`; on disk before in memory. */
   move(sandboxID: string, event: Event): SandboxRecord;
   claim(sandboxID: string, claim: Claim, idempotent: IdempotentCreate | undefined): RunningRecord;
+  /** As `move`, with the boot that its deadline counts from and the one that is seen inside. */
+  resumed(sandboxID: string, event: Event, boot: Pick<SandboxRecord, "bootID" | "guestBootID">): RunningRecord;
   /** Forgets a sandbox that is in state killing. */
   forget(sandboxID: string): void;
-  /** A sandbox that a client owns. @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour. */
+  /** A sandbox that a client owns and that runs. @throws SANDBOX_NOT_FOUND as `owned`; SANDBOX_PAUSED, SANDBOX_CHANGING_STATE. */
   running(sandboxID: string): RunningRecord;
+  /** @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour. */
+  owned(sandboxID: string): OwnedRecord;
   readonly size: number;
 }
 
@@ -29,33 +36,51 @@ export function isRunning(record: SandboxRecord | undefined): record is RunningR
   return record?.status.state === "running";
 }
 
+export function isPaused(record: SandboxRecord | undefined): record is PausedRecord {
+  return record?.status.state === "paused";
+}
+
+export function isOwned(record: SandboxRecord | undefined): record is OwnedRecord {
+  return record !== undefined && "claim" in record.status && record.status.state !== "killing";
+}
+
 export function openRegistry(records: Records, seed: string, clock: Clock): Registry {
   const byID = new Map<string, SandboxRecord>();
-  /** What the proxy sees: the running ones, their tokens derived once. */
+  /** What the proxy sees: the running ones and those that traffic may resume, their tokens derived once. */
   const doors = new Map<string, ProxyEntry>();
+  const asleep = new Map<string, Door>();
+
+  function doorOf({ sandboxID }: SandboxRecord, claim: Claim): Door {
+    const { secure, trafficPrivate, maskRequestHost } = claim;
+    const envdAccessToken = deriveToken(seed, "envd", sandboxID);
+    const trafficAccessToken = deriveToken(seed, "traffic", sandboxID);
+    return { sandboxID, secure, trafficPrivate, envdAccessToken, trafficAccessToken, maskRequestHost };
+  }
 
   function show(record: SandboxRecord): void {
-    byID.set(record.sandboxID, record);
-    if (!isRunning(record)) {
-      doors.delete(record.sandboxID);
-      return;
-    }
-    if (doors.has(record.sandboxID)) return;
-    const { handle, claim } = record.status;
-    doors.set(record.sandboxID, {
-      sandboxID: record.sandboxID,
-      handle,
-      secure: claim.secure,
-      trafficPrivate: claim.trafficPrivate,
-      envdAccessToken: deriveToken(seed, "envd", record.sandboxID),
-      trafficAccessToken: deriveToken(seed, "traffic", record.sandboxID),
-      maskRequestHost: claim.maskRequestHost,
-    });
+    const { sandboxID } = record;
+    byID.set(sandboxID, record);
+    if (!isRunning(record)) doors.delete(sandboxID);
+    else if (!doors.has(sandboxID)) doors.set(sandboxID, { ...doorOf(record, record.status.claim), handle: record.status.handle });
+    const sleeps = isOwned(record) && !isRunning(record) && record.status.claim.autoResume;
+    if (!sleeps) asleep.delete(sandboxID);
+    else if (!asleep.has(sandboxID)) asleep.set(sandboxID, doorOf(record, record.status.claim));
   }
 
   function moved(sandboxID: string, event: Event): SandboxRecord {
     const record = byID.get(sandboxID) ?? fail("INTERNAL", `no record of ${sandboxID}`);
     return { ...record, status: advance(record.status, event) };
+  }
+
+  function owned(sandboxID: string): OwnedRecord {
+    const record = byID.get(sandboxID);
+    if (isOwned(record)) return record;
+    const ended = records.ended(sandboxID);
+    if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
+    const endedAt = new Date(ended.endedAtWallMs).toISOString();
+    throw new Failure("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found: it ended at ${endedAt} (${ended.reason})`, {
+      details: { reason: ended.reason, endedAt },
+    });
   }
 
   return {
@@ -70,7 +95,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
       const next = moved(sandboxID, event);
       const { status } = next;
       // A client that owned it is told why from this moment on, for an hour.
-      if (event.event === "dying" && isRunning(byID.get(sandboxID)) && status.state === "killing") {
+      if (event.event === "dying" && isOwned(byID.get(sandboxID)) && status.state === "killing") {
         records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
       } else {
         records.put(next);
@@ -84,24 +109,29 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
       show(next);
       return next;
     },
+    resumed(sandboxID, event, boot) {
+      const next = { ...moved(sandboxID, event), ...boot } as RunningRecord;
+      records.put(next);
+      show(next);
+      return next;
+    },
     forget(sandboxID) {
       const record = byID.get(sandboxID);
       if (record === undefined || record.status.state !== "killing") return;
       records.remove(sandboxID);
       byID.delete(sandboxID);
     },
+    owned,
     running(sandboxID) {
-      const record = byID.get(sandboxID);
+      const record = owned(sandboxID);
       if (isRunning(record)) return record;
-      const ended = records.ended(sandboxID);
-      if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
-      const endedAt = new Date(ended.endedAtWallMs).toISOString();
-      throw new Failure("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found: it ended at ${endedAt} (${ended.reason})`, {
-        details: { reason: ended.reason, endedAt },
-      });
+      if (isPaused(record)) fail("SANDBOX_PAUSED", `sandbox '${sandboxID}' is paused; connect to it or resume it first`);
+      throw new Failure("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' is ${record.status.state}; try again in a moment`, { retryAfterSeconds: 1 });
     },
     find: (sandboxID) => doors.get(sandboxID),
     entries: () => doors.values(),
+    sleeping: (sandboxID) => asleep.get(sandboxID),
+    sleepers: () => asleep.values(),
     get size() {
       return byID.size;
     },

@@ -73,6 +73,11 @@ export function loadInitKey(home: string): { privateKey: KeyObject; publicKeyBas
   return { privateKey, publicKeyBase64: spki.subarray(spki.length - 32).toString("base64") };
 }
 
+/** Signs the addresses that uploads go to. */
+export function loadUploadKey(home: string): string {
+  return readOrGenerateSecretFile(join(home, "secrets/upload-key"), () => randomBytes(32).toString("hex")).secret;
+}
+
 /** Removes what a start that was killed while it wrote a secret left beside it. */
 export function sweepHalfWritten(home: string): void {
   const directory = join(home, "secrets");

@@ -4,6 +4,7 @@ import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
 import { runtimeNames } from "../runtime/runtime.ts";
+import { templateSettings } from "../template/settings.ts";
 
 const cidr = z.string().refine(isCidr, "asked for ADDRESS/BITS");
 
@@ -14,6 +15,7 @@ export const nodeSettings = z.object({
   node: z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
+    audit_log: z.string().regex(/^[\w.-]*$/, "asked for a file's name, without a folder"),
     brand: z.array(z.string().regex(/^[a-z][a-z0-9]{0,30}$/, "brand words are lower-case letters and digits")).min(1),
   }),
   sandbox: z.object({
@@ -24,6 +26,7 @@ export const nodeSettings = z.object({
     disk_size_mb: count(0, 1 << 24),
     pids: count(16, 4_000_000),
     max_timeout_seconds: count(1, 7 * 24 * 3600),
+    auto_resume_min_timeout_seconds: count(1, 7 * 24 * 3600),
     max_sandboxes: count(1, 100_000),
     start_concurrency: count(1, 256),
     start_queue: count(0, 100_000),
@@ -40,6 +43,7 @@ export const nodeSettings = z.object({
     dns: z.array(z.string()),
     pool_size: count(0, 1000),
   }),
+  template: templateSettings,
   proxy: z.object({ domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")) }),
 });
 

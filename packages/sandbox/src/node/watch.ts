@@ -1,7 +1,8 @@
 // The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
 import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
-import { isRunning } from "./registry.ts";
+import { pauseSandbox } from "./pause.ts";
+import { isRunning, type RunningRecord } from "./registry.ts";
 import type { SandboxRecord } from "./state.ts";
 
 const TICK_MS = 100;
@@ -15,9 +16,11 @@ export function openWatch(node: Node): { close(): Promise<void> } {
   let tick = 0;
   /** Kills for memory that a sandbox outlived: they are no reason of a later death. */
   const outlived = new Map<string, number>();
+  /** Pauses at a timeout that are under way, or wait for their turn. */
+  const pausing = new Set<string>();
   const timer = setInterval(() => {
     tick++;
-    for (const sandboxID of overdue(node.registry.all(), node.clock.monotonicMs())) void endSandbox(node, sandboxID, "timeout");
+    for (const record of overdue(node.registry.all(), node.clock.monotonicMs())) timeOut(node, record, pausing);
     if (tick % LIVENESS_TICKS === 0) noticeDeaths(node, outlived);
     if (tick % MEMORY_KILLS_TICKS === 0) void countMemoryKills(node, outlived);
     if (tick % RETRY_TICKS === 0) retryEnds(node);
@@ -31,10 +34,21 @@ export function openWatch(node: Node): { close(): Promise<void> } {
 }
 
 /** Sandboxes whose time is over. Only the monotonic clock decides: a step of the wall clock neither kills nor spares (I6). */
-export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): string[] {
-  const found: string[] = [];
-  for (const record of records) if (isRunning(record) && record.status.claim.deadlineMs <= monotonicMs) found.push(record.sandboxID);
+export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): RunningRecord[] {
+  const found: RunningRecord[] = [];
+  for (const record of records) if (isRunning(record) && record.status.claim.deadlineMs <= monotonicMs) found.push(record);
   return found;
+}
+
+/** A pause at the timeout keeps what a pause by hand keeps; when it fails, the sandbox runs on and it is tried again. */
+function timeOut(node: Node, { sandboxID, status }: RunningRecord, pausing: Set<string>): void {
+  const { onTimeout, pauseKind } = status.claim;
+  if (onTimeout === "kill") return void endSandbox(node, sandboxID, "timeout");
+  if (pausing.has(sandboxID)) return;
+  pausing.add(sandboxID);
+  pauseSandbox(node, sandboxID, { kind: pauseKind, cause: "timeout" })
+    .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "a sandbox could not be paused at its timeout; it runs on, and it is tried again"))
+    .finally(() => pausing.delete(sandboxID));
 }
 
 function noticeDeaths(node: Node, outlived: ReadonlyMap<string, number>): void {

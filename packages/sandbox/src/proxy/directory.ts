@@ -1,9 +1,9 @@
-// What the proxy asks of the node: which sandbox an id names, where it is, and what its door demands.
+// What the proxy asks of the node: which sandbox an id names, where it is, what its door demands, and to wake one that sleeps.
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-export type ProxyEntry = {
+/** What a sandbox's door demands, whether it runs or sleeps. */
+export type Door = {
   readonly sandboxID: string;
-  readonly handle: RuntimeHandle;
   /** envd demands X-Access-Token. */
   readonly secure: boolean;
   /** Applications demand the traffic access token (allowPublicTraffic: false). */
@@ -15,9 +15,20 @@ export type ProxyEntry = {
   readonly maskRequestHost: string | undefined;
 };
 
+export type ProxyEntry = Door & { readonly handle: RuntimeHandle };
+
 export interface SandboxDirectory {
-  /** Running sandboxes only: what is absent here answers 502 "was not found". */
+  /** Running sandboxes only: what is in neither list answers 502 "was not found". */
   find(sandboxID: string): ProxyEntry | undefined;
   /** Every running sandbox, for requests that carry a signature or a token but no id. */
   entries(): Iterable<ProxyEntry>;
+  /** A sandbox that is paused, or on its way there, and that traffic may resume. */
+  sleeping(sandboxID: string): Door | undefined;
+  sleepers(): Iterable<Door>;
+  /**
+   * Resumes a sleeping sandbox; it is found as running when this returns. One attempt at a time however many ask;
+   * waiters are bounded. Only after the request's credentials were found right: a stranger's request wakes nothing.
+   * @throws TOO_MANY_REQUESTS, SANDBOX_NOT_FOUND (it ended meanwhile), and what a resume throws.
+   */
+  wake(sandboxID: string, clientAddress: string): Promise<void>;
 }

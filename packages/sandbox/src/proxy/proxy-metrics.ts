@@ -2,6 +2,7 @@
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Front } from "@svc/kit/proxy/front.ts";
 import type { UpstreamPool } from "@svc/kit/proxy/target.ts";
+import { type WakeOutcome, type Wakes, wakeOutcomes } from "./wakes.ts";
 
 export const targetKinds = ["control", "envd", "application"] as const;
 const codeClasses = ["aborted", "1xx", "2xx", "3xx", "4xx", "5xx"] as const;
@@ -55,7 +56,7 @@ export class ProxyMetrics {
 }
 
 /** Gauges and counters that are read off when somebody asks. */
-export function watch(metrics: Metrics, front: Front, pool: UpstreamPool): void {
+export function watch(metrics: Metrics, front: Front, pool: UpstreamPool, wakes: Wakes): void {
   let seenIn = 0;
   let seenOut = 0;
   // Registered before the counter, so that it is collected before the counter is read.
@@ -68,4 +69,12 @@ export function watch(metrics: Metrics, front: Front, pool: UpstreamPool): void 
     seenOut = pool.bytesIn;
   });
   const bytes = metrics.counter("svc_proxy_bytes_total", "Bytes read: in from clients, out from sandboxes and the control plane towards them.", ["direction"]);
+  metrics.gauge("svc_proxy_waiting", "Requests that wait while their sandbox is resumed.", [], (gauge) => gauge.set(wakes.waiting));
+}
+
+/** Counts attempts to resume a sandbox for requests, however many requests wait for one. */
+export function countWakes(metrics: Metrics): (outcome: WakeOutcome) => void {
+  const wakes = metrics.counter("svc_proxy_wakes_total", "Sandboxes resumed, or not, because requests came for them.", ["outcome"]);
+  for (const outcome of wakeOutcomes) wakes.inc({ outcome }, 0);
+  return (outcome) => wakes.inc({ outcome });
 }

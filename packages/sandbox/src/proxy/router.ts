@@ -1,22 +1,24 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { ClientConnection } from "@svc/kit/proxy/client.ts";
-import type { Forwarding } from "@svc/kit/proxy/front.ts";
+import type { Decision } from "@svc/kit/proxy/front.ts";
 import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
 import { type Address, Addressing, belowProxy } from "./address.ts";
 import { ControlPlane } from "./control-target.ts";
 import { carriesDeploymentKey, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
-import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
+import type { Door, ProxyEntry, SandboxDirectory } from "./directory.ts";
 import { isSignedFile, namesInternalRoute } from "./envd-paths.ts";
 import { type HeaderIDs, headerIDs } from "./header-ids.ts";
 import { targetKinds } from "./proxy-metrics.ts";
 import { envdPort, notFound, SandboxTargets } from "./sandbox-target.ts";
-import { SignatureSearch } from "./signature.ts";
+import { refuseSignature, SignatureSearch } from "./signature.ts";
+import type { Wakes } from "./wakes.ts";
 
 export type RouterOptions = {
   readonly directory: SandboxDirectory;
+  readonly wakes: Wakes;
   readonly control: string;
   readonly apiKey: () => string;
   readonly brands: readonly string[];
@@ -64,32 +66,50 @@ export class Router {
     this.#trafficHeader = `${options.brands[0] ?? "svc"}-traffic-access-token`;
   }
 
-  route(head: RequestHead, client: ClientConnection): Forwarding | Answer {
+  /**
+   * Every request that may pass to a sleeping sandbox wakes it, a look at envd's health too: what the door of a running
+   * one refuses is refused in the same words, and wakes nothing.
+   */
+  route(head: RequestHead, client: ClientConnection): Decision {
     const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
     if (address === undefined) {
       const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: client.forwarded, upgrade: false });
       return { target: this.#control, text, upgrade: false, kind: CONTROL };
     }
     if ("status" in address) return address;
-    const entry = this.#options.directory.find(address.sandboxID);
-    if (entry === undefined) return notFound(address.sandboxID);
+    const { directory } = this.#options;
+    const entry = directory.find(address.sandboxID);
+    const door = entry ?? directory.sleeping(address.sandboxID);
+    // A paused sandbox that traffic may not resume is as good as gone to it.
+    if (door === undefined) return notFound(address.sandboxID);
     const conflict = conflictOf(head, this.#ids);
     if (conflict !== undefined) return conflict;
-    return address.port === envdPort ? this.#toEnvd(head, entry, address) : this.#toApplication(head, entry, address, client);
+    return address.port === envdPort ? this.#toEnvd(head, door, entry, address, client) : this.#toApplication(head, door, entry, address, client);
   }
 
-  #toEnvd(head: RequestHead, entry: ProxyEntry, { target }: Address): Forwarding | Answer {
+  #toEnvd(head: RequestHead, door: Door, entry: ProxyEntry | undefined, { target }: Address, client: ClientConnection): Decision {
     if (namesInternalRoute(target)) return answer(404, "There is no such route");
-    const refusal = refuseEnvd(head, this.#ids, entry, target);
+    const refusal = refuseEnvd(head, this.#ids, door, target);
     if (refusal !== undefined) return refusal;
+    if (entry === undefined) return this.#wakeEnvd(head, door, target, client);
     const drops = this.#sandboxDrops[carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0] as Drops;
     const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
     return { target: this.#targetOf(entry, envdPort), text, upgrade: false, kind: ENVD };
   }
 
-  #toApplication(head: RequestHead, entry: ProxyEntry, { target, port }: Address, client: ClientConnection): Forwarding | Answer {
-    const refusal = refuseTraffic(head, this.#ids, entry, this.#trafficHeader);
+  #wakeEnvd(head: RequestHead, door: Door, target: string, client: ClientConnection): Decision {
+    // Without the token it came this far as a signed file URL.
+    if (door.secure && !head.has(this.#ids.accessToken)) {
+      const refusal = refuseSignature(door, target, head.method === "POST", Date.now());
+      if (refusal !== undefined) return answer(401, refusal);
+    }
+    return this.#options.wakes.wait(door.sandboxID, client, ENVD);
+  }
+
+  #toApplication(head: RequestHead, door: Door, entry: ProxyEntry | undefined, { target, port }: Address, client: ClientConnection): Decision {
+    const refusal = refuseTraffic(head, this.#ids, door, this.#trafficHeader);
     if (refusal !== undefined) return refusal;
+    if (entry === undefined) return this.#options.wakes.wait(door.sandboxID, client, APPLICATION);
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
     const bits =
       (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) |
@@ -127,8 +147,8 @@ export class Router {
   #findByToken(head: RequestHead, target: string): Address | Answer | undefined {
     const token = head.value(this.#ids.accessToken);
     if (token === undefined) return undefined;
-    const entry = this.#search.byToken(token);
-    if (entry !== undefined) return { sandboxID: entry.sandboxID, port: envdPort, target };
+    const door = this.#search.byToken(token);
+    if (door !== undefined) return { sandboxID: door.sandboxID, port: envdPort, target };
     // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
     return target.startsWith("/health") ? notFound("") : answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
   }

@@ -3,6 +3,7 @@ import { Socket } from "node:net";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { Target, TargetPolicy, Trouble, Way } from "@svc/kit/proxy/target.ts";
 import { dialUnix } from "../runtime/dial.ts";
+import type { RuntimeHandle } from "../runtime/runtime.ts";
 import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
 
 export const envdPort = 49983;
@@ -68,17 +69,18 @@ export class SandboxTargets {
   readonly #ports = new Map<number, { target: Target; policy: SandboxPort }>();
   readonly #open: (policy: SandboxPort) => Target;
   readonly #directory: SandboxDirectory;
-  /** Where the sandbox was when these targets were made: a resumed one may have moved. */
-  readonly #place: string;
+  /** The sandbox as it ran when these targets were made. */
+  readonly #handle: RuntimeHandle;
 
   constructor(entry: ProxyEntry, directory: SandboxDirectory, open: (policy: SandboxPort) => Target) {
     this.#open = open;
     this.#directory = directory;
-    this.#place = placeOf(entry);
+    this.#handle = entry.handle;
   }
 
-  isFor(entry: ProxyEntry): boolean {
-    return placeOf(entry) === this.#place;
+  /** Whether the sandbox still runs where and as it did; a resumed one does not, even at the address that it had. */
+  isFor({ handle }: ProxyEntry): boolean {
+    return handle === this.#handle || sameRun(handle, this.#handle);
   }
 
   port(entry: ProxyEntry, port: number): Target {
@@ -116,6 +118,10 @@ function dialled(path: string, options: object): Socket {
   }
 }
 
-function placeOf({ handle: { endpoint } }: ProxyEntry): string {
+function sameRun(one: RuntimeHandle, other: RuntimeHandle): boolean {
+  return placeOf(one) === placeOf(other) && one.runtimeID === other.runtimeID && one.pid === other.pid && one.pidStartTicks === other.pidStartTicks;
+}
+
+function placeOf({ endpoint }: RuntimeHandle): string {
   return endpoint.kind === "tcp" ? endpoint.host : endpoint.path;
 }

@@ -7,8 +7,9 @@ import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { UpstreamPool } from "@svc/kit/proxy/target.ts";
 import type { SandboxDirectory } from "./directory.ts";
 import { proxyNames } from "./header-ids.ts";
-import { ProxyMetrics, watch } from "./proxy-metrics.ts";
+import { countWakes, ProxyMetrics, watch } from "./proxy-metrics.ts";
 import { Router } from "./router.ts";
+import { Wakes } from "./wakes.ts";
 
 export type ProxyOptions = {
   readonly listen: { readonly host: string; readonly port: number };
@@ -29,8 +30,10 @@ export type ProxyOptions = {
 export type Proxy = {
   readonly address: { readonly host: string; readonly port: number };
   /**
-   * Ends all that goes on with a sandbox; to be called right after it left the directory. Requests without a response
-   * yet get the 502 "was not found", streams are reset.
+   * Ends all that goes on with a sandbox and forgets its connections; to be called right after it left the directory's
+   * running ones, before it is stopped or frozen and before its address goes to another one. Requests of which nothing was
+   * passed on are routed anew (so they wait for a sandbox that sleeps), others without a response get the 502 "was not
+   * found". Responses that have begun are cut off such that clients notice; upgraded connections are reset.
    */
   drop(sandboxID: string): void;
   /** Stops accepting, lets requests in flight end within `limits.drainMs`, then ends them. */
@@ -42,8 +45,9 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
   const limits = { ...proxyLimits, ...options.limits };
   const head = new RequestHead(proxyNames(brands), limits.headLines);
   const pool = new UpstreamPool(limits);
-  const router = new Router({ ...options, brands, domains, apiKey: typeof apiKey === "string" ? () => apiKey : apiKey }, head, pool);
   const requests = new ProxyMetrics(options.metrics);
+  const wakes = new Wakes({ directory: options.directory, limits, log, onWake: countWakes(options.metrics) });
+  const router = new Router({ ...options, wakes, brands, domains, apiKey: typeof apiKey === "string" ? () => apiKey : apiKey }, head, pool);
   const front = new Front({
     listen: options.listen,
     limits,
@@ -53,7 +57,7 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
     observe: (kind, status, ms) => requests.observe(kind, status, ms),
     onFault: (error) => log.error({ err: error }, "the proxy met a fault of its own"),
   });
-  watch(options.metrics, front, pool);
+  watch(options.metrics, front, pool, wakes);
   const address = await front.listen();
   return { address, drop: (sandboxID) => router.drop(sandboxID), close: () => front.close() };
 }

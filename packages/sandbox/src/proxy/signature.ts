@@ -1,6 +1,6 @@
 // Finds the sandbox of a request that carries no id: by the signature in a file URL, or by an envd token.
 import { createHash } from "node:crypto";
-import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
+import type { Door, SandboxDirectory } from "./directory.ts";
 import { queryOf } from "./envd-paths.ts";
 import { sameText } from "./same-text.ts";
 
@@ -9,7 +9,7 @@ const maxRemembered = 4096;
 /** Hashes spent on unknown signatures in one second: wrong ones must not cost the node its time. About 0.2 s of CPU. */
 const hashesPerSecond = 100_000;
 
-export type Search = ProxyEntry | "unknown" | "busy";
+export type Search = Door | "unknown" | "busy";
 
 export class SignatureSearch {
   readonly #directory: SandboxDirectory;
@@ -21,33 +21,32 @@ export class SignatureSearch {
     this.#directory = directory;
   }
 
-  /** The running secure sandbox whose token made the signature in `target`; `isWrite` for POST. */
+  /** The secure sandbox, running or asleep, whose token made the signature in `target`; `isWrite` for POST. */
   bySignature(target: string, isWrite: boolean, nowMs: number): Search {
-    const query = queryOf(target);
-    const signature = query.get("signature") ?? "";
-    const signed = [query.get("path") ?? "", isWrite ? "write" : "read", query.get("username") ?? ""].join(":");
-    const expiry = query.get("signature_expiration");
-    const matches = (entry: ProxyEntry) => entry.secure && sameText(signature, signatureOf(signed, entry.envdAccessToken, expiry));
-    const known = this.#remembered.get(signature);
+    const signed = readSigned(target, isWrite);
+    const known = this.#remembered.get(signed.signature);
     if (known !== undefined) {
-      const entry = this.#directory.find(known);
-      if (entry !== undefined && matches(entry)) return entry;
-      this.#remembered.delete(signature);
+      const door = this.#directory.find(known) ?? this.#directory.sleeping(known);
+      if (door !== undefined && isSignedBy(signed, door)) return door;
+      this.#remembered.delete(signed.signature);
     }
     const second = Math.floor(nowMs / 1000);
     if (second !== this.#second) {
       this.#second = second;
       this.#spent = 0;
     }
-    for (const entry of this.#directory.entries()) {
+    return this.#searchIn(this.#directory.entries(), signed) ?? this.#searchIn(this.#directory.sleepers(), signed) ?? "unknown";
+  }
+
+  #searchIn(doors: Iterable<Door>, signed: Signed): Door | "busy" | undefined {
+    for (const door of doors) {
       if (this.#spent >= hashesPerSecond) return "busy";
       this.#spent++;
-      if (matches(entry)) {
-        this.#remember(signature, entry.sandboxID);
-        return entry;
-      }
+      if (!isSignedBy(signed, door)) continue;
+      this.#remember(signed.signature, door.sandboxID);
+      return door;
     }
-    return "unknown";
+    return undefined;
   }
 
   #remember(signature: string, sandboxID: string): void {
@@ -58,14 +57,38 @@ export class SignatureSearch {
     this.#remembered.set(signature, sandboxID);
   }
 
-  /** The running secure sandbox whose envd token this is. */
-  byToken(token: string): ProxyEntry | undefined {
-    for (const entry of this.#directory.entries()) if (entry.secure && sameText(token, entry.envdAccessToken)) return entry;
+  /** The secure sandbox, running or asleep, whose envd token this is. */
+  byToken(token: string): Door | undefined {
+    for (const door of this.#directory.entries()) if (door.secure && sameText(token, door.envdAccessToken)) return door;
+    for (const door of this.#directory.sleepers()) if (door.secure && sameText(token, door.envdAccessToken)) return door;
     return undefined;
   }
 }
 
-function signatureOf(signed: string, token: string, expiry: string | null): string {
-  const text = `${signed}:${token}${expiry === null ? "" : `:${expiry}`}`;
-  return `v1_${createHash("sha256").update(text).digest("base64").replace(/=+$/, "")}`;
+/** What a signed file URL says: the signature, and what it is over besides the token. */
+type Signed = { readonly signature: string; readonly over: string; readonly expires: string };
+
+function readSigned(target: string, isWrite: boolean): Signed {
+  const query = queryOf(target);
+  const over = [query.get("path") ?? "", isWrite ? "write" : "read", query.get("username") ?? ""].join(":");
+  return { signature: query.get("signature") ?? "", over, expires: query.get("signature_expiration") ?? "" };
+}
+
+function isSignedBy({ signature, over, expires }: Signed, door: Door): boolean {
+  if (!door.secure) return false;
+  const text = `${over}:${door.envdAccessToken}${expires === "" ? "" : `:${expires}`}`;
+  return sameText(signature, `v1_${createHash("sha256").update(text).digest("base64").replace(/=+$/, "")}`);
+}
+
+/**
+ * Why envd would refuse a signed file URL; undefined when it would not. Asked for sandboxes that sleep only: envd of one
+ * that runs says it itself, and nobody shall be able to wake one with a signature that opens nothing.
+ */
+export function refuseSignature(door: Door, target: string, isWrite: boolean, nowMs: number): string | undefined {
+  const signed = readSigned(target, isWrite);
+  if (!isSignedBy(signed, door)) return "invalid signature";
+  const { expires } = signed;
+  if (expires === "") return undefined;
+  if (!/^[+-]?\d+$/.test(expires)) return "signature_expiration must be unix seconds";
+  return Math.floor(nowMs / 1000) > Number(expires) ? "signature is already expired" : undefined;
 }

@@ -4,13 +4,16 @@ import { userInfo } from "node:os";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { bwrapOptions, launchAndReadPid, launchScript, writeLaunchFiles } from "./bubblewrap.ts";
+import { layerArchive } from "./disk.ts";
 import type { Engine } from "./driver.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, writeTree } from "./identity.ts";
+import { unpackScript } from "./layer-archive.ts";
 import { eventually, signal } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
 import { rootlessReport } from "./reports.ts";
 import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.ts";
+import { rootlessCaptures } from "./rootless-capture.ts";
 import type { RuntimeHandle, StartSpec } from "./runtime.ts";
 
 /** Marks every process of a start, from the first shell to envd: without control groups nothing else tells whose they are. */
@@ -22,15 +25,16 @@ const PAGE_BYTES = 4096;
 
 /**
  * Runs inside a fresh user and mount namespace. The upper layer is a tmpfs: no other file system that a plain user can
- * mount has a size. Homes in a template that another id owns are covered by writable ones. Arguments: directory, rootfs, size in MiB, processes, then what to run.
+ * mount has a size. Homes in a template that another id owns are covered by writable ones. Arguments: directory, rootfs, size in MiB, processes, archive or nothing, then what to run.
  */
 const namespaceScript = `set -e
-dir=$1 rootfs=$2 size=$3 pids=$4
-shift 4
+dir=$1 rootfs=$2 size=$3 pids=$4 archive=$5
+shift 5
+unpack() { ${unpackScript}; }
 mount -t tmpfs -o "nodev,mode=755,size=$size"m tmpfs "$dir/layer"
 mkdir "$dir/layer/upper" "$dir/layer/work"
 chmod 755 "$dir/layer/upper"
-cp -a "$dir/identity/." "$dir/layer/upper/"
+if [ -n "$archive" ]; then unpack "$archive" "$dir/layer/upper"; else cp -a "$dir/identity/." "$dir/layer/upper/"; fi
 nobody=$(cat /proc/sys/kernel/overflowuid)
 for home in root home/user var/tmp; do
   [ "$(stat -c %u "$rootfs/$home" 2>/dev/null)" != "$nobody" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
@@ -63,7 +67,7 @@ export function rootlessEngine(host: Host): Engine {
       findProgram("bwrap", host.programs?.bwrap),
       idMapping(),
       writeTree(join(directory, "identity"), identityFiles(spec.hostname, undefined)),
-      writeLaunchFiles(directory),
+      writeLaunchFiles(spec),
     ]);
     const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: runtimeID } } };
     const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
@@ -91,6 +95,7 @@ export function rootlessEngine(host: Host): Engine {
       spec.image.rootfs,
       String(limits.diskSizeMB),
       String(limits.pids),
+      spec.from === undefined ? "" : join(spec.from.directory, layerArchive),
       ...bwrap,
     ];
     const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...inside];
@@ -124,6 +129,7 @@ export function rootlessEngine(host: Host): Engine {
       const { blocks, bfree, bsize } = await statfs(`/proc/${pid}/root/`).catch(() => ({ blocks: 0, bfree: 0, bsize: 0 }));
       return (blocks - bfree) * bsize;
     },
+    ...rootlessCaptures(spawner),
     usage: (handle) => namespaceUsage(handle.pid),
     known: async () => [],
     report: async (proof) => rootlessReport(proof, (await idMapping()).includes("--map-auto")),

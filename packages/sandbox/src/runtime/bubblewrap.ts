@@ -8,7 +8,8 @@ import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, lastWords, pidFrom } from "./driver.ts";
 import type { Host } from "./host.ts";
-import { identityFiles, newBootID } from "./identity.ts";
+import { identityFiles } from "./identity.ts";
+import { overlayCaptures } from "./overlay-capture.ts";
 import { eventually, startTicksOf } from "./process.ts";
 import { findProgram } from "./programs.ts";
 import { bubblewrapReport } from "./reports.ts";
@@ -33,7 +34,7 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     const [program, rootPath] = await Promise.all([
       findProgram("bwrap", host.programs?.bwrap),
       disk.stack(spec, files, cgroups.starterEntrances(runtimeID)),
-      writeLaunchFiles(directory),
+      writeLaunchFiles(spec),
     ]);
     const options = [...bwrapOptions(spec, rootPath, directory), ...["--cap-drop", "ALL"], ...hostKernelCapabilities.flatMap((name) => ["--cap-add", name])];
     const bwrap = ["nsenter", `--net=${network.netnsPath}`, "--", program, ...options, "--", envdPathInside, ...spec.envd.args];
@@ -48,14 +49,15 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     launch,
     forget: (_, directory) => disk.unstack(directory),
     known: async () => [],
+    ...overlayCaptures(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => bubblewrapReport(proof, cgroups, disk.kind),
     close: async () => {},
   };
 }
 
-export async function writeLaunchFiles(directory: string): Promise<void> {
-  await Promise.all([writeFile(join(directory, "boot_id"), newBootID()), writeFile(join(directory, "filter.bpf"), bpfSeccomp())]);
+export async function writeLaunchFiles({ directory, bootID }: StartSpec): Promise<void> {
+  await Promise.all([writeFile(join(directory, "boot_id"), `${bootID}\n`), writeFile(join(directory, "filter.bpf"), bpfSeccomp())]);
 }
 
 /** Files of /proc that tell of the host or reach into it. */

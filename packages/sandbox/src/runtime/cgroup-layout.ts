@@ -13,6 +13,8 @@ export type CgroupLayout = {
   readonly roots: ReadonlyMap<Controller, string>;
   /** Mount point whose groups count CPU time (version 1 has a controller of its own for it). */
   readonly accounting: string | undefined;
+  /** Mount point whose groups can be frozen; version 1 has a hierarchy of its own for it, which a host may lack. */
+  readonly freezer: string | undefined;
   /** Every hierarchy, also those that only a runtime makes groups in: removal has to visit them all. */
   readonly everyRoot: readonly string[];
 };
@@ -25,12 +27,12 @@ export function findCgroups(): CgroupLayout {
   const under = (name: string) => v1.find(({ controllers }) => controllers.includes(name))?.point;
   if (under("memory") !== undefined || under("cpu") !== undefined) {
     const roots = new Map(controllerNames.flatMap((name) => (under(name) === undefined ? [] : [[name, under(name) as string] as const])));
-    return { version: 1, roots, accounting: under("cpuacct"), everyRoot };
+    return { version: 1, roots, accounting: under("cpuacct"), freezer: under("freezer"), everyRoot };
   }
   const point = v2?.point;
   const enabled = point === undefined ? [] : readFileSync(join(point, "cgroup.controllers"), "utf8").trim().split(/\s+/);
   const roots = new Map(controllerNames.flatMap((name) => (point !== undefined && enabled.includes(name) ? [[name, point] as const] : [])));
-  return { version: 2, roots, accounting: point, everyRoot };
+  return { version: 2, roots, accounting: point, freezer: point, everyRoot };
 }
 
 export type Setting = { readonly controller: Controller; readonly file: string; readonly value: string; readonly optional?: true };
@@ -60,6 +62,13 @@ export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): 
     { controller: "cpu", file: "cpu.cfs_quota_us", value: String(quotaUs) },
     { controller: "pids", file: "pids.max", value: String(pidsMax) },
   ];
+}
+
+/** The file that freezes a group, what is written there, and the file and text that say when every member stands still. */
+export function freezing(version: 1 | 2, frozen: boolean): { readonly file: string; readonly value: string; readonly seenIn: string; readonly seen: RegExp } {
+  if (version === 2) return { file: "cgroup.freeze", value: frozen ? "1" : "0", seenIn: "cgroup.events", seen: frozen ? /^frozen 1$/m : /^frozen 0$/m };
+  const value = frozen ? "FROZEN" : "THAWED";
+  return { file: "freezer.state", value, seenIn: "freezer.state", seen: new RegExp(`^${value}$`, "m") };
 }
 
 /** Reads one `name value` line of a flat keyed file; 0 where it is missing. */

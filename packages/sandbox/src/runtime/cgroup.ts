@@ -1,9 +1,10 @@
 // One control group per sandbox, all under one parent per home: limits, use, deaths by memory, and the end of everything inside.
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { type CgroupLayout, controllerNames, findCgroups, keyedValue, limitSettings } from "./cgroup-layout.ts";
+import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings } from "./cgroup-layout.ts";
 import { eventually, signal } from "./process.ts";
 import type { Limits, Usage } from "./runtime.ts";
 
@@ -19,6 +20,10 @@ export type Cgroups = {
   usage(runtimeID: string): Promise<Omit<Usage, "diskBytes">>;
   /** How many processes the kernel killed here because the memory limit was reached. */
   oomKills(runtimeID: string): Promise<number>;
+  /** Stops every member where it stands, or lets all go on; returns when it is so. */
+  setFrozen(runtimeID: string, frozen: boolean): Promise<void>;
+  /** Whether it was frozen, or is being. */
+  isFrozen(runtimeID: string): Promise<boolean>;
   /** Kills every member and removes the group from every hierarchy; succeeds when there is none. */
   remove(runtimeID: string): Promise<void>;
   list(): Promise<string[]>;
@@ -27,6 +32,8 @@ export type Cgroups = {
 };
 
 const KILL_BOUND_MS = 10_000;
+/** A member that waits for a device cannot be frozen before it is answered. */
+const FREEZE_BOUND_MS = 10_000;
 /** A group beside the sandbox's own; runc takes only an empty one for its sandbox. */
 const STARTER = ".starter";
 
@@ -38,13 +45,20 @@ export function parentNameOf(realHome: string): string {
 export function openCgroups(realHome: string): Cgroups {
   const layout = findCgroups();
   const parent = parentNameOf(realHome);
-  const roots = [...new Set([...layout.roots.values(), ...(layout.accounting === undefined ? [] : [layout.accounting])])];
+  const roots = [...new Set([...layout.roots.values(), layout.accounting, layout.freezer].filter((root) => root !== undefined))];
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
   const starterRoot = layout.roots.get("pids");
   const everywhere = (runtimeID: string) => [
     ...layout.everyRoot.map((root) => join(root, parent, runtimeID)),
     ...(starterRoot === undefined ? [] : [join(starterRoot, parent, runtimeID + STARTER)]),
   ];
+  const atOnce = (root: string | undefined, runtimeID: string, file: string) => {
+    try {
+      return readFileSync(join(root ?? "/nowhere", parent, runtimeID, file), "utf8");
+    } catch {
+      return "";
+    }
+  };
   const at = (root: string | undefined, runtimeID: string, file: string) => readFile(join(root ?? "/nowhere", parent, runtimeID, file), "utf8").catch(() => "");
 
   async function create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void> {
@@ -63,6 +77,15 @@ export function openCgroups(realHome: string): Cgroups {
     }
   }
 
+  async function setFrozen(runtimeID: string, frozen: boolean): Promise<void> {
+    const root = layout.freezer ?? fail("HOST_UNSUITABLE", "this host has no cgroup freezer: boot with the freezer controller on");
+    const { file, value, seenIn, seen } = freezing(layout.version, frozen);
+    await writeFile(join(root, parent, runtimeID, file), value, { flag: "r+" });
+    if (await eventually(async () => seen.test(await at(root, runtimeID, seenIn)), FREEZE_BOUND_MS)) return;
+    if (frozen) await writeExisting(join(root, parent, runtimeID, file), freezing(layout.version, false).value);
+    fail("TIMED_OUT", `sandbox ${runtimeID} could not be ${frozen ? "frozen" : "thawed"} within ${FREEZE_BOUND_MS} ms (waiting for a device?)`);
+  }
+
   async function members(runtimeID: string): Promise<Set<number>> {
     const texts = await Promise.all(everywhere(runtimeID).map((path) => readTree(path)));
     return new Set(texts.flatMap((text) => text.split("\n").filter(Boolean).map(Number)));
@@ -75,6 +98,11 @@ export function openCgroups(realHome: string): Cgroups {
     const ended = await eventually(async () => {
       const left = await members(runtimeID);
       for (const pid of left) signal(pid, "SIGKILL");
+      // In version 1 a frozen process dies only when it is thawed.
+      if (layout.freezer !== undefined) {
+        const { file, value } = freezing(layout.version, false);
+        await writeExisting(join(layout.freezer, parent, runtimeID, file), value);
+      }
       return left.size === 0;
     }, KILL_BOUND_MS);
     if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms (waiting for a device?)`);
@@ -91,21 +119,26 @@ export function openCgroups(realHome: string): Cgroups {
     async usage(runtimeID) {
       const memory = layout.roots.get("memory");
       const one = layout.version === 1;
-      const [cpu, current, stat, limit, pids] = await Promise.all([
-        at(layout.accounting, runtimeID, one ? "cpuacct.usage" : "cpu.stat"),
-        at(memory, runtimeID, one ? "memory.usage_in_bytes" : "memory.current"),
-        at(memory, runtimeID, "memory.stat"),
-        at(memory, runtimeID, one ? "memory.limit_in_bytes" : "memory.max"),
-        at(layout.roots.get("pids"), runtimeID, "pids.current"),
-      ]);
+      // Every sandbox is asked every few seconds: read at once these files cost a thirtieth of what waiting for each costs.
+      const cpu = atOnce(layout.accounting, runtimeID, one ? "cpuacct.usage" : "cpu.stat");
+      const current = atOnce(memory, runtimeID, one ? "memory.usage_in_bytes" : "memory.current");
+      const stat = atOnce(memory, runtimeID, "memory.stat");
+      const limit = atOnce(memory, runtimeID, one ? "memory.limit_in_bytes" : "memory.max");
+      const pids = atOnce(layout.roots.get("pids"), runtimeID, "pids.current");
       // File pages that nobody touched for a while go away under pressure: they are no use of memory that could matter.
       const idleFiles = keyedValue(stat, one ? "total_inactive_file" : "inactive_file");
       return {
         cpuNs: one ? Number(cpu) : keyedValue(cpu, "usage_usec") * 1000,
         memoryBytes: Math.max(0, Number(current) - idleFiles),
+        cacheBytes: keyedValue(stat, one ? "total_cache" : "file"),
         memoryLimitBytes: Number(limit.trim() === "max" ? 0 : limit),
         pids: Number(pids),
       };
+    },
+    setFrozen,
+    async isFrozen(runtimeID) {
+      const text = await at(layout.freezer, runtimeID, freezing(layout.version, true).file);
+      return /^(1|FROZEN|FREEZING)$/.test(text.trim());
     },
     async oomKills(runtimeID) {
       const text = await at(layout.roots.get("memory"), runtimeID, layout.version === 1 ? "memory.oom_control" : "memory.events");

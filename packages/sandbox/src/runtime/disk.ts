@@ -12,6 +12,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { inGroup } from "./cgroup.ts";
 import { type IdentityFiles, writeTree } from "./identity.ts";
+import { COPY_TIMEOUT_MS, copyScript, packScript, runCopy, unpackScript } from "./layer-archive.ts";
 import { unmountUnder } from "./mounts.ts";
 import type { StartSpec } from "./runtime.ts";
 
@@ -19,8 +20,12 @@ export type DiskKind = "image" | "memory";
 
 export type Disk = {
   readonly kind: DiskKind;
-  /** Stacks a fresh layer with the identity files over the template, by a program in the given group; the path of the whole. */
-  stack(spec: Pick<StartSpec, "directory" | "image" | "limits">, files: IdentityFiles, entrances: readonly string[]): Promise<string>;
+  /** Stacks a layer over the template, by a program in the given group: a fresh one with the identity files, or a captured one. The path of the whole. */
+  stack(spec: Pick<StartSpec, "directory" | "image" | "limits" | "from">, files: IdentityFiles, entrances: readonly string[]): Promise<string>;
+  /** Writes the layer as one archive, from which `stack` makes it again. */
+  pack(directory: string, into: string): Promise<void>;
+  /** Copies the layer, identity files left out. */
+  copy(directory: string, into: string): Promise<void>;
   /** Takes down what `stack` made; succeeds when nothing is left to do. */
   unstack(directory: string): Promise<void>;
   /** Bytes in use in the layer. */
@@ -30,10 +35,13 @@ export type Disk = {
 export type DiskOptions = { readonly spawner: Spawner; readonly log: Log };
 
 const STACK_TIMEOUT_MS = 30_000;
+/** What a capture of files holds. */
+export const layerArchive = "layer.tar";
 
-/** Arguments: image kind, directory, rootfs, size in MiB. No journal: the layer does not outlive its sandbox. */
+/** Arguments: image kind, directory, rootfs, size in MiB, archive or nothing. No journal: the layer does not outlive its sandbox. */
 const stackScript = `set -e
-kind=$1 dir=$2 rootfs=$3 size=$4
+kind=$1 dir=$2 rootfs=$3 size=$4 archive=$5
+unpack() { ${unpackScript}; }
 mkdir -p "$dir/layer" "$dir/root"
 if [ "$kind" = image ]; then
   mkfs.ext4 -q -F -m 0 -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0 "$dir/layer.img" "$size"M
@@ -43,7 +51,7 @@ else
 fi
 mkdir "$dir/layer/upper" "$dir/layer/work"
 chmod 755 "$dir/layer/upper"
-cp -a "$dir/identity/." "$dir/layer/upper/"
+if [ -n "$archive" ]; then unpack "$archive" "$dir/layer/upper"; else cp -a "$dir/identity/." "$dir/layer/upper/"; fi
 mount -t overlay -o "lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"`;
 
 export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
@@ -51,15 +59,22 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
   if (kind === "memory") log.warn("no loop devices here: what a sandbox writes to its disk is kept in memory and counts there");
   return {
     kind,
-    async stack({ directory, image: { rootfs }, limits }, files, entrances) {
+    async stack({ directory, image: { rootfs }, limits, from }, files, entrances) {
       // The three are separated by colons and commas in overlay's options.
       if (/[:,\\]/.test(`${directory}${rootfs}`))
         fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
       await mkdir(directory, { recursive: true, mode: 0o711 });
       await writeTree(join(directory, "identity"), files);
-      const argv = ["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(limits.diskSizeMB)];
-      await spawner.check(inGroup(entrances, argv), { timeoutMs: STACK_TIMEOUT_MS });
+      const archive = from === undefined ? "" : join(from.directory, layerArchive);
+      const argv = ["/bin/sh", "-c", stackScript, "sh", kind, directory, rootfs, String(limits.diskSizeMB), archive];
+      await spawner.check(inGroup(entrances, argv), { timeoutMs: from === undefined ? STACK_TIMEOUT_MS : COPY_TIMEOUT_MS });
       return join(directory, "root");
+    },
+    async pack(directory, into) {
+      await runCopy(spawner, ["/bin/sh", "-c", packScript, "sh", join(into, layerArchive), join(directory, "layer/upper")]);
+    },
+    async copy(directory, into) {
+      await runCopy(spawner, ["/bin/sh", "-c", copyScript, "sh", join(directory, "layer/upper"), into]);
     },
     async unstack(directory) {
       await unmountUnder(spawner, directory);

@@ -1,11 +1,12 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
 import { access, mkdir, rm } from "node:fs/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { eventually, isSameProcess, startTicksOf } from "./process.ts";
 import { type Proof, prove } from "./prove.ts";
-import type { Limits, Runtime, RuntimeHandle, RuntimeName, RuntimeReport, StartSpec, Usage } from "./runtime.ts";
+import type { Capture, CaptureKind, Limits, Runtime, RuntimeHandle, RuntimeName, RuntimeReport, StartSpec, Usage } from "./runtime.ts";
 
 /** What differs between drivers. */
 export type Engine = {
@@ -16,6 +17,13 @@ export type Engine = {
   launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">>;
   /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
+  /** What `capture` can write and `launch` can go on from. */
+  readonly captures: ReadonlySet<CaptureKind>;
+  freeze(handle: RuntimeHandle): Promise<void>;
+  thaw(handle: RuntimeHandle): Promise<void>;
+  /** May leave half of it when it throws. */
+  capture(handle: RuntimeHandle, into: Capture): Promise<void>;
+  exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
   /** Where there is no control group to ask. */
   usage?(handle: RuntimeHandle): Promise<Omit<Usage, "diskBytes">>;
@@ -44,6 +52,10 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     if (!runtimeIDPattern.test(runtimeID)) fail("INTERNAL", `runtime id "${runtimeID}" is not 8 to 32 characters of a-z and 0-9`);
     await mustExist(spec.image.rootfs, "the template's root file system");
     await mustExist(spec.envd.binary, "envd");
+    if (spec.from !== undefined) {
+      mustOffer(engine, spec.from.kind, runtimeID);
+      await mustExist(spec.from.directory, "the capture to start from");
+    }
     await marks.set(runtimeID, directory);
     try {
       await mkdir(directory, { recursive: true, mode: 0o711 });
@@ -95,6 +107,27 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     if ((await host.allMarked()).size === 0) await cgroups.close();
   }
 
+  function mustLive(handle: RuntimeHandle): void {
+    if (!isAlive(handle)) fail("SANDBOX_NOT_RUNNING", `sandbox ${handle.runtimeID} has no first process any more`);
+  }
+
+  async function capture(handle: RuntimeHandle, into: Capture): Promise<void> {
+    mustOffer(engine, into.kind, handle.runtimeID);
+    await writeInto(handle, into.directory, () => engine.capture(handle, into));
+  }
+
+  /** All or nothing in the directory. */
+  async function writeInto(handle: RuntimeHandle, directory: string, write: () => Promise<void>): Promise<void> {
+    mustLive(handle);
+    await mustBeEmpty(directory);
+    try {
+      await write();
+    } catch (error) {
+      await emptied(directory);
+      throw captureFailure(handle.runtimeID, error);
+    }
+  }
+
   const isAlive = ({ pid, pidStartTicks }: RuntimeHandle) => isSameProcess({ pid, startTicks: pidStartTicks });
 
   async function usage(handle: RuntimeHandle): Promise<Usage> {
@@ -112,6 +145,17 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       return (await cgroups.oomKills(runtimeID)) > seen ? "oom" : "crashed";
     },
     usage,
+    captures: engine.captures,
+    async freeze(handle) {
+      mustLive(handle);
+      await engine.freeze(handle);
+    },
+    async thaw(handle) {
+      mustLive(handle);
+      await engine.thaw(handle);
+    },
+    capture,
+    exportLayer: (handle, into) => writeInto(handle, into, () => engine.exportLayer(handle, into)),
     list,
     probe: async () => engine.report(await prove(host, { name: engine.name, start, destroy, usage, isAlive })),
     close,
@@ -123,11 +167,23 @@ async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
 }
 
+/** The kernel's words, and tar's for the moment before. */
+const fullWords = /no space left on device|wrote only \d+ of \d+ bytes/i;
+
+function isFull(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === "ENOSPC" || fullWords.test(asFailure(error).message);
+}
+
+function captureFailure(runtimeID: string, error: unknown): Failure {
+  const failure = asFailure(error);
+  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error });
+  return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
+}
+
 function startFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
   if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
-  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
-  if (full) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 
@@ -142,7 +198,8 @@ export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Prom
   return pid;
 }
 
-/** The end of what a program said, for a message. */
+/** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
 export function lastWords(text: string): string {
-  return text.trim().split("\n").slice(-3).join(" ").slice(-600) || "it said nothing";
+  const [words = ""] = text.split(/\ngoroutine \d+ \[/);
+  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || "it said nothing";
 }

@@ -1,15 +1,19 @@
 // The primary driver: gVisor's runsc with the systrap platform, one kernel in user space per sandbox.
-import { mkdir, readdir, readFile, readlink, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { type Engine, lastWords, pidFrom } from "./driver.ts";
+import { capturedAnnotations, openCapture } from "./gvisor-capture.ts";
+import { openExport } from "./gvisor-export.ts";
+import { openFilestores } from "./gvisor-filestore.ts";
+import { openFreezer } from "./gvisor-freeze.ts";
+import { openRunsc } from "./gvisor-runsc.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
-import { findProgram } from "./programs.ts";
 import { gvisorReport } from "./reports.ts";
 import type { Limits, StartSpec } from "./runtime.ts";
 
@@ -20,7 +24,11 @@ export const gvisorCapabilities = [
   "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 ];
 
+/** By its name alone, found in runsc's working directory: a restore must name it as the captured sandbox did. */
+const identityArchive = "identity.tar";
 const START_TIMEOUT_MS = 30_000;
+/** Reads the whole memory back before it returns. */
+const RESTORE_TIMEOUT_MS = 5 * 60_000;
 const DELETE_TIMEOUT_MS = 15_000;
 /** Open files inside; gVisor counts them itself, so the host's own bound does not matter. */
 const OPEN_FILES = 1_048_576;
@@ -29,70 +37,100 @@ const HOST_TASKS_PER_PROCESS = 4;
 
 export function gvisorEngine(host: Host): Engine {
   const { spawner, cgroups } = host;
-  const stateRoot = join(host.folder, "state");
-  const runsc = () => findProgram("runsc", host.programs?.runsc);
+  const filestoreBytes = openFilestores();
+  const runsc = openRunsc(host);
+  const { stateRoot } = runsc;
+  const freezer = openFreezer(runsc);
 
   async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
-    const { runtimeID, directory, network, limits } = spec;
+    const { runtimeID, directory, network, limits, from } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the gvisor driver needs a network slot");
-    const [program] = await Promise.all([runsc(), mkdir(stateRoot, { recursive: true, mode: 0o700 }), mkdir(join(directory, "upper"), { recursive: true })]);
-    const identity = join(directory, "identity.tar");
+    const [program] = await Promise.all([
+      runsc.program(),
+      mkdir(stateRoot, { recursive: true, mode: 0o700 }),
+      mkdir(join(directory, "upper"), { recursive: true }),
+    ]);
+    await prepare(spec, network.gatewayAddress);
+    const pidFile = join(directory, "pid");
+    const logFile = join(directory, "runsc.log");
+    // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
+    const verb = verbFor(from);
+    const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, "-bundle", directory, "-pid-file", pidFile, "-detach", runtimeID];
+    const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
+    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory });
+    if (result.code !== 0) {
+      const last = await readFile(logFile, "utf8").catch(() => "");
+      fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
+    }
+    if (from?.kind === "filesystem") {
+      // The files' content is read in the background; only now is it known to be whole, and the capture free to go.
+      const { code, words } = await runsc.verb(RESTORE_TIMEOUT_MS, "wait", "-fsrestore", runtimeID);
+      if (code !== 0) fail("SANDBOX_START_FAILED", words);
+    }
+    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
+  }
+
+  /** The bundle: config.json and the files that it names. */
+  async function prepare(spec: StartSpec, nameserver: string): Promise<void> {
+    const { directory, limits, from } = spec;
+    const bootID = join(directory, "boot_id");
     const config = ociConfig({
       spec,
       rootPath: spec.image.rootfs,
-      cgroupsPath: cgroups.pathOf(runtimeID),
+      cgroupsPath: cgroups.pathOf(spec.runtimeID),
       capabilities: gvisorCapabilities,
       rlimits: [
         { type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES },
         { type: "RLIMIT_NPROC", hard: limits.pids, soft: limits.pids },
       ],
-      annotations: { "dev.gvisor.tar.rootfs.upper": identity },
+      // gVisor makes up a boot id of its own, which a checkpoint carries along into every copy.
+      extraMounts: [{ destination: "/proc/sys/kernel/random/boot_id", type: "bind", source: bootID, options: ["bind", "ro", "nosuid", "noexec", "nodev"] }],
+      annotations: await annotationsFor(from),
     });
+    // A restored sandbox has these files in its upper layer, where envd's /init renews them; runsc opens the archive and leaves it.
+    const archive = from === undefined ? tarOf(identityFiles(spec.hostname, nameserver), Date.now()) : "";
     await Promise.all([
       writeFile(join(directory, "config.json"), JSON.stringify(config)),
-      writeFile(identity, tarOf(identityFiles(spec.hostname, network.gatewayAddress), Date.now())),
+      writeFile(bootID, `${spec.bootID}\n`, { mode: 0o444 }),
+      writeFile(join(directory, identityArchive), archive),
     ]);
-    const pidFile = join(directory, "pid");
-    const logFile = join(directory, "runsc.log");
-    // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
-    const argv = [program, ...runscFlags(stateRoot, directory, limits), "run", "-bundle", directory, "-pid-file", pidFile, "-detach", runtimeID];
-    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
-    if (result.code !== 0) {
-      const last = await readFile(logFile, "utf8").catch(() => "");
-      fail("SANDBOX_START_FAILED", `runsc run ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
-    }
-    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
   }
 
   async function forget(runtimeID: string): Promise<void> {
-    if (!(await known()).includes(runtimeID)) return;
-    const program = await runsc();
-    const result = await spawner.run([program, `--root=${stateRoot}`, "delete", "-force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
+    if (!(await runsc.known()).includes(runtimeID)) return;
+    const { code, words } = await runsc.verb(DELETE_TIMEOUT_MS, "delete", "-force", runtimeID);
     // A start that was cut off may leave a record that runsc cannot read; its processes are gone by now.
-    if (result.code !== 0) host.log.warn({ runtimeID, says: lastWords(result.stderr) }, "runsc cannot delete a sandbox; its record is removed");
+    if (code !== 0) host.log.warn({ runtimeID, says: words }, "runsc cannot delete a sandbox; its record is removed");
     // Without a state file `delete -force` succeeds, and leaves lock and socket.
-    for (const name of await stateFiles(runtimeID)) await rm(join(stateRoot, name), { force: true });
-  }
-
-  async function stateFiles(runtimeID?: string): Promise<string[]> {
-    const names = await readdir(stateRoot).catch(() => []);
-    return names.filter((name) => idOf(name) !== undefined && (runtimeID === undefined || idOf(name) === runtimeID));
-  }
-
-  async function known(): Promise<string[]> {
-    return [...new Set((await stateFiles()).flatMap((name) => idOf(name) ?? []))];
+    for (const name of await runsc.stateFiles(runtimeID)) await rm(join(stateRoot, name), { force: true });
   }
 
   return {
     name: "gvisor",
     pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + PIDS_HEADROOM,
+    captures: new Set(["memory", "filesystem"]),
     launch,
     forget,
-    known,
-    diskBytes: ({ pid }) => filestoreBytes(pid),
+    freeze: freezer.freeze,
+    thaw: freezer.thaw,
+    capture: openCapture(spawner, runsc, freezer),
+    exportLayer: openExport(runsc, freezer, spawner),
+    known: runsc.known,
+    diskBytes: async ({ pid }) => filestoreBytes(pid),
     report: async (proof) => gvisorReport(proof, cgroups),
     close: () => unmountUnder(spawner, stateRoot), // the empty network namespace that its gofers share is pinned there
   };
+}
+
+/** runsc takes the archive only for a first start, and asks a restore for the annotations of the captured sandbox. */
+async function annotationsFor(from: StartSpec["from"]): Promise<Record<string, string>> {
+  if (from === undefined) return { "dev.gvisor.tar.rootfs.upper": identityArchive };
+  return from.kind === "memory" ? capturedAnnotations(from) : {};
+}
+
+function verbFor(from: StartSpec["from"]): [string, ...string[]] {
+  if (from === undefined) return ["run"];
+  return from.kind === "memory" ? ["restore", "-image-path", from.directory] : ["run", "-fs-restore-image-path", from.directory];
 }
 
 /** The flags before the verb; the same for every verb that starts a sandbox. */
@@ -104,25 +142,9 @@ export function runscFlags(stateRoot: string, directory: string, limits: Limits)
     "--host-settings=ignore",
     "--allow-suid", // sudo
     "--net-raw", // ping; an anti-spoof rule on the slot bounds what root inside can send
-    "--allow-connected-on-save", // else connections end at the second pause
+    "--allow-live-tcp-migration=false", // connections to elsewhere are ended in a restored sandbox, and nowhere else
     "--allow-rootfs-tar-annotation", // /etc/hosts and its like go into the upper layer, where they can be edited
     // runsc counts what the upper layer holds and answers ENOSPC at `size`. Its file is unlinked at once, so a killed sandbox frees it.
     `--overlay2=root:dir=${join(directory, "upper")},size=${limits.diskSizeMB}m`,
   ];
-}
-
-/** runsc names its files ID_sandbox:ID.state and .lock, runsc-ID.sock; ids have neither underscore, colon nor dash. */
-function idOf(stateFile: string): string | undefined {
-  return (/^([a-z0-9]+)_sandbox:\1\./.exec(stateFile) ?? /^runsc-([a-z0-9]+)\.sock$/.exec(stateFile))?.[1];
-}
-
-/** Blocks of the upper layer's file, which has no name any more but is still open in the sentry. */
-async function filestoreBytes(pid: number): Promise<number> {
-  const folder = `/proc/${pid}/fd`;
-  for (const name of await readdir(folder).catch(() => [])) {
-    const target = await readlink(join(folder, name)).catch(() => "");
-    if (!target.includes("/runsc-filestore-")) continue;
-    return ((await stat(join(folder, name)).catch(() => undefined))?.blocks ?? 0) * 512;
-  }
-  return 0;
 }

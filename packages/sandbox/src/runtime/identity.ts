@@ -1,5 +1,5 @@
 // The few files in /etc that tell one sandbox from another: made as a small tree and as a tar archive of it.
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
@@ -14,10 +14,6 @@ export function identityFiles(hostname: string, nameserver: string | undefined):
     ["etc/resolv.conf", nameserver === undefined ? "" : `nameserver ${nameserver}\noptions timeout:2 attempts:2\n`],
     ["etc/machine-id", `${randomBytes(16).toString("hex")}\n`],
   ]);
-}
-
-export function newBootID(): string {
-  return `${randomUUID()}\n`;
 }
 
 /** Directories of the archive and the tree; /tmp is among them since runsc lays a memory-backed /tmp over an empty one. */
@@ -47,6 +43,11 @@ export function tarOf(files: IdentityFiles, now: number): Buffer {
   for (const { path, mode } of directories) blocks.push(entry(`./${path}/`, mode, "5", "", mtime));
   for (const [path, text] of files) blocks.push(entry(`./${path}`, 0o644, "0", text, mtime));
   return Buffer.concat([...blocks, Buffer.alloc(1024)]);
+}
+
+/** The entry of one directory, 512 bytes. */
+export function directoryEntry(path: string, mode: number, now: number): Buffer {
+  return entry(`./${path}/`, mode, "5", "", Math.floor(now / 1000));
 }
 
 function entry(name: string, mode: number, kind: "0" | "5", text: string, mtime: number): Buffer {

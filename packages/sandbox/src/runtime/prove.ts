@@ -1,4 +1,5 @@
 // Proves that a driver works here: starts a real sandbox on the host's own /usr, measures it idle, ends it.
+import { randomUUID } from "node:crypto";
 import { existsSync, lstatSync, readlinkSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -29,6 +30,7 @@ export async function prove(host: Host, runtime: Pick<Runtime, "name" | "start" 
       image: await skeleton(join(folder, "rootfs")),
       limits: { cpuCount: 1, memoryMB: 256, diskSizeMB: 64, pids: 64 },
       hostname: "probe",
+      bootID: randomUUID(),
       network,
       envd: host.envd === undefined ? { binary: "/usr/bin/sleep", args: ["60"], env: {} } : { binary: host.envd, args: ["-listen", "0.0.0.0:49983"], env: {} },
     });

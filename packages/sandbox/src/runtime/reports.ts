@@ -11,6 +11,7 @@ export function gvisorReport(proof: Proof, cgroups: Cgroups): RuntimeReport {
     ...proof,
     isolation: "kernel in user space",
     pauseWithMemory: { works: proof.usable.works, says: "by checkpoint: memory, processes and files go to disk and come back, also as several copies" },
+    pauseWithFiles: { works: proof.usable.works, says: "by a checkpoint of the file system; extended attributes whose value is no text are lost" },
     limits: groupLimits(cgroups, "a program that takes too much memory is killed alone"),
     diskLimit: { works: true, says: "exact; counted by gVisor, ENOSPC inside" },
     network: { works: true, says: "its own network stack on a veth of its own" },
@@ -23,6 +24,7 @@ export function runcReport(proof: Proof, cgroups: Cgroups, disk: DiskKind): Runt
     ...proof,
     isolation: "namespaces",
     pauseWithMemory: { works: false, says: "no; memory goes to disk through CRIU alone, which this driver does not use", mend: "use the gvisor driver" },
+    pauseWithFiles: filesByArchive(cgroups),
     limits: groupLimits(cgroups, "a program that takes too much memory is killed alone"),
     diskLimit: imageLimit(disk),
     network: { works: true, says: "the host kernel's stack in a network namespace on a veth of its own" },
@@ -34,7 +36,8 @@ export function bubblewrapReport(proof: Proof, cgroups: Cgroups, disk: DiskKind)
     runtime: "bubblewrap",
     ...proof,
     isolation: "namespaces",
-    pauseWithMemory: { works: false, says: "no", mend: "use the gvisor driver" },
+    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", mend: "use the gvisor driver" },
+    pauseWithFiles: filesByArchive(cgroups),
     limits: groupLimits(cgroups, "sudo does not work inside: bubblewrap lets no program gain rights"),
     diskLimit: imageLimit(disk),
     network: { works: true, says: "the host kernel's stack in a network namespace on a veth of its own" },
@@ -47,7 +50,8 @@ export function rootlessReport(proof: Proof, mapped: boolean): RuntimeReport {
     runtime: "bubblewrap",
     ...proof,
     isolation: "unprivileged namespaces",
-    pauseWithMemory: { works: false, says: "no", mend: "use the gvisor driver as root" },
+    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", mend: "use the gvisor driver as root" },
+    pauseWithFiles: { works: true, says: "by an archive of what was written; processes are stopped by signals meanwhile" },
     limits: {
       works: false,
       says: `memory and CPU are not limited; processes are, per user inside; ${mapped ? "commands run as `user`, without sudo" : "every command runs as root inside, which is you outside"}`,
@@ -56,6 +60,11 @@ export function rootlessReport(proof: Proof, mapped: boolean): RuntimeReport {
     diskLimit: { works: true, says: "a tmpfs with a size: ENOSPC inside, but what is written is kept in memory" },
     network: { works: false, says: "loopback alone; ports are reached through envd's relay, nothing reaches the internet", mend: "run svc as root" },
   };
+}
+
+function filesByArchive({ layout }: Cgroups): Capability {
+  if (layout.freezer !== undefined) return { works: true, says: "by an archive of what was written, while the cgroup freezer holds all processes" };
+  return { works: false, says: "no: this host has no cgroup freezer", mend: "boot with the freezer controller on" };
 }
 
 function groupLimits({ layout }: Cgroups, also: string): Capability {

@@ -7,8 +7,9 @@ import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, lastWords, pidFrom } from "./driver.ts";
 import type { Host } from "./host.ts";
-import { identityFiles, newBootID } from "./identity.ts";
+import { identityFiles } from "./identity.ts";
 import { ociConfig } from "./oci.ts";
+import { overlayCaptures } from "./overlay-capture.ts";
 import { hardOpenFiles } from "./process.ts";
 import { findProgram } from "./programs.ts";
 import { runcReport } from "./reports.ts";
@@ -54,7 +55,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
       // Every sandbox would show the host's: clients tell by it whether a sandbox was started anew. runc itself mounts nothing there.
       hooks: { createContainer: [{ path: "/bin/mount", args: ["mount", "-o", "bind,ro", bootID, join(rootPath, "proc/sys/kernel/random/boot_id")] }] },
     });
-    await Promise.all([writeFile(join(directory, "config.json"), JSON.stringify(config)), writeFile(bootID, newBootID(), { mode: 0o444 })]);
+    await Promise.all([writeFile(join(directory, "config.json"), JSON.stringify(config)), writeFile(bootID, `${spec.bootID}\n`, { mode: 0o444 })]);
     const pidFile = join(directory, "pid");
     const logFile = join(directory, "runc.log");
     const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
@@ -88,6 +89,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     launch,
     forget,
     known,
+    ...overlayCaptures(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => runcReport(proof, cgroups, disk.kind),
     close: async () => {},

@@ -10,6 +10,7 @@ export type DeathReason = "oom" | "killed" | "timeout" | "crashed" | "node_lost"
 
 /** A root file system as it lies on disk; used read-only, below each sandbox's own upper layer. */
 export type RootImage = {
+  /** A plain directory, or the mount point of stacked layers (template/layers.ts makes sure of it before a start). */
   readonly rootfs: string;
   /** Host directories mounted read-only at the same path (the `host` template binds /usr). */
   readonly binds: readonly string[];
@@ -23,6 +24,15 @@ export type Limits = {
   readonly pids: number;
 };
 
+/** What a capture holds: processes, memory and files, or the files alone. */
+export type CaptureKind = "memory" | "filesystem";
+
+export type Capture = {
+  /** Holds the files that `capture` wrote, and nothing else. */
+  readonly directory: string;
+  readonly kind: CaptureKind;
+};
+
 export type StartSpec = {
   /** Fixed length, [a-z0-9] only: runsc resolves ids by prefix. */
   readonly runtimeID: string;
@@ -31,10 +41,24 @@ export type StartSpec = {
   readonly image: RootImage;
   readonly limits: Limits;
   readonly hostname: string;
+  /**
+   * What /proc/sys/kernel/random/boot_id says inside: a UUID. The same over a pause with memory, a new one wherever programs
+   * shall see a boot: a first start, a start from files alone, each copy.
+   */
+  readonly bootID: string;
   /** Absent only for the unprivileged bubblewrap driver, which is reached through a unix socket. */
   readonly network: NetworkSlot | undefined;
   /** argv of PID 1 inside (envd at its path inside, with its flags), its environment, and the host's envd binary to mount. */
   readonly envd: { readonly binary: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> };
+  /**
+   * Go on from there instead of starting anew: `memory` with all processes, `filesystem` with the files and a new envd. The
+   * image must be the one it was captured over; for `memory` envd's binary and arguments and the limits, too: pages of a
+   * running program that it never changed are read from its file again. The capture is only read, by any number of starts at
+   * once, and may be deleted when `start` has returned. Connections to anywhere outside are at an end in what starts from
+   * memory (readers see the end, writers EPIPE), those from program to program inside go on. Identity files inside are those
+   * of the captured sandbox until envd's /init renews them.
+   */
+  readonly from?: Capture | undefined;
 };
 
 /** All that is needed to find a started sandbox again after the node was killed; kept as JSON in its record. */
@@ -56,6 +80,8 @@ export type RuntimeHandle = {
 export type Usage = {
   readonly cpuNs: number;
   readonly memoryBytes: number;
+  /** File pages, counted in `memoryBytes` as far as they are in use; absent where nothing tells. */
+  readonly cacheBytes?: number;
   readonly memoryLimitBytes: number;
   readonly pids: number;
   readonly diskBytes: number;
@@ -69,6 +95,8 @@ export type RuntimeReport = {
   readonly usable: Capability;
   readonly isolation: "kernel in user space" | "namespaces" | "unprivileged namespaces";
   readonly pauseWithMemory: Capability;
+  /** A pause, or a snapshot, that keeps the files alone. */
+  readonly pauseWithFiles: Capability;
   readonly limits: Capability;
   readonly diskLimit: Capability;
   readonly network: Capability;
@@ -89,6 +117,25 @@ export interface Runtime {
   /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where the kernel killed more than `seen`, else `crashed`. */
   deathReason(handle: RuntimeHandle, seen?: number): Promise<"oom" | "crashed">;
   usage(handle: RuntimeHandle): Promise<Usage>;
+  /** What `capture` can do with this driver. */
+  readonly captures: ReadonlySet<CaptureKind>;
+  /** Stops all that runs inside where it stands; a frozen one stays frozen. Connections stall. */
+  freeze(handle: RuntimeHandle): Promise<void>;
+  /** Undoes `freeze`; one that is not frozen stays as it is. */
+  thaw(handle: RuntimeHandle): Promise<void>;
+  /**
+   * Writes the sandbox as it is at one moment into `into.directory`, which is there and empty. Stops the sandbox meanwhile;
+   * afterwards it goes on, unless it was frozen before, also when this throws; then the directory is empty again. The files
+   * are not synced to disk: who means to keep them over a power cut syncs them.
+   * @throws CAPTURE_FAILED, DISK_FULL, CAPTURE_UNAVAILABLE.
+   */
+  capture(handle: RuntimeHandle, into: Capture): Promise<void>;
+  /**
+   * Writes what differs from the template as an overlayfs layer into a directory that is there and empty: a character device
+   * 0,0 for what was deleted, trusted.overlay.opaque on replaced directories, owners, modes, xattrs and hard links kept.
+   * The node's own identity files (etc/hostname, hosts, resolv.conf, machine-id) are left out. Meant for template builds.
+   */
+  exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   /** Ids of all that this driver runs, or has left half-made, for this home: runtime state, mounts, cgroups, directories. */
   list(): Promise<string[]>;
   probe(): Promise<RuntimeReport>;

@@ -3,7 +3,8 @@ import { readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
-import type { RootImage } from "../runtime/runtime.ts";
+import type { Limits, RootImage, RuntimeName } from "../runtime/runtime.ts";
+import type { Startup } from "./build-record.ts";
 
 const description = z.object({
   name: z.string(),
@@ -20,19 +21,39 @@ const description = z.object({
   binds: z.array(z.string()).default([]),
 });
 
-export type Template = z.output<typeof description> & { readonly folder: string; readonly image: RootImage };
+export type Template = z.output<typeof description> & {
+  readonly folder: string;
+  readonly image: RootImage;
+  /** Sandboxes go on from this capture instead of starting anew: a built template with a start command, or a snapshot. */
+  readonly captureID?: string | undefined;
+  /** The envd that runs in the capture; below `bin` of the home. */
+  readonly envd?: string | undefined;
+  readonly envdVersion?: string | undefined;
+  /** The driver and the limits that the capture needs. */
+  readonly runtime?: RuntimeName | undefined;
+  readonly limits?: Limits | undefined;
+  /** Run after each start by `runStartup` (startup.ts) where there is no capture: the driver could not keep memory. */
+  readonly startup?: Startup | undefined;
+  /** The capture was written a moment ago and needs no second look. */
+  readonly verified?: boolean | undefined;
+};
 
 export interface Catalogue {
   /** By id or name. @throws TEMPLATE_NOT_FOUND that lists what there is. */
   find(asked: string): Template;
   list(): Template[];
+  /** A sandbox was started from it. */
+  spawned(templateID: string): void;
+  /** Captures and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
+  captures(): Iterable<string>;
+  envds(): Iterable<string>;
 }
 
 /** Names that stand for another template, with the reason: { base: { template, reason } }. */
 const aliasFile = z.record(z.string(), z.union([z.string(), z.object({ template: z.string(), reason: z.string() })]));
 
 /** Reads the directory anew when it changed; a template made while the node runs is found. */
-export function openCatalogue(directory: string): Catalogue {
+export function openCatalogue(directory: string, snapshot: (asked: string) => Template | undefined = () => undefined): Catalogue {
   let readAt = -1;
   let byName = new Map<string, Template>();
   let templates: Template[] = [];
@@ -56,7 +77,7 @@ export function openCatalogue(directory: string): Catalogue {
   return {
     find(asked) {
       refresh();
-      const template = byName.get(asked);
+      const template = byName.get(asked) ?? snapshot(asked);
       if (template !== undefined) return template;
       const known = [...new Set(templates.map((each) => each.name))];
       return fail("TEMPLATE_NOT_FOUND", `template '${asked}' not found; this node has ${known.length === 0 ? "none: run ./svc setup" : known.join(", ")}`);
@@ -65,6 +86,9 @@ export function openCatalogue(directory: string): Catalogue {
       refresh();
       return [...new Set(byName.values())];
     },
+    spawned: () => {},
+    captures: () => [],
+    envds: () => [],
   };
 }
 

@@ -18,6 +18,7 @@ const OVERHEAD_BYTES = 100;
 
 export class Records {
   readonly #records = new Map<string, Stored>();
+  #expiredMeanwhile = 0;
   readonly #limits: RecordLimits;
   readonly #journal: Journal | undefined;
   readonly #now: () => number;
@@ -46,6 +47,7 @@ export class Records {
     if (found === undefined) return undefined;
     if (found.expiresAtMs > this.#now()) return found.value;
     this.#drop(key, found);
+    this.#expiredMeanwhile++;
     return undefined;
   }
 
@@ -76,10 +78,11 @@ export class Records {
     for (const [key, stored] of this.#records) if (key.startsWith(prefix) && stored.expiresAtMs > now) yield [key, stored.value];
   }
 
-  /** Forgets what has expired; how many. */
+  /** Forgets what has expired; how many since the sweep before, those that were found expired when they were asked for among them. */
   sweep(): number {
     const now = this.#now();
-    let gone = 0;
+    let gone = this.#expiredMeanwhile;
+    this.#expiredMeanwhile = 0;
     for (const [key, stored] of this.#records) {
       if (stored.expiresAtMs > now) continue;
       this.#drop(key, stored);

@@ -1,4 +1,6 @@
 // Fuzz targets of every parser of bytes from others: also a driver of its own, for hosts without libFuzzer.
+#include <sys/socket.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +12,9 @@
 #include "http_client.h"
 #include "json.h"
 #include "net.h"
+#include "redis_reply.h"
+#include "tcp_file_session.h"
+#include "tcp_pipe.h"
 #include "wire.h"
 
 using namespace svc;
@@ -47,7 +52,45 @@ void fuzzHeader(std::string_view data) {
   char out[wire::HEADER_BYTES];
   wire::putHeader(out, *header);
   if (memcmp(out, data.data(), 17) != 0) abort();
+  if (header->opensFile() && !(header->ofFile() && header->write() && header->acknowledged())) abort();
   if (inside(1000, 100, header->address, header->size) && (header->address < 1000 || header->size > 100 || header->address + header->size > 1100)) abort();
+}
+
+/** The requests of one connection to a file segment, as the data port takes them; the "file" is 4096 bytes that must not be passed. */
+void fuzzFileSession(std::string_view data) {
+  constexpr uint64_t LENGTH = 4096;
+  static const std::shared_ptr<FileSegment> segment = FileSegment::ofLength(LENGTH);
+  FileService service{[](const std::string& name) { return name.empty() ? nullptr : segment; },
+                      [](const FileSegment&, FileRequest& request) {
+                        if (!inside(0, LENGTH, request.offset, request.length) || request.length > FileSession::CHUNK_BYTES) abort();
+                        if (!request.write) memset(reinterpret_cast<char*>(request.local), 1, request.length);
+                        return true;
+                      },
+                      nullptr};
+  FileSession session(service);
+  while (data.size() >= wire::HEADER_BYTES) {
+    auto header = wire::readHeader(data.data());
+    data.remove_prefix(wire::HEADER_BYTES);
+    if (!header || !header->ofFile() || header->size == 0 || !session.begin(*header)) return;
+    uint64_t moved = 0;
+    while (!session.over()) {
+      if (session.taking() && !session.ready()) {
+        if (data.empty()) return;
+        size_t taken = session.take(data.data(), data.size());
+        if (taken == 0 || taken > data.size()) abort();
+        data.remove_prefix(taken);
+        continue;
+      }
+      if (!session.ready()) abort();
+      if (!session.work()) return;
+      if (!session.reads()) continue;
+      size_t size = 0;
+      auto chunk = session.giveChunk(size);
+      if (chunk == nullptr || size == 0) abort();
+      moved += size;
+    }
+    if (session.reads() && moved != header->size) abort();
+  }
 }
 
 void fuzzFrame(std::string_view data) {
@@ -68,6 +111,43 @@ void fuzzHttp(std::string_view data) {
   reader.end();
 }
 
+void fuzzRedis(std::string_view data) {
+  RedisReply reply, again;
+  size_t used = 0, usedAgain = 0;
+  if (RedisReply::parse(data, reply, used) != RedisReply::Parsed::Whole) return;
+  if (used > data.size()) abort();
+  // What follows a reply changes nothing in it, and what is missing from it is missed.
+  if (RedisReply::parse(data.substr(0, used), again, usedAgain) != RedisReply::Parsed::Whole || usedAgain != used || again.text != reply.text || again.items != reply.items) abort();
+  if (RedisReply::parse(data.substr(0, used - 1), again, usedAgain) == RedisReply::Parsed::Whole) abort();
+}
+
+/** What a peer's data port may say to a client with reads and writes in flight: nothing but its status frames moves a request on. */
+void fuzzAnswers(std::string_view data) {
+  int ends[2];
+  if (data.size() > 60'000 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return;
+  Fd far(ends[1]);
+  TcpPipe pipe{Fd(ends[0])};
+  static char memory[4096];
+  static Task task;
+  for (uint64_t i = 0; i < 8; i++) {
+    TcpPiece piece;
+    piece.local = reinterpret_cast<uint64_t>(memory) + i * 512;
+    piece.length = 8 + i;
+    piece.task = &task;
+    piece.write = i % 2 == 1;
+    pipe.push(piece);
+  }
+  pipe.send();
+  if (send(far.get(), data.data(), data.size(), MSG_NOSIGNAL) != ssize_t(data.size())) return;
+  far.reset();
+  size_t through = 0, statuses = 0;
+  for (size_t at = 0; (at = data.find(std::string_view("\0\0\0\0VTCM", 8), at)) != std::string_view::npos; at += 8) statuses++;
+  auto done = [&](const TcpPiece&) { through++; };
+  while (pipe.receive(done, false) == TcpPipe::Step::Moved) {
+  }
+  if (through > statuses || through + pipe.takePieces().size() != 8) abort();
+}
+
 void fuzzAddress(std::string_view data) {
   auto parts = splitHostPort(std::string(data));
   if (parts && parts->second != 0 && splitHostPort(joinHostPort(parts->first, parts->second)) != parts && parts->first.find_first_of("[]:") == std::string::npos) abort();
@@ -86,9 +166,12 @@ const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
       {"json", fuzzJson, {record, R"([1,-2,3.5e10,"\u00e9\ud83d\ude00\n",true,null,{"a":[]}])"}},
       {"descriptor", fuzzDescriptor, {record, file}},
-      {"header", fuzzHeader, {std::string("\x08\0\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\x81\0\0\0\0\0\0\0", 24)}},
+      {"header", fuzzHeader, {std::string("\x08\0\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\x81\0\0\0\0\0\0\0", 24), std::string("\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xb1\0\0\0\0\0\0\0", 24)}},
+      {"session", fuzzFileSession, {std::string("\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xb1\0\0\0\0\0\0\0nvmeof/disk\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x91\0\0\0\0\0\0\0abcdefgh\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x90\0\0\0\0\0\0\0", 91)}},
       {"frame", fuzzFrame, {wire::putFrame({true, 1, "{}\n"}), wire::putFrame({false, 0, "{\"a\":1}"})}},
       {"http", fuzzHttp, {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"}},
+      {"redis", fuzzRedis, {"$5\r\nhello\r\n", "*2\r\n$1\r\na\r\n$-1\r\n", "+OK\r\n", "-ERR no\r\n", ":12\r\n", "$-1\r\n"}},
+      {"answers", fuzzAnswers, {std::string("\0\0\0\0VTCM12345678\0\0\0\0VTCM\0\0\0\0VTCM1234567890\0\0\0\0VTCM", 50), std::string("\1\0\0\0VTCM", 8)}},
       {"address", fuzzAddress, {"127.0.0.1:80", "[::1]:8080", "host"}},
   };
   return all;
@@ -97,10 +180,21 @@ const std::vector<Target>& targets() {
 }  // namespace
 
 #ifdef SVC_LIBFUZZER
+// FUZZ_TARGET names one target, or "list" to print them all; -runs=0 then ends at once.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const char* wanted = getenv("FUZZ_TARGET");
-  for (const auto& target : targets())
-    if (wanted == nullptr || strcmp(wanted, target.name) == 0) target.run({reinterpret_cast<const char*>(data), size});
+  static const Target* chosen = [] {
+    const Target* found = nullptr;
+    for (const auto& target : targets()) {
+      if (wanted != nullptr && strcmp(wanted, "list") == 0) printf("target %s\n", target.name);
+      if (wanted != nullptr && strcmp(wanted, target.name) == 0) found = &target;
+    }
+    return found;
+  }();
+  std::string_view input(reinterpret_cast<const char*>(data), size);
+  if (chosen != nullptr) chosen->run(input);
+  else
+    for (const auto& target : targets()) target.run(input);
   return 0;
 }
 #else

@@ -84,7 +84,12 @@ const std::map<std::string, Operation>& table() {
       {"allocateBatchID", [](auto& e, auto& a) -> Result { return e.allocateBatchID(a.number(0)); }},
       {"freeBatchID", [](auto& e, auto& a) -> Result { return coded(e.freeBatchID(a.number(0))); }},
       {"getTransferError", [](auto& e, auto& a) -> Result { return e.getTransferError(a.number(0), a.number(1)); }},
-      {"waitBatch", [](auto& e, auto& a) -> Result { return int(e.waitBatch(a.number(0), a.number(1))); }},
+      {"waitBatch",
+       [](auto& e, auto& a) -> Result {
+         TransferStatus status;
+         if (Status known = e.getBatchTransferStatus(a.number(0), status); !known.ok()) return coded(known);
+         return int(e.waitBatch(a.number(0), a.number(1)));
+       }},
       {"getNotifies",
        [](auto& e, auto&) -> Result {
          std::vector<NotifyDesc> list;

@@ -96,6 +96,8 @@ int svc_get_batch_transfer_status(svc_engine* engine, uint64_t batch, svc_transf
   return code(result);
 }
 int svc_wait_batch(svc_engine* engine, uint64_t batch, uint64_t timeout) {
+  svc::TransferStatus status;
+  if (svc::Status known = engine->engine.getBatchTransferStatus(batch, status); !known.ok()) return svc::failWith(-known.code(), known.message());
   return engine->engine.waitBatch(batch, timeout) ? 0 : svc::failWith(svc::ERR_BATCH_BUSY, "requests are in flight after " + std::to_string(timeout) + " ms");
 }
 int svc_free_batch_id(svc_engine* engine, uint64_t batch) { return code(engine->engine.freeBatchID(batch)); }

@@ -43,6 +43,7 @@ Json SegmentDescriptor::toJson() const {
     json.set("tcp_data_host", tcpHost);
     json.set("tcp_data_port", uint64_t(tcpPort));
     json.set("tcp_proto_version", tcpVersion);
+    if (servesFiles) json.set("tcp_serves_files", true);
   }
   if (!instance.empty()) json.set("instance", instance);
   Json list = Json::array();
@@ -134,6 +135,7 @@ std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::
   }
   result.tcpPort = uint16_t(port);
   result.tcpVersion = json["tcp_proto_version"].number().value_or(1);
+  result.servesFiles = json["tcp_serves_files"].truth();
   result.timestamp = json["timestamp"].text();
   result.instance = json["instance"].text();
   for (const auto& device : json["devices"].items())

@@ -50,6 +50,8 @@ struct SegmentDescriptor {
   std::string tcpHost;
   uint16_t tcpPort = 0;
   uint64_t tcpVersion = 1;
+  /** Its data port serves file segments, too. */
+  bool servesFiles = false;
   std::string timestamp;
   /** Changes with each start of the engine; empty for other makers' engines. */
   std::string instance;

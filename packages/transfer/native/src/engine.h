@@ -27,9 +27,15 @@ struct SegmentView {
   std::shared_ptr<RdmaPeer> rdma;
   std::shared_ptr<RdmaTransport> rdmaTransport;
   std::shared_ptr<FileSegment> file;
-  std::string tcpWhy, hostWhy, rdmaWhy;
+  /** Of a file segment that is not mounted here: its owner's engine, which serves it over `tcp`. */
+  std::shared_ptr<const SegmentDescriptor> owner;
+  std::string tcpWhy, hostWhy, rdmaWhy, fileWhy;
 };
 using ViewRef = std::shared_ptr<const SegmentView>;
+/** Both views are of one start of the same engine, and of the same files. */
+bool sameEngine(const SegmentView& one, const SegmentView& other);
+/** Why no path of the view serves, in one line. */
+std::string whyNot(const SegmentView& view);
 
 struct Segment {
   SegmentID id = 0;
@@ -39,6 +45,7 @@ struct Segment {
   ViewRef view;
   uint64_t fetchedAtMs = 0;
   uint32_t references = 1;
+  std::atomic<bool> rereading{false};
   ViewRef current() {
     std::lock_guard lock(mutex);
     return view;
@@ -107,6 +114,8 @@ class Engine {
   std::deque<TcpPiece> judge(Segment& segment, const TcpPeer& peer, Leftover left);
   void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
   void failPiece(const TcpPiece& piece, Path path, const std::string& error);
+  /** Reads the record again on another thread, once at a time: the caller does not wait, later requests find what changed. */
+  void reread(const SegmentRef& segment);
 
   // engine_notify.cc
   std::string takeNotify(const std::string& name, const std::string& message);
@@ -140,11 +149,19 @@ class Engine {
   void beat();
   bool installTcp();
   void revoke(Buffer& buffer);
+  // engine_files.cc
+  std::shared_ptr<FileTransport> files();
+  void viewFile(SegmentView& view, const std::string& segmentName);
+  FileService fileService();
+
+  std::shared_ptr<TcpPeer> tcpPeer(Segment& segment, const Address& address, const std::string& file);
   std::shared_ptr<SegmentView> makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before);
   void dropTcp(const std::shared_ptr<TcpPeer>& peer, const std::string& why);
   SegmentDescriptor ownRecord();
 
   void dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadlineNs, bool mayRefresh);
+  /** Takes out what a mounted file serves and what cannot be served; what stays goes to the owner over tcp. */
+  void runFile(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces);
   void copyOwn(Piece& piece);
   void copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces, std::vector<Piece>& rest);
   void runTcp(Segment& segment, std::deque<TcpPiece> pieces, uint64_t deadlineNs);
@@ -165,7 +182,7 @@ class Engine {
   std::atomic<bool> tcp_{false}, shm_{false}, file_{false};
   std::shared_ptr<ControlPage> control_;
   std::shared_ptr<RdmaTransport> rdma_;
-  std::unique_ptr<FileTransport> files_;
+  std::shared_ptr<FileTransport> files_;
   Json priorityMatrix_ = Json::object();
 
   std::recursive_mutex memoryMutex_;

@@ -82,6 +82,7 @@ SegmentDescriptor Engine::ownRecord() {
     record.tcpHost = host_;
     record.tcpPort = dataPort_;
     record.tcpVersion = 2;
+    record.servesFiles = file_;
   }
   if (rdma_)
     for (const auto& device : rdma_->deviceNames()) record.devices.push_back({device, 0, ""});

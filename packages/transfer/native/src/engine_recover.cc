@@ -21,11 +21,11 @@ std::deque<TcpPiece> Engine::judge(Segment& segment, const TcpPeer& peer, Leftov
   };
   std::deque<TcpPiece> again;
   uint64_t now = nowNs();
-  std::string before = segment.current()->record->instance + segment.current()->record->timestamp;
+  ViewRef before = segment.current();
   if (stopping_) left.trouble = "the engine is stopping";
   bool fresh = !stopping_ && refresh(segment, left.timedOut ? 1000 : REFRESH_EVERY_MS);
   ViewRef view = segment.current();
-  bool moved = fresh && view->tcp && (view->tcp.get() != &peer || view->record->instance + view->record->timestamp != before);
+  bool moved = fresh && view->tcp && (view->tcp.get() != &peer || !sameEngine(*view, *before));
   bool head = true;
   for (auto& piece : left.pieces) {
     bool first = std::exchange(head, false);
@@ -56,6 +56,15 @@ std::deque<TcpPiece> Engine::judge(Segment& segment, const TcpPeer& peer, Leftov
     again.push_back(piece);
   }
   return again;
+}
+
+void Engine::reread(const SegmentRef& segment) {
+  if (segment->rereading.exchange(true)) return;
+  auto work = [this, segment] {
+    refresh(*segment, REFRESH_EVERY_MS);
+    segment->rereading = false;
+  };
+  if (!pool.post(segment->id, work)) segment->rereading = false;
 }
 
 void Engine::recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left) {

@@ -71,32 +71,47 @@ std::optional<SegmentDescriptor> Engine::fetch(const std::string& segment) {
   return record;
 }
 
+bool sameEngine(const SegmentView& one, const SegmentView& other) {
+  const SegmentDescriptor &a = one.owner ? *one.owner : *one.record, &b = other.owner ? *other.owner : *other.record;
+  if (a.instance != b.instance || a.timestamp != b.timestamp || bool(one.owner) != bool(other.owner)) return false;
+  return !one.record->isFile() || one.record->toJson().dump() == other.record->toJson().dump();
+}
+
+std::string whyNot(const SegmentView& view) {
+  std::string all;
+  for (const auto* why : {&view.fileWhy, &view.hostWhy, &view.rdmaWhy, &view.tcpWhy})
+    if (!why->empty()) all += (all.empty() ? "" : "; ") + *why;
+  return all;
+}
+
+std::shared_ptr<TcpPeer> Engine::tcpPeer(Segment& segment, const Address& address, const std::string& file) {
+  auto onBroken = [this, weak = std::weak_ptr<Segment>(this->segment(segment.id)), key = segment.id](std::shared_ptr<TcpPeer> peer, Leftover left) {
+    auto shared = std::make_shared<Leftover>(std::move(left));
+    auto work = [this, weak, peer, shared] { recover(weak.lock(), peer, std::move(*shared)); };
+    if (!pool.post(key, work)) work();
+  };
+  auto made = std::make_shared<TcpPeer>(*io_[segment.id % io_.size()].loop, options, metrics, address, file, std::move(onBroken));
+  std::lock_guard lock(peerMutex_);
+  peers_.insert(made);
+  return made;
+}
+
 std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before) {
   auto view = std::make_shared<SegmentView>();
-  bool same = before && before->record->instance == record.instance && before->record->timestamp == record.timestamp;
-  if (before && !same) metrics.peerRestarts.fetch_add(1, std::memory_order_relaxed);
   auto kept = std::make_shared<const SegmentDescriptor>(std::move(record));
   view->record = kept;
-  if (kept->isFile()) {
-    if (file_) view->file = FileSegment::open(*kept, name);
-    view->tcpWhy = view->file ? "" : file_ ? lastError() : "transport nvmeof is not installed";
-    return view;
-  }
+  if (kept->isFile()) viewFile(*view, segment.name);
+  bool same = before && sameEngine(*before, *view);
+  if (before && !same) metrics.peerRestarts.fetch_add(1, std::memory_order_relaxed);
+  if (kept->isFile() && !view->owner) return view;
+  const SegmentDescriptor& serving = view->owner ? *view->owner : *kept;
   if (!tcp_) view->tcpWhy = "transport tcp is not installed";
-  else if (kept->tcpPort == 0) view->tcpWhy = "the peer serves no tcp";
-  else if (kept->tcpVersion < 2) view->tcpWhy = "the peer speaks only the framing without acknowledgements, in which lost writes look complete";
-  else if (auto address = resolveHost(kept->tcpHost, kept->tcpPort); !address) view->tcpWhy = lastError();
+  else if (serving.tcpPort == 0) view->tcpWhy = "the peer serves no tcp";
+  else if (serving.tcpVersion < 2) view->tcpWhy = "the peer speaks only the framing without acknowledgements, in which lost writes look complete";
+  else if (auto address = resolveHost(serving.tcpHost, serving.tcpPort); !address) view->tcpWhy = lastError();
   else if (same && before->tcp && joinHostPort(address->host(), address->port()) == before->tcp->who()) view->tcp = before->tcp;
-  else {
-    auto onBroken = [this, weak = std::weak_ptr<Segment>(this->segment(segment.id)), key = segment.id](std::shared_ptr<TcpPeer> peer, Leftover left) {
-      auto shared = std::make_shared<Leftover>(std::move(left));
-      auto work = [this, weak, peer, shared] { recover(weak.lock(), peer, std::move(*shared)); };
-      if (!pool.post(key, work)) work();
-    };
-    view->tcp = std::make_shared<TcpPeer>(*io_[segment.id % io_.size()].loop, options, metrics, *address, std::move(onBroken));
-    std::lock_guard lock(peerMutex_);
-    peers_.insert(view->tcp);
-  }
+  else view->tcp = tcpPeer(segment, *address, view->owner ? segment.name : "");
+  if (view->owner) return view;
   if (!shm_) view->hostWhy = "transport shm is not installed";
   else if (!kept->host) view->hostWhy = "the peer offers no memory on its host";
   else if (same && before->host) view->host = before->host;
@@ -218,9 +233,12 @@ Status Engine::check(SegmentID id) {
   if (!known) return {1, std::to_string(id) + " is no open segment"};
   if (!refresh(*known, 0)) return {200, lastError()};
   ViewRef view = known->current();
-  if (view->record->isFile()) return view->file ? Status::OK() : Status(201, view->tcpWhy);
+  if (view->record->isFile() && view->file) return Status::OK();
+  if (view->record->isFile() && !view->tcp) return Status(201, "segment " + known->name + ": " + whyNot(*view));
+  if (view->owner && probe(view->owner->serverName) != 0) return {201, lastError()};
+  if (view->owner) return Status::OK();
   if (probe(known->name) != 0) return {201, lastError()};
-  if (!view->tcp && !view->host && !view->rdma) return {8, "segment " + known->name + ": " + view->tcpWhy + "; " + view->hostWhy + "; " + view->rdmaWhy};
+  if (!view->tcp && !view->host && !view->rdma) return {8, "segment " + known->name + ": " + whyNot(*view)};
   return Status::OK();
 }
 
@@ -247,7 +265,9 @@ std::string Engine::explain(SegmentID id, uint64_t offset, uint64_t length) {
   SegmentRef known = segment(id);
   if (!known) return "none: " + std::to_string(id) + " is no open segment";
   ViewRef view = known->current();
-  if (view->record->isFile()) return view->file ? "file: " + view->file->parts()[0].path : "none: " + view->tcpWhy;
+  if (view->record->isFile() && view->file) return "file: " + view->file->parts()[0].path;
+  if (view->record->isFile() && view->tcp) return "tcp: " + view->tcp->who() + " of its owner " + view->owner->serverName + "; not file (" + view->fileWhy + ")";
+  if (view->record->isFile()) return "none: " + whyNot(*view);
   const PublishedBuffer* buffer = view->record->holding(offset, length);
   std::string passed, why = view->hostWhy;
   if (view->host && buffer != nullptr) {

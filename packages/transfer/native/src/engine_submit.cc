@@ -8,6 +8,10 @@ namespace {
 constexpr uint64_t INLINE_COPY_BYTES = 256 << 10;
 /** A record this fresh is not read again because a range is missing in it. */
 constexpr uint64_t REFRESH_EVERY_MS = 200;
+/** Without tcp, whose server looks into its own table, nothing serves the range until the record has it. */
+constexpr uint64_t REFRESH_WITHOUT_TCP_MS = 10;
+
+bool lacks(const SegmentView& view, const Piece& piece) { return !view.record->isFile() && view.record->holding(piece.wire.remote, piece.wire.length) == nullptr; }
 }  // namespace
 
 Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries, Drive drive, uint64_t timeoutMs, std::function<void(Batch&)> whenDone) {
@@ -48,8 +52,11 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
       if (registry.forSourceLocked(source, entry.length) == nullptr)
         return {3, at() + "source " + rangeText(source, entry.length) + " lies in no buffer registered with this engine"};
       if (entry.target_offset + entry.length < entry.target_offset) return {1, at() + "target " + rangeText(entry.target_offset, entry.length) + " passes the end of memory"};
-      if (view && !view->tcp && !view->file && !view->rdma && !mayShm(*view))
-        return {8, at() + "segment " + target->name + " cannot be reached: " + view->tcpWhy + "; " + view->hostWhy + "; " + view->rdmaWhy};
+      if (view && !view->tcp && !view->file && !view->rdma && !mayShm(*view)) {
+        // A peer that was starting when its record was read may serve by now.
+        reread(used.back());
+        return {8, at() + "segment " + target->name + " cannot be reached: " + whyNot(*view)};
+      }
       Piece piece;
       piece.segment = target;
       piece.wire.local = source;
@@ -90,7 +97,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
     for (const auto& piece : pieces) {
       ViewRef view = piece.segment == nullptr ? nullptr : piece.segment->current();
       if (view == nullptr || view->host) copied += piece.wire.length;
-      if (view != nullptr && (view->file || view->record->holding(piece.wire.remote, piece.wire.length) == nullptr)) blocks = true;
+      if (view != nullptr && (view->file || lacks(*view, piece) || (mayShm(*view) && !view->host->alive()))) blocks = true;
     }
     blocks |= copied > INLINE_COPY_BYTES;
   }
@@ -104,65 +111,32 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
   return Status::OK();
 }
 
-void Engine::account(Path path, uint64_t requests, uint64_t bytes) {
-  auto& counters = metrics.of(path);
-  counters.requests.fetch_add(requests, std::memory_order_relaxed);
-  counters.bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-void Engine::copyOwn(Piece& piece) {
-  Buffer* target = registry.forSource(piece.wire.remote, piece.wire.length);
-  if (target == nullptr) return failPiece(piece.wire, Path::Local, "range " + rangeText(piece.wire.remote, piece.wire.length) + " lies in no registered buffer of this engine");
-  auto* here = reinterpret_cast<char*>(piece.wire.local);
-  auto* there = reinterpret_cast<char*>(piece.wire.remote);
-  // The two may overlap.
-  if (piece.wire.write) memmove(there, here, piece.wire.length);
-  else memmove(here, there, piece.wire.length);
-  account(Path::Local, 1, piece.wire.length);
-  finishPiece(*piece.wire.task, piece.wire.length, nullptr);
-}
-
 void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
   size_t from = 0;
   while (from < pieces.size()) {
     Segment* target = pieces[from].segment;
     size_t to = from + 1;
     while (to < pieces.size() && pieces[to].segment == target) to++;
-    std::vector<Piece> group(pieces.begin() + long(from), pieces.begin() + long(to));
-    from = to;
     std::vector<Piece> rest;
-    for (auto& piece : group) {
+    rest.reserve(to - from);
+    for (; from < to; from++) {
+      Piece& piece = pieces[from];
       if (piece.wire.length == 0) finishPiece(*piece.wire.task, 0, nullptr);
       else if (target == nullptr) copyOwn(piece);
       else rest.push_back(piece);
     }
     if (rest.empty()) continue;
     ViewRef view = target->current();
-    if (view->file) {
-      std::vector<FileRequest> requests;
-      for (const auto& piece : rest) requests.push_back({piece.wire.local, piece.wire.remote, piece.wire.length, piece.wire.write, {}});
-      files_->run(*view->file, requests);
-      for (size_t i = 0; i < rest.size(); i++) {
-        if (!requests[i].error.empty()) {
-          failPiece(rest[i].wire, Path::File, "segment " + target->name + ": " + requests[i].error);
-          continue;
-        }
-        account(Path::File, 1, rest[i].wire.length);
-        finishPiece(*rest[i].wire.task, rest[i].wire.length, nullptr);
-      }
-      continue;
+    if (view->record->isFile()) {
+      runFile(*target, view, rest);
+      if (rest.empty()) continue;
     }
-    auto known = [&] {
-      for (auto& piece : rest) {
-        piece.buffer = view->record->holding(piece.wire.remote, piece.wire.length);
-        if (piece.buffer == nullptr) return false;
-      }
-      return true;
+    auto stale = [&] {
+      // A process that is gone may have another in its place, with other memory under the same addresses.
+      if (mayShm(*view) && !view->host->alive()) return true;
+      return std::any_of(rest.begin(), rest.end(), [&](const Piece& piece) { return lacks(*view, piece); });
     };
-    if (!known() && mayRefresh && refresh(*target, REFRESH_EVERY_MS)) {
-      view = target->current();
-      known();
-    }
+    if (mayRefresh && stale() && refresh(*target, view->tcp ? REFRESH_EVERY_MS : REFRESH_WITHOUT_TCP_MS)) view = target->current();
     for (auto& piece : rest) piece.buffer = view->record->holding(piece.wire.remote, piece.wire.length);
     // A range that nobody published may be refused, which ends the connection: such go last.
     std::stable_partition(rest.begin(), rest.end(), [](const Piece& piece) { return piece.buffer != nullptr; });
@@ -178,13 +152,17 @@ void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadline
         TcpPiece one = piece.wire;
         Buffer* source = one.task->source;
         std::string peer = target->name;
-        view->rdmaTransport->post(*view->rdma, source->location, *piece.buffer, one, source->localDescriptors.data(), [this, keep, one, peer](const std::string* error) {
+        view->rdmaTransport->post(*view->rdma, source->location, *piece.buffer, one, source->localDescriptors.data(), [this, keep, one, peer, id = target->id](const std::string* error) {
           if (error != nullptr && keep->tcp && !stopping_ && nowNs() < one.deadlineNs) {
             metrics.of(Path::Rdma).fallbacks.fetch_add(1, std::memory_order_relaxed);
             account(Path::Tcp, 1, one.length);
             return keep->tcp->submit({one});
           }
-          if (error != nullptr) return failPiece(one, Path::Rdma, "peer " + peer + ", " + rangeText(one.remote, one.length) + ": " + *error);
+          if (error != nullptr) {
+            // The next request should meet the peer's new endpoint, if it started anew.
+            if (auto known = this->segment(id)) reread(known);
+            return failPiece(one, Path::Rdma, "peer " + peer + ", " + rangeText(one.remote, one.length) + ": " + *error);
+          }
           account(Path::Rdma, 1, one.length);
           finishPiece(*one.task, one.length, nullptr);
         });
@@ -194,7 +172,7 @@ void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadline
     }
     if (wire.empty()) continue;
     if (!view->tcp) {
-      for (const auto& piece : wire) failPiece(piece, Path::Tcp, "segment " + target->name + ", " + rangeText(piece.remote, piece.length) + ": no path serves it: " + view->hostWhy + "; " + view->rdmaWhy + "; " + view->tcpWhy);
+      for (const auto& piece : wire) failPiece(piece, Path::Tcp, "segment " + target->name + ", " + rangeText(piece.remote, piece.length) + ": no path serves it: " + whyNot(*view));
       continue;
     }
     uint64_t bytes = 0;
@@ -203,62 +181,6 @@ void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadline
     if (drive == Drive::Caller) runTcp(*target, std::move(wire), deadlineNs);
     else view->tcp->submit(std::move(wire));
   }
-}
-
-void Engine::copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces, std::vector<Piece>& rest) {
-  HostPeer& host = *view->host;
-  std::string why;
-  if (!host.alive()) {
-    // Its tcp side, if there is one, says so in its own words, and heals when the peer starts anew.
-    metrics.of(Path::Shm).fallbacks.fetch_add(pieces.size(), std::memory_order_relaxed);
-    rest.swap(pieces);
-    return;
-  }
-  std::vector<HostCopy> run;
-  std::vector<Piece*> owners;
-  auto flush = [&] {
-    size_t through = host.copyByKernel(run, why);
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < run.size(); i++) {
-      if (i >= through) {
-        metrics.of(Path::ProcessVm).fallbacks.fetch_add(1, std::memory_order_relaxed);
-        rest.push_back(*owners[i]);
-        continue;
-      }
-      bytes += run[i].length;
-    }
-    account(Path::ProcessVm, through, bytes);
-    for (size_t i = 0; i < through; i++) finishPiece(*owners[i]->wire.task, run[i].length, nullptr);
-    run.clear();
-    owners.clear();
-  };
-  uint64_t mappedCount = 0, mappedBytes = 0;
-  for (auto& piece : pieces) {
-    if (piece.buffer == nullptr || !piece.buffer->slot) {
-      rest.push_back(piece);
-      continue;
-    }
-    HostCopy copy{piece.wire.local, piece.wire.remote, piece.wire.length, piece.wire.write, piece.buffer};
-    if (!piece.buffer->mapPath.empty()) {
-      if (host.copyMapped(copy, why)) {
-        mappedCount++;
-        mappedBytes += copy.length;
-        finishPiece(*piece.wire.task, copy.length, nullptr);
-        continue;
-      }
-      metrics.of(Path::Shm).fallbacks.fetch_add(1, std::memory_order_relaxed);
-    }
-    if (!host.processVm()) {
-      rest.push_back(piece);
-      continue;
-    }
-    if (!run.empty() && run.back().write != copy.write) flush();
-    run.push_back(copy);
-    owners.push_back(&piece);
-  }
-  if (!run.empty()) flush();
-  if (mappedCount > 0) account(Path::Shm, mappedCount, mappedBytes);
-  (void)segment;
 }
 
 Status Engine::transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs) {

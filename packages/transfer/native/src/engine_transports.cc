@@ -36,7 +36,7 @@ Transport* Engine::install(const std::string& proto, const std::string& matrix) 
       }
       shm_ = true;
     } else if (proto == "nvmeof") {
-      files_ = std::make_unique<FileTransport>(options.fileSync == "data");
+      files_ = std::make_shared<FileTransport>(options.fileSync == "data");
       file_ = true;
     } else if (proto == "rdma") {
       rdma_ = RdmaTransport::open(options.fabricProvider, filters);
@@ -74,7 +74,7 @@ bool Engine::installTcp() {
     return false;
   }
   for (auto& io : io_) {
-    auto server = std::make_shared<TcpServer>(*io.loop, Fd(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)), registry, metrics);
+    auto server = std::make_shared<TcpServer>(*io.loop, Fd(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)), registry, metrics, fileService());
     io.loop->post([&io, server] {
       io.server = server;
       server->start();
@@ -103,6 +103,7 @@ int Engine::uninstall(const std::string& proto) {
       shm_ = false;
     } else if (proto == "nvmeof") {
       file_ = false;
+      files_.reset();
     } else if (proto == "rdma") {
       gone = std::move(rdma_);
     }

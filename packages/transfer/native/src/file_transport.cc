@@ -15,6 +15,8 @@ namespace svc {
 
 namespace {
 constexpr unsigned DEPTH = 64;
+/** Handed to the kernel while the next ones are prepared: the disk begins before the last one is in. */
+constexpr unsigned SUBMIT_EVERY = 16;
 constexpr uint64_t ALIGNMENT = 4096;
 /** The aligned middle is cut into operations of this size. */
 constexpr uint64_t OPERATION_BYTES = 1 << 20;
@@ -33,6 +35,7 @@ bool aligned(uint64_t value) { return value % ALIGNMENT == 0; }
 class Ring {
  public:
   Ring() {
+    for (unsigned i = 0; i < DEPTH; i++) spare_.push_back(i);
     io_uring_params params{};
     // No interrupt of the thread for each completion: it takes them when it waits. Older kernels know no such flag.
     params.flags = IORING_SETUP_COOP_TASKRUN;
@@ -66,32 +69,28 @@ class Ring {
   /** All operations, DEPTH at a time; `done(operation, result)` may push what is left of one. */
   template <typename Done>
   void run(std::vector<Operation>& operations, Done&& done) {
-    std::vector<unsigned> spare;
-    std::vector<Operation> slots(DEPTH);
-    for (unsigned i = 0; i < DEPTH; i++) spare.push_back(i);
     size_t next = 0, flying = 0;
     while (next < operations.size() || flying > 0) {
-      unsigned submitted = 0;
-      for (; next < operations.size() && !spare.empty(); next++, submitted++) {
-        unsigned slot = spare.back();
-        spare.pop_back();
-        slots[slot] = operations[next];
-        prepare(slots[slot], slot);
+      unsigned prepared = 0;
+      while (next < operations.size() && !spare_.empty()) {
+        unsigned slot = spare_.back();
+        spare_.pop_back();
+        slots_[slot] = operations[next++];
+        prepare(slots_[slot], slot);
+        flying++;
+        if (++prepared == SUBMIT_EVERY && next < operations.size()) prepared -= enter(prepared, 0);
       }
-      flying += submitted;
       // Woken when half are through while there are more to submit, else when all are: fewer wake-ups, and the disk stays busy.
       unsigned awaited = unsigned(next < operations.size() ? (flying + 1) / 2 : flying);
-      int code;
       do {
-        code = int(syscall(SYS_io_uring_enter, fd_.get(), submitted, awaited, IORING_ENTER_GETEVENTS, nullptr, 0));
-        if (code > 0) submitted -= unsigned(code);
-      } while ((code < 0 && (errno == EINTR || errno == EAGAIN || errno == EBUSY)) || (code >= 0 && submitted > 0));
+        prepared -= enter(prepared, awaited);
+      } while (prepared > 0);
       unsigned head = *cqHead_;
       unsigned tail = std::atomic_ref<unsigned>(*cqTail_).load(std::memory_order_acquire);
       for (; head != tail; head++) {
         const io_uring_cqe& completion = completions_[head & cqMask_];
-        Operation over = slots[completion.user_data];
-        spare.push_back(unsigned(completion.user_data));
+        Operation over = slots_[completion.user_data];
+        spare_.push_back(unsigned(completion.user_data));
         flying--;
         done(over, completion.res);
       }
@@ -100,6 +99,16 @@ class Ring {
   }
 
  private:
+  /** How many of the prepared the kernel took; with `awaited`, returns when that many have completed. */
+  unsigned enter(unsigned prepared, unsigned awaited) {
+    while (true) {
+      int code = int(syscall(SYS_io_uring_enter, fd_.get(), prepared, awaited, awaited > 0 ? IORING_ENTER_GETEVENTS : 0, nullptr, 0));
+      if (code >= 0) return unsigned(code);
+      // Nothing else can go wrong with a ring that was set up; busy means that completions must be taken first.
+      if (errno != EINTR && awaited == 0) return 0;
+    }
+  }
+
   void prepare(const Operation& operation, unsigned slot) {
     unsigned tail = *sqTail_, index = tail & sqMask_;
     io_uring_sqe& entry = entries_[index];
@@ -115,6 +124,8 @@ class Ring {
   }
 
   Fd fd_;
+  std::vector<Operation> slots_ = std::vector<Operation>(DEPTH);
+  std::vector<unsigned> spare_;
   void* base_ = nullptr;
   size_t bytes_ = 0, entryBytes_ = 0;
   io_uring_sqe* entries_ = nullptr;
@@ -154,6 +165,16 @@ std::shared_ptr<FileSegment> FileSegment::open(const SegmentDescriptor& record, 
   return segment;
 }
 
+std::shared_ptr<FileSegment> FileSegment::ofLength(uint64_t length) {
+  auto segment = std::make_shared<FileSegment>();
+  segment->parts_.push_back({"", 0, length, Fd(), Fd()});
+  return segment;
+}
+
+std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength) {
+  return "range at " + std::to_string(offset) + " of " + std::to_string(length) + " bytes passes the end of the segment, which has " + std::to_string(segmentLength);
+}
+
 FileTransport::FileTransport(bool syncData) : syncData_(syncData) {
   auto ring = std::make_unique<Ring>();
   ringWorks_ = ring->works();
@@ -166,7 +187,7 @@ void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& re
   std::vector<Operation> operations;
   for (auto& request : requests) {
     if (!inside(0, segment.length(), request.offset, request.length)) {
-      request.error = "range at " + std::to_string(request.offset) + " of " + std::to_string(request.length) + " bytes passes the end of the segment, which has " + std::to_string(segment.length());
+      request.error = endText(request.offset, request.length, segment.length());
       continue;
     }
     uint64_t at = 0;

@@ -27,12 +27,17 @@ class FileSegment {
   };
   /** Null with lastError(): a file that is not mounted on `machine`, or cannot be opened. */
   static std::shared_ptr<FileSegment> open(const SegmentDescriptor& record, const std::string& machine);
+  /** Without any file behind it, for checks of what keeps requests inside a segment. */
+  static std::shared_ptr<FileSegment> ofLength(uint64_t length);
   const std::vector<Part>& parts() const { return parts_; }
   uint64_t length() const { return parts_.empty() ? 0 : parts_.back().start + parts_.back().length; }
 
  private:
   std::vector<Part> parts_;
 };
+
+/** What is said of a range beyond the end of a segment. */
+std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength);
 
 class Ring;
 

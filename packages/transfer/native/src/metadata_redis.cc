@@ -3,6 +3,7 @@
 
 #include "metadata_store.h"
 #include "net.h"
+#include "redis_reply.h"
 #include "svc/transfer_engine.h"
 
 namespace svc {
@@ -10,14 +11,7 @@ namespace svc {
 namespace {
 
 constexpr uint64_t CONNECT_MS = 1500, TOTAL_MS = 3000;
-constexpr int64_t MAX_BULK_BYTES = 64 << 20;
-
-struct Reply {
-  char kind = 0;  // + - : $ *
-  std::string text;
-  bool null = false;
-  std::vector<std::string> items;
-};
+constexpr size_t MAX_ANSWER_BYTES = 128 << 20;
 
 class Session {
  public:
@@ -29,7 +23,7 @@ class Session {
     return bool(fd_);
   }
 
-  std::optional<Reply> call(const std::vector<std::string>& words) {
+  std::optional<RedisReply> call(const std::vector<std::string>& words) {
     std::string text = "*" + std::to_string(words.size()) + "\r\n";
     for (const auto& word : words) text += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
     if (!sendAll(fd_.get(), text.data(), text.size(), deadline_)) return trouble(errnoText());
@@ -39,7 +33,7 @@ class Session {
   }
 
  private:
-  std::optional<Reply> trouble(const std::string& why) {
+  std::optional<RedisReply> trouble(const std::string& why) {
     setLastError("redis: " + why);
     return std::nullopt;
   }
@@ -51,39 +45,18 @@ class Session {
     return n > 0;
   }
 
-  std::optional<std::string> line() {
-    size_t end;
-    while ((end = buffer_.find("\r\n")) == std::string::npos)
-      if (buffer_.size() > 64 << 10 || !more()) return std::nullopt;
-    std::string text = buffer_.substr(0, end);
-    buffer_.erase(0, end + 2);
-    return text;
-  }
-
-  std::optional<Reply> read() {
-    auto head = line();
-    if (!head || head->empty()) return trouble("the answer was cut off");
-    Reply reply{(*head)[0], head->substr(1), false, {}};
-    if (reply.kind == '+' || reply.kind == '-' || reply.kind == ':') return reply;
-    int64_t size = strtoll(reply.text.c_str(), nullptr, 10);
-    if (size < 0) {
-      reply.null = true;
-      return reply;
-    }
-    if (reply.kind == '*') {
-      for (int64_t i = 0; i < size; i++) {
-        auto item = read();
-        if (!item) return std::nullopt;
-        reply.items.push_back(item->text);
+  std::optional<RedisReply> read() {
+    while (true) {
+      RedisReply reply;
+      size_t used = 0;
+      switch (RedisReply::parse(buffer_, reply, used)) {
+        case RedisReply::Parsed::Whole: buffer_.erase(0, used); return reply;
+        case RedisReply::Parsed::Bad: return trouble("the answer is not of this protocol");
+        case RedisReply::Parsed::More: break;
       }
-      return reply;
-    }
-    if (reply.kind != '$' || size > MAX_BULK_BYTES) return trouble("the answer is not of this protocol");
-    while (buffer_.size() < size_t(size) + 2)
+      if (buffer_.size() > MAX_ANSWER_BYTES) return trouble("the answer is longer than " + std::to_string(MAX_ANSWER_BYTES) + " bytes");
       if (!more()) return trouble("the answer was cut off");
-    reply.text = buffer_.substr(0, size_t(size));
-    buffer_.erase(0, size_t(size) + 2);
-    return reply;
+    }
   }
 
   Fd fd_;
@@ -132,7 +105,7 @@ class RedisStore : public MetadataStore {
   }
 
  private:
-  std::optional<Reply> call(const std::vector<std::string>& words) {
+  std::optional<RedisReply> call(const std::vector<std::string>& words) {
     Session session;
     if (!session.open(host_, port_)) return std::nullopt;
     if (!options_.redisPassword.empty()) {

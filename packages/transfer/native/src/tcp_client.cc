@@ -15,8 +15,8 @@ constexpr uint64_t SPREAD_BYTES = 4 << 20;
 constexpr uint64_t READ_SLICE_MS = 1000;
 }  // namespace
 
-TcpPeer::TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, OnBroken onBroken)
-    : loop_(loop), options_(options), metrics_(metrics), address_(address), onBroken_(std::move(onBroken)) {
+TcpPeer::TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, std::string file, OnBroken onBroken)
+    : loop_(loop), options_(options), metrics_(metrics), address_(address), file_(std::move(file)), onBroken_(std::move(onBroken)) {
   for (uint64_t i = 0; i < options.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this));
 }
 
@@ -61,7 +61,7 @@ std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Leftover& left) 
     return nullptr;
   }
   busy_.insert(fd.get());
-  return std::make_unique<TcpPipe>(std::move(fd));
+  return std::make_unique<TcpPipe>(std::move(fd), file_);
 }
 
 void TcpPeer::giveBack(std::unique_ptr<TcpPipe> pipe) {
@@ -102,6 +102,7 @@ Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
     if (got == TcpPipe::Step::Broken) {
       if (!sendBroken || pipe->refused()) left.trouble = pipe->trouble();
       left.refused = pipe->refused();
+      left.connectFailed = pipe->unopened();
       sendBroken = true;
       break;
     }

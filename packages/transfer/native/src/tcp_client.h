@@ -31,7 +31,7 @@ class TcpLane;
 class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
  public:
   using OnBroken = std::function<void(std::shared_ptr<TcpPeer>, Leftover)>;
-  TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, OnBroken onBroken);
+  TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, std::string file, OnBroken onBroken);
   ~TcpPeer();
 
   std::string who() const { return joinHostPort(address_.host(), address_.port()); }
@@ -57,6 +57,8 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   const Options& options_;
   Metrics& metrics_;
   Address address_;
+  /** The file segment that the connections are for; empty for the peer's memory. */
+  std::string file_;
   OnBroken onBroken_;
   std::mutex mutex_;
   std::condition_variable returned_;

@@ -16,7 +16,7 @@ void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
         failed->connectFailed = true;
       } else {
         peer_.metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
-        pipe_ = std::make_unique<TcpPipe>(std::move(fd));
+        pipe_ = std::make_unique<TcpPipe>(std::move(fd), peer_.file_);
         connecting_ = true;
         connectDeadlineNs_ = nowNs() + peer_.options_.connectTimeoutMs * NS_PER_MS;
         watched_ = EPOLLOUT;
@@ -95,6 +95,7 @@ Leftover TcpLane::breakUp(std::string trouble) {
   Leftover left;
   left.trouble = std::move(trouble);
   left.refused = pipe_->refused();
+  left.connectFailed = pipe_->unopened();
   left.acknowledged = pipe_->acknowledged();
   peer_.loop_.remove(pipe_->fd());
   left.pieces = pipe_->takePieces();

@@ -11,6 +11,26 @@ constexpr size_t GATHER_PIECES = 128;
 constexpr uint64_t GATHER_BYTES = 1 << 20;
 }  // namespace
 
+TcpPipe::TcpPipe(Fd fd, const std::string& file) : fd_(std::move(fd)), file_(file) {
+  if (file_.empty()) return;
+  TcpPiece opening;
+  opening.local = reinterpret_cast<uint64_t>(file_.data());
+  opening.length = file_.size();
+  opening.write = true;
+  pieces_.push_back(opening);
+}
+
+uint64_t TcpPipe::headDeadline() const {
+  for (const auto& piece : pieces_)
+    if (piece.task != nullptr) return piece.deadlineNs;
+  return 0;
+}
+
+std::deque<TcpPiece> TcpPipe::takePieces() {
+  if (!pieces_.empty() && pieces_.front().task == nullptr) pieces_.pop_front();
+  return std::move(pieces_);
+}
+
 bool TcpPipe::wantsWrite() const {
   if (sendOffset_ > 0) return true;
   if (sent_ >= pieces_.size() || sent_ >= WINDOW_PIECES) return false;
@@ -30,6 +50,8 @@ TcpPipe::Step TcpPipe::send() {
       flight += piece.length;
       if (skip < wire::HEADER_BYTES) {
         uint8_t opcode = (piece.write ? wire::OP_WRITE : wire::OP_READ) | wire::OP_ACKNOWLEDGED;
+        if (!file_.empty()) opcode |= wire::OP_FILE;
+        if (piece.task == nullptr) opcode |= wire::OP_OPEN;
         wire::putHeader(headers[built], {piece.length, piece.remote, opcode});
         parts[count++] = {headers[built] + skip, wire::HEADER_BYTES - skip};
         bytes += wire::HEADER_BYTES - skip;

@@ -30,12 +30,13 @@ class TcpPipe {
 
   enum class Step { Moved, Blocked, Broken };
 
-  explicit TcpPipe(Fd fd) : fd_(std::move(fd)) {}
+  /** With the name of a file segment: the connection opens that before anything else, and its requests are of it. */
+  explicit TcpPipe(Fd fd, const std::string& file = "");
   int fd() const { return fd_.get(); }
   void push(const TcpPiece& piece) { pieces_.push_back(piece); }
   bool empty() const { return pieces_.empty(); }
   size_t size() const { return pieces_.size(); }
-  uint64_t headDeadline() const { return pieces_.empty() ? 0 : pieces_.front().deadlineNs; }
+  uint64_t headDeadline() const;
   /** Something may be written now. */
   bool wantsWrite() const;
   bool awaitsAnswer() const { return sent_ > 0 || sendOffset_ > 0; }
@@ -50,7 +51,9 @@ class TcpPipe {
   bool refused() const { return refused_; }
   uint64_t acknowledged() const { return acknowledged_; }
   /** What has not been acknowledged, in order; the pipe is of no use afterwards. */
-  std::deque<TcpPiece> takePieces() { return std::move(pieces_); }
+  std::deque<TcpPiece> takePieces();
+  /** The peer refused to open the file segment. */
+  bool unopened() const { return unopened_; }
 
  private:
   Step broken(std::string why) {
@@ -65,7 +68,8 @@ class TcpPipe {
   static constexpr uint64_t DIRECT_BYTES = 16 << 10;
 
   Fd fd_;
-  std::deque<TcpPiece> pieces_;
+  std::string file_;
+  std::deque<TcpPiece> pieces_;  // the one that opens the file segment has no task
   size_t sent_ = 0;          // pieces_[0, sent_) have been written wholly
   uint64_t sendOffset_ = 0;  // bytes of pieces_[sent_] written, header included
   uint64_t flightBytes_ = 0;
@@ -73,7 +77,7 @@ class TcpPipe {
   size_t have_ = 0, at_ = 0;  // scratch_[at_, have_) is read and not parsed
   bool statusSeen_ = false;
   uint64_t bodyGot_ = 0;
-  bool refused_ = false;
+  bool refused_ = false, unopened_ = false;
   uint64_t acknowledged_ = 0;
   std::string trouble_;
 };
@@ -92,8 +96,9 @@ TcpPipe::Step TcpPipe::receive(Done&& done, bool wait) {
       memcpy(&status, scratch_.data() + at_, sizeof status);
       at_ += wire::STATUS_BYTES;
       if (status == wire::STATUS_REFUSED) {
-        refused_ = true;
-        return broken("the peer refused the range");
+        unopened_ = head.task == nullptr;
+        refused_ = !unopened_;
+        return broken(unopened_ ? "the owner cannot open " + file_ + ", or serves no files any more" : file_.empty() ? "the peer refused the range" : "the owner of the file did not move the range; its log says why");
       }
       if (status != wire::STATUS_OK) return broken("the peer's status frame is not of this protocol");
       if (sent_ == 0) return broken("the peer answered a request before it had all of it");
@@ -112,6 +117,7 @@ TcpPipe::Step TcpPipe::receive(Done&& done, bool wait) {
     flightBytes_ -= through.length;
     statusSeen_ = false;
     bodyGot_ = 0;
+    if (through.task == nullptr) continue;
     acknowledged_++;
     done(through);
   }

@@ -7,6 +7,7 @@
 #include "memory_registry.h"
 #include "metrics.h"
 #include "net.h"
+#include "tcp_file_session.h"
 
 namespace svc {
 
@@ -18,10 +19,12 @@ class TcpServer : public EventHandler {
   /** Past this, the connection that was silent longest gives way, when it has been for a while. */
   static constexpr size_t MAX_CONNECTIONS = 4096;
   static constexpr uint64_t IDLE_EVICT_MS = 5000;
+  /** Each may hold a chunk. */
+  static constexpr size_t MAX_FILE_SESSIONS = 256;
   /** Small enough to stay in the processor's cache between the read and the copy out of it. */
   static constexpr size_t SCRATCH_BYTES = 64 << 10;
 
-  TcpServer(EventLoop& loop, Fd listener, const MemoryRegistry& registry, Metrics& metrics);
+  TcpServer(EventLoop& loop, Fd listener, const MemoryRegistry& registry, Metrics& metrics, FileService files);
   ~TcpServer() override;
   void start();
   void onEvents(uint32_t events) override;
@@ -36,6 +39,8 @@ class TcpServer : public EventHandler {
   Fd listener_;
   const MemoryRegistry& registry_;
   Metrics& metrics_;
+  const FileService files_;
+  size_t fileSessions_ = 0;
   std::unordered_map<TcpServerConnection*, std::shared_ptr<TcpServerConnection>> connections_;
   /** Shared by the loop's connections: what a read leaves half parsed is less than a header and is kept apart. */
   std::vector<char> scratch_ = std::vector<char>(SCRATCH_BYTES);

@@ -99,7 +99,8 @@ std::string TransferEngine::getTransferError(BatchID id, size_t task) {
 
 bool TransferEngine::waitBatch(BatchID id, uint64_t timeoutMs) {
   Batch* batch = engine_->batches.find(id);
-  return batch == nullptr || batch->wait(nowNs() + timeoutMs * NS_PER_MS);
+  if (batch == nullptr) return setLastError("batch " + hexAddress(id) + " is not allocated, or was freed before"), false;
+  return batch->wait(nowNs() + timeoutMs * NS_PER_MS);
 }
 Status TransferEngine::transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs) { return engine_->transferSync(entries, timeoutMs); }
 void TransferEngine::transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs) {
@@ -117,7 +118,7 @@ int TransferEngine::sendNotifyByName(const std::string& agent, NotifyDesc messag
 int TransferEngine::probePeerAliveByID(SegmentID id) {
   if (id == LOCAL_SEGMENT_ID) return 0;
   SegmentRef target = engine_->segment(id);
-  return target ? engine_->probe(target->name) : failWith(ERR_METADATA, "probePeerAliveByID: " + std::to_string(id) + " is no open segment");
+  return target ? engine_->probe(target->name) : failWith(ERR_INVALID_ARGUMENT, "probePeerAliveByID: " + std::to_string(id) + " is no open segment");
 }
 
 std::shared_ptr<TransferMetadata> TransferEngine::getMetadata() { return std::shared_ptr<TransferMetadata>(new TransferMetadata(*engine_)); }

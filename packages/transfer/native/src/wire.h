@@ -11,6 +11,9 @@ namespace svc::wire {
 // Data plane, little-endian:  size u64 | address u64 | opcode u8 | 7 bytes that nobody reads
 inline constexpr size_t HEADER_BYTES = 24;
 inline constexpr uint8_t OP_READ = 0, OP_WRITE = 1;
+// Between own engines only, and always acknowledged: a connection begins with OPEN, whose body is the name of a file segment;
+// the addresses of its FILE requests are offsets in that segment.
+inline constexpr uint8_t OP_FILE = 0x10, OP_OPEN = 0x20;
 /** The server answers each request with a status frame. */
 inline constexpr uint8_t OP_ACKNOWLEDGED = 0x80;
 inline constexpr size_t STATUS_BYTES = 8;
@@ -22,6 +25,8 @@ struct Header {
   uint8_t opcode = 0;
   bool write() const { return (opcode & 1) != 0; }
   bool acknowledged() const { return (opcode & OP_ACKNOWLEDGED) != 0; }
+  bool ofFile() const { return (opcode & OP_FILE) != 0; }
+  bool opensFile() const { return (opcode & OP_OPEN) != 0; }
 };
 
 inline void putHeader(char* out, const Header& header) {
@@ -31,13 +36,15 @@ inline void putHeader(char* out, const Header& header) {
   out[16] = char(header.opcode);
 }
 
-/** Nothing when the opcode is none of the four. */
+/** Nothing when the opcode is none of ours. */
 inline std::optional<Header> readHeader(const char* in) {
   Header header;
   memcpy(&header.size, in, 8);
   memcpy(&header.address, in + 8, 8);
   header.opcode = uint8_t(in[16]);
-  if ((header.opcode & ~(OP_ACKNOWLEDGED | 1)) != 0) return std::nullopt;
+  if ((header.opcode & ~(OP_ACKNOWLEDGED | OP_FILE | OP_OPEN | OP_WRITE)) != 0) return std::nullopt;
+  if (header.ofFile() && !header.acknowledged()) return std::nullopt;
+  if (header.opensFile() && (!header.ofFile() || !header.write())) return std::nullopt;
   return header;
 }
 

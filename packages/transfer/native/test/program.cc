@@ -38,6 +38,7 @@ static int useClass() {
   CHECK(memcmp(source.data(), sink.data(), sink.size()) == 0);
   CHECK(here.waitBatch(batch, 10'000) && here.freeBatchID(batch).ok());
   CHECK(here.freeBatchID(batch).code() == 1);
+  CHECK(!here.waitBatch(batch, 10'000) && svc::lastError().find("freed before") != std::string::npos);
 
   CHECK(here.transferSync({{svc::TransferRequest::READ, source.data(), target, at + sink.size() - 10, 11}}).code() != 0);
   char stray[16];

@@ -23,7 +23,7 @@ export async function transfer(verb: string, argv: readonly string[]): Promise<v
   const words = readWords(argv, ["address", "length", "batch", "seconds", "op", "file"]);
   if (verb === "serve") return serve(words);
   const [segment = fail("INVALID_REQUEST", `svc transfer ${verb}: asked for the name of a segment`), file] = words.words;
-  const transports = segment.startsWith("nvmeof/") ? { ...words, flags: { transports: "nvmeof", ...words.flags } } : words;
+  const transports = segment.startsWith("nvmeof/") ? { ...words, flags: { transports: "nvmeof,tcp", ...words.flags } } : words;
   await using engine = await openEngine(transports, `svc-transfer-${process.pid}`);
   const target = await engine.openSegment(segment);
   const address = wholeNumber(words.flags["address"], "address", await firstAddress(engine, segment));

@@ -163,7 +163,7 @@ class TransferEngine {
   /** Why a task FAILED: peer, range and cause; empty while it has not. */
   std::string getTransferError(BatchID batch_id, size_t task_id);
 
-  /** Waits until no request of the batch is in flight; false when timeout_ms passed before. */
+  /** Waits until no request of the batch is in flight; false when timeout_ms passed before, or the handle is none. */
   bool waitBatch(BatchID batch_id, uint64_t timeout_ms);
   /** Submits and waits in the calling thread, which drives the sockets itself. timeout_ms 0: the engine's own. */
   Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeout_ms = 0);

@@ -1,0 +1,199 @@
+// The life of sandboxes: pause, resume, snapshot and fork of 100 MB of live heap, 200 idle ones, a neighbour under abuse.
+import { readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { startNode, type TestNode } from "@svc/harness/node.ts";
+import { Sandbox } from "e2b";
+import { availableBytes, crowd } from "./density.ts";
+import { median, percentile, type Row, report } from "./report.ts";
+
+const HEAP_BYTES = 100 * 1024 * 1024;
+const ROUNDS = 11;
+const FORKS = 10;
+const FORK_ROUNDS = 5;
+const COMMANDS = 150;
+const rows: Row[] = [];
+const raw: Record<string, unknown> = {};
+
+const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
+
+/** Holds the heap, and writes down each moment it sees, so that a stop shows as a gap. */
+const HOLDER = `import os, time
+heap = os.urandom(${HEAP_BYTES})
+open("/tmp/ready", "w").close()
+last = worst = time.monotonic()
+worst = 0.0
+while True:
+    now = time.monotonic()
+    if now - last > worst:
+        worst = now - last
+    last = now
+    if os.path.exists("/tmp/ask"):
+        os.unlink("/tmp/ask")
+        open("/tmp/gap.new", "w").write(str(worst))
+        os.rename("/tmp/gap.new", "/tmp/gap")
+        worst = 0.0
+        last = time.monotonic()
+    time.sleep(0.001)`;
+
+async function holding(node: TestNode): Promise<Sandbox> {
+  const sandbox = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
+  await sandbox.files.write("/home/user/holder.py", HOLDER);
+  await sandbox.commands.run("python3 holder.py > /dev/null 2>&1 & disown; until [ -e /tmp/ready ]; do sleep 0.1; done");
+  return sandbox;
+}
+
+async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T }> {
+  const begin = performance.now();
+  const value = await work();
+  return { ms: performance.now() - begin, value };
+}
+
+async function pauseAndResume(): Promise<void> {
+  await using node = await startNode({ runtime: "gvisor" });
+  const sandbox = await holding(node);
+  const pauses: number[] = [];
+  const resumes: number[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    pauses.push((await timed(() => sandbox.pause())).ms);
+    await sleep(300);
+    const { ms } = await timed(async () => {
+      await Sandbox.connect(sandbox.sandboxId, connectionOf(node));
+      if (!(await sandbox.isRunning())) throw new Error("it does not answer after a resume");
+    });
+    resumes.push(ms);
+    await sleep(300);
+  }
+  Object.assign(raw, { pauseMs: pauses, resumeMs: resumes });
+  rows.push({ what: "pause, 100 MB of live heap: p50", value: median(pauses), unit: "ms", goal: { atMost: 120 }, samples: ROUNDS });
+  rows.push({ what: "resume to answering, 100 MB of live heap: p50", value: median(resumes), unit: "ms", goal: { atMost: 200 }, samples: ROUNDS });
+}
+
+async function snapshotStop(): Promise<void> {
+  await using node = await startNode({ runtime: "gvisor" });
+  const sandbox = await holding(node);
+  const gapMs = async () => {
+    await sandbox.commands.run("rm -f /tmp/gap; touch /tmp/ask; until [ -e /tmp/gap ]; do sleep 0.02; done");
+    return Number(await sandbox.files.read("/tmp/gap")) * 1000;
+  };
+  const gaps: number[] = [];
+  const quiet: number[] = [];
+  const whole: number[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    await gapMs();
+    await sleep(300);
+    quiet.push(await gapMs());
+    const { ms, value } = await timed(() => sandbox.createSnapshot());
+    whole.push(ms);
+    gaps.push(await gapMs());
+    await Sandbox.deleteSnapshot(value.snapshotId, connectionOf(node));
+    await sleep(200);
+  }
+  Object.assign(raw, { snapshotStopMs: gaps, quietGapMs: quiet, snapshotMs: whole });
+  rows.push({
+    what: "a snapshot stops its source, 100 MB of live heap: p50",
+    value: median(gaps),
+    unit: "ms",
+    goal: { atMost: 80 },
+    samples: ROUNDS,
+    note: `as a program inside sees it; the longest gap without one ${median(quiet).toFixed(0)} ms; the call takes ${median(whole).toFixed(0)} ms`,
+  });
+}
+
+async function forks(): Promise<void> {
+  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=16"] });
+  const sandbox = await holding(node);
+  const times: number[] = [];
+  let memoryMB = 0;
+  let diskMB = 0;
+  for (let round = 0; round < FORK_ROUNDS; round++) {
+    await sleep(2_000);
+    const before = availableBytes();
+    const diskBefore = diskBytes(join(node.home, "sandboxes"));
+    const { ms, value } = await timed(async () => {
+      const children = (await sandbox.fork({ count: FORKS })).map(whole);
+      const answers = await Promise.all(children.map((child) => child.isRunning()));
+      if (answers.includes(false)) throw new Error("a fork does not answer");
+      return children;
+    });
+    times.push(ms);
+    await sleep(1_000);
+    memoryMB = (before - availableBytes()) / FORKS / 1e6;
+    diskMB = (diskBytes(join(node.home, "sandboxes")) - diskBefore) / FORKS / 1e6;
+    for (const child of value) await child.kill();
+  }
+  Object.assign(raw, { forkMs: times, forkMemoryMB: memoryMB, forkDiskMB: diskMB });
+  rows.push({
+    what: `fork into ${FORKS}, all answering, 100 MB of live heap: p50`,
+    value: median(times),
+    unit: "ms",
+    goal: { atMost: 1500 },
+    samples: FORK_ROUNDS,
+    note: `${(median(times) / FORKS).toFixed(0)} ms, ${memoryMB.toFixed(0)} MB of memory and ${diskMB.toFixed(1)} MB of disk a child`,
+  });
+}
+
+function whole(child: Sandbox | Error): Sandbox {
+  if (child instanceof Sandbox) return child;
+  throw new Error(`a fork failed: ${child.message}`);
+}
+
+async function commandTimes(sandbox: Sandbox, count: number): Promise<number[]> {
+  const times: number[] = [];
+  for (let index = 0; index < count; index++) {
+    const { ms, value } = await timed(() => sandbox.commands.run("true"));
+    if (value.exitCode !== 0) throw new Error("a command failed");
+    times.push(ms);
+  }
+  return times;
+}
+
+/** What a sandbox does to its neighbour: each abuse for as long as the neighbour's commands take. */
+const abuses: Readonly<Record<string, string>> = {
+  "fork bomb": "bash -c ':(){ :|:& };:' > /dev/null 2>&1",
+  "memory bomb": "python3 -c 'b=[]\nwhile True: b.append(bytearray(10**7))'",
+  "disk fill": "dd if=/dev/zero of=fill bs=1M status=none; while true; do dd if=/dev/zero of=fill bs=1M count=64 conv=notrunc status=none; done",
+  "log flood": "yes flood",
+  "busy loops": "for i in 1 2 3 4 5 6 7 8; do while :; do :; done & done; wait",
+};
+
+async function neighbours(): Promise<void> {
+  for (const [what, command] of Object.entries(abuses)) {
+    await using node = await startNode({ runtime: "gvisor" });
+    const neighbour = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
+    await commandTimes(neighbour, 10);
+    const quiet = await commandTimes(neighbour, COMMANDS);
+    const abuser = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
+    const bomb = abuser.commands.run(command, { timeoutMs: 600_000 }).catch(() => undefined);
+    await sleep(1_000);
+    const under = await commandTimes(neighbour, COMMANDS);
+    await abuser.kill();
+    await bomb;
+    raw[`neighbour of ${what}`] = { quietMs: quiet, underMs: under };
+    rows.push({
+      what: `p99 of a neighbour's commands, ${what}, to quiet`,
+      value: percentile(under, 0.99) / percentile(quiet, 0.99),
+      unit: "x",
+      goal: { atMost: 3 },
+      samples: COMMANDS,
+      note: `p99 ${percentile(quiet, 0.99).toFixed(0)} to ${percentile(under, 0.99).toFixed(0)} ms, none failed`,
+    });
+  }
+}
+
+function diskBytes(folder: string): number {
+  let total = 0;
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isFile()) total += statSync(join(entry.parentPath, entry.name)).blocks * 512;
+  }
+  return total;
+}
+
+await pauseAndResume();
+await snapshotStop();
+await forks();
+await neighbours();
+const idle = await crowd(200, 30);
+rows.push(...idle.rows);
+Object.assign(raw, idle.raw);
+report("sandbox-life", rows, raw);

@@ -1,0 +1,54 @@
+// What a build's log says about its steps: which there are, how long each took, which came from the cache.
+import type { BuildLogEntry } from "@svc/contract/template-build.ts";
+import { duration, plain } from "./table.ts";
+
+export type Step = {
+  readonly title: string;
+  readonly isCached: boolean;
+  readonly startedAtMs: number;
+  /** Undefined: under way. */
+  endedAtMs: number | undefined;
+  /** The newest of what it said. */
+  readonly output: string[];
+};
+
+const KEPT_LINES = 200;
+const CACHED = / \(cached\)$/;
+const TITLE = /^\[\d+\/\d+\] /;
+const NAMES: Readonly<Record<string, string>> = { base: "base image", finalize: "start and ready commands" };
+
+/** Steps in the order they came; each entry of the log goes in once. */
+export class Steps {
+  readonly all: Step[] = [];
+  #name: string | undefined;
+
+  add({ step, message, timestamp }: BuildLogEntry): void {
+    const atMs = Date.parse(timestamp);
+    const isTitle = TITLE.test(message);
+    if (step !== this.#name || isTitle) {
+      this.end(atMs);
+      this.#name = step;
+      const title = plain(isTitle ? message.replace(CACHED, "") : (NAMES[step ?? ""] ?? step ?? "build"));
+      this.all.push({ title, isCached: isTitle && CACHED.test(message), startedAtMs: atMs, endedAtMs: undefined, output: [] });
+      if (isTitle) return;
+    }
+    const output = this.all.at(-1)?.output;
+    output?.push(plain(message.replaceAll("\t", "    ").trimEnd()));
+    if (output !== undefined && output.length > KEPT_LINES) output.shift();
+  }
+
+  end(atMs: number): void {
+    const last = this.all.at(-1);
+    if (last !== undefined) last.endedAtMs ??= atMs;
+  }
+}
+
+/** One entry where no terminal is: what a step says is set in below its title. */
+export function lineOf({ message }: BuildLogEntry): string {
+  return TITLE.test(message) ? plain(message) : `  ${plain(message.replaceAll("\t", "    ").trimEnd())}`;
+}
+
+/** 0.4 s, 12.3 s, 2 min 5 s */
+export function took(ms: number): string {
+  return ms < 60_000 ? `${(Math.max(0, ms) / 1000).toFixed(1)} s` : duration(ms);
+}

@@ -1,0 +1,48 @@
+// `svc events`: what happened to sandboxes, snapshots and templates, and what happens now.
+import type { LifecycleEvent } from "@svc/contract/observe.ts";
+import { type AccessOptions, withClient } from "./access.ts";
+import { remark, UsageError } from "./complain.ts";
+import { clock } from "./logs.ts";
+import { oneRemark } from "./reconnect.ts";
+import { type OutputFormat, outputFormat, plain, printJSONLine } from "./table.ts";
+
+type Options = AccessOptions & { follow?: true; since?: number; type?: string[]; sandbox?: string; output?: OutputFormat };
+
+export function events({ follow, since, type, sandbox, output, ...access }: Options): Promise<number> {
+  return withClient(access, async (client) => {
+    const types = type === undefined ? undefined : await known(type);
+    const line = oneRemark();
+    const stream = client.events({
+      follow: follow === true,
+      // Without -f all that is kept; with it what comes, unless told where to begin.
+      ...(since === undefined ? (follow === true ? {} : { since: 0 }) : { since }),
+      ...(types === undefined ? {} : { types }),
+      ...(sandbox === undefined ? {} : { sandboxID: sandbox }),
+      onReconnect: line.broken,
+      // Who asks for all that is kept knows that there was more before.
+      onGap: ({ asked, oldest }) => asked > 0 && remark(`svc: events after ${asked} and before ${oldest} are not kept any more`),
+    });
+    const isText = outputFormat(output) === "table";
+    for await (const event of stream) {
+      line.mended();
+      if (isText) process.stdout.write(`${textOf(event)}\n`);
+      else printJSONLine(event);
+    }
+    return 0;
+  });
+}
+
+/** `sandbox` stands for all that begin with `sandbox.`, `ended` for sandbox.ended. */
+async function known(asked: readonly string[]): Promise<LifecycleEvent["type"][]> {
+  const { lifecycleEvents } = await import("@svc/contract/observe.ts");
+  return asked.flatMap((word) => {
+    const found = lifecycleEvents.filter((type) => type === word || type.split(".").includes(word));
+    if (found.length === 0) throw new UsageError(`there is no event ${JSON.stringify(word)}; there are ${lifecycleEvents.join(", ")}`);
+    return found;
+  });
+}
+
+function textOf({ id, type, at, sandboxID, templateID, details }: LifecycleEvent): string {
+  const more = Object.entries(details).map(([name, value]) => `${name}=${value}`);
+  return `${clock(at)}  ${String(id).padStart(6)}  ${type.padEnd("sandbox.network_changed".length)}  ${plain([sandboxID ?? "", templateID ?? "", ...more].filter((part) => part !== "").join("  "))}`;
+}

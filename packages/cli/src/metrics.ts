@@ -1,0 +1,79 @@
+// `svc metrics`: what sandboxes use, as a live view on a terminal, as a table, or as JSON.
+import type { SvcClient } from "@svc/contract/client.ts";
+import type { SandboxMetric } from "@svc/contract/observe.ts";
+import { type AccessOptions, withClient } from "./access.ts";
+import { EXIT_FAILURE, remark, UsageError } from "./complain.ts";
+import { localTime } from "./list.ts";
+import { Watch } from "./metrics-watch.ts";
+import { byteSize, type OutputFormat, outputFormat, printJSON, printJSONLine, printTable } from "./table.ts";
+
+type Options = AccessOptions & { all?: true; follow?: true; output?: OutputFormat };
+
+export function metrics(ids: readonly string[], { all, follow, output, ...access }: Options): Promise<number> {
+  if (all === true && ids.length > 0) throw new UsageError("metrics takes ids or --all, not both");
+  if (all !== true && ids.length === 0) throw new UsageError("metrics wants the ids of sandboxes, or --all; svc list shows them");
+  return withClient(access, async (client) => {
+    const targets = all === true ? undefined : [...new Set(ids)];
+    if (output === undefined && process.stdout.isTTY) return await (await import("./metrics-live.ts")).showLive(client, targets);
+    const isTable = outputFormat(output) === "table";
+    if (follow === true) return await printAsTheyCome(client, targets, isTable);
+    const [only, ...others] = targets ?? [];
+    return only !== undefined && others.length === 0 ? await printSamples(client, only, isTable) : await printNewest(client, targets, isTable);
+  });
+}
+
+async function printSamples(client: SvcClient, sandboxID: string, isTable: boolean): Promise<number> {
+  const samples = await client.metrics(sandboxID);
+  if (!isTable) printJSON(samples);
+  else {
+    printTable(
+      COLUMNS,
+      samples.map((sample) => cellsOf(sample)),
+    );
+  }
+  return 0;
+}
+
+async function printNewest(client: SvcClient, targets: readonly string[] | undefined, isTable: boolean): Promise<number> {
+  const watch = new Watch(client, targets);
+  await watch.refresh();
+  const rows = watch.all().flatMap(({ sandboxID, samples }) => samples.slice(-1).map((sample) => ({ sandboxID, ...sample })));
+  if (!isTable) printJSON(rows);
+  else {
+    printTable(
+      ["SANDBOX ID", ...COLUMNS],
+      rows.map((row) => [row.sandboxID, ...cellsOf(row)]),
+    );
+  }
+  for (const id of watch.missing) remark(`svc: there is no sandbox ${id}`);
+  return watch.missing.length > 0 ? EXIT_FAILURE : 0;
+}
+
+/** A line per sample, until Ctrl-C, or until none of the sandboxes named is left. */
+async function printAsTheyCome(client: SvcClient, targets: readonly string[] | undefined, isTable: boolean): Promise<number> {
+  const watch = new Watch(client, targets);
+  for (;;) {
+    const fresh = await watch.refresh();
+    for (const { sandboxID, ...sample } of fresh) {
+      if (isTable) process.stdout.write(`${[sandboxID, ...cellsOf(sample)].join("  ")}\n`);
+      else printJSONLine({ sandboxID, ...sample });
+    }
+    if (targets !== undefined && watch.missing.length === targets.length) {
+      remark(`${targets.length === 1 ? `sandbox ${targets[0]} is` : "the sandboxes are"} gone`);
+      return watch.sawAny ? 0 : EXIT_FAILURE;
+    }
+    await watch.wait();
+  }
+}
+
+const COLUMNS = ["TIME", "CPU", "OF", "MEM", "OF", "CACHE", "DISK", "OF"];
+
+function cellsOf(sample: SandboxMetric): string[] {
+  const { timestamp, cpuUsedPct, cpuCount, memUsed, memTotal, memCache, diskUsed, diskTotal } = sample;
+  return [
+    localTime(new Date(timestamp)),
+    `${cpuUsedPct.toFixed(1)} %`,
+    `${cpuCount * 100} %`,
+    ...[memUsed, memTotal, memCache, diskUsed, diskTotal].map(byteSize),
+  ];
+}

@@ -1,0 +1,17 @@
+// Says once that the server is away while something is followed, and once that it is back.
+import type { Failure } from "@svc/contract/failures.ts";
+import { remark } from "./complain.ts";
+
+export function oneRemark(): { broken(failure: Failure): void; mended(): void } {
+  let isBroken = false;
+  return {
+    broken(failure) {
+      if (!isBroken) remark(`svc: ${failure.message}; trying again until it answers`);
+      isBroken = true;
+    },
+    mended() {
+      if (isBroken) remark("svc: the server answers again");
+      isBroken = false;
+    },
+  };
+}

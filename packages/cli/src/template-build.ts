@@ -1,0 +1,115 @@
+// `svc template build`: a Dockerfile, an image or a template becomes a template; its files go up, its log comes down.
+import { resolve } from "node:path";
+import { type BuildContext, openContext, uploadFiles } from "@svc/contract/build-context.ts";
+import type { SvcClient } from "@svc/contract/client.ts";
+import type { BuildName, RequestedTemplate } from "@svc/contract/client-templates.ts";
+import { type AccessOptions, withClient } from "./access.ts";
+import { openBuildView } from "./build-view.ts";
+import { ForeseenError, remark } from "./complain.ts";
+import { openProgress, type Progress } from "./progress.ts";
+import { type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
+import { nameOf, type Planned, type PlanWords, planOf, registryPassword } from "./template-plan.ts";
+
+type Options = AccessOptions &
+  PlanWords & {
+    cpu?: number;
+    memory?: number;
+    cache: boolean;
+    registryUser?: string;
+    detach?: true;
+    quiet?: true;
+    output?: OutputFormat;
+  };
+
+const EXIT_INTERRUPTED = 130;
+
+export async function buildTemplate(context: string | undefined, options: Options): Promise<number> {
+  const { url, cpu, memory, cache, registryUser, detach, quiet, output } = options;
+  // All that can be wrong here is told before the server hears of it.
+  const plan = planOf(context, options);
+  const name = nameOf(options.name, context);
+  const registry = registryUser === undefined ? undefined : { type: "registry" as const, username: registryUser, password: await registryPassword() };
+  if (quiet !== true) for (const note of plan.notes) remark(`Dockerfile: ${note}`);
+  return withClient(url === undefined ? {} : { url }, async (client) => {
+    const files = plan.steps.some(({ type }) => type === "COPY") ? await openContext(resolve(context ?? ".")) : undefined;
+    const template = await client.templates.request({
+      name,
+      ...(cpu === undefined ? {} : { cpuCount: cpu }),
+      ...(memory === undefined ? {} : { memoryMB: memory }),
+      ...(cache ? {} : { skipCache: true }),
+    });
+    const { templateID, buildID } = template;
+    const steps = files === undefined ? [...plan.steps] : await sendFiles(client, templateID, plan, files, quiet === true);
+    await client.templates.start({
+      templateID,
+      buildID,
+      ...plan.base,
+      steps: steps.map((step) => ({ ...step })),
+      ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
+      ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
+      ...(registry === undefined ? {} : { fromImageRegistry: registry }),
+      ...(cache ? {} : { force: true }),
+    });
+    if (detach !== true) await watch(client, template, name, quiet === true);
+    show(template, detach === true ? "building" : "ready", quiet === true, output);
+    return 0;
+  });
+}
+
+/** A bar for each archive on its way, and a line for each that is there. */
+async function sendFiles(client: SvcClient, templateID: string, plan: Planned, files: BuildContext, quiet: boolean) {
+  let progress: Progress | undefined;
+  let sent = 0;
+  const onBytes = (source: string, sentBytes: number, totalBytes: number) => {
+    progress ??= openProgress(`COPY ${source}`, totalBytes, 1, quiet);
+    progress.add(sentBytes - sent);
+    sent = sentBytes;
+  };
+  const onUpload = (source: string, sizeBytes: number | "present") => {
+    if (sizeBytes === "present" && !quiet) remark(`COPY ${source}: known to the server`);
+    progress?.close(true);
+    progress = undefined;
+    sent = 0;
+  };
+  try {
+    return await uploadFiles(plan.steps, files, (hash) => client.templates.files(templateID, hash), onUpload, onBytes);
+  } finally {
+    progress?.close(false);
+  }
+}
+
+/** Shows the build until it ends. @throws ForeseenError with the reason when it fails. */
+async function watch(client: SvcClient, build: BuildName, name: string, quiet: boolean): Promise<void> {
+  const view = openBuildView(quiet);
+  const onInterrupt = () => {
+    view.close(false);
+    remark(`svc: the build goes on without you; svc template logs -f ${name} returns to it`);
+    process.exit(EXIT_INTERRUPTED);
+  };
+  process.once("SIGINT", onInterrupt);
+  try {
+    const entries = client.templates.follow(build);
+    for (;;) {
+      const next = await entries.next();
+      if (next.done !== true) {
+        view.add(next.value);
+        continue;
+      }
+      const end = next.value;
+      view.close(end?.status === "ready");
+      if (end?.status === "error") throw new ForeseenError(`template ${name} was not built: ${end.reason?.message ?? "its log says why"}`);
+      return;
+    }
+  } catch (error) {
+    view.close(false);
+    throw error;
+  } finally {
+    process.off("SIGINT", onInterrupt);
+  }
+}
+
+function show({ templateID, buildID, names, tags }: RequestedTemplate, status: string, quiet: boolean, output: OutputFormat | undefined): void {
+  if (quiet) process.stdout.write(`${templateID}\n`);
+  else if (outputFormat(output) === "json") printJSON({ templateID, buildID, names, tags, status });
+  else printTable(["TEMPLATE ID", "NAMES", "TAGS", "BUILD ID", "STATUS"], [[templateID, names.join(", "), tags.join(", "), buildID, status]]);
+}

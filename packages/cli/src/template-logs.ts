@@ -1,0 +1,34 @@
+// `svc template logs`: what a build said, and how it ended.
+
+import { fail } from "@svc/contract/failures.ts";
+import { type AccessOptions, withClient } from "./access.ts";
+import { lineOf } from "./build-lines.ts";
+import { EXIT_FAILURE, remark } from "./complain.ts";
+import { type OutputFormat, outputFormat, printJSONLine } from "./table.ts";
+
+type Options = AccessOptions & { follow?: true; output?: OutputFormat };
+
+export function templateLogs(reference: string, build: string | undefined, { follow, output, ...access }: Options): Promise<number> {
+  return withClient(access, async (client) => {
+    const { templateID, builds } = await client.templates.get(reference);
+    const newest = builds.toSorted((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0]?.buildID;
+    const buildID = build ?? newest ?? fail("BUILD_NOT_FOUND", `template ${reference} was never built`);
+    const entries = client.templates.follow({ templateID, buildID }, { follow: follow === true });
+    const isText = outputFormat(output) === "table";
+    for (;;) {
+      const next = await entries.next();
+      if (next.done !== true) {
+        if (isText) process.stdout.write(`${lineOf(next.value)}\n`);
+        else printJSONLine(next.value);
+        continue;
+      }
+      const end = next.value;
+      if (end?.status === "error") {
+        remark(`svc: build ${buildID} failed${end.reason === undefined ? "" : `: ${end.reason.message}`}`);
+        return EXIT_FAILURE;
+      }
+      if (end === undefined) remark(`build ${buildID} goes on; svc template logs -f ${reference} follows it`);
+      return 0;
+    }
+  });
+}

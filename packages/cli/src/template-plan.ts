@@ -1,0 +1,74 @@
+// What `svc template build` was asked to build, from its words alone: the plan, the name, the registry's password.
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { type BuildPlan, planFromDockerfile } from "@svc/contract/dockerfile.ts";
+import { ForeseenError, UsageError } from "./complain.ts";
+
+export type PlanWords = {
+  file?: string;
+  name?: string;
+  from?: string;
+  image?: string;
+  buildArg?: Record<string, string>;
+  startCmd?: string;
+  readyCmd?: string;
+};
+
+export type Planned = Pick<BuildPlan, "steps" | "notes"> & {
+  readonly base: { readonly fromTemplate: string } | { readonly fromImage: string };
+  readonly startCmd: string | undefined;
+  readonly readyCmd: string | undefined;
+};
+
+/** `context` undefined: none was named. @throws UsageError, or INVALID_REQUEST that names the Dockerfile's line. */
+export function planOf(context: string | undefined, words: PlanWords): Planned {
+  const { from, image, startCmd, readyCmd } = words;
+  const directory = resolve(context ?? ".");
+  if (!existsSync(directory) || !statSync(directory).isDirectory()) throw new UsageError(`the context ${context ?? "."} is no directory here`);
+  const override = from !== undefined ? { fromTemplate: from } : image !== undefined ? { fromImage: image } : undefined;
+  const file = words.file ?? join(directory, "Dockerfile");
+  // A Dockerfile that happens to lie here is not meant by who names neither it nor its directory.
+  const isMeant = words.file !== undefined || context !== undefined || override === undefined;
+  if (override !== undefined && (!isMeant || (words.file === undefined && !existsSync(file)))) {
+    return { base: override, steps: [], notes: [], startCmd, readyCmd };
+  }
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    const advice = words.file === undefined ? "; name another with -f, or begin with --image or --from" : "";
+    throw new ForeseenError(`the Dockerfile ${file} cannot be read: ${(error as Error).message}${advice}`);
+  }
+  const plan = planFromDockerfile(text, { buildArgs: words.buildArg });
+  return { base: override ?? { fromImage: plan.fromImage }, steps: plan.steps, notes: plan.notes, startCmd: startCmd ?? plan.startCmd, readyCmd };
+}
+
+/** What was asked for, else the directory's own name as a template may be called. */
+export function nameOf(asked: string | undefined, context: string | undefined): string {
+  if (asked !== undefined) return asked;
+  const name = basename(resolve(context ?? "."))
+    .toLowerCase()
+    .replace(/[^a-z0-9_.-]+/g, "-")
+    .replace(/^[^a-z0-9]+|-+$/g, "");
+  if (name === "") throw new UsageError("the directory's name is none for a template: give one with -n NAME");
+  return name;
+}
+
+/** Never from the command line, where every user of this machine could read it. */
+export async function registryPassword(): Promise<string> {
+  const fromEnv = process.env["SVC_REGISTRY_PASSWORD"];
+  if (fromEnv !== undefined && fromEnv !== "") return fromEnv;
+  if (process.stdin.isTTY) {
+    const { isCancel, password } = await import("@clack/prompts");
+    const entered = await password({ message: "Password of the registry", output: process.stderr });
+    if (isCancel(entered)) throw new ForeseenError("no password, so nothing is built");
+    return entered;
+  }
+  for await (const line of createInterface({ input: process.stdin })) {
+    process.stdin.destroy();
+    if (line !== "") return line;
+    break;
+  }
+  throw new UsageError("--registry-user wants the password in SVC_REGISTRY_PASSWORD, or as a line of stdin");
+}

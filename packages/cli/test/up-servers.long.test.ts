@@ -1,0 +1,33 @@
+// `svc up` with a server that crashes again and again: the backoff alone takes a quarter of a minute.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
+import { isAlive } from "../src/up-state.ts";
+import { openHome } from "./up-home.ts";
+
+void test("a server that cannot be started again any more is tried slowly, and the others run on", async () => {
+  await using it = openHome();
+  await it.svc("up", "-d", "--without", "node");
+  const [metadata, indexer] = it.state().servers;
+  assert.ok(metadata !== undefined && indexer !== undefined);
+  const port = Number(new URL(indexer.url).port);
+  await it.svc("down");
+  await it.svc("up", "-d", "--without", "node", `--indexer.listen=127.0.0.1:${port}`);
+  const [, again] = it.state().servers;
+  process.kill(again?.pid ?? 0, "SIGKILL");
+  // Before its supervisor is back.
+  const taken = createServer().listen(port, "127.0.0.1").unref();
+  await once(taken, "listening");
+  const log = () => readFileSync(join(it.home, "logs", "up.log"), "utf8");
+  for (const delayMs of [500, 1000, 2000, 4000, 8000])
+    await until(`a wait of ${delayMs} ms`, () => (log().includes(`starting it again in ${delayMs} ms`) ? true : undefined));
+  await until("the supervisor to go slowly", () => (/^indexer cannot start \(127.*in use.*6 times in a row/m.test(log()) ? true : undefined));
+  assert.match(log(), /starting it again in 60000 ms/);
+  assert.ok(isAlive(it.state()) && it.state().servers[0] !== undefined);
+  assert.equal((await fetch(`${it.state().servers[0]?.url}/metrics`)).status, 200);
+  taken.close();
+});

@@ -1,0 +1,206 @@
+// A build's context on the client: which files a COPY means, their hash, and the archive that is sent.
+import { createHash } from "node:crypto";
+import { createReadStream, createWriteStream } from "node:fs";
+import { lstat, mkdtemp, readdir, readFile, readlink, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import type { PlannedStep } from "./dockerfile.ts";
+import { Failure, fail } from "./failures.ts";
+import { globPattern } from "./glob.ts";
+import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
+
+export type ContextEntry = {
+  /** Below the context, with `/`. */
+  readonly path: string;
+  readonly kind: "file" | "folder" | "link";
+  readonly mode: number;
+  readonly sizeBytes: number;
+  readonly modifiedAtSeconds: number;
+  readonly target: string;
+};
+
+export interface BuildContext {
+  /** Entries that COPY `source` means, sorted by path. @throws FILE_NOT_FOUND when there are none. */
+  entries(source: string): ContextEntry[];
+  /** Over paths, modes, sizes and contents; times and owners do not count. */
+  hash(source: string): Promise<string>;
+  /** Packs to a temporary file, sends it by PUT, and removes it. The bytes sent. */
+  upload(source: string, url: string, headers: Readonly<Record<string, string>>, options?: UploadOptions): Promise<number>;
+}
+
+export type UploadOptions = {
+  readonly signal?: AbortSignal | undefined;
+  /** Called as the archive goes out; `totalBytes` is its size. */
+  readonly onBytes?: ((sentBytes: number, totalBytes: number) => void) | undefined;
+};
+
+const MAX_ENTRIES = 500_000;
+const UPLOAD_MS = 3600_000;
+
+/** Reads the folder's tree once, without what .dockerignore names. */
+export async function openContext(folder: string): Promise<BuildContext> {
+  const ignored = ignoreRules(await readFile(join(folder, ".dockerignore"), "utf8").catch(() => ""));
+  const all: ContextEntry[] = [];
+  await walk("");
+
+  async function walk(below: string): Promise<void> {
+    const names = await readdir(join(folder, below)).catch((cause: Error) =>
+      fail("FILE_NOT_FOUND", `the context ${folder} cannot be read: ${cause.message}`, { cause }),
+    );
+    for (const name of names.sort()) {
+      const path = below === "" ? name : `${below}/${name}`;
+      const info = await lstat(join(folder, path));
+      // A rule that takes something back may mean a file below a folder that is left out.
+      const out = ignored.test(path);
+      const kind = info.isDirectory() ? "folder" : info.isSymbolicLink() ? "link" : info.isFile() ? "file" : undefined;
+      if (kind === undefined) continue;
+      if (!out) {
+        if (all.length >= MAX_ENTRIES)
+          fail("INVALID_REQUEST", `the context ${folder} has more than ${MAX_ENTRIES} entries; name what is not needed in .dockerignore`);
+        all.push({
+          path,
+          kind,
+          mode: info.mode & 0o7777,
+          sizeBytes: kind === "file" ? info.size : 0,
+          modifiedAtSeconds: Math.floor(info.mtimeMs / 1000),
+          target: kind === "link" ? await readlink(join(folder, path)) : "",
+        });
+      }
+      if (kind === "folder" && (!out || ignored.takesBack)) await walk(path);
+    }
+  }
+
+  function entries(source: string): ContextEntry[] {
+    const wanted = source.replace(/^(\.?\/+)+/, "").replace(/\/+$/, "");
+    if (wanted === "" || wanted === ".") return all;
+    const pattern = all.some(({ path }) => path === wanted) ? undefined : globPattern(wanted);
+    const means = (path: string) => (pattern === undefined ? path === wanted : pattern.test(path));
+    const found = all.filter(({ path }) => means(path) || parents(path).some(means));
+    if (found.length === 0) fail("FILE_NOT_FOUND", `COPY ${source}: nothing in ${folder} matches, or .dockerignore leaves it out`);
+    return found;
+  }
+
+  return {
+    entries,
+    async hash(source) {
+      const hash = createHash("sha256").update(`svc-context:1\n${source}\n`);
+      for (const { path, kind, mode, sizeBytes, target } of entries(source)) {
+        hash.update(`${JSON.stringify([path, kind, kind === "link" ? 0 : mode, sizeBytes, target])}\n`);
+        if (kind === "file") for await (const chunk of createReadStream(join(folder, path))) hash.update(chunk as Buffer);
+      }
+      return hash.digest("hex");
+    },
+    async upload(source, url, headers, { signal, onBytes } = {}) {
+      const place = await mkdtemp(join(tmpdir(), "svc-context-"));
+      try {
+        const archive = join(place, "context.tar.gz");
+        await pipeline(Readable.from(tarOf(folder, entries(source))), createGzip({ level: 1 }), createWriteStream(archive));
+        const { size } = await stat(archive);
+        const bound = AbortSignal.timeout(UPLOAD_MS);
+        const response = await fetch(url, {
+          method: "PUT",
+          headers: { ...headers, "content-length": String(size) },
+          body: Readable.toWeb(counted(createReadStream(archive), size, onBytes)) as ReadableStream,
+          duplex: "half",
+          signal: signal === undefined ? bound : AbortSignal.any([signal, bound]),
+        } as RequestInit);
+        const text = await response.text();
+        if (!response.ok) throw new Failure("INVALID_REQUEST", `the files of COPY ${source} were refused: HTTP ${response.status} ${text.slice(0, 300)}`);
+        return size;
+      } finally {
+        await rm(place, { recursive: true, force: true });
+      }
+    },
+  };
+}
+
+export type Files = { readonly present: boolean; readonly url?: string | undefined; readonly headers?: Readonly<Record<string, string>> | undefined };
+
+/** The steps with the hashes of their files, which are then all at the server. `ask` is GET /templates/{id}/files/{hash}. */
+export async function uploadFiles(
+  steps: readonly PlannedStep[],
+  context: BuildContext,
+  ask: (hash: string) => Promise<Files>,
+  onUpload: (source: string, sizeBytes: number | "present") => void = () => {},
+  onBytes?: (source: string, sentBytes: number, totalBytes: number) => void,
+): Promise<PlannedStep[]> {
+  const hashes = new Map<string, string>();
+  for (const { type, args } of steps) {
+    const source = args[0] ?? "";
+    if (type !== "COPY" || hashes.has(source)) continue;
+    const hash = await context.hash(source);
+    const { present, url, headers = {} } = await ask(hash);
+    if (present) onUpload(source, "present");
+    else
+      onUpload(
+        source,
+        await context.upload(source, url ?? fail("INTERNAL", "the server gave no address for the upload"), headers, {
+          onBytes: onBytes && ((sent, total) => onBytes(source, sent, total)),
+        }),
+      );
+    hashes.set(source, hash);
+  }
+  return steps.map((step) => (step.type === "COPY" ? { ...step, filesHash: hashes.get(step.args[0] ?? "") ?? "" } : step));
+}
+
+/** Tells of each piece as it is taken. */
+function counted(archive: Readable, totalBytes: number, onBytes: UploadOptions["onBytes"]): Readable {
+  let sentBytes = 0;
+  archive.on("data", (chunk: Buffer) => {
+    sentBytes += chunk.length;
+    onBytes?.(sentBytes, totalBytes);
+  });
+  // The listener must not make it flow before its reader does.
+  return archive.pause();
+}
+
+async function* tarOf(folder: string, entries: readonly ContextEntry[]): AsyncGenerator<Buffer> {
+  for (const entry of entries) {
+    yield tarHeader(entry);
+    if (entry.kind !== "file") continue;
+    let sent = 0;
+    for await (const chunk of createReadStream(join(folder, entry.path), { end: Math.max(0, entry.sizeBytes - 1) })) {
+      if (entry.sizeBytes === 0) break;
+      sent += (chunk as Buffer).length;
+      yield chunk as Buffer;
+    }
+    // Its header says a size already: half an archive would be a wrong one.
+    if (sent !== entry.sizeBytes) fail("INVALID_REQUEST", `${entry.path} changed while it was packed; try again`);
+    yield tarPadding(entry.sizeBytes);
+  }
+  yield tarEnd();
+}
+
+export type IgnoreRules = { test(path: string): boolean; readonly takesBack: boolean };
+
+/** .dockerignore: the last rule that matches a path, or a folder above it, decides; `!` takes back. */
+export function ignoreRules(text: string): IgnoreRules {
+  const rules = text.split(/\r?\n/).flatMap((line) => {
+    const trimmed = line.trim();
+    if (trimmed === "" || trimmed.startsWith("#")) return [];
+    const back = trimmed.startsWith("!");
+    const glob = trimmed
+      .slice(back ? 1 : 0)
+      .trim()
+      .replace(/^(\.?\/+)+/, "")
+      .replace(/\/+$/, "");
+    return glob === "" || glob === "." ? [] : [{ back, pattern: globPattern(glob) }];
+  });
+  return {
+    takesBack: rules.some(({ back }) => back),
+    test(path) {
+      let out = false;
+      const lineage = [...parents(path), path];
+      for (const { back, pattern } of rules) if (lineage.some((each) => pattern.test(each))) out = !back;
+      return out;
+    },
+  };
+}
+
+function parents(path: string): string[] {
+  const parts = path.split("/");
+  return parts.slice(1).map((_, at) => parts.slice(0, at + 1).join("/"));
+}

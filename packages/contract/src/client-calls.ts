@@ -1,0 +1,115 @@
+// What every part of the client shares: the deployment's URL and key, calls with their bounds, lists page by page, open streams.
+import { z } from "zod";
+import { type Answer, callForAnswer, failureOf, reasonOf } from "./call.ts";
+import { Failure, fail } from "./failures.ts";
+import type { Input, Operation, Output } from "./operation.ts";
+
+export const DEFAULT_BASE_URL = "http://localhost:8000";
+
+/** For calls that write or read a sandbox's memory. Below the 300 s after which fetch itself gives up. */
+export const LONG_CALL_MS = 290_000;
+
+export type ClientOptions = {
+  /** Default: the environment variable SDK_API_KEY. */
+  readonly apiKey?: string | undefined;
+  /** Default: http://localhost:8000 */
+  readonly baseURL?: string | undefined;
+  /** For one answer of the control plane; default 60,000, and 290,000 for pause, resume, fork and snapshots. */
+  readonly timeoutMs?: number;
+  /** Ends every call under way. */
+  readonly signal?: AbortSignal;
+};
+
+type PageOperation = Operation & { readonly output: { _zod: { output: readonly unknown[] } } };
+type Item<T extends Operation> = Output<T> extends readonly (infer I)[] ? I : never;
+
+export class Calls {
+  readonly baseURL: string;
+  readonly #apiKey: string | undefined;
+  readonly #timeoutMs: number | undefined;
+  readonly #signal: AbortSignal | undefined;
+
+  constructor({ apiKey, baseURL, timeoutMs, signal }: ClientOptions) {
+    this.baseURL = (baseURL ?? DEFAULT_BASE_URL).replace(/\/+$/, "");
+    this.#apiKey = apiKey ?? process.env["SDK_API_KEY"];
+    this.#timeoutMs = timeoutMs;
+    this.#signal = signal;
+  }
+
+  /** `longMs` is the bound where the caller named none. */
+  async call<T extends Operation>(operation: T, input: Input<T>, longMs?: number): Promise<Output<T>> {
+    return (await this.answer(operation, input, longMs)).value;
+  }
+
+  async answer<T extends Operation>(operation: T, input: Input<T>, longMs?: number): Promise<Answer<T>> {
+    try {
+      return await callForAnswer(operation, input, this.#options(operation, longMs));
+    } catch (error) {
+      if (!(error instanceof z.ZodError || error instanceof SyntaxError)) throw error;
+      const why = error instanceof z.ZodError ? `${error.issues[0]?.path.join(".") || "the whole"}: ${error.issues[0]?.message}` : error.message;
+      const text = `${this.baseURL} answered ${operation.name} in a form that this client does not know (${why}); is it a server of this platform, of the same version?`;
+      throw new Failure("INTERNAL", text, { cause: error });
+    }
+  }
+
+  /** Every item of a list, fetched page by page as the loop goes on; the header x-next-token names the next page. */
+  async *pages<T extends PageOperation>(operation: T, input: Record<string, unknown>): AsyncGenerator<Item<T>> {
+    let nextToken: string | undefined;
+    do {
+      const page = await this.answer(operation, { ...input, ...(nextToken === undefined ? {} : { nextToken }) } as unknown as Input<T>);
+      yield* page.value as unknown as Iterable<Item<T>>;
+      nextToken = page.headers.get("x-next-token") || undefined;
+    } while (nextToken !== undefined);
+  }
+
+  /** A GET whose answer is read as it comes. `signal` ends it; the caller's own ends it, too. */
+  async open(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Response> {
+    const both = this.#signal === undefined ? signal : AbortSignal.any([signal, this.#signal]);
+    let response: Response;
+    try {
+      response = await fetch(this.baseURL + path, { headers: { ...headers, "x-api-key": this.#key() }, signal: both });
+    } catch (error) {
+      if (both.aborted) throw error;
+      throw new Failure("SERVER_UNREACHABLE", `no server answers at ${this.baseURL} (${reasonOf(error)}); is it running, and is the URL right?`, {
+        cause: error,
+      });
+    }
+    if (!response.ok) throw failureOf(response.status, response.headers.get("retry-after"), await response.text());
+    return response;
+  }
+
+  #options(operation: Operation, longMs: number | undefined) {
+    const timeoutMs = this.#timeoutMs ?? longMs;
+    return {
+      baseURL: this.baseURL,
+      ...(operation.credential === "none" ? {} : { apiKey: this.#key() }),
+      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      ...(this.#signal === undefined ? {} : { signal: this.#signal }),
+    };
+  }
+
+  #key(): string {
+    return this.#apiKey ?? fail("UNAUTHENTICATED", "no API key: pass apiKey, or set SDK_API_KEY");
+  }
+}
+
+/** Waits; ends at once, with the signal's reason, when it is aborted. */
+export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) return reject(signal.reason);
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    }, ms);
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** Whether the same request may be answered later: the server is away, is stopping, or has too much to do. */
+export function mayPass(failure: Failure): boolean {
+  return ["SERVER_UNREACHABLE", "SHUTTING_DOWN", "TIMED_OUT", "TOO_MANY_REQUESTS", "CAPACITY_EXHAUSTED"].includes(failure.name);
+}

@@ -1,0 +1,122 @@
+// The events of a deployment as a stream that survives cut lines: server-sent events, resumed by Last-Event-ID.
+import { type Calls, mayPass, pause } from "./client-calls.ts";
+import { asFailure, Failure } from "./failures.ts";
+import { eventGap, type LifecycleEvent, lifecycleEvent, lifecycleEvents, streamEvents } from "./observe.ts";
+
+export type LifecycleEventType = LifecycleEvent["type"];
+/** Events between `asked` and `oldest` are missing: the server keeps them no more, or never gave out such an id. */
+export type EventGap = { readonly asked: number; readonly oldest: number; readonly newest: number };
+
+export type EventOptions = {
+  /** Begins behind the event of this id; 0: with the oldest that is kept. Absent: what happens from now on. */
+  readonly since?: number;
+  readonly types?: readonly LifecycleEventType[];
+  readonly sandboxID?: string;
+  /** false: ends behind the newest event there is. Default true: goes on until the loop is left. */
+  readonly follow?: boolean;
+  readonly signal?: AbortSignal;
+  /** The line was cut and is tried again after `delayMs`. */
+  readonly onReconnect?: (failure: Failure, delayMs: number) => void;
+  readonly onGap?: (gap: EventGap) => void;
+};
+
+const FIRST_RETRY_MS = 250;
+const MAX_RETRY_MS = 10_000;
+/** The server says something every 15 s, if only that it lives; a line this long silent is dead. */
+const SILENCE_MS = 60_000;
+/** Of one event; ours have a few hundred bytes. */
+const MAX_EVENT_CHARS = 1024 * 1024;
+
+/** Yields each event once, in order. With `follow` it ends by its signal, or with a failure that no repeat mends. */
+export async function* followEvents(calls: Calls, options: EventOptions): AsyncGenerator<LifecycleEvent> {
+  const { types, sandboxID, signal, follow = true } = options;
+  let lastID = options.since;
+  const newest = follow ? undefined : await newestID(calls, signal);
+  // Filters are the server's work, but where the end of what there is must be seen.
+  const query = new URLSearchParams();
+  if (follow && types !== undefined) query.set("types", types.join(","));
+  if (follow && sandboxID !== undefined) query.set("sandboxID", sandboxID);
+  let retryMs = FIRST_RETRY_MS;
+  for (;;) {
+    if (newest !== undefined && (lastID ?? newest) >= newest) return;
+    let failure: Failure;
+    try {
+      for await (const message of messagesOf(calls, query, lastID, signal)) {
+        retryMs = FIRST_RETRY_MS;
+        if (message.event === "gap") options.onGap?.(eventGap.parse(JSON.parse(message.data)));
+        // What a newer server tells beside these, overflow among it, is no event of ours.
+        const isEvent = lifecycleEvents.some((type) => type === message.event);
+        const event = isEvent ? lifecycleEvent.parse(JSON.parse(message.data)) : undefined;
+        // A server that repeats what was seen must not make us say it twice.
+        const isNew = event !== undefined && (lastID === undefined || event.id > lastID);
+        lastID = message.id ?? event?.id ?? lastID;
+        if (isNew && (types === undefined || types.includes(event.type)) && (sandboxID === undefined || event.sandboxID === sandboxID)) yield event;
+        if (newest !== undefined && lastID !== undefined && lastID >= newest) return;
+      }
+      failure = new Failure("SERVER_UNREACHABLE", `${calls.baseURL} ended the stream of events`);
+    } catch (error) {
+      signal?.throwIfAborted();
+      failure = asFailure(error);
+      if (!mayPass(failure)) throw error;
+      // Who asks for what there is now waits for nothing.
+      if (newest !== undefined) throw error;
+    }
+    const delayMs = Math.max(retryMs, (failure.retryAfterSeconds ?? 0) * 1000);
+    options.onReconnect?.(failure, delayMs);
+    await pause(delayMs, signal);
+    retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
+  }
+}
+
+/** A stream from now on begins with the id that now stands at. */
+async function newestID(calls: Calls, signal: AbortSignal | undefined): Promise<number> {
+  for await (const { id } of messagesOf(calls, new URLSearchParams(), undefined, signal)) if (id !== undefined) return id;
+  throw new Failure("SERVER_UNREACHABLE", `${calls.baseURL} ended the stream of events before it began`);
+}
+
+type Message = { readonly id: number | undefined; readonly event: string; readonly data: string };
+
+/** One connection's messages; a bare `id:` is a message without data. */
+async function* messagesOf(calls: Calls, query: URLSearchParams, lastID: number | undefined, signal: AbortSignal | undefined): AsyncGenerator<Message> {
+  const silent = new AbortController();
+  const both = signal === undefined ? silent.signal : AbortSignal.any([silent.signal, signal]);
+  let timer = setTimeout(() => silent.abort(), SILENCE_MS);
+  try {
+    const headers = { accept: "text/event-stream", ...(lastID === undefined ? {} : { "last-event-id": String(lastID) }) };
+    const response = await calls.open(`${streamEvents.path}${query.size === 0 ? "" : `?${query}`}`, headers, both);
+    const decoder = new TextDecoder();
+    let rest = "";
+    for await (const chunk of response.body ?? []) {
+      clearTimeout(timer);
+      timer = setTimeout(() => silent.abort(), SILENCE_MS);
+      rest += decoder.decode(chunk, { stream: true });
+      const blocks = rest.split(/\r?\n\r?\n/);
+      rest = blocks.pop() ?? "";
+      if (rest.length > MAX_EVENT_CHARS) throw new Failure("INTERNAL", `${calls.baseURL} sent an event of more than ${MAX_EVENT_CHARS} characters`);
+      for (const block of blocks) {
+        const message = messageOf(block);
+        if (message !== undefined) yield message;
+      }
+    }
+  } catch (error) {
+    if (error instanceof Failure || signal?.aborted === true) throw error;
+    const why = silent.signal.aborted ? `was silent for ${SILENCE_MS / 1000} s` : `broke (${(error as Error).message})`;
+    throw new Failure("SERVER_UNREACHABLE", `the stream of events from ${calls.baseURL} ${why}`, { cause: error });
+  } finally {
+    clearTimeout(timer);
+    silent.abort();
+  }
+}
+
+function messageOf(block: string): Message | undefined {
+  let id: number | undefined;
+  let event = "message";
+  const data: string[] = [];
+  for (const line of block.split(/\r?\n/)) {
+    const [, field, value = ""] = /^([a-z]+)(?:: ?(.*))?$/.exec(line) ?? [];
+    if (field === "data") data.push(value);
+    else if (field === "event") event = value;
+    else if (field === "id" && /^\d{1,15}$/.test(value)) id = Number(value);
+  }
+  return id === undefined && data.length === 0 ? undefined : { id, event, data: data.join("\n") };
+}

@@ -1,0 +1,114 @@
+// The client's templates: listed, built and watched, tagged, published, deleted.
+import { type Calls, mayPass, pause } from "./client-calls.ts";
+import { asFailure } from "./failures.ts";
+import type { Input, Output } from "./operation.ts";
+import * as api from "./template.ts";
+import * as build from "./template-build.ts";
+
+const POLL_MS = 250;
+const FIRST_RETRY_MS = 250;
+const MAX_RETRY_MS = 10_000;
+
+export type TemplateDetail = Output<typeof api.getTemplate>;
+export type RequestedTemplate = Output<typeof build.requestTemplate>;
+export type BuildName = { readonly templateID: string; readonly buildID: string };
+export type BuildEnd = { readonly status: "ready" | "error"; readonly reason?: { readonly message: string; readonly step?: string | undefined } };
+
+export type FilesAnswer = { readonly present: boolean; readonly url?: string; readonly headers?: Readonly<Record<string, string>> };
+
+/** Every method throws Failure: TEMPLATE_NOT_FOUND, and what SvcClient's methods throw. A reference is an id, a name, or name:tag. */
+export class TemplateClient {
+  readonly #calls: Calls;
+
+  constructor(calls: Calls) {
+    this.#calls = calls;
+  }
+
+  /** Every template, fetched page by page; snapshots have a list of their own. */
+  list(): AsyncGenerator<api.ListedTemplate> {
+    return this.#calls.pages(api.listTemplatesV2, {});
+  }
+
+  /** One template with its builds. */
+  get(reference: string): Promise<TemplateDetail> {
+    return this.#calls.call(api.getTemplate, { templateID: reference });
+  }
+
+  /**
+   * Makes a template, or a new build of the one that bears the name; nothing is built before `start`.
+   * `memoryMB` in MiB. INVALID_REQUEST when the name is not one.
+   */
+  request(request: Input<typeof build.requestTemplate>): Promise<RequestedTemplate> {
+    return this.#calls.call(build.requestTemplate, request);
+  }
+
+  /**
+   * Whether the files of a COPY step (64 hexadecimal characters, see build-context.ts) are at the server already, and
+   * where to PUT their archive when not. `uploadFiles` of build-context.ts does the rest.
+   */
+  async files(templateID: string, hash: string): Promise<FilesAnswer> {
+    const { present, url, headers } = await this.#calls.call(build.getTemplateFiles, { templateID, hash });
+    // The server need not know by which name it is reached from here.
+    return { present, ...(url === undefined ? {} : { url: new URL(url, this.#calls.baseURL).href }), ...(headers === undefined ? {} : { headers }) };
+  }
+
+  /** Starts a build. BUILD_NOT_FOUND; BUILD_CONFLICT: it was started before. */
+  async start(request: Input<typeof build.buildTemplate>): Promise<void> {
+    await this.#calls.call(build.buildTemplate, request);
+  }
+
+  /** How far a build is, with at most 100 entries of its log from `logsOffset` on. BUILD_NOT_FOUND. */
+  status(name: BuildName, logsOffset = 0): Promise<Output<typeof build.getBuildStatus>> {
+    return this.#calls.call(build.getBuildStatus, { ...name, logsOffset });
+  }
+
+  /** A build's log from its beginning, entry by entry, until the build ends; returns how it ended. A server that is away is waited for. */
+  async *follow(name: BuildName, options: { signal?: AbortSignal; follow?: boolean } = {}): AsyncGenerator<build.BuildLogEntry, BuildEnd | undefined> {
+    let offset = 0;
+    let retryMs = FIRST_RETRY_MS;
+    for (;;) {
+      options.signal?.throwIfAborted();
+      try {
+        const { status, logEntries, reason } = await this.status(name, offset);
+        retryMs = FIRST_RETRY_MS;
+        offset += logEntries.length;
+        yield* logEntries;
+        if (logEntries.length === build.BUILD_LOG_PAGE) continue;
+        if (status === "ready") return { status };
+        if (status === "error") return { status, ...(reason === undefined ? {} : { reason }) };
+        if (options.follow === false) return undefined;
+      } catch (error) {
+        const failure = asFailure(error);
+        if (!mayPass(failure)) throw error;
+        await pause(Math.max(retryMs, (failure.retryAfterSeconds ?? 0) * 1000), options.signal);
+        retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
+        continue;
+      }
+      await pause(POLL_MS, options.signal);
+    }
+  }
+
+  /** Running sandboxes of it go on. TEMPLATE_IN_USE. */
+  async delete(reference: string): Promise<void> {
+    await this.#calls.call(api.deleteTemplate, { templateID: reference });
+  }
+
+  /** Makes a template public or private: a mark, since a deployment has one tenant. Its names. */
+  async publish(reference: string, isPublic = true): Promise<string[]> {
+    return (await this.#calls.call(api.updateTemplate, { templateID: reference, public: isPublic })).names;
+  }
+
+  tags(reference: string): Promise<Output<typeof api.listTags>> {
+    return this.#calls.call(api.listTags, { templateID: reference });
+  }
+
+  /** Gives the build that `target` (name or name:tag) names further tags; a tag moves from the build that bore it. */
+  tag(target: string, tags: readonly string[]): Promise<Output<typeof api.assignTags>> {
+    return this.#calls.call(api.assignTags, { target, tags: [...tags] });
+  }
+
+  /** TAG_NOT_FOUND. */
+  async untag(name: string, tags: readonly string[]): Promise<void> {
+    await this.#calls.call(api.removeTags, { name, tags: [...tags] });
+  }
+}

@@ -1,0 +1,143 @@
+// A Dockerfile's text as instructions: continued lines joined, comments left out, words and quotes told apart.
+import { fail } from "./failures.ts";
+
+export type Instruction = { readonly line: number; readonly keyword: string; readonly rest: string };
+export type Lines = { readonly escapeChar: string; readonly instructions: readonly Instruction[] };
+
+/** @throws INVALID_REQUEST with the line's number. */
+export function instructionsOf(text: string): Lines {
+  const lines = text.replace(/^\uFEFF/, "").split(/\r?\n/);
+  const escapeChar = escapeOf(lines);
+  const instructions: Instruction[] = [];
+  let held: { line: number; text: string } | undefined;
+  lines.forEach((raw, at) => {
+    if (/^\s*#/.test(raw) || (raw.trim() === "" && held !== undefined)) return;
+    const continued = endsContinued(raw, escapeChar);
+    const part = continued === undefined ? raw : continued;
+    const joined = held === undefined ? { line: at + 1, text: part } : { line: held.line, text: held.text + part };
+    held = continued === undefined ? undefined : joined;
+    if (held === undefined && joined.text.trim() !== "") instructions.push(instructionOf(joined));
+  });
+  if (held !== undefined) instructions.push(instructionOf(held));
+  return { escapeChar, instructions };
+}
+
+/** The line without its last character, where that one joins the next line to it. */
+function endsContinued(raw: string, escapeChar: string): string | undefined {
+  const trimmed = raw.trimEnd();
+  return trimmed.endsWith(escapeChar) ? trimmed.slice(0, -1) : undefined;
+}
+
+/** `# escape=` counts only among the directives at the very top. */
+function escapeOf(lines: readonly string[]): string {
+  for (const line of lines) {
+    const directive = /^\s*#\s*([a-z]+)\s*=\s*(\S+)\s*$/i.exec(line);
+    if (directive === null) break;
+    if (directive[1]?.toLowerCase() === "escape") return directive[2] === "`" ? "`" : "\\";
+  }
+  return "\\";
+}
+
+function instructionOf({ line, text }: { line: number; text: string }): Instruction {
+  const [, keyword = "", rest = ""] = /^\s*(\S+)\s*([\s\S]*)$/.exec(text) ?? [];
+  if (!/^[A-Za-z]+$/.test(keyword)) fail("INVALID_REQUEST", `Dockerfile line ${line}: '${keyword}' is no instruction`);
+  return { line, keyword: keyword.toUpperCase(), rest: rest.trimEnd() };
+}
+
+/** `["a", "b"]`, where the text is that. */
+export function jsonForm(text: string): string[] | undefined {
+  if (!text.trimStart().startsWith("[")) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return Array.isArray(value) && value.every((word) => typeof word === "string") ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export type Flag = { readonly name: string; readonly value: string };
+
+/** Flags stand before everything else: --chown=a:b. */
+export function takeFlags(text: string): { flags: Flag[]; rest: string } {
+  const flags: Flag[] = [];
+  let rest = text;
+  for (let match = /^--([a-z][\w-]*)(?:=(\S+))?(?:\s+|$)/.exec(rest); match !== null; match = /^--([a-z][\w-]*)(?:=(\S+))?(?:\s+|$)/.exec(rest)) {
+    flags.push({ name: match[1] ?? "", value: match[2] ?? "" });
+    rest = rest.slice(match[0].length);
+  }
+  return { flags, rest };
+}
+
+/** Parts at spaces outside of quotes; quotes and escapes stay where they are, for `unquoted` to judge. */
+export function wordsOf(text: string, escapeChar: string): string[] {
+  const words: string[] = [];
+  let word = "";
+  let quote = "";
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at] ?? "";
+    if (char === escapeChar && quote !== "'" && at + 1 < text.length) {
+      word += char + text[++at];
+    } else if (quote !== "") {
+      if (char === quote) quote = "";
+      word += char;
+    } else if (/\s/.test(char)) {
+      if (word !== "") words.push(word);
+      word = "";
+    } else {
+      if (char === '"' || char === "'") quote = char;
+      word += char;
+    }
+  }
+  return word === "" ? words : [...words, word];
+}
+
+/** How a variable is replaced: its value, or undefined to leave the reference as it stands. */
+export type Lookup = (name: string) => string | undefined;
+
+const reference = /^\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^}]*))?\})/;
+
+/**
+ * Takes quotes and escapes away and replaces variables. What the lookup does not know stays a reference, and a dollar that is
+ * none is escaped: whoever knows the image's own variables replaces the rest.
+ */
+export function unquoted(text: string, escapeChar: string, lookup: Lookup): string {
+  let out = "";
+  let quote = "";
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at] ?? "";
+    const next = text[at + 1];
+    if (quote === "'") {
+      if (char === "'") quote = "";
+      else out += char === "$" ? "\\$" : char;
+    } else if (char === escapeChar && next !== undefined) {
+      at++;
+      // Within double quotes only these lose their escapeChar.
+      if (next === "$") out += "\\$";
+      else out += quote === '"' && next !== '"' && next !== escapeChar ? char + next : next;
+    } else if (char === quote) {
+      quote = "";
+    } else if (quote === "" && (char === '"' || char === "'")) {
+      quote = char;
+    } else if (char === "$") {
+      const match = reference.exec(text.slice(at));
+      if (match === null) out += "\\$";
+      else {
+        const value = replaced(match, escapeChar, lookup);
+        out += value ?? match[0];
+        at += match[0].length - 1;
+      }
+    } else {
+      out += char;
+    }
+  }
+  return out;
+}
+
+function replaced([, plain, braced, operator, word = ""]: RegExpExecArray, escapeChar: string, lookup: Lookup): string | undefined {
+  const value = lookup(plain ?? braced ?? "");
+  if (value === undefined) return undefined;
+  const literal = value.replaceAll("$", "\\$");
+  if (operator === "-") return value === "" ? unquoted(word, escapeChar, lookup) : literal;
+  if (operator === "+") return value === "" ? "" : unquoted(word, escapeChar, lookup);
+  return literal;
+}

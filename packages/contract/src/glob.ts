@@ -1,0 +1,62 @@
+// Patterns over paths: those of COPY sources and of .dockerignore.
+import { fail } from "./failures.ts";
+
+/** Anchored, over paths with `/`: `*` and `?` stay within a name, `**` crosses folders, [a-z] and {a,b} as in a shell; a leading dot counts as any character. */
+export function globPattern(glob: string): RegExp {
+  try {
+    return new RegExp(`^${translated(glob)}$`, "s");
+  } catch (cause) {
+    return fail("INVALID_REQUEST", `'${glob}' is no pattern: a range in brackets runs backwards`, { cause });
+  }
+}
+
+function translated(glob: string): string {
+  let out = "";
+  for (let at = 0; at < glob.length; at++) {
+    const char = glob[at] ?? "";
+    if (char === "\\" && at + 1 < glob.length) {
+      out += literal(glob[++at] ?? "");
+    } else if (char === "*" && glob[at + 1] === "*") {
+      const wholeName = (at === 0 || glob[at - 1] === "/") && glob[at + 2] === "/";
+      out += wholeName ? "(?:.*/)?" : ".*";
+      at += wholeName ? 2 : 1;
+    } else if (char === "*") {
+      out += "[^/]*";
+    } else if (char === "?") {
+      out += "[^/]";
+    } else if (char === "[") {
+      const end = closing(glob, at);
+      if (end === -1) out += "\\[";
+      else {
+        const inside = glob
+          .slice(at + 1, end)
+          .replace(/^[!^]/, "")
+          .replace(/[\\\]]/g, "\\$&");
+        out += `(?!/)[${/^[!^]/.test(glob.slice(at + 1)) ? "^" : ""}${inside.replace(/^\^/, "\\^")}]`;
+        at = end;
+      }
+    } else if (char === "{") {
+      const end = glob.indexOf("}", at);
+      const options = end === -1 ? [] : glob.slice(at + 1, end).split(",");
+      if (options.length < 2) out += "\\{";
+      else {
+        out += `(?:${options.map(translated).join("|")})`;
+        at = end;
+      }
+    } else {
+      out += literal(char);
+    }
+  }
+  return out;
+}
+
+/** A `]` right behind the bracket is one of its characters. */
+function closing(glob: string, at: number): number {
+  const from = /^\[[!^]?\]/.test(glob.slice(at)) ? glob.indexOf("]", at + 1) + 1 : at + 1;
+  const end = glob.indexOf("]", from);
+  return end > at + 1 ? end : -1;
+}
+
+function literal(char: string): string {
+  return char.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+}

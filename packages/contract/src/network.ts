@@ -1,0 +1,63 @@
+// A sandbox's network as clients ask for it: what it may reach, who may reach it, and changing that while it runs.
+import { z } from "zod";
+import { operation } from "./operation.ts";
+
+export const networkLimits = { rules: 256, ruleLength: 256 } as const;
+
+const rule = z.string().min(1).max(networkLimits.ruleLength);
+const rules = z.array(rule).max(networkLimits.rules);
+
+const notOffered = (member: string, why: string) => z.undefined(`network.${member}: ${why}`).optional();
+
+/** What a sandbox may reach; null and absent are the same. */
+export const egressMembers = {
+  allowOut: rules.nullish().describe("CIDR blocks, addresses and domains (*.example.com too) that may be reached; wins over denyOut"),
+  denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
+  dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver; set network.dns of the node"),
+  egressProxy: notOffered("egressProxy", "is not offered"),
+  rules: notOffered("rules", "header rules are not offered: nothing on the way opens TLS"),
+  httpsPorts: notOffered("httpsPorts", "is not offered"),
+};
+
+export const network = z
+  .object({
+    allowPublicTraffic: z
+      .boolean()
+      .nullish()
+      .transform((value) => value ?? true)
+      .describe("false: applications demand trafficAccessToken"),
+    maskRequestHost: z
+      .string()
+      .min(1)
+      .max(255)
+      .regex(/^[A-Za-z0-9.$\-_{}:[\]]+$/)
+      .optional()
+      .describe("Host header that applications see; PORT in braces behind a dollar sign stands for the port"),
+    ...egressMembers,
+  })
+  .strict();
+export type NetworkInput = z.output<typeof network>;
+
+/** The network of a sandbox as its detail shows it. */
+export const shownNetwork = z.object({
+  allowPublicTraffic: z.boolean(),
+  maskRequestHost: z.string().optional(),
+  allowOut: z.array(z.string()).optional(),
+  denyOut: z.array(z.string()).optional(),
+});
+
+export const setSandboxNetwork = operation({
+  name: "setSandboxNetwork",
+  method: "PUT",
+  path: "/sandboxes/{sandboxID}/network",
+  summary: "Replaces what the sandbox may reach, at once and as a whole; an omitted member is cleared",
+  input: z.object({
+    sandboxID: z.string().min(1).max(64),
+    ...egressMembers,
+    allow_internet_access: z.boolean().nullish().describe("false: nothing leaves the sandbox but to allowOut"),
+  }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "TOO_MANY_REQUESTS"],
+});

@@ -1,0 +1,168 @@
+// Building templates as the public API shows it: request, upload, build, poll.
+import { z } from "zod";
+import { limits } from "./fields.ts";
+import { logEntry, logLevels } from "./observe.ts";
+import { operation } from "./operation.ts";
+
+export const buildStatus = z.enum(["waiting", "building", "ready", "error"]);
+
+const templateID = z.string().min(1).max(limits.nameLength);
+const buildID = z.uuid();
+const onBuild = ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "BUILD_NOT_FOUND"] as const;
+
+export const requestTemplate = operation({
+  name: "requestTemplate",
+  method: "POST",
+  path: "/v3/templates",
+  summary: "Makes a template by name, or a new build of the one that bears it; nothing is built yet",
+  input: z.object({
+    name: z.string().min(1).max(limits.nameLength).optional().describe("name, or name:tag"),
+    alias: z.string().min(1).max(limits.nameLength).optional().describe("as name, of older clients"),
+    tags: z.array(z.string().min(1).max(limits.nameLength)).max(64).nullish(),
+    cpuCount: z.number().int().min(1).max(1024).nullish(),
+    memoryMB: z
+      .number()
+      .int()
+      .min(64)
+      .max(1 << 24)
+      .nullish(),
+    minFreeDiskMb: z.number().int().min(0).nullish(),
+    skipCache: z.boolean().nullish(),
+  }),
+  output: z.object({
+    templateID: z.string(),
+    buildID: z.string(),
+    public: z.boolean(),
+    names: z.array(z.string()),
+    tags: z.array(z.string()),
+    aliases: z.array(z.string()),
+  }),
+  success: 202,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TOO_MANY_REQUESTS"],
+});
+
+export const getTemplateFiles = operation({
+  name: "getTemplateFiles",
+  method: "GET",
+  path: "/templates/{templateID}/files/{hash}",
+  summary: "Whether the files of a COPY step are here, and where to put them where not",
+  input: z.object({
+    templateID,
+    hash: z.string().regex(/^[0-9a-f]{64}$/, "64 hexadecimal characters"),
+    host: z.string().max(255).optional(),
+    protocol: z.string().max(32).optional(),
+  }),
+  headers: { host: "host", protocol: "x-forwarded-proto" },
+  output: z.object({ present: z.boolean(), url: z.string().optional(), headers: z.record(z.string(), z.string()).optional() }),
+  success: 201,
+  credential: "apiKey",
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+});
+
+export const buildStep = z.object({
+  type: z.string().transform((type, context) => {
+    const known = ["COPY", "RUN", "ENV", "WORKDIR", "USER"] as const;
+    const found = known.find((name) => name === type.toUpperCase());
+    if (found !== undefined) return found;
+    context.addIssue({ code: "custom", message: `step type '${type}' is not known; there are ${known.join(", ")}` });
+    return z.NEVER;
+  }),
+  args: z
+    .array(z.string().max(128 * 1024))
+    .max(1024)
+    .default([]),
+  force: z.boolean().nullish(),
+  filesHash: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .nullish(),
+});
+export type BuildStep = z.output<typeof buildStep>;
+
+const registry = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("registry"), username: z.string(), password: z.string() }),
+  z.object({ type: z.literal("aws"), awsAccessKeyId: z.string(), awsSecretAccessKey: z.string(), awsRegion: z.string() }),
+  z.object({ type: z.literal("gcp"), serviceAccountJson: z.string() }),
+]);
+
+export const buildTemplate = operation({
+  name: "buildTemplate",
+  method: "POST",
+  path: "/v2/templates/{templateID}/builds/{buildID}",
+  summary: "Starts a build, from an image or a template, step by step",
+  input: z.object({
+    templateID,
+    buildID,
+    fromImage: z.string().min(1).max(512).nullish().describe("An OCI image's name, or debian:SUITE"),
+    fromTemplate: z.string().min(1).max(limits.nameLength).nullish(),
+    fromImageRegistry: registry.nullish(),
+    steps: z.array(buildStep).max(1000).nullish(),
+    startCmd: z
+      .string()
+      .max(64 * 1024)
+      .nullish(),
+    readyCmd: z
+      .string()
+      .max(64 * 1024)
+      .nullish(),
+    force: z.boolean().nullish().describe("true: no step comes from the cache"),
+    dockerfile: z
+      .boolean()
+      .nullish()
+      .describe("true: where the source names no user and no folder, steps begin as root in /; the template still belongs to `user`"),
+  }),
+  output: z.undefined(),
+  success: 202,
+  credential: "apiKey",
+  failures: [...onBuild, "BUILD_CONFLICT", "TOO_MANY_REQUESTS"],
+});
+
+export const BUILD_LOG_PAGE = 100;
+const buildLogEntry = logEntry.omit({ fields: true }).extend({ step: z.string().optional() });
+export type BuildLogEntry = z.output<typeof buildLogEntry>;
+
+export const getBuildStatus = operation({
+  name: "getBuildStatus",
+  method: "GET",
+  path: "/templates/{templateID}/builds/{buildID}/status",
+  summary: "How far a build is, and at most 100 entries of its log from `logsOffset` on",
+  input: z.object({
+    templateID,
+    buildID,
+    logsOffset: z.coerce.number().int().min(0).default(0),
+    limit: z.coerce.number().int().min(0).max(BUILD_LOG_PAGE).default(BUILD_LOG_PAGE),
+    level: z.enum(logLevels).optional(),
+  }),
+  output: z.object({
+    templateID: z.string(),
+    buildID: z.string(),
+    status: buildStatus,
+    logs: z.array(z.string()),
+    logEntries: z.array(buildLogEntry),
+    reason: z.object({ message: z.string(), step: z.string().optional(), logEntries: z.array(buildLogEntry) }).optional(),
+  }),
+  success: 200,
+  credential: "apiKey",
+  failures: onBuild,
+});
+
+export const getBuildLogs = operation({
+  name: "getBuildLogs",
+  method: "GET",
+  path: "/templates/{templateID}/builds/{buildID}/logs",
+  summary: "A build's log from a moment on, in either direction",
+  input: z.object({
+    templateID,
+    buildID,
+    cursor: z.coerce.number().int().min(0).optional().describe("Milliseconds since 1970"),
+    limit: z.coerce.number().int().min(1).max(BUILD_LOG_PAGE).default(BUILD_LOG_PAGE),
+    direction: z.enum(["forward", "backward"]).default("forward"),
+    level: z.enum(logLevels).optional(),
+    source: z.string().max(64).optional(),
+  }),
+  output: z.object({ logs: z.array(buildLogEntry) }),
+  success: 200,
+  credential: "apiKey",
+  failures: onBuild,
+});

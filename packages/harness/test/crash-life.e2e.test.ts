@@ -1,0 +1,161 @@
+// kill -9 at every step of pause, resume, snapshot and fork: nothing acknowledged is lost, nothing is left, every record explains itself.
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connectSandbox, createSnapshot, forkSandbox, listSnapshots, pauseSandbox } from "@svc/contract/lifecycle.ts";
+import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
+import { Sandbox } from "e2b";
+import { assertNothingBut, killDuring, killIfThere, reached } from "../src/crash.ts";
+import { membersOf } from "../src/leftovers.ts";
+import { needs } from "../src/needs.ts";
+import { startNode, type TestNode } from "../src/node.ts";
+import { until } from "../src/until.ts";
+
+const delaysMs = [0, 20];
+const pauseStages = ["freeze", "capture", "destroy"] as const;
+const resumeStages = ["network", "restore", "envd"] as const;
+
+void describe("kill -9 in the middle of a sandbox's life", needs("root", "envd", "base", "runsc"), () => {
+  const debug = { runtime: "gvisor", flags: ["--log-level=debug"] } as const;
+  const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
+
+  /** A file, and a process that must go on where it was. */
+  async function busy(node: TestNode): Promise<{ sandboxID: string; check: (when: string) => Promise<void> }> {
+    const sandbox = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
+    const sandboxID = sandbox.sandboxId;
+    await sandbox.commands.run('echo kept > kept; python3 -c "import time; time.sleep(1e6)" > /dev/null 2>&1 & echo $! > pid');
+    return {
+      sandboxID,
+      async check(when) {
+        const again = await Sandbox.connect(sandboxID, connectionOf(node));
+        const { stdout } = await again.commands.run("cat kept; kill -0 $(cat pid) && echo alive");
+        assert.equal(stdout, "kept\nalive\n", when);
+      },
+    };
+  }
+
+  const capturesOf = (node: TestNode) => readdirSync(join(node.home, "snapshots")).length;
+
+  void test("of the node, during a pause: it runs on or is paused, and is whole either way", async () => {
+    await using node = await startNode(debug);
+    const { sandboxID, check } = await busy(node);
+    for (const stage of pauseStages) {
+      for (const delayMs of delaysMs) {
+        const when = `${stage} + ${delayMs} ms`;
+        await killDuring(node, stage, delayMs, () => node.call(pauseSandbox, { sandboxID }));
+        await node.start();
+        const { state } = await node.call(getSandbox, { sandboxID });
+        await assertNothingBut(node, state === "running" ? [sandboxID] : [], when);
+        assert.equal(capturesOf(node), state === "running" ? 0 : 1, when);
+        // Its end was decided before the running parts began to go.
+        if (stage === "destroy") assert.equal(state, "paused", when);
+        await check(when);
+      }
+    }
+  });
+
+  void test("of the node, during a resume: it stays paused, and the next resume succeeds", async () => {
+    await using node = await startNode(debug);
+    const { sandboxID, check } = await busy(node);
+    for (const stage of resumeStages) {
+      for (const delayMs of delaysMs) {
+        const when = `${stage} + ${delayMs} ms`;
+        await node.call(pauseSandbox, { sandboxID });
+        await killDuring(node, stage, delayMs, () => node.call(connectSandbox, { sandboxID }));
+        await node.start();
+        const { state } = await node.call(getSandbox, { sandboxID });
+        await assertNothingBut(node, state === "running" ? [sandboxID] : [], when);
+        await check(when);
+      }
+    }
+  });
+
+  void test("of the node, during a snapshot: the source goes on, and there is a whole snapshot or none", async () => {
+    await using node = await startNode(debug);
+    const { sandboxID, check } = await busy(node);
+    for (const delayMs of [0, 20, 60]) {
+      const when = `capture + ${delayMs} ms`;
+      const outcome = await killDuring(node, "capture", delayMs, () => node.call(createSnapshot, { sandboxID }));
+      await node.start();
+      const snapshots = await node.call(listSnapshots, {});
+      assert.equal(capturesOf(node), snapshots.length, when);
+      if (outcome === "answered") assert.notEqual(snapshots.length, 0, when);
+      await check(when);
+      await assertNothingBut(node, [sandboxID], when);
+      for (const { snapshotID } of snapshots) {
+        const copy = await node.call(createSandbox, { templateID: snapshotID });
+        await node.call(deleteSandbox, { sandboxID: copy.sandboxID });
+      }
+    }
+  });
+
+  void test("of the node, during a fork: the source goes on, and every child there is is whole and known", async () => {
+    await using node = await startNode(debug);
+    const { sandboxID, check } = await busy(node);
+    for (const stage of ["capture", "restore", "envd", "identity", "claim"]) {
+      await killDuring(node, stage, 10, () => node.call(forkSandbox, { sandboxID, count: 3 }));
+      await node.start();
+      const alive = (await node.call(listSandboxes, {})).filter((each) => each.sandboxID !== sandboxID);
+      await assertNothingBut(node, [sandboxID, ...alive.map((each) => each.sandboxID)], stage);
+      assert.equal(capturesOf(node), 0, stage);
+      for (const child of alive) {
+        assert.equal(child.parentSandboxID, sandboxID);
+        const sandbox = await Sandbox.connect(child.sandboxID, connectionOf(node));
+        assert.equal((await sandbox.commands.run("cat kept; hostname")).stdout, `kept\n${child.sandboxID}\n`);
+        await node.call(deleteSandbox, { sandboxID: child.sandboxID });
+      }
+      await check(stage);
+    }
+  });
+
+  void test("of the sandbox itself, during a pause: it is paused and whole, or gone with its reason", async () => {
+    await using node = await startNode(debug);
+    for (const stage of pauseStages) {
+      for (const delayMs of delaysMs) {
+        const when = `${stage} + ${delayMs} ms`;
+        const { sandboxID, check } = await busy(node);
+        const victims = membersOf(node.home, sandboxID);
+        const { outcome } = await reached(node, stage, () => node.call(pauseSandbox, { sandboxID }));
+        await sleep(delayMs);
+        for (const pid of victims) killIfThere(pid);
+        if ((await outcome) === "answered") {
+          await check(when);
+          await node.call(deleteSandbox, { sandboxID });
+        } else {
+          const reason = await until("the end to be noticed", async () => {
+            const response = await fetch(`${node.url}/sandboxes/${sandboxID}`, { headers: { "x-api-key": node.apiKey } });
+            return response.status === 404 ? ((await response.json()) as { reason?: string }).reason : undefined;
+          });
+          assert.equal(reason, "crashed", when);
+        }
+        await assertNothingBut(node, [], when);
+        assert.equal(capturesOf(node), 0, when);
+      }
+    }
+  });
+
+  void test("of the sandbox's next run, during a resume: it stays paused, and the next resume succeeds", async () => {
+    await using node = await startNode(debug);
+    const { sandboxID, check } = await busy(node);
+    for (const stage of ["restore", "envd"]) {
+      for (const delayMs of delaysMs) {
+        const when = `${stage} + ${delayMs} ms`;
+        await node.call(pauseSandbox, { sandboxID });
+        const { outcome } = await reached(node, stage, () => node.call(connectSandbox, { sandboxID }));
+        await sleep(delayMs);
+        for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
+        if ((await outcome) === "failed") {
+          assert.equal((await node.call(getSandbox, { sandboxID })).state, "paused", when);
+          await assertNothingBut(node, [], when);
+        } else {
+          // Killed after its last step: then it was a running sandbox that died.
+          const gone = await node.call(getSandbox, { sandboxID }).catch(() => undefined);
+          if (gone === undefined || gone.state === "running") return;
+        }
+        await check(when);
+      }
+    }
+  });
+});

@@ -1,0 +1,4 @@
+// A sandbox's life on gVisor.
+import { lifeSuite } from "./life.suite.ts";
+
+lifeSuite();

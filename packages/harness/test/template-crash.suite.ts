@@ -1,0 +1,58 @@
+// kill -9 of the node in the middle of a build: no orphan, and the build says what became of it.
+import assert from "node:assert/strict";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
+import { getTemplate } from "@svc/contract/template.ts";
+import { getBuildStatus } from "@svc/contract/template-build.ts";
+import { assertNothingBut, killDuring } from "../src/crash.ts";
+import { needs } from "../src/needs.ts";
+import { startNode, type TestNode } from "../src/node.ts";
+import { ended, startBuild } from "../src/template.ts";
+
+const steps = [
+  { type: "RUN", args: ["date +%N > /tmp/one"] },
+  { type: "RUN", args: ["date +%N > /tmp/two"] },
+];
+
+/** As the node's debug log names them. */
+export function killedBuildSuite(stages: readonly string[]): void {
+  void test(
+    "a build that kill -9 cut off says where it was, nothing of it is left, and it can be built again",
+    needs("root", "runsc", "envd", "base"),
+    async () => {
+      await using node = await startNode({ runtime: "gvisor", flags: ["--log-level=debug"] });
+      for (const stage of stages) {
+        const input = { fromTemplate: "base", steps, startCmd: "touch /tmp/up", readyCmd: "test -e /tmp/up", force: true };
+        await killDuring(node, stage, 0, () => startBuild(node, "cut", input));
+        await node.start();
+        // The kill may have come before the answer.
+        const { templateID, builds } = await node.call(getTemplate, { templateID: "cut" });
+        const ids = { templateID, buildID: builds[0]?.buildID ?? "" };
+        const { status, reason } = await node.call(getBuildStatus, ids);
+        assert.equal(status, "error", stage);
+        assert.match(reason?.message ?? "", /the node ended while this build was at (its base|step [12]|its end)/, stage);
+        await assertNothingBut(node, [], stage);
+        assert.deepEqual(halfMade(node), [], stage);
+      }
+      const whole = await ended(node, await startBuild(node, "cut", { fromTemplate: "base", steps }));
+      assert.equal(whole.status, "ready", whole.reason?.message);
+      const { sandboxID } = await node.call(createSandbox, { templateID: "cut" });
+      await node.restart("SIGKILL");
+      await node.call(deleteSandbox, { sandboxID });
+      await assertNothingBut(node, [], "a sandbox of the template");
+    },
+  );
+}
+
+/** Layers, fetches and captures that no record names. */
+function halfMade({ home }: TestNode): string[] {
+  const names = (folder: string) => (existsSync(join(home, folder)) ? readdirSync(join(home, folder)) : []);
+  return [
+    ...names("layers").filter((name) => name.endsWith(".part")),
+    ...names("oci"),
+    ...names("snapshots"),
+    ...names("files").filter((name) => name.endsWith(".part")),
+  ];
+}

@@ -1,0 +1,85 @@
+// Templates from OCI images of a real registry, open and with a password.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { after, describe, test } from "node:test";
+import { Sandbox, Template } from "e2b";
+import { needs } from "../src/needs.ts";
+import { startNode } from "../src/node.ts";
+import { registryPassword, registryUser, startRegistry } from "../src/registry.ts";
+import { build, connectionTo, ended, startBuild } from "../src/template.ts";
+
+void describe("a template from an OCI image", needs("root", "runsc", "envd", "base", "skopeo", "umoci", "docker-registry", "busybox"), async () => {
+  const open = await startRegistry();
+  const closed = await startRegistry({ password: true });
+  const registries = [open.host, closed.host].join(",");
+  const node = await startNode({
+    runtime: "gvisor",
+    flags: [`--template.insecure_registries=${registries}`, `--template.registry=${open.host}`, "--template.image_start_command=true"],
+  });
+  after(async () => {
+    await node[Symbol.asyncDispose]();
+    await closed[Symbol.asyncDispose]();
+    await open[Symbol.asyncDispose]();
+  });
+  const output = async (template: string, command: string) => {
+    const sandbox = await Sandbox.create(template, { ...connectionTo(node), timeoutMs: 120_000 });
+    try {
+      return (await sandbox.commands.run(command)).stdout;
+    } finally {
+      await sandbox.kill();
+    }
+  };
+
+  void test("keeps the image's variables, folder and user, and gets what the clients need where it has none", async () => {
+    open.push({ name: "team/tiny:1", env: { PATH: "/opt/tools:/bin", FROM_IMAGE: "yes" }, workdir: "/srv/app", files: { "srv/app/hello.txt": "hello\n" } });
+    const { lines } = await build(node, Template().fromImage("team/tiny:1").runCmd("cat hello.txt > /tmp/seen"), "tiny");
+    assert.ok(
+      lines.some((line) => line.includes("/bin/bash runs its /bin/sh")),
+      lines.join("\n"),
+    );
+    assert.equal(
+      await output("tiny", 'pwd; echo "$FROM_IMAGE $PATH"; id -un; cat /tmp/seen; ls -d /home/user'),
+      "/srv/app\nyes /opt/tools:/bin\nuser\nhello\n/home/user\n",
+    );
+    const again = await build(node, Template().fromImage("team/tiny:1").runCmd("cat hello.txt > /tmp/seen"), "tiny");
+    assert.equal(again.lines.filter((line) => line.endsWith("(cached)")).length, 2, again.lines.join("\n"));
+    open.push({ name: "team/owned:1", user: "1234:1234", files: { "etc/passwd": "root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234::/srv:/bin/sh\n" } });
+    await build(node, Template().fromImage("team/owned:1"), "owned");
+    assert.equal(await output("owned", "id -un"), "app\n");
+  });
+
+  void test("starts what the image starts, where the node's settings say so and the build says nothing else", async () => {
+    open.push({ name: "starting", entrypoint: ["/bin/sh", "-c"], cmd: ["echo it started > /tmp/up"] });
+    await build(node, Template().fromImage("starting"), "starting");
+    assert.equal(await output("starting", "cat /tmp/up"), "it started\n");
+    await build(node, Template().fromImage("starting").setStartCmd("echo mine > /tmp/up", "test -s /tmp/up"), "starting");
+    assert.equal(await output("starting", "cat /tmp/up"), "mine\n");
+  });
+
+  void test("comes from a registry with a password when the password is right; it is written nowhere", async () => {
+    const image = closed.push({ name: "secret/tiny:2", files: { "etc/mark": "private\n" } });
+    await assert.rejects(build(node, Template().fromImage(image), "private"), /unauthorized/);
+    await assert.rejects(build(node, Template().fromImage(image, { username: registryUser, password: "wrong" }), "private"), /unauthorized|authentication/);
+    await build(node, Template().fromImage(image, { username: registryUser, password: registryPassword }), "private");
+    assert.equal(await output("private", "cat /etc/mark"), "private\n");
+    const found = execFileSync(
+      "sh",
+      ["-c", `grep -rlaF -e ${registryPassword} -e "$(printf %s ${registryUser}:${registryPassword} | base64)" ${node.home} || true`],
+      { encoding: "utf8" },
+    );
+    assert.equal(found, "");
+    assert.ok(!node.log().includes(registryPassword));
+    assert.deepEqual(
+      readdirSync(`${node.home}/run`).filter((name) => name.startsWith("registry-")),
+      [],
+    );
+  });
+
+  void test("is refused with a reason: a name that is none, an image that is not there, one without a shell", async () => {
+    const refusal = async (fromImage: string) => (await ended(node, await startBuild(node, "refused", { fromImage }))).reason;
+    assert.match((await refusal("Not/An/Image"))?.message ?? "", /is no image's name/);
+    const missing = await refusal(`${open.host}/team/nothing:9`);
+    assert.deepEqual([missing?.step, /manifest unknown|not found/.test(missing?.message ?? "")], ["base", true]);
+  });
+});

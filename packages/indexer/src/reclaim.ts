@@ -1,0 +1,25 @@
+// Frees the blocks of what was cleared, a slice at a time between other work: clearing itself is a matter of sets, not of blocks.
+import type { NativeIndex } from "./native.ts";
+
+/** Looked at in one go: some milliseconds where all of them are freed. */
+const SLICE_BLOCKS = 1 << 14;
+
+export class Reclaimer {
+  readonly #index: NativeIndex;
+  #running = false;
+
+  constructor(index: NativeIndex) {
+    this.#index = index;
+  }
+
+  /** To be told of after every clear. */
+  begin(): void {
+    if (this.#running) return;
+    this.#running = true;
+    const step = (): void => {
+      if (this.#index.reclaim(SLICE_BLOCKS) === 1) setImmediate(step);
+      else this.#running = false;
+    };
+    setImmediate(step);
+  }
+}

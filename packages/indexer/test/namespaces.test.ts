@@ -1,0 +1,171 @@
+// What sets blocks apart: LoRA and salt beside the hash or in it, shards of one block; and what is given back when it is cleared.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Packr } from "msgpackr";
+import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+
+const packr = new Packr({ useRecords: false });
+const counts = new Uint32Array(outcomes.length);
+const blockSize = 4;
+const tokens = Uint32Array.from({ length: 16 }, (_, i) => i + 50);
+const scope: NativeQuery = { tenant: "default", model: "m", lora: "", salt: "", blockSize, instance: "" };
+let sequence = 0;
+
+type Row = { longest_matched: number; GPU: number; CPU: number; DISK: number };
+class Engine {
+  readonly index: NativeIndex = openIndex(256 * 1024 * 1024, 1337n);
+  readonly id: number;
+  constructor(store: 0 | 1 = 0) {
+    this.id = this.index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store });
+  }
+  send(...events: unknown[]): void {
+    assert.equal(this.index.apply(this.id, sequence++, packr.pack([1.5, events, 0]), counts, new Float64Array(2)), 1);
+  }
+  ask(list: Uint32Array | BigUint64Array, more: Partial<NativeQuery> = {}): Row {
+    const answer = JSON.parse(this.index.answer({ ...scope, ...more }, list).toString()) as Record<string, Record<string, Row>>;
+    return answer[more.tenant ?? "default"]?.["e"] ?? { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0 };
+  }
+}
+
+const plain = openIndex(16 * 1024 * 1024, 1337n).sequences(tokens, blockSize);
+// Made by another binding of XXH3 (Python's xxhash): local seeds 1337 + xxh3("adapter", 0) + xxh3("customer", 1), rolled under 1337.
+const salted = BigUint64Array.from([12783831948604139138n, 2379888739538753041n, 6357025463818526026n, 6345120661812138321n]);
+
+void test("a query by hash keeps LoRA adapters and salts apart, whatever other namespaces call the same hashes", () => {
+  const engine = new Engine();
+  const stored = (to: number, more: object) => ({
+    event_type: "stored",
+    seq_hashes: [...plain.subarray(0, to)],
+    token_ids: [...tokens.subarray(0, to * 4)],
+    ...more,
+  });
+  engine.send(
+    stored(1, {}),
+    stored(2, { lora_name: "adapter" }),
+    stored(3, { additional_salt: "customer" }),
+    stored(4, { lora_name: "adapter", additional_salt: "customer" }),
+  );
+  assert.equal(counts[outcomeIndex.standard_hashes], 4);
+  const depths = (list: Uint32Array | BigUint64Array) =>
+    [{}, { lora: "n:adapter" }, { salt: "customer" }, { lora: "n:adapter", salt: "customer" }, { lora: "n:other" }].map(
+      (more) => engine.ask(list, more).GPU / blockSize,
+    );
+  assert.deepEqual(depths(plain), [1, 2, 3, 4, 0]);
+  assert.deepEqual(depths(tokens), [1, 2, 3, 4, 0]);
+  engine.send({ event_type: "removed", seq_hashes: [plain[0]], lora_name: "adapter" });
+  assert.deepEqual(depths(plain), [1, 0, 3, 4, 0]);
+  engine.send({ event_type: "cleared", additional_salt: "customer" });
+  assert.deepEqual(depths(plain), [1, 0, 0, 4, 0]);
+});
+
+void test("hashes that have LoRA and salt in them are found by the same hashes and by tokens, with tokens in their events or without", () => {
+  const more = { lora: "n:adapter", salt: "customer" };
+  const dimensions = { lora_name: "adapter", additional_salt: "customer" };
+  const bare = new Engine();
+  bare.send({ event_type: "stored", seq_hashes: [...salted], base_block_idx: 0, ...dimensions });
+  const full = new Engine();
+  full.send({ event_type: "stored", seq_hashes: [...salted], token_ids: [...tokens], ...dimensions });
+  assert.equal(counts[outcomeIndex.wrong_seed], 0);
+  for (const engine of [bare, full]) {
+    for (const list of [salted, tokens]) {
+      assert.equal(engine.ask(list, more).GPU, 16);
+      assert.equal(engine.ask(list).GPU, 0);
+    }
+    engine.send({ event_type: "removed", seq_hashes: [salted[2]], ...dimensions });
+    for (const list of [salted, tokens]) assert.equal(engine.ask(list, more).GPU, 8);
+  }
+  assert.equal(full.ask(plain, more).GPU, 8);
+});
+
+void test("a store's block that is kept in shards is there when every kind of shard that was ever seen is", () => {
+  const store = new Engine(1);
+  const shard = (type: string, depth: number, tp_rank: number, layer_id: number | null = null) => ({
+    event_type: type,
+    seq_hashes: [plain[depth]],
+    medium: "cpu",
+    dp_rank: null,
+    tp_rank,
+    layer_id,
+  });
+  const cpu = () => store.ask(tokens).CPU;
+  store.send(shard("stored", 0, 0));
+  assert.equal(cpu(), 4);
+  store.send(shard("stored", 0, 1));
+  assert.equal(cpu(), 4);
+  store.send(shard("stored", 1, 1));
+  assert.equal(cpu(), 4);
+  store.send(shard("stored", 1, 0));
+  assert.equal(cpu(), 8);
+  store.send(shard("removed", 0, 1));
+  assert.equal(cpu(), 0);
+  store.send(shard("stored", 0, 1));
+  assert.equal(cpu(), 8);
+  // A kind of shard that no block has yet: none is whole.
+  store.send(shard("stored", 0, 2));
+  assert.equal(cpu(), 4);
+  const copy = new Engine(1);
+  copy.index.unsubscribe(copy.id);
+  const fresh = openIndex(256 * 1024 * 1024, 1337n);
+  fresh.load(store.index.save(""));
+  Object.assign(copy, { index: fresh, id: store.id });
+  copy.send(shard("stored", 1, 2));
+  assert.equal(copy.ask(tokens).CPU, 8);
+  // One that begins anew may cut its blocks otherwise.
+  copy.index.clear(copy.id, true);
+  copy.send(shard("stored", 0, 0));
+  assert.equal(copy.ask(tokens).CPU, 4);
+  // More kinds than are kept: nothing is known to be whole.
+  for (let layer = 0; layer < 1100; layer++) copy.send(shard("stored", 0, 0, layer));
+  for (let layer = 0; layer < 1100; layer++) copy.send(shard("stored", 0, 0, layer));
+  assert.equal(copy.ask(tokens).CPU, 0);
+});
+
+void test("namespaces that hold nothing are given back, and one that comes again is as new", () => {
+  const engine = new Engine();
+  const store = (salt: string) => engine.send({ event_type: "stored", seq_hashes: [...plain], token_ids: [...tokens], additional_salt: salt, event_id: 7 });
+  for (let i = 0; i < 5000; i++) {
+    store(`customer-${i}`);
+    engine.send({ event_type: "cleared", additional_salt: `customer-${i}` });
+    if (i % 100 === 0) while (engine.index.reclaim(10_000) === 1);
+  }
+  assert.ok(figuresOf(engine.index).namespaces <= 2500, String(figuresOf(engine.index).namespaces));
+  store("customer-1");
+  assert.equal(engine.ask(plain, { salt: "customer-1" }).GPU, 16);
+  const copy = openIndex(256 * 1024 * 1024, 1337n);
+  copy.load(engine.index.save(""));
+  assert.equal(copy.streams(), engine.index.streams());
+  assert.equal(JSON.parse(copy.answer({ ...scope, salt: "customer-1" }, plain).toString()).default.e.GPU, 16);
+});
+
+void test("what is cleared is answered no more at once, and its memory comes back in slices", () => {
+  const engine = new Engine();
+  const chain = (number: number) => Uint32Array.from({ length: 256 * 4 }, (_, i) => number * 2000 + i);
+  for (let number = 0; number < 400; number++)
+    engine.send(["BlockStored", Array.from({ length: 256 }, (_, i) => number * 1000 + i + 1), null, [...chain(number)], 4, null, "GPU"]);
+  assert.equal(engine.ask(chain(3)).GPU, 1024);
+  engine.send(["AllBlocksCleared"]);
+  assert.equal(figuresOf(engine.index).blocks, 102_400);
+  for (let number = 0; number < 400; number += 7) assert.equal(engine.ask(chain(number)).GPU, 0);
+  // Its names mean nothing any more: a child of one waits.
+  engine.send(["BlockStored", [5], 4, [1, 2, 3, 4], 4, null, "GPU"]);
+  assert.equal(counts[outcomeIndex.parked], 1);
+  engine.send(["BlockStored", [11], null, [...chain(9).subarray(0, 4)], 4, null, "GPU"]);
+  let slices = 0;
+  while (engine.index.reclaim(1000) === 1) slices++;
+  assert.ok(slices > 100);
+  assert.equal(figuresOf(engine.index).blocks, 1);
+  assert.equal(engine.ask(chain(9)).GPU, 4);
+});
+
+void test("events that wait for their parent wait on in an index that is read back", () => {
+  const engine = new Engine();
+  engine.send(["BlockStored", [3, 4], 2, [...tokens.subarray(8)], 4, null, "GPU"], ["BlockRemoved", [4], "GPU"]);
+  const copy = new Engine();
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  index.load(engine.index.save(""));
+  Object.assign(copy, { index, id: engine.id });
+  assert.equal(index.parked(engine.id), 1);
+  copy.send(["BlockStored", [1, 2], null, [...tokens.subarray(0, 8)], 4, null, "GPU"]);
+  assert.equal(counts[outcomeIndex.unparked], 1);
+  assert.equal(copy.ask(tokens).GPU, 12);
+});

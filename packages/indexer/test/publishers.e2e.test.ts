@@ -1,0 +1,177 @@
+// Publishers that are not one plain engine: two under one identity, hybrid caches, digests as hashes, a store of several tenants; and what the doctor says.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openHasher } from "@svc/contract/index-client.ts";
+import { startIndexer, type TestIndexer } from "./indexer.ts";
+import { type EventStep, needsPublishers, startPublisher } from "./publisher.ts";
+
+const blockSize = 4;
+const prompt = Array.from({ length: 16 }, (_, i) => 900 + i);
+const hashes = [...(await openHasher())(Uint32Array.from(prompt), blockSize)];
+const base = { type: "vLLM", modelname: "m", block_size: blockSize, dp_rank: 0 };
+const scope = { model: "m", block_size: blockSize, token_ids: prompt };
+
+function stored(names: unknown[], from: number, parent: unknown, more: EventStep = {}): EventStep {
+  const token_ids = prompt.slice(from * blockSize, (from + names.length) * blockSize);
+  return { kind: "stored", block_hashes: names, parent_block_hash: parent, token_ids, block_size: blockSize, ...more };
+}
+async function rowOf(indexer: TestIndexer, instance: string, more: Record<string, unknown> = {}) {
+  return (await indexer.query({ ...scope, ...more }))[instance];
+}
+async function doctorOf(indexer: TestIndexer, instance: string): Promise<string> {
+  return (await indexer.services()).find(({ instance_id }) => instance_id === instance)?.doctor.join("\n") ?? "";
+}
+
+void test("two publishers under one registration are told of, and only the last one's blocks are answered", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  const port = 20_000 + ((process.pid + 7_000) % 20_000);
+  await indexer.register({ ...base, endpoint: `tcp://0.0.0.0:${port}`, instance_id: "e" });
+  await using one = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
+  await using two = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
+  // Each counts from 0: what the one sends looks like the other's restart.
+  const seen = async (restarts: number) =>
+    indexer.until(
+      `${restarts} restarts`,
+      () => indexer.services(),
+      ([service]) => (service?.batches["restarts"] ?? 0) >= restarts,
+    );
+  const say = async (publisher: typeof one, blocks: number): Promise<void> => {
+    await publisher.send({ events: [{ kind: "cleared" }, stored([1, 2, 3, 4].slice(0, blocks), 0, null)] });
+  };
+  await indexer.until(
+    "the first batch",
+    async () => {
+      await say(one, 1);
+      return indexer.services();
+    },
+    ([service]) => service?.freshness.last_sequence !== null,
+  );
+  await indexer.until(
+    "many restarts",
+    async () => {
+      await say(two, 2);
+      await say(one, 3);
+      return indexer.services();
+    },
+    ([service]) => (service?.batches["restarts"] ?? 0) >= 6,
+  );
+  await seen(6);
+  assert.match(await doctorOf(indexer, "e"), /seems to have two publishers/);
+  const before = (await indexer.services())[0]?.batches["received"] ?? 0;
+  await indexer.until(
+    "the last one's",
+    async () => {
+      await say(two, 4);
+      return (await rowOf(indexer, "e"))?.GPU;
+    },
+    (tokens) => tokens === 16,
+  );
+  assert.ok(((await indexer.services())[0]?.batches["received"] ?? 0) > before);
+});
+
+void test("two engines with one backend_id and equal blocks are two rows, and one's removal leaves the other's", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  await using one = await startPublisher({ rank: 0 });
+  await using two = await startPublisher({ rank: 0 });
+  for (const [instance_id, publisher] of [
+    ["a", one],
+    ["b", two],
+  ] as const) {
+    await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id });
+    const event = { event_id: 0, event_type: "stored", seq_hashes: hashes, backend_id: "worker-0", parent_hash: null, base_block_idx: 0, token_ids: prompt };
+    await publisher.send({ events: [{ raw: event }] });
+    await indexer.taken(instance_id, 1);
+  }
+  await two.send({ events: [{ raw: { event_id: 1, event_type: "removed", seq_hashes: [hashes[1]], backend_id: "worker-0" } }] });
+  await indexer.taken("b", 2);
+  assert.equal((await rowOf(indexer, "a"))?.GPU, 16);
+  assert.equal((await rowOf(indexer, "b"))?.GPU, 4);
+});
+
+void test("digests are hashes, other cache groups and remote blocks are no prefixes, and negative hashes are exact", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
+  await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
+  const digest = (n: number, bytes: number) => ({ bin: n.toString(16).padStart(bytes * 2, "a") });
+  await publisher.send({
+    events: [
+      stored([digest(1, 32), digest(2, 32)], 0, null),
+      stored([-5], 2, digest(2, 32)),
+      stored([digest(9, 16)], 3, -5, { locality: "REMOTE" }),
+      stored([digest(10, 16)], 3, -5, { group_idx: 1 }),
+      stored([digest(11, 16)], 3, -5, { kv_cache_spec_kind: "mamba" }),
+      { kind: "removed", block_hashes: [digest(1, 32)], group_idx: 1 },
+      { kind: "removed", block_hashes: [-5], locality: "REMOTE" },
+    ],
+  });
+  const { events } = await indexer.taken("e", 1);
+  assert.equal(events["other_cache_group"], 3);
+  assert.equal(events["remote"], 2);
+  assert.equal((await rowOf(indexer, "e"))?.GPU, 12);
+  await publisher.send({ events: [{ kind: "removed", block_hashes: [-5] }] });
+  await indexer.taken("e", 2);
+  assert.equal((await rowOf(indexer, "e"))?.GPU, 8);
+});
+
+void test("a store's events are of their own tenant: its row and its shared blocks stand under that one alone", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  await using engine = await startPublisher({ rank: 0 });
+  await using store = await startPublisher();
+  await indexer.register({ ...base, endpoint: engine.endpoint, replay_endpoint: engine.replayEndpoint, instance_id: "e", tenant_id: "acme" });
+  await indexer.register({ ...base, endpoint: store.endpoint, replay_endpoint: store.replayEndpoint, instance_id: "pool", type: "svc" });
+  await engine.send({ events: [stored([1, 2], 0, null)] });
+  let eventId = 0;
+  const key = (depth: number, medium: string, more: EventStep = {}): EventStep => ({
+    raw: {
+      event_id: eventId++,
+      event_type: "stored",
+      tenant_id: "acme",
+      backend_id: "daemon",
+      medium,
+      seq_hashes: [hashes[depth]],
+      base_block_idx: 0,
+      ...more,
+    },
+  });
+  await store.send({
+    master: true,
+    events: [key(2, "cpu"), key(3, "disk"), { raw: { event_type: "stored", seq_hashes: [], object_key: "not-a-hash", medium: "cpu" } }],
+  });
+  await indexer.taken("e", 1);
+  const { events } = await indexer.taken("pool", 1);
+  assert.equal(events["no_hash"], 1);
+  const acme = await indexer.query({ ...scope, tenant_id: "acme" });
+  assert.deepEqual(acme, {
+    e: { longest_matched: 16, GPU: 8, CPU: 0, DISK: 0, DP: { "0": 16 } },
+    pool: { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } },
+  });
+  await store.send({ master: true, events: [key(0, "cpu"), key(1, "disk")] });
+  await indexer.taken("pool", 2);
+  assert.deepEqual((await indexer.query({ ...scope, tenant_id: "acme" }))["pool"], { longest_matched: 16, GPU: 0, CPU: 4, DISK: 0, DP: { "0": 16 } });
+  // Under the registration's own tenant it has a row with nothing in it, and no engine.
+  assert.deepEqual(await indexer.query(scope), { pool: { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } } });
+});
+
+void test("the doctor tells quiet publishers, lost beginnings, unnumbered keys, and messages it cannot read", needsPublishers(), async () => {
+  await using indexer = await startIndexer(["--indexer.silence_seconds=1"]);
+  await using quiet = await startPublisher({ rank: 0 });
+  await using late = await startPublisher({ rank: 0 });
+  await using keys = await startPublisher();
+  await indexer.register({ ...base, endpoint: quiet.endpoint, instance_id: "quiet" });
+  await indexer.register({ ...base, endpoint: late.endpoint, replay_endpoint: late.replayEndpoint, instance_id: "late" });
+  await indexer.register({ ...base, endpoint: keys.endpoint, replay_endpoint: keys.replayEndpoint, instance_id: "keys", type: "Mooncake" });
+  await late.send({ events: [stored([7], 1, 6)] }, { payload: "c1" }, { events: [{ raw: { type: "SomethingElse" } }] });
+  await keys.send({ master: true, events: [{ raw: { event_type: "stored", seq_hashes: [], object_key: "tenant/a", medium: "cpu" } }] });
+  await indexer.taken("late", 3);
+  await indexer.taken("keys", 1);
+  const says = await doctorOf(indexer, "late");
+  assert.match(says, /every stored event waits for a parent that was never seen/);
+  assert.match(says, /1 messages were malformed/);
+  assert.match(says, /1 events could not be understood/);
+  assert.match(await doctorOf(indexer, "keys"), /neither decimal nor 0x-hexadecimal/);
+  await indexer.until(
+    "quiet is told",
+    () => doctorOf(indexer, "quiet"),
+    (text) => /no event has come for \d+ s: is KV event publishing switched on/.test(text),
+  );
+});

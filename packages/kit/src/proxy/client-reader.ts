@@ -1,0 +1,159 @@
+// The reading half of a client connection: finds request heads, keeps what came before its turn, gives the proxy's own answers.
+import type { Socket } from "node:net";
+import { performance } from "node:perf_hooks";
+import { type Answer, answer, renderAnswer } from "./answer.ts";
+import { BodyScanner } from "./body-scanner.ts";
+import type { Front } from "./front.ts";
+import { INCOMPLETE, REFUSED } from "./head-lines.ts";
+import type { RequestHead } from "./request-head.ts";
+import { BEHIND, HELD, Wire, type WireOwner } from "./wire.ts";
+
+/**
+ * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
+ *   ├──▶ asleep ─▶ head               its target must wake first; then it is read again from its first byte
+ *   └──▶ discard ─▶ head              answered here; its body is thrown away
+ * body|waiting ─▶ tunnel              after 101
+ * any ─▶ linger                       the last answer was sent; what still arrives is thrown away
+ */
+export type ClientState = "head" | "body" | "waiting" | "asleep" | "tunnel" | "discard" | "linger";
+
+export abstract class ClientReader implements WireOwner {
+  readonly wire: Wire;
+  /** What upstreams are told of the client: header lines. */
+  readonly forwarded: string;
+  /** The client's address. */
+  readonly peer: string;
+  isHead = false;
+  isHttp10 = false;
+  keepAlive = true;
+  /** When the current wait began: for a request, for the rest of a head, or for the peer to close. */
+  since: number;
+  /** How often this request was put back to be routed anew. */
+  rounds = 0;
+  protected readonly front: Front;
+  protected readonly body = new BodyScanner();
+  protected state: ClientState = "head";
+  /** An unfinished head, a request that was put back, or requests sent before their turn. */
+  protected held: Buffer | undefined;
+  protected status = 0;
+  protected kind = -1;
+  protected startedAt = 0;
+  #discarded = 0;
+
+  constructor(front: Front, accepted: Socket, now: number) {
+    this.front = front;
+    this.since = now;
+    this.wire = Wire.adopt(this, accepted);
+    this.peer = (this.wire.socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
+    this.forwarded = `x-forwarded-for: ${this.peer}\r\nx-forwarded-proto: http\r\n`;
+  }
+
+  abstract onBytes(bytes: Buffer, length: number): void;
+  abstract onEnd(): void;
+  abstract onClose(error: NodeJS.ErrnoException | undefined): void;
+  abstract onDrain(): void;
+  /** A request whose head lies at [start, at) of `bytes`; `end` is where the bytes end. */
+  protected abstract begin(head: RequestHead, bytes: Buffer, start: number, at: number, end: number): void;
+
+  get isIdle(): boolean {
+    return this.state === "head" && this.held === undefined;
+  }
+
+  protected readHead(bytes: Buffer, start: number, end: number) {
+    const { head, limits } = this.front;
+    const isFirstPart = this.held === undefined;
+    if (this.held !== undefined) {
+      bytes = Buffer.concat([this.held, bytes.subarray(start, end)]);
+      this.held = undefined;
+      start = 0;
+      end = bytes.length;
+    }
+    const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
+    if (bodyAt === REFUSED) return this.refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
+    if (bodyAt !== INCOMPLETE) return this.begin(head, bytes, start, bodyAt, end);
+    if (end - start >= limits.headBytes) return this.refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
+    if (isFirstPart) this.since = performance.now();
+    this.held = Buffer.from(bytes.subarray(start, end));
+  }
+
+  /** Bytes sent before their turn wait here; past the bound the connection is not read. */
+  protected hold(bytes: Buffer, start: number, end: number): void {
+    const piece = bytes.subarray(start, end);
+    this.held = this.held === undefined ? Buffer.from(piece) : Buffer.concat([this.held, piece]);
+    if (this.held.length >= this.front.limits.headBytes) this.wire.pause(HELD);
+  }
+
+  /** Ready for the next request, which may have come already. */
+  protected next(now: number): void {
+    if (this.front.draining) {
+      this.linger();
+      return;
+    }
+    this.state = "head";
+    this.rounds = 0;
+    this.since = now;
+    this.wire.resume(BEHIND);
+    // A client that sends requests without reading the answers waits until it has read them.
+    if (this.wire.isBehind) this.wire.pause(HELD);
+    else this.resumeHeld();
+  }
+
+  protected resumeHeld(): void {
+    this.wire.resume(HELD);
+    if (this.held === undefined) return;
+    // Not at once: a long row of requests must not become a deep stack, nor keep other connections waiting.
+    setImmediate(() => {
+      const { held } = this;
+      if (this.state !== "head" || held === undefined || this.wire.closed) return;
+      this.held = undefined;
+      this.readHead(held, 0, held.length);
+    });
+  }
+
+  /** Refusals of what cannot be read further: the connection ends with them. */
+  protected refuse(status: number, message: string): void {
+    this.keepAlive = false;
+    this.held = undefined;
+    this.answer(answer(status, message));
+  }
+
+  protected answer(given: Answer, bytes?: Buffer, at = 0, end = 0) {
+    if (this.front.draining) this.keepAlive = false;
+    this.wire.write(renderAnswer(given, this.keepAlive, this.isHead));
+    this.front.observe(this.kind, given.status, this.startedAt === 0 ? 0 : performance.now() - this.startedAt);
+    this.kind = -1;
+    if (!this.keepAlive) return this.linger();
+    this.state = "discard";
+    this.#discarded = 0;
+    if (bytes !== undefined) this.discard(bytes, at, end);
+    else if (this.body.done) this.next(performance.now());
+  }
+
+  protected discard(bytes: Buffer, start: number, end: number) {
+    const bodyEnd = this.body.scan(bytes, start, end);
+    this.#discarded += bodyEnd - start;
+    if (bodyEnd < 0 || this.#discarded > this.front.limits.discardBytes) return this.linger();
+    if (!this.body.done) return;
+    if (bodyEnd < end) this.hold(bytes, bodyEnd, end);
+    this.next(performance.now());
+  }
+
+  protected linger(): void {
+    this.state = "linger";
+    this.held = undefined;
+    this.since = performance.now();
+    this.wire.end();
+    this.wire.resume(BEHIND);
+    this.wire.resume(HELD);
+  }
+
+  /** Called about once a second: ends waits that have lasted too long. */
+  sweep(now: number): void {
+    const { limits } = this.front;
+    const waited = now - this.since;
+    if (this.state === "linger" && waited > limits.lingerMs) this.wire.destroy();
+    else if (this.state === "head" && this.held !== undefined && waited > limits.headMs)
+      this.refuse(408, `The request head was not complete within ${limits.headMs} ms`);
+    else if (this.isIdle && waited > limits.idleMs) this.wire.destroy();
+  }
+}

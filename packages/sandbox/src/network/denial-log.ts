@@ -1,0 +1,42 @@
+// Folds denials that are alike: the first is told at once, what follows within a second as one more entry with a count.
+import type { Denial } from "./denial.ts";
+
+export const FOLD_MS = 1000;
+/** Different denials of all sandboxes within FOLD_MS; past it they are told without being folded. */
+const MAX_FOLDED = 4096;
+
+export type Folder = {
+  tell(denial: Denial): void;
+  /** Tells what is still folded. */
+  close(): void;
+};
+
+export function openFolder(onDenied: (denial: Denial) => void): Folder {
+  const folded = new Map<string, { denial: Denial; more: number }>();
+  let timer: NodeJS.Timeout | undefined;
+
+  function unfold(): void {
+    clearTimeout(timer);
+    timer = undefined;
+    const ready = [...folded.values()];
+    folded.clear();
+    for (const { denial, more } of ready) if (more > 0) onDenied({ ...denial, repeated: more });
+  }
+
+  return {
+    tell(denial) {
+      const { slot, reason, protocol, address, port = "", name = "" } = denial;
+      const key = [slot.netns, reason, protocol, address, port, reason === "dns" ? name : ""].join(" ");
+      const same = folded.get(key);
+      if (same !== undefined) {
+        same.more += denial.repeated;
+        same.denial = denial;
+        return;
+      }
+      if (folded.size < MAX_FOLDED) folded.set(key, { denial, more: 0 });
+      timer ??= setTimeout(unfold, FOLD_MS).unref();
+      onDenied(denial);
+    },
+    close: unfold,
+  };
+}

@@ -1,0 +1,145 @@
+// From packets and names that were refused to the entries of a sandbox's network log: whose they were, which rule spoke, how many.
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { type Cidr, formatCidr, parseAddress } from "./cidr.ts";
+import { type Denial, type PacketReason, packetReasons } from "./denial.ts";
+import { openFolder } from "./denial-log.ts";
+import type { Transport } from "./dns-forward.ts";
+import type { Fence } from "./fence.ts";
+import type { Noted } from "./nflog.ts";
+import { addressRefusal, nameAllowed } from "./policy.ts";
+import { holding } from "./ranges.ts";
+import { NOTED_PER_SECOND } from "./rules.ts";
+
+/** Packets that wait until it is known which interface they came by. */
+const MAX_UNPLACED = 256;
+/** An interface that is not found is not looked for more often than this. */
+const LOOK_AGAIN_MS = 1000;
+const DNS_PORT = 53;
+
+export type DenialsOptions = {
+  readonly spawner: Spawner;
+  readonly log: Log;
+  readonly deniedCidrs: readonly Cidr[];
+  readonly maxConnections: number;
+  readonly gatewayAddress: string;
+  readonly fenceAt: (address: string) => Fence | undefined;
+  readonly fenceOn: (veth: string) => Fence | undefined;
+  readonly onDenied: (denial: Denial) => void;
+  /** Wall clock. */
+  readonly now: () => number;
+};
+
+export interface Denials {
+  packet(noted: Noted): void;
+  name(fence: Fence, name: string, transport: Transport, why: string): void;
+  /** What the firewall has counted beside the packets it told, per interface and since its beginning. */
+  counted(counts: ReadonlyMap<string, number>): void;
+  close(): void;
+}
+
+export function openDenials(options: DenialsOptions): Denials {
+  const folder = openFolder(options.onDenied);
+  const lastCounts = new Map<string, number>();
+  let names = new Map<number, string>();
+  let unplaced: Noted[] = [];
+  let looking: NodeJS.Timeout | undefined;
+  let first = true;
+
+  function tell(fence: Fence, noted: Noted): void {
+    const { protocol, address, port } = noted;
+    const reason = packetReasons.find((known) => known === noted.reason);
+    if (reason === undefined) return;
+    const name = reason === "policy" ? fence.nameOf(address) : undefined;
+    folder.tell({
+      slot: fence.slot,
+      atMs: options.now(),
+      protocol,
+      address,
+      ...(port === undefined ? {} : { port }),
+      ...(name === undefined ? {} : { name }),
+      reason,
+      detail: detailOf(reason, fence, noted, name),
+      repeated: 1,
+    });
+  }
+
+  function detailOf(reason: PacketReason, { read }: Fence, { address, source }: Noted, name: string | undefined): string {
+    switch (reason) {
+      case "closed_range": {
+        const range = holding(options.deniedCidrs, parseAddress(address) ?? -1);
+        return range === undefined ? "leads to an address that is closed to sandboxes" : `is in ${formatCidr(range)}, which no rule opens`;
+      }
+      case "sibling":
+        return "is in the range of the sandboxes, which cannot reach one another";
+      case "host":
+        return "is an address of the host, of which sandboxes reach nothing but DNS";
+      case "connections":
+        return `is more than the ${options.maxConnections} connections that one sandbox may have`;
+      case "spoofed":
+        return `was sent from ${source}, which is not this sandbox's address`;
+      case "policy":
+        // Its name is allowed, and yet it is closed: the program keeps addresses for longer than it was told to.
+        if (name !== undefined && nameAllowed(read, name)) return "is not open any more: the name was resolved too long ago, resolve it again";
+        return addressRefusal(read, address);
+    }
+  }
+
+  /** A packet with a source of its own making says by its interface alone whose it is. */
+  function place(noted: Noted): void {
+    const veth = names.get(noted.interfaceIndex);
+    if (veth === undefined) {
+      if (unplaced.length < MAX_UNPLACED) unplaced.push(noted);
+      looking ??= setTimeout(() => void look(), first ? 0 : LOOK_AGAIN_MS).unref();
+      first = false;
+      return;
+    }
+    const fence = options.fenceOn(veth);
+    if (fence !== undefined) tell(fence, noted);
+  }
+
+  async function look(): Promise<void> {
+    try {
+      const links = JSON.parse(await options.spawner.check(["ip", "-j", "link", "show", "type", "veth"])) as { ifindex: number; ifname: string }[];
+      names = new Map(links.map(({ ifindex, ifname }) => [ifindex, ifname]));
+    } catch (error) {
+      options.log.warn({ err: error }, "cannot tell by which interfaces denied packets came");
+    }
+    const waiting = unplaced;
+    unplaced = [];
+    looking = undefined;
+    for (const noted of waiting) {
+      const fence = options.fenceOn(names.get(noted.interfaceIndex) ?? "");
+      if (fence !== undefined) tell(fence, noted);
+    }
+  }
+
+  return {
+    packet(noted) {
+      const fence = noted.reason === "spoofed" ? undefined : options.fenceAt(noted.source);
+      if (fence !== undefined) tell(fence, noted);
+      else if (noted.interfaceIndex !== 0) place(noted);
+    },
+    name(fence, name, transport, why) {
+      const asked = name === "" ? {} : { name };
+      const what = { slot: fence.slot, atMs: options.now(), protocol: transport, address: options.gatewayAddress, port: DNS_PORT };
+      folder.tell({ ...what, ...asked, reason: "dns", detail: why, repeated: 1 });
+    },
+    counted(counts) {
+      for (const [veth, count] of counts) {
+        const before = lastCounts.get(veth) ?? 0;
+        lastCounts.set(veth, count);
+        const fence = options.fenceOn(veth);
+        // Fewer than before: the table was made anew, and counts from zero.
+        const more = count < before ? count : count - before;
+        if (fence === undefined || more === 0) continue;
+        const detail = `at most ${NOTED_PER_SECOND} a second are, after a burst`;
+        options.onDenied({ slot: fence.slot, atMs: options.now(), protocol: "any", address: "", reason: "unlisted", detail, repeated: more });
+      }
+    },
+    close() {
+      clearTimeout(looking);
+      folder.close();
+    },
+  };
+}

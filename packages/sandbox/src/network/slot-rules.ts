@@ -1,0 +1,95 @@
+// The nftables text of one slot: its chain, which speaks its policy, and the sets of addresses that its names opened.
+import { tableOf } from "./names.ts";
+import type { NetworkSlot } from "./networks.ts";
+import type { ReadPolicy } from "./policy.ts";
+import { coversAll, formatRanges } from "./ranges.ts";
+
+// Both directions of a connection pass the chain, and `ct original ip daddr` is what the sandbox dialled in both:
+// a destination that a new policy refuses gets and gives nothing more, connections that are open included.
+//
+//   names_<index>  addresses of allowed names, for as long as the answer said      opens new connections
+//   live_<index>   of those, the ones with traffic in the last hour                keeps established ones open
+const LIVE_SECONDS = 3600;
+/** Above what a fence remembers, so that no answer finds the set full. */
+const SET_SIZE = 4096;
+/** What the kernel keeps with an element. */
+const MAX_COMMENT_LENGTH = 120;
+
+export const namesSet = ({ index }: NetworkSlot): string => `names_${index}`;
+export const liveSet = ({ index }: NetworkSlot): string => `live_${index}`;
+const sets = (slot: NetworkSlot): string[] => [namesSet(slot), liveSet(slot)];
+const addSet = (table: string, set: string): string => `add set ${table} ${set} { type ipv4_addr; size ${SET_SIZE}; flags dynamic,timeout; }`;
+
+/** Puts a slot under a policy, whether it had rules before or not. Addresses in its sets stay, unless no name needs them. */
+export function slotText(token: string, slot: NetworkSlot, read: ReadPolicy): string {
+  const table = `inet ${tableOf(token)}`;
+  const chain = `${table} slot_${slot.index}`;
+  const named = sets(slot).map((set) => addSet(table, set));
+  return [
+    `add chain ${chain}`,
+    ...named,
+    `flush chain ${chain}`,
+    ...(read.names.length > 0 ? [] : sets(slot).map((set) => `delete set ${table} ${set}`)),
+    ...lines(slot, read).map((line) => `add rule ${chain} ${line}`),
+    ...elements(table, slot).map((element) => `add element ${element}`),
+    "",
+  ].join("\n");
+}
+
+function lines(slot: NetworkSlot, { allow, deny, names, restricted }: ReadPolicy): string[] {
+  if (coversAll(allow) || (!restricted && deny.length === 0)) return ["accept"];
+  const dialled = "ct original ip daddr";
+  const [named, live] = [namesSet(slot), liveSet(slot)];
+  const used = `update @${live} { ${dialled} timeout ${LIVE_SECONDS}s }`;
+  return [
+    ...(allow.length > 0 ? [`${dialled} { ${formatRanges(allow)} } accept`] : []),
+    ...(names.length > 0
+      ? [
+          `ct state established ${dialled} @${live} ${used} accept`,
+          // Two rules: a full set must not refuse what is allowed.
+          `${dialled} @${named} ${used}`,
+          `${dialled} @${named} accept`,
+        ]
+      : []),
+    ...(restricted ? ["goto refuse_policy"] : [`${dialled} { ${formatRanges(deny)} } goto refuse_policy`, "accept"]),
+  ];
+}
+
+/** Removes a slot's rules; each is added first, since deleting what is absent would fail the whole transaction. */
+export function slotRemovalText(token: string, slot: NetworkSlot): string {
+  const table = `inet ${tableOf(token)}`;
+  return [
+    `add chain ${table} slot_${slot.index}`,
+    `flush chain ${table} slot_${slot.index}`,
+    ...sets(slot).flatMap((set) => [addSet(table, set), `delete set ${table} ${set}`]),
+    ...elements(table, slot).flatMap((element) => [`add element ${element}`, `delete element ${element}`]),
+    `delete chain ${table} slot_${slot.index}`,
+    "",
+  ].join("\n");
+}
+
+/** Opens addresses for a time from now on; one that is open gets the new time. */
+export function openText(token: string, slot: NetworkSlot, opened: readonly { address: string; name: string; seconds: number }[]): string {
+  const set = `inet ${tableOf(token)} ${namesSet(slot)}`;
+  return opened
+    .flatMap(({ address, name, seconds }) => [
+      // Kernels before 6.12 keep the old time of an element that is there.
+      `add element ${set} { ${address} }`,
+      `delete element ${set} { ${address} }`,
+      // The name outlives the node with it. It holds letters, digits, dots, hyphens and underscores only.
+      `add element ${set} { ${address} timeout ${seconds}s comment "${name.slice(0, MAX_COMMENT_LENGTH)}" }\n`,
+    ])
+    .join("\n");
+}
+
+/** Closes addresses that a name had opened. */
+export function forgetText(token: string, slot: NetworkSlot, addresses: readonly string[]): string {
+  const table = `inet ${tableOf(token)}`;
+  return addresses
+    .flatMap((address) => sets(slot).flatMap((set) => [`add element ${table} ${set} { ${address} }`, `delete element ${table} ${set} { ${address} }\n`]))
+    .join("\n");
+}
+
+function elements(table: string, { veth, guestAddress, index }: NetworkSlot): string[] {
+  return [`${table} guests { "${veth}" . ${guestAddress} }`, `${table} egress { "${veth}" : jump slot_${index} }`];
+}

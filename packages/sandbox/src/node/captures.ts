@@ -1,0 +1,164 @@
+// Captures on disk: one folder each, its files checksummed when written and verified before anything starts from them.
+import { randomBytes } from "node:crypto";
+import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { z } from "zod";
+import type { Capture, CaptureKind } from "../runtime/runtime.ts";
+
+// $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
+//                                 files/           what the driver wrote
+
+const manifest = z.object({
+  version: z.literal(1),
+  kind: z.enum(["memory", "filesystem"]),
+  runtime: z.string(),
+  createdAt: z.string(),
+  files: z.array(z.object({ name: z.string().regex(/^[\w.-]+$/), sizeBytes: z.number().int(), xxh128: z.string() })),
+});
+
+export type CaptureInfo = { readonly captureID: string; readonly kind: CaptureKind; readonly sizeBytes: number };
+
+export interface Captures {
+  newID(): string;
+  /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
+  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>): Promise<CaptureInfo>;
+  /** Where a capture's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
+  find(captureID: string): Promise<Capture & CaptureInfo>;
+  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written. */
+  verify(captureID: string): Promise<void>;
+  /** Keeps a capture on disk while `work` reads it, also when it is removed meanwhile. */
+  holding<T>(captureID: string, work: () => Promise<T>): Promise<T>;
+  remove(captureID: string): Promise<void>;
+  /** Removes all but `inUse`: what a kill left half-made, and what nobody refers to any more. How many went. */
+  sweep(inUse: ReadonlySet<string>): Promise<number>;
+  /** Waits for what still goes to disk in the background. */
+  close(): Promise<void>;
+}
+
+const CHECKSUM_TIMEOUT_MS = 10 * 60_000;
+const idPattern = /^c[0-9a-f]{24}$/;
+
+export async function openCaptures(folder: string, spawner: Spawner, log: Log): Promise<Captures> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const syncing = new Set<Promise<void>>();
+  const holders = new Map<string, number>();
+  const doomed = new Set<string>();
+  const placeOf = (captureID: string) => join(folder, captureID);
+
+  /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
+  async function checksums(directory: string, names: readonly string[]): Promise<Map<string, string>> {
+    if (names.length === 0) return new Map();
+    const output = await spawner.check(["xxh128sum", "--", ...names], { cwd: directory, timeoutMs: CHECKSUM_TIMEOUT_MS });
+    return new Map(
+      output
+        .trim()
+        .split("\n")
+        .map((line) => [line.slice(34), line.slice(0, 32)] as const),
+    );
+  }
+
+  async function read(captureID: string) {
+    const text = await readFile(join(placeOf(captureID), "manifest.json"), "utf8").catch((cause: unknown) =>
+      fail("SNAPSHOT_DAMAGED", `capture ${captureID} is not on disk (${asFailure(cause).message})`, { cause }),
+    );
+    try {
+      return manifest.parse(JSON.parse(text));
+    } catch (cause) {
+      return fail("SNAPSHOT_DAMAGED", `the manifest of capture ${captureID} cannot be read`, { cause });
+    }
+  }
+
+  /** An acknowledged capture outlives this process at once; a power cut only after this. */
+  function syncLater(directory: string, names: readonly string[]): void {
+    const work = (async () => {
+      for (const path of [...names.map((name) => join(directory, "files", name)), join(directory, "manifest.json"), directory]) {
+        const file = await open(path, "r");
+        await file.sync().finally(() => file.close());
+      }
+    })()
+      .catch((error: unknown) => {
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, directory }, "a capture could not be synced to disk");
+      })
+      .finally(() => syncing.delete(work));
+    syncing.add(work);
+  }
+
+  return {
+    newID: () => `c${randomBytes(12).toString("hex")}`,
+    async take(captureID, kind, runtime, write) {
+      const place = placeOf(captureID);
+      const files = join(place, "files");
+      try {
+        await mkdir(files, { recursive: true, mode: 0o700 });
+        await write({ directory: files, kind });
+        const names = (await readdir(files)).sort();
+        const sums = await checksums(files, names);
+        const entries = await Promise.all(
+          names.map(async (name) => ({
+            name,
+            sizeBytes: (await stat(join(files, name))).size,
+            xxh128: sums.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`),
+          })),
+        );
+        const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), files: entries } satisfies z.input<typeof manifest>);
+        await writeFile(join(place, "manifest.new"), `${text}\n`);
+        await rename(join(place, "manifest.new"), join(place, "manifest.json"));
+        syncLater(place, names);
+        return { captureID, kind, sizeBytes: entries.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
+      } catch (error) {
+        await rm(place, { recursive: true, force: true });
+        throw captureFailure(error);
+      }
+    },
+    async find(captureID) {
+      const { kind, files } = await read(captureID);
+      return { captureID, kind, directory: join(placeOf(captureID), "files"), sizeBytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
+    },
+    async verify(captureID) {
+      const { files } = await read(captureID);
+      const names = files.map(({ name }) => name);
+      const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
+        fail("SNAPSHOT_DAMAGED", `capture ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
+      );
+      for (const { name, xxh128 } of files) {
+        if (found.get(name) !== xxh128)
+          fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${name} is not what was written (checksum ${found.get(name)}, expected ${xxh128})`);
+      }
+    },
+    async holding(captureID, work) {
+      holders.set(captureID, (holders.get(captureID) ?? 0) + 1);
+      try {
+        return await work();
+      } finally {
+        const left = (holders.get(captureID) ?? 1) - 1;
+        if (left > 0) holders.set(captureID, left);
+        else {
+          holders.delete(captureID);
+          if (doomed.delete(captureID)) await rm(placeOf(captureID), { recursive: true, force: true });
+        }
+      }
+    },
+    async remove(captureID) {
+      if (holders.has(captureID)) doomed.add(captureID);
+      else await rm(placeOf(captureID), { recursive: true, force: true });
+    },
+    async sweep(inUse) {
+      const strays = (await readdir(folder)).filter((name) => idPattern.test(name) && !inUse.has(name));
+      for (const captureID of strays) await rm(placeOf(captureID), { recursive: true, force: true });
+      return strays.length;
+    },
+    async close() {
+      await Promise.all(syncing);
+    },
+  };
+}
+
+function captureFailure(error: unknown): Failure {
+  const failure = asFailure(error);
+  if (failure.name !== "INTERNAL") return failure;
+  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
+  return new Failure(full ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
+}

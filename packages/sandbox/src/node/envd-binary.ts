@@ -1,0 +1,27 @@
+// The envd programs of a home: a copy per content, so that a restored sandbox goes on in the very program it ran.
+import { createHash } from "node:crypto";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+
+/** Copies `binary` to bin/envd-<hash of its content> where it is not there yet; the name below bin. */
+export function keepEnvd(home: string, binary: string): string {
+  const name = `envd-${createHash("sha256").update(readFileSync(binary)).digest("hex").slice(0, 16)}`;
+  const folder = join(home, "bin");
+  const path = join(folder, name);
+  if (existsSync(path)) return name;
+  mkdirSync(folder, { recursive: true, mode: 0o711 });
+  const half = `${path}.${process.pid}`;
+  copyFileSync(binary, half);
+  chmodSync(half, 0o755);
+  renameSync(half, path);
+  return name;
+}
+
+export function envdPath(home: string, name: string): string {
+  return join(home, "bin", name);
+}
+
+/** Removes copies that no sandbox, snapshot or template needs. */
+export function sweepEnvd(home: string, inUse: ReadonlySet<string>): void {
+  for (const name of readdirSync(join(home, "bin"))) if (name.startsWith("envd-") && !inUse.has(name)) rmSync(join(home, "bin", name), { force: true });
+}

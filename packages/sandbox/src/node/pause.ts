@@ -1,0 +1,83 @@
+// Pause: freeze, capture, and only when the capture is whole and on record, take the running parts away.
+import { fail } from "@svc/contract/failures.ts";
+import type { CaptureKind } from "../runtime/runtime.ts";
+import { untilHealthy } from "./envd.ts";
+import type { Node } from "./node.ts";
+import type { RunningRecord } from "./registry.ts";
+import type { Kept } from "./state.ts";
+
+/** A timeout's pause that failed is tried again after this; the sandbox runs on meanwhile, since ending it would lose its files. */
+export const PAUSE_RETRY_MS = 60_000;
+const GUEST_ANSWERS_MS = 2_000;
+/** What envd knows of its processes can be read while the sandbox is paused, if it says so this fast. */
+const COLLECT_MS = 100;
+
+export type PauseRequest = { readonly kind: CaptureKind; readonly cause: "request" | "timeout"; readonly requireHealthyGuest?: boolean };
+
+/** @throws SANDBOX_PAUSED when it is paused already; CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL: then it runs on. */
+export function pauseSandbox(node: Node, sandboxID: string, request: PauseRequest): Promise<void> {
+  return node.turns.run(sandboxID, async () => {
+    const record = node.registry.running(sandboxID);
+    if (request.cause === "timeout" && record.status.claim.deadlineMs > node.clock.monotonicMs()) return;
+    await pause(node, record, request);
+  });
+}
+
+async function pause(node: Node, record: RunningRecord, { kind, cause, requireHealthyGuest }: PauseRequest): Promise<void> {
+  const { sandboxID, directory } = record;
+  const { handle, claim } = record.status;
+  const runtime = node.runtimeNamed(handle.runtime);
+  checkCapture(node, record, kind);
+  if (requireHealthyGuest === true) {
+    await untilHealthy(handle, GUEST_ANSWERS_MS, () => runtime.isAlive(handle)).catch((cause: unknown) =>
+      fail("GUEST_UNRESPONSIVE", `sandbox '${sandboxID}' was not paused: its envd did not answer within ${GUEST_ANSWERS_MS} ms`, { cause }),
+    );
+  }
+  await node.observe.collect(sandboxID, COLLECT_MS);
+  const kept: Kept = { captureID: node.captures.newID(), kind, runtime: runtime.name };
+  const stage = node.stages(runtime.name);
+  // I11: the record names the capture before it exists, and says `paused` only when it is whole.
+  node.registry.move(sandboxID, { event: "pausing", kept });
+  node.proxy?.drop(sandboxID);
+  try {
+    await stage("freeze", () => runtime.freeze(handle));
+    const { sizeBytes } = await stage("capture", () => node.captures.take(kept.captureID, kind, runtime.name, (into) => runtime.capture(handle, into)));
+    node.registry.move(sandboxID, { event: "paused", pausedAtWallMs: node.clock.wallMs() });
+    node.tell("sandbox.paused", record, { cause, kind, sizeBytes });
+  } catch (error) {
+    await runtime.thaw(handle).catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a sandbox whose pause failed could not be thawed"));
+    const deadlineMs = cause === "timeout" ? node.clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs;
+    node.registry.move(sandboxID, { event: "thawed", deadlineMs });
+    node.tell("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });
+    throw error;
+  }
+  // Acknowledged or not, nothing is lost from here on: what stays behind is found by the next resume or start.
+  await stage("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory })).catch((error: unknown) =>
+    node.log.error({ err: error, sandboxID }, "the running parts of a paused sandbox could not be removed; its resume tries again"),
+  );
+  const { network } = handle;
+  if (network !== undefined) {
+    void node.networks
+      ?.detach(network)
+      .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the network of a paused sandbox could not be removed"));
+  }
+}
+
+/** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
+export function checkCapture(node: Node, { sandboxID, envd, status }: RunningRecord, kind: CaptureKind): void {
+  const runtime = node.runtimeNamed(status.handle.runtime);
+  if (!runtime.captures.has(kind)) {
+    fail(
+      "CAPTURE_UNAVAILABLE",
+      kind === "memory" && runtime.captures.has("filesystem")
+        ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}'; ask for memory: false, which keeps its files, or run it with the gvisor driver`
+        : `the ${runtime.name} driver cannot keep the ${kind} of sandbox '${sandboxID}'`,
+    );
+  }
+  if (envd === "") {
+    fail(
+      "CAPTURE_UNAVAILABLE",
+      `sandbox '${sandboxID}' was started by an earlier version of svc, which did not keep what a capture needs; create a new one to pause, fork or snapshot it`,
+    );
+  }
+}

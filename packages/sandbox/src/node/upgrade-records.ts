@@ -1,0 +1,43 @@
+// Brings the records of earlier versions of svc up to date; a running sandbox lives on over an upgrade.
+import type { DatabaseSync } from "node:sqlite";
+
+const VERSION = 2;
+
+/** Version 1 knew neither pause nor egress rules. Its sandboxes have no `envd`: they run on, and cannot be captured. */
+export function upgradeRecords(db: DatabaseSync): void {
+  const version = (db.prepare("PRAGMA user_version").get()?.["user_version"] as number | undefined) ?? 0;
+  if (version >= VERSION) return;
+  db.exec("BEGIN IMMEDIATE");
+  for (const row of db.prepare("SELECT sandbox_id, record FROM sandboxes").all()) {
+    const record = JSON.parse(row["record"] as string) as Record<string, unknown>;
+    db.prepare("UPDATE sandboxes SET record = ? WHERE sandbox_id = ?").run(JSON.stringify(upgraded(record)), row["sandbox_id"] as string);
+  }
+  db.exec(`PRAGMA user_version = ${VERSION}; COMMIT`);
+}
+
+function upgraded(record: Record<string, unknown>): Record<string, unknown> {
+  const status = record["status"] as Record<string, unknown>;
+  const claim = status["claim"] as Record<string, unknown> | undefined;
+  return {
+    image: { rootfs: "", binds: [] },
+    envd: "",
+    guestBootID: "",
+    ...record,
+    status: claim === undefined ? status : { ...status, claim: upgradedClaim(claim) },
+  };
+}
+
+function upgradedClaim({ allowInternet, ...claim }: Record<string, unknown>): Record<string, unknown> {
+  return {
+    timeoutSeconds: 300,
+    onTimeout: "kill",
+    pauseKind: "memory",
+    autoResume: false,
+    egress: { allowInternet: allowInternet !== false, allowOut: [], denyOut: [] },
+    envVars: {},
+    user: "user",
+    workdir: "",
+    forkDepth: 0,
+    ...claim,
+  };
+}

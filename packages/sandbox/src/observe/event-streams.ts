@@ -1,0 +1,170 @@
+// GET /events: each reader has a place in the log of events and reads on from there as fast as its connection takes it.
+import type { ServerResponse } from "node:http";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { streamEvents } from "@svc/contract/observe.ts";
+import type { Parsed } from "@svc/contract/operation.ts";
+import type { RawScope } from "@svc/kit/serve.ts";
+import type { Entry, Events } from "./events.ts";
+
+export interface EventStreams {
+  /** For serve's `raw`. */
+  routes(scope: RawScope): void;
+  readonly readers: number;
+  /** Ends every stream; their clients come back with their last id. To be called before the front door waits for requests in flight. */
+  end(): void;
+}
+
+const MAX_READERS = 1_000;
+const PAGE = 256;
+const HEARTBEAT_MS = 15_000;
+/** A connection that takes nothing for this long is given up. */
+const STALL_MS = 30_000;
+/** What is still in flight to a reader that was given up may arrive within this. */
+const FAREWELL_MS = 5_000;
+const RECONNECT_MS = 2_000;
+
+/*
+ * reading ──connection full──▶ waiting ──drain──▶ reading       never more than a page of entries in memory per reader:
+ *    │                            │ STALL_MS                    what it has not read yet lies in the log, not in a queue
+ *    └──────── closed ◀───────────┴──▶ overflow ──▶ closed
+ */
+type Reader = {
+  readonly response: ServerResponse;
+  readonly sandboxID: string | undefined;
+  readonly types: ReadonlySet<string> | undefined;
+  /** Id of the last entry that was looked at. */
+  cursor: number;
+  waitingSinceMs: number | undefined;
+  pumping: boolean;
+};
+
+export function openEventStreams(events: Events, nowMs: () => number = () => performance.now()): EventStreams {
+  const readers = new Set<Reader>();
+  let stopWatching: (() => void) | undefined;
+  let heartbeat: NodeJS.Timeout | undefined;
+  let isEnded = false;
+
+  function add(reader: Reader): void {
+    readers.add(reader);
+    stopWatching ??= events.watch(() => {
+      for (const each of readers) pump(each);
+    });
+    heartbeat ??= setInterval(beat, HEARTBEAT_MS).unref();
+  }
+
+  function remove(reader: Reader): void {
+    readers.delete(reader);
+    if (readers.size > 0) return;
+    stopWatching?.();
+    stopWatching = undefined;
+    clearInterval(heartbeat);
+    heartbeat = undefined;
+  }
+
+  function send(reader: Reader, text: string): void {
+    if (!reader.response.write(text)) reader.waitingSinceMs ??= nowMs();
+  }
+
+  /** Sends what there is, a page a turn of the loop, until the reader is up to date or its connection is full. */
+  function pump(reader: Reader): void {
+    if (reader.pumping || reader.waitingSinceMs !== undefined || !readers.has(reader)) return;
+    const page = events.read(reader.cursor, PAGE);
+    const last = page.at(-1);
+    if (last === undefined) return;
+    const missing = page[0] !== undefined && page[0].id > reader.cursor + 1 ? gapFrame(reader.cursor, page[0].id, events.newest) : "";
+    const text =
+      missing +
+      page
+        .filter((entry) => isWanted(reader, entry))
+        .map(({ frame }) => frame)
+        .join("");
+    reader.cursor = last.id;
+    if (text !== "") send(reader, text);
+    if (page.length < PAGE) return;
+    reader.pumping = true;
+    setImmediate(() => {
+      reader.pumping = false;
+      pump(reader);
+    });
+  }
+
+  function beat(): void {
+    for (const reader of readers) {
+      if (reader.waitingSinceMs === undefined) {
+        // The id tells a reader of few types how far it has come: without it a long silence would end in a gap.
+        send(reader, `: alive\nid: ${reader.cursor}\n\n`);
+      } else if (nowMs() - reader.waitingSinceMs > STALL_MS) {
+        remove(reader);
+        reader.response.end(`event: overflow\ndata: {"last":${reader.cursor}}\n\n`);
+        setTimeout(() => reader.response.destroy(), FAREWELL_MS).unref();
+      }
+    }
+  }
+
+  function begin(response: ServerResponse, input: Parsed<typeof streamEvents>): void {
+    const asked = input.lastEventID ?? input.after;
+    const isKnown = asked === undefined || (asked >= events.oldest - 1 && asked <= events.newest);
+    const cursor = isKnown ? (asked ?? events.newest) : events.oldest - 1;
+    const reader: Reader = {
+      response,
+      sandboxID: input.sandboxID,
+      types: input.types === undefined ? undefined : new Set(input.types),
+      cursor,
+      waitingSinceMs: undefined,
+      pumping: false,
+    };
+    response.on("drain", () => {
+      reader.waitingSinceMs = undefined;
+      pump(reader);
+    });
+    response.on("close", () => remove(reader));
+    response.on("error", () => remove(reader));
+    response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no" });
+    add(reader);
+    // The id at once: who is cut off before the first event comes back without a gap.
+    send(reader, `retry: ${RECONNECT_MS}\nid: ${cursor}\n\n${isKnown || asked === undefined ? "" : gapFrame(asked, events.oldest, events.newest)}`);
+    pump(reader);
+  }
+
+  return {
+    routes(scope) {
+      const options = { exposeHeadRoute: false, config: { operation: streamEvents.name } as object };
+      scope.get(streamEvents.path, options, (request, reply) => {
+        if (isEnded) throw new Failure("SHUTTING_DOWN", "the node is stopping", { retryAfterSeconds: 1 });
+        if (readers.size >= MAX_READERS) {
+          throw new Failure("TOO_MANY_REQUESTS", `${MAX_READERS} clients read the events already`, { retryAfterSeconds: 5 });
+        }
+        const input = inputOf(request.query as object, request.headers["last-event-id"]);
+        reply.hijack();
+        begin(reply.raw, input);
+      });
+    },
+    get readers() {
+      return readers.size;
+    },
+    end() {
+      isEnded = true;
+      for (const reader of [...readers]) {
+        remove(reader);
+        reader.response.end();
+      }
+    },
+  };
+}
+
+function isWanted({ sandboxID, types }: Reader, entry: Entry): boolean {
+  return (sandboxID === undefined || sandboxID === entry.sandboxID) && (types === undefined || types.has(entry.type));
+}
+
+/** Its id is the place before what follows, so that the same gap is told once. */
+function gapFrame(asked: number, oldest: number, newest: number): string {
+  return `id: ${oldest - 1}\nevent: gap\ndata: ${JSON.stringify({ asked, oldest, newest })}\n\n`;
+}
+
+function inputOf(query: object, lastEventID: string | string[] | undefined): Parsed<typeof streamEvents> {
+  const { lastEventID: _, ...members } = query as Record<string, unknown>;
+  const parsed = streamEvents.input.safeParse({ ...members, ...(lastEventID === undefined || lastEventID === "" ? {} : { lastEventID: String(lastEventID) }) });
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  return fail("INVALID_REQUEST", `${issue?.path.join(".") || "the query"}: ${issue?.message ?? "is not valid"}`);
+}

@@ -1,0 +1,178 @@
+// The node's lifecycle events: on disk before their cause is acknowledged, with ids that only rise, the newest kept for a day.
+import type { LifecycleEvent } from "@svc/contract/observe.ts";
+import { openExclusive } from "@svc/kit/database.ts";
+import type { Log } from "@svc/kit/log.ts";
+
+export type EventType = LifecycleEvent["type"];
+export type Subject = { readonly sandboxID?: string; readonly templateID?: string; readonly details?: LifecycleEvent["details"] };
+
+/** An event, and the text it is on the wire: made once, however many read it. */
+export type Entry = { readonly id: number; readonly type: EventType; readonly sandboxID: string | undefined; readonly frame: string };
+
+export interface Events {
+  /**
+   * Returns when the event outlives this process; some tens of microseconds. Never throws: on a full disk the event waits in
+   * memory, is tried again, and the log says so.
+   */
+  record(type: EventType, subject: Subject): void;
+  /** At most `limit` entries behind the id `after`, oldest first. */
+  read(after: number, limit: number): Entry[];
+  /** Id of the oldest entry kept; one more than `newest` where there is none. */
+  readonly oldest: number;
+  /** Id of the newest entry ever recorded, 0 before the first. */
+  readonly newest: number;
+  /** Entries that are in no file yet. */
+  readonly unwritten: number;
+  readonly lost: number;
+  /** `onMore` is called once after a burst of records, not for each. */
+  watch(onMore: () => void): () => void;
+  /** Drops what is past its time; called by itself, too. */
+  prune(): void;
+  close(): void;
+}
+
+export type EventsOptions = {
+  readonly path: string;
+  readonly log: Log;
+  readonly wallMs?: () => number;
+  /** Told of each event that is recorded. */
+  readonly onRecord?: (type: EventType) => void;
+  readonly maxEvents?: number;
+};
+
+export const EVENTS_KEPT = 100_000;
+export const EVENTS_KEPT_MS = 24 * 3_600_000;
+const PRUNE_EVERY = 1_000;
+const PRUNE_EVERY_MS = 60_000;
+/** Entries kept in memory as well, for the readers that are up to date. */
+const RECENT = 2_048;
+const MAX_UNWRITTEN = 1_000;
+const RETRY_MS = 1_000;
+
+/** @throws HOST_UNSUITABLE when another node holds the file, or it is damaged. */
+export function openEvents({ path, log, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
+  const db = openExclusive(path, "it holds no more than the events of the last day and may be removed");
+  // AUTOINCREMENT: an id is never given twice, also when all rows are gone.
+  db.exec(`
+    CREATE TABLE IF NOT EXISTS events (
+      id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT, template_id TEXT, details TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX IF NOT EXISTS events_at ON events (at);
+  `);
+  const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
+  const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");
+  const first = db.prepare("SELECT min(id) AS id FROM events");
+  const drop = db.prepare("DELETE FROM events WHERE id <= max(?, coalesce((SELECT max(id) FROM events INDEXED BY events_at WHERE at < ?), 0))");
+
+  let newest = Number(db.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'events'").get()?.["seq"] ?? 0);
+  let oldest = 0;
+  let lost = 0;
+  const recent: Entry[] = [];
+  const unwritten: { at: number; type: EventType; subject: Subject }[] = [];
+  const watchers = new Set<() => void>();
+  let isToldSoon = false;
+
+  function prune(): void {
+    drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
+    oldest = Number(first.get()?.["id"] ?? newest + 1);
+    while (recent[0] !== undefined && recent[0].id < oldest) recent.shift();
+  }
+
+  function write({ at, type, subject: { sandboxID, templateID, details = {} } }: (typeof unwritten)[number]): void {
+    const id = Number(insert.run(at, type, sandboxID ?? null, templateID ?? null, JSON.stringify(details)).lastInsertRowid);
+    newest = id;
+    recent.push(entryOf(id, at, type, sandboxID, templateID, details));
+    if (recent.length > RECENT) recent.shift();
+    if (id % PRUNE_EVERY === 0) prune();
+    if (isToldSoon || watchers.size === 0) return;
+    isToldSoon = true;
+    setImmediate(() => {
+      isToldSoon = false;
+      for (const watcher of watchers) watcher();
+    });
+  }
+
+  function writeAll(): void {
+    try {
+      for (let next = unwritten[0]; next !== undefined; next = unwritten[0]) {
+        write(next);
+        unwritten.shift();
+      }
+    } catch (error) {
+      if (unwritten.length === 1) log.error({ err: error, path }, "an event could not be written; it is tried again every second");
+      if (unwritten.length <= MAX_UNWRITTEN) return;
+      unwritten.shift();
+      if (++lost === 1) log.error({ path, held: MAX_UNWRITTEN }, "events are lost: the disk takes none, and no more are held in memory");
+    }
+  }
+
+  const pruning = setInterval(prune, PRUNE_EVERY_MS).unref();
+  const retrying = setInterval(() => unwritten.length > 0 && writeAll(), RETRY_MS).unref();
+  prune();
+
+  return {
+    record(type, subject) {
+      unwritten.push({ at: wallMs(), type, subject });
+      writeAll();
+      onRecord?.(type);
+    },
+    read(after, limit) {
+      const start = recent[0];
+      if (start !== undefined && after >= start.id - 1) return recent.slice(after + 1 - start.id, after + 1 - start.id + limit);
+      return select
+        .all(after, limit)
+        .map((row) =>
+          entryOf(
+            row["id"] as number,
+            row["at"] as number,
+            row["type"] as EventType,
+            (row["sandbox_id"] as string | null) ?? undefined,
+            (row["template_id"] as string | null) ?? undefined,
+            JSON.parse(row["details"] as string) as LifecycleEvent["details"],
+          ),
+        );
+    },
+    get oldest() {
+      return oldest;
+    },
+    get newest() {
+      return newest;
+    },
+    get unwritten() {
+      return unwritten.length;
+    },
+    get lost() {
+      return lost;
+    },
+    watch(onMore) {
+      watchers.add(onMore);
+      return () => watchers.delete(onMore);
+    },
+    prune,
+    close() {
+      clearInterval(pruning);
+      clearInterval(retrying);
+      watchers.clear();
+      db.close();
+    },
+  };
+}
+
+function entryOf(
+  id: number,
+  at: number,
+  type: EventType,
+  sandboxID: string | undefined,
+  templateID: string | undefined,
+  details: LifecycleEvent["details"],
+): Entry {
+  const event: LifecycleEvent = {
+    id,
+    type,
+    at: new Date(at).toISOString(),
+    ...(sandboxID === undefined ? {} : { sandboxID }),
+    ...(templateID === undefined ? {} : { templateID }),
+    details,
+  };
+  return { id, type, sandboxID, frame: `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify(event)}\n\n` };
+}

@@ -1,0 +1,53 @@
+// A lifecycle event as an entry of the sandbox's own log, and as a line of the audit log where the node acted by itself.
+import type { LifecycleEvent } from "@svc/contract/observe.ts";
+import type { AuditNote } from "./audit.ts";
+import type { EventType } from "./events.ts";
+import type { Written } from "./sandbox-logs.ts";
+
+type Details = LifecycleEvent["details"];
+
+const sentences: Readonly<Partial<Record<EventType, string>>> = {
+  "sandbox.created": "sandbox created",
+  "sandbox.paused": "sandbox paused",
+  "sandbox.resumed": "sandbox resumed",
+  "sandbox.forked": "sandbox forked",
+  "sandbox.snapshotted": "snapshot taken",
+  "sandbox.network_changed": "network rules replaced",
+  "sandbox.timeout_set": "timeout set",
+  "sandbox.pause_failed": "pause failed; the sandbox goes on",
+  "sandbox.ended": "sandbox ended",
+};
+/** Ends that somebody asked for, or was told of beforehand. */
+const expectedEnds: ReadonlySet<unknown> = new Set(["killed", "timeout"]);
+
+/** Undefined for what is no event of a sandbox. */
+export function lifecycleEntry(type: EventType, details: Details): Written | undefined {
+  const sentence = sentences[type];
+  if (sentence === undefined) return undefined;
+  const fields = Object.fromEntries(Object.entries(details).map(([name, value]) => [name, String(value)]));
+  const about = Object.entries(fields).map(([name, value]) => `${name} ${value}`);
+  return {
+    kind: "lifecycle",
+    level: levelOf(type, details),
+    message: about.length === 0 ? sentence : `${sentence} (${about.join(", ")})`,
+    fields: { event: type, ...fields },
+  };
+}
+
+function levelOf(type: EventType, details: Details): Written["level"] {
+  if (type === "sandbox.pause_failed") return "error";
+  return type === "sandbox.ended" && !expectedEnds.has(details["reason"]) ? "warn" : "info";
+}
+
+/** What a request asked for has its line already; this is for what no request did: timeouts, deaths, resumes by traffic. */
+export function auditNote(type: EventType, subject: { readonly sandboxID?: string | undefined }, details: Details): AuditNote | undefined {
+  const { cause, reason, client } = details;
+  const isOwn = type === "sandbox.ended" ? reason !== "killed" : cause === "timeout" || cause === "traffic";
+  if (!isOwn) return undefined;
+  return {
+    what: type,
+    ...(subject.sandboxID === undefined ? {} : { sandboxID: subject.sandboxID }),
+    ...(client === undefined ? {} : { client: String(client) }),
+    reason: String(reason ?? cause),
+  };
+}

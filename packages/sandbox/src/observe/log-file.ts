@@ -1,0 +1,141 @@
+// One sandbox's log on disk: JSON lines in two files of bounded size, appended to, and read back in order of time.
+import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
+import type { LogEntry } from "@svc/contract/observe.ts";
+
+/** A full file becomes the older one of two; that one's predecessor goes away. */
+export const LOG_FILE_BYTES = 2 * 1024 * 1024;
+
+/**
+ * A line: {"t":1764000000000,"k":"process","l":"info","m":"…","f":{…},"r":"…","s":7}
+ * `t` comes first with 13 digits, so that a file is searched by time without being parsed. No two lines of a sandbox have the
+ * same `t`. Lines of processes stand where they were fetched, not where their time would be. `r` and `s`: envd's run and number.
+ */
+export type Line = {
+  readonly t: number;
+  readonly k: string;
+  readonly l: LogEntry["level"];
+  readonly m: string;
+  readonly f?: Readonly<Record<string, string>>;
+  readonly r?: string;
+  readonly s?: number;
+};
+
+/** Written in one go; so much may a file be larger than asked for. */
+const BATCH_BYTES = 64 * 1024;
+const HEAD = Buffer.from('{"t":');
+const TIME_AT = HEAD.length;
+const TIME_DIGITS = 13;
+const NEWLINE = 10;
+const CLOSING = 0x7d;
+
+/** Where a line is in the text, and its time. */
+export type Place = { readonly t: number; readonly start: number; readonly end: number };
+
+export class LogFile {
+  readonly #path: string;
+  readonly #maxBytes: number;
+  #sizeBytes: number;
+  /** The file may end within a line: after a kill, or a full disk. */
+  #isTorn: boolean;
+
+  constructor(path: string, maxBytes = LOG_FILE_BYTES) {
+    this.#path = path;
+    this.#maxBytes = maxBytes;
+    this.#sizeBytes = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    this.#isTorn = this.#sizeBytes > 0;
+  }
+
+  get #older(): string {
+    return `${this.#path}.1`;
+  }
+
+  /** @throws what the file system says; then part of `lines` may be written. */
+  append(lines: readonly string[]): void {
+    let batch = "";
+    for (const line of lines) {
+      batch += `${line}\n`;
+      if (batch.length >= BATCH_BYTES) {
+        this.#write(batch);
+        batch = "";
+      }
+    }
+    if (batch !== "") this.#write(batch);
+  }
+
+  #write(batch: string): void {
+    const text = Buffer.from(this.#isTorn ? `\n${batch}` : batch);
+    if (this.#sizeBytes > 0 && this.#sizeBytes + text.length > this.#maxBytes) {
+      renameSync(this.#path, this.#older);
+      this.#sizeBytes = 0;
+    }
+    const file = openSync(this.#path, "a", 0o600);
+    this.#isTorn = true;
+    try {
+      for (let at = 0; at < text.length; ) at += writeSync(file, text, at);
+      this.#sizeBytes += text.length;
+      this.#isTorn = false;
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  /** Both files as one text; in one turn of the loop, so that no rotation comes in between. */
+  read(): Buffer {
+    return Buffer.concat([readExisting(this.#older), Buffer.from("\n"), readExisting(this.#path)]);
+  }
+
+  remove(): void {
+    for (const path of [this.#path, this.#older]) rmSync(path, { force: true });
+    this.#sizeBytes = 0;
+    this.#isTorn = false;
+  }
+}
+
+function readExisting(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return Buffer.alloc(0);
+    throw error;
+  }
+}
+
+/** Every whole line, in the order of its time. */
+export function placesOf(text: Buffer): Place[] {
+  const places: Place[] = [];
+  let isSorted = true;
+  let last = 0;
+  for (let start = 0; start < text.length; ) {
+    const newline = text.indexOf(NEWLINE, start);
+    const end = newline < 0 ? text.length : newline;
+    const t = timeAt(text, start, end);
+    if (t !== undefined) {
+      isSorted &&= t >= last;
+      last = t;
+      places.push({ t, start, end });
+    }
+    start = end + 1;
+  }
+  return isSorted ? places : places.sort((a, b) => a.t - b.t);
+}
+
+function timeAt(text: Buffer, start: number, end: number): number | undefined {
+  if (end - start < TIME_AT + TIME_DIGITS || text[end - 1] !== CLOSING) return undefined;
+  for (let at = 0; at < TIME_AT; at++) if (text[start + at] !== HEAD[at]) return undefined;
+  let t = 0;
+  for (let at = start + TIME_AT; at < start + TIME_AT + TIME_DIGITS; at++) {
+    const digit = (text[at] as number) - 48;
+    if (digit < 0 || digit > 9) return undefined;
+    t = t * 10 + digit;
+  }
+  return t;
+}
+
+/** Undefined for a line that a crash cut and another line completed into nonsense. */
+export function lineAt(text: Buffer, { start, end }: Place): Line | undefined {
+  try {
+    return JSON.parse(text.toString("utf8", start, end)) as Line;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,244 @@
+// A log per sandbox: what the node did with it, which processes ran in it, what the network denied it; bounded in bytes and rate.
+import assert from "node:assert/strict";
+import { mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { type LogEntry, logKinds, logLevels } from "@svc/contract/observe.ts";
+import type { Log } from "@svc/kit/log.ts";
+import { type Line, LogFile, lineAt, placesOf } from "./log-file.ts";
+import { FloodGate, type FloodLimits } from "./log-flood.ts";
+import { processLine } from "./process-lines.ts";
+import type { ProcessPage } from "./process-log.ts";
+
+export type LogKind = (typeof logKinds)[number];
+export type Written = {
+  readonly kind: LogKind;
+  readonly level: LogEntry["level"];
+  readonly message: string;
+  readonly fields?: Readonly<Record<string, string>>;
+};
+
+export type LogQuery = {
+  /** Milliseconds since 1970. Forward: this one and later. Backward: earlier ones only. */
+  readonly cursor?: number | undefined;
+  readonly limit: number;
+  readonly direction: "forward" | "backward";
+  /** This level and those above it. */
+  readonly level?: LogEntry["level"] | undefined;
+  readonly kind?: LogKind | undefined;
+  /** A part of the message, in whatever case. */
+  readonly search?: string | undefined;
+};
+
+export interface SandboxLogs {
+  /** Cheap, never throws, never waits; an entry of kind lifecycle is on disk when this returns. */
+  write(sandboxID: string, entry: Written): void;
+  /** What the network refused; `text` is a sentence with its reason. */
+  writeDenial(sandboxID: string, denial: { readonly text: string; readonly fields?: Readonly<Record<string, string>> }): void;
+  /** Forward: oldest first. Backward: newest first. */
+  read(sandboxID: string, query: LogQuery): LogEntry[];
+  /** How far envd's own log was taken over: ask it for what is behind. */
+  processesKnown(sandboxID: string): { readonly run: string; readonly seq: number };
+  /** Takes over what envd told; entries from before `sinceMs` are another sandbox's (of a fork: its source's). */
+  writeProcesses(sandboxID: string, page: ProcessPage, sinceMs: number): void;
+  /** Removes the logs of sandboxes that are not kept any more; to be called when they are known again after a start. */
+  sweep(): void;
+  readonly suppressed: ReadonlyMap<LogKind, number>;
+  close(): void;
+}
+
+export type SandboxLogsOptions = {
+  readonly directory: string;
+  readonly log: Log;
+  /** Whether a sandbox exists, or ended within the hour. */
+  readonly isKept: (sandboxID: string) => boolean;
+  readonly wallMs?: () => number;
+  readonly fileBytes?: number;
+};
+
+/** Per kind: a flood of one does not crowd out another. One call of envd may bring a thousand entries. */
+const floodLimits: Readonly<Record<LogKind, FloodLimits>> = {
+  lifecycle: { burst: 500, perSecond: 50 },
+  process: { burst: 1_000, perSecond: 50 },
+  network: { burst: 200, perSecond: 20 },
+};
+const FLUSH_MS = 250;
+const SWEEP_MS = 5 * 60_000;
+const MAX_MESSAGE = 2_048;
+const MAX_FIELDS = 16;
+const MAX_FIELD = 1_024;
+const namesFile = /^[a-z0-9]{8,64}$/;
+const fileName = /^([a-z0-9]{8,64})\.jsonl(\.1)?$/;
+
+type Shelf = {
+  readonly file: LogFile;
+  readonly pending: string[];
+  readonly gates: Map<LogKind, FloodGate>;
+  /** The latest time of any line: the next one's is later. */
+  lastMs: number;
+  /** The latest time that a reader has seen: what is fetched from envd afterwards must come behind it. */
+  shownMs: number;
+  run: string;
+  seq: number;
+};
+
+export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fileBytes }: SandboxLogsOptions): SandboxLogs {
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const shelves = new Map<string, Shelf>();
+  const dirty = new Set<Shelf>();
+  const suppressed = new Map<LogKind, number>(logKinds.map((kind) => [kind, 0]));
+  let isFailing = false;
+
+  function shelfOf(sandboxID: string): Shelf {
+    const known = shelves.get(sandboxID);
+    if (known !== undefined) return known;
+    assert.match(sandboxID, namesFile, "an id that is no name of a file");
+    const file = new LogFile(join(directory, `${sandboxID}.jsonl`), fileBytes);
+    const shelf: Shelf = { file, pending: [], gates: new Map(), lastMs: 0, shownMs: 0, run: "", seq: 0 };
+    // After a restart: where time and envd's numbers go on.
+    const text = file.read();
+    const places = placesOf(text);
+    shelf.lastMs = shelf.shownMs = places.at(-1)?.t ?? 0;
+    for (const place of places) {
+      const { r, s } = lineAt(text, place) ?? {};
+      if (r === undefined || s === undefined) continue;
+      shelf.seq = r === shelf.run ? Math.max(shelf.seq, s) : s;
+      shelf.run = r;
+    }
+    shelves.set(sandboxID, shelf);
+    return shelf;
+  }
+
+  function put(shelf: Shelf, line: Line): void {
+    shelf.lastMs = Math.max(shelf.lastMs, line.t);
+    shelf.pending.push(JSON.stringify(line));
+    dirty.add(shelf);
+  }
+
+  function mayWrite(shelf: Shelf, kind: LogKind): boolean {
+    const nowMs = wallMs();
+    let gate = shelf.gates.get(kind);
+    if (gate === undefined) shelf.gates.set(kind, (gate = new FloodGate(floodLimits[kind], nowMs)));
+    if (gate.take(nowMs)) return true;
+    suppressed.set(kind, (suppressed.get(kind) ?? 0) + 1);
+    dirty.add(shelf);
+    return false;
+  }
+
+  function flush(shelf: Shelf, atOnce = false): void {
+    let isFlooded = false;
+    for (const [kind, gate] of shelf.gates) {
+      const count = gate.summary(wallMs(), atOnce);
+      if (count > 0) put(shelf, floodLine(shelf.lastMs, wallMs(), kind, count));
+      isFlooded ||= gate.isSuppressing;
+    }
+    // What was left out is told later: the timer comes back.
+    if (!isFlooded) dirty.delete(shelf);
+    if (shelf.pending.length === 0) return;
+    const lines = shelf.pending.splice(0);
+    try {
+      shelf.file.append(lines);
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing) log.error({ err: error, directory, entries: lines.length }, "entries of a sandbox's log are lost: they could not be written");
+      isFailing = true;
+    }
+  }
+
+  function sweep(): void {
+    for (const name of readdirSync(directory)) {
+      const sandboxID = fileName.exec(name)?.[1];
+      if (sandboxID === undefined || isKept(sandboxID)) continue;
+      (shelves.get(sandboxID)?.file ?? new LogFile(join(directory, `${sandboxID}.jsonl`))).remove();
+    }
+    for (const [sandboxID, shelf] of shelves) {
+      if (isKept(sandboxID)) continue;
+      shelves.delete(sandboxID);
+      dirty.delete(shelf);
+    }
+  }
+
+  const flushing = setInterval(() => {
+    for (const shelf of [...dirty]) flush(shelf);
+  }, FLUSH_MS).unref();
+  const sweeping = setInterval(sweep, SWEEP_MS).unref();
+
+  const logs: SandboxLogs = {
+    write(sandboxID, { kind, level, message, fields = {} }) {
+      const shelf = shelfOf(sandboxID);
+      if (!mayWrite(shelf, kind)) return;
+      put(shelf, { t: Math.max(wallMs(), shelf.lastMs + 1), k: kind, l: level, m: message.slice(0, MAX_MESSAGE), ...bounded(fields) });
+      if (kind === "lifecycle") flush(shelf);
+    },
+    writeDenial(sandboxID, { text, fields }) {
+      logs.write(sandboxID, { kind: "network", level: "warn", message: text, ...(fields === undefined ? {} : { fields }) });
+    },
+    read(sandboxID, query) {
+      const shelf = shelfOf(sandboxID);
+      flush(shelf, true);
+      const entries = select(shelf.file.read(), query);
+      for (const { timestamp } of entries) shelf.shownMs = Math.max(shelf.shownMs, Date.parse(timestamp));
+      return entries;
+    },
+    processesKnown: (sandboxID) => shelfOf(sandboxID),
+    writeProcesses(sandboxID, { run, entries }, sinceMs) {
+      const shelf = shelfOf(sandboxID);
+      const newer = entries.filter(({ seq }) => run !== shelf.run || seq > shelf.seq);
+      const first = newer[0];
+      if (first === undefined) return;
+      const overwritten = run === shelf.run ? first.seq - shelf.seq - 1 : 0;
+      flush(shelf);
+      const taken = new Set(placesOf(shelf.file.read()).map(({ t }) => t));
+      for (const entry of newer) {
+        shelf.run = run;
+        shelf.seq = entry.seq;
+        if (entry.at < sinceMs || !mayWrite(shelf, "process")) continue;
+        let t = Math.max(shelf.shownMs + 1, Math.min(entry.at, wallMs()));
+        while (taken.has(t)) t++;
+        taken.add(t);
+        const line = processLine(entry);
+        // Moved behind what readers have seen: its own time is told beside it.
+        put(shelf, { t, ...line, ...(t === entry.at ? {} : { f: { ...line.f, at: new Date(entry.at).toISOString() } }), r: run, s: entry.seq });
+      }
+      if (overwritten > 0) {
+        const message = `${overwritten} entries of processes are missing here: more were started than the sandbox keeps until its log is read`;
+        logs.write(sandboxID, { kind: "process", level: "warn", message });
+      }
+      flush(shelf);
+    },
+    sweep,
+    suppressed,
+    close() {
+      clearInterval(flushing);
+      clearInterval(sweeping);
+      for (const shelf of [...dirty]) flush(shelf, true);
+    },
+  };
+  return logs;
+}
+
+function floodLine(lastMs: number, nowMs: number, kind: LogKind, count: number): Line {
+  const { perSecond } = floodLimits[kind];
+  const message = `${count} further entries of kind ${kind} were left out: more than ${perSecond} a second`;
+  return { t: Math.max(nowMs, lastMs + 1), k: kind, l: "warn", m: message, f: { suppressed: String(count) } };
+}
+
+function bounded(fields: Readonly<Record<string, string>>): Pick<Line, "f"> {
+  const some = Object.entries(fields).slice(0, MAX_FIELDS);
+  return some.length === 0 ? {} : { f: Object.fromEntries(some.map(([name, value]) => [name, String(value).slice(0, MAX_FIELD)])) };
+}
+
+function select(text: Buffer, { cursor, limit, direction, level, kind, search }: LogQuery): LogEntry[] {
+  const isForward = direction === "forward";
+  const places = placesOf(text).filter(({ t }) => cursor === undefined || (isForward ? t >= cursor : t < cursor));
+  const least = level === undefined ? 0 : logLevels.indexOf(level);
+  const words = search?.toLowerCase();
+  const entries: LogEntry[] = [];
+  for (const place of isForward ? places : places.reverse()) {
+    if (entries.length >= limit) break;
+    const line = lineAt(text, place);
+    if (line === undefined || logLevels.indexOf(line.l) < least || (kind !== undefined && line.k !== kind)) continue;
+    if (words !== undefined && !line.m.toLowerCase().includes(words)) continue;
+    entries.push({ timestamp: new Date(line.t).toISOString(), message: line.m, level: line.l, fields: { kind: line.k, ...line.f } });
+  }
+  return entries;
+}

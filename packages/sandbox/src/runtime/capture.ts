@@ -1,0 +1,26 @@
+// What all drivers' captures have in common: which kinds there are, and a directory that holds all of one or nothing.
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { CaptureKind, RuntimeName } from "./runtime.ts";
+
+export type Offer = { readonly name: RuntimeName; readonly captures: ReadonlySet<CaptureKind> };
+
+/** @throws CAPTURE_UNAVAILABLE with what to do instead. */
+export function mustOffer({ name, captures }: Offer, kind: CaptureKind, runtimeID: string): void {
+  if (captures.has(kind)) return;
+  const instead =
+    captures.size > 0 ? "pass memory: false to keep its files alone, or run the node with the gvisor driver" : "run the node with the gvisor driver";
+  const what = kind === "memory" ? "the memory" : "the files";
+  fail("CAPTURE_UNAVAILABLE", `sandbox ${runtimeID}: the ${name} driver cannot keep ${what} of a sandbox; ${instead}`);
+}
+
+export async function mustBeEmpty(directory: string): Promise<void> {
+  const names = await readdir(directory).catch((cause: Error) => fail("CAPTURE_FAILED", `${directory} cannot be written to: ${cause.message}`, { cause }));
+  if (names.length > 0) fail("CAPTURE_FAILED", `${directory} is not empty: it holds ${names[0]}`);
+}
+
+export async function emptied(directory: string): Promise<void> {
+  const names = await readdir(directory).catch(() => []);
+  await Promise.all(names.map((name) => rm(join(directory, name), { recursive: true, force: true })));
+}

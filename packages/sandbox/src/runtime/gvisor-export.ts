@@ -1,0 +1,47 @@
+// What a gVisor sandbox's files differ from their template by, as a layer for the host's overlay file system.
+//
+// runsc writes its upper layer as an archive that already speaks of deletions as overlayfs does. What it cannot put there are
+// attributes whose value is no text (file capabilities may be such), so those are read inside by envd and set here.
+import { readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import type { Freezer } from "./gvisor-freeze.ts";
+import type { Runsc } from "./gvisor-runsc.ts";
+import { COPY_TIMEOUT_MS, runCopy, unpackForeignScript } from "./layer-archive.ts";
+import { envdPathInside } from "./rootfs.ts";
+import type { RuntimeHandle } from "./runtime.ts";
+
+/** Arguments: archive, layer, folder for what lies between, runsc, its state folder, id, envd inside, envd here. */
+const script = `set -e
+archive=$1 layer=$2 between=$3 runsc=$4 state=$5 id=$6 inside=$7 envd=$8
+unpack() { ${unpackForeignScript}; }
+unpack "$archive" "$layer"
+rm -f "$archive"
+cd "$layer"
+find . \\( -type f -o -type d \\) -print0 >"$between/paths"
+"$runsc" "--root=$state" exec "$id" "$inside" -list-attributes / <"$between/paths" >"$between/attributes"
+"$envd" -apply-attributes "$layer" <"$between/attributes"`;
+
+export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (handle: RuntimeHandle, into: string) => Promise<void> {
+  return async (handle, into) => {
+    const { runtimeID, directory } = handle;
+    if (await freezer.isFrozen(handle)) fail("CAPTURE_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
+    const archive = join(directory, "upper.tar");
+    try {
+      const { code, words } = await runsc.verb(COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive, runtimeID);
+      if (code !== 0) fail("CAPTURE_FAILED", words);
+      const argv = [script, "sh", archive, into, directory, await runsc.program(), runsc.stateRoot, runtimeID, envdPathInside, await envdOf(directory)];
+      await runCopy(spawner, ["/bin/sh", "-c", ...argv]);
+    } finally {
+      for (const name of ["upper.tar", "paths", "attributes"]) await rm(join(directory, name), { force: true });
+    }
+  };
+}
+
+/** The binary on this side of the mount, as the sandbox was started with it. */
+async function envdOf(directory: string): Promise<string> {
+  const config = JSON.parse(await readFile(join(directory, "config.json"), "utf8")) as { mounts: { destination: string; source: string }[] };
+  const mount = config.mounts.find(({ destination }) => destination === envdPathInside);
+  return mount?.source ?? fail("CAPTURE_FAILED", `${directory}/config.json names no envd`);
+}

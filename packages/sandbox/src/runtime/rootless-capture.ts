@@ -1,0 +1,117 @@
+// Freezing and captures for a plain user, who has no control groups: stop signals, and the layer as the sandbox's namespaces see it.
+import { readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { layerArchive } from "./disk.ts";
+import type { Engine } from "./driver.ts";
+import { copyScript, packScript, runCopy } from "./layer-archive.ts";
+import { eventually } from "./process.ts";
+import type { RuntimeHandle } from "./runtime.ts";
+
+const FREEZE_BOUND_MS = 10_000;
+
+type Part = Pick<Engine, "captures" | "freeze" | "thaw" | "capture" | "exportLayer">;
+type Process = { readonly pid: number; readonly state: string };
+
+export function rootlessCaptures(spawner: Spawner): Part {
+  /** Present while frozen; names the processes that somebody inside had stopped before, which stay so. */
+  const markOf = ({ directory }: RuntimeHandle) => join(directory, "frozen");
+
+  /** As root of the sandbox's user namespace, where its layer is mounted; bubblewrap's own process stays behind there. */
+  async function inside(handle: RuntimeHandle, script: string, ...rest: string[]): Promise<void> {
+    const argv = [
+      "nsenter",
+      `--target=${await parentOf(handle.pid)}`,
+      "--user",
+      "--mount",
+      "--preserve-credentials",
+      "--",
+      "/bin/sh",
+      "-c",
+      script,
+      "sh",
+      ...rest,
+    ];
+    await runCopy(spawner, argv);
+  }
+
+  async function signalAll(handle: RuntimeHandle, name: "STOP" | "CONT", pids: readonly number[]): Promise<void> {
+    if (pids.length === 0) return;
+    // One that has ended meanwhile is no failure.
+    await inside(handle, `kill -${name} "$@" 2>/dev/null || true`, ...pids.map(String));
+  }
+
+  async function freeze(handle: RuntimeHandle): Promise<void> {
+    if ((await stoppedBefore(markOf(handle))) !== undefined) return;
+    const before = (await membersOf(handle.pid)).filter(({ state }) => state === "T").map(({ pid }) => pid);
+    await writeFile(markOf(handle), JSON.stringify(before));
+    const stands = await eventually(async () => {
+      const moving = (await membersOf(handle.pid)).filter(({ state }) => !"TtZX".includes(state)).map(({ pid }) => pid);
+      await signalAll(handle, "STOP", moving);
+      return moving.length === 0;
+    }, FREEZE_BOUND_MS);
+    if (stands) return;
+    await thaw(handle);
+    fail("TIMED_OUT", `sandbox ${handle.runtimeID} could not be frozen within ${FREEZE_BOUND_MS} ms`);
+  }
+
+  async function thaw(handle: RuntimeHandle): Promise<void> {
+    const before = await stoppedBefore(markOf(handle));
+    if (before === undefined) return;
+    const pids = (await membersOf(handle.pid)).map(({ pid }) => pid).filter((pid) => !before.includes(pid));
+    await signalAll(handle, "CONT", pids);
+    await rm(markOf(handle), { force: true });
+  }
+
+  async function whileFrozen(handle: RuntimeHandle, work: () => Promise<void>): Promise<void> {
+    if ((await stoppedBefore(markOf(handle))) !== undefined) return work();
+    await freeze(handle);
+    try {
+      await work();
+    } finally {
+      await thaw(handle);
+    }
+  }
+
+  const upperOf = ({ directory }: RuntimeHandle) => join(directory, "layer/upper");
+  return {
+    captures: new Set(["filesystem"]),
+    freeze,
+    thaw,
+    capture: (handle, into) => whileFrozen(handle, () => inside(handle, packScript, join(into.directory, layerArchive), upperOf(handle))),
+    exportLayer: (handle, into) => whileFrozen(handle, () => inside(handle, copyScript, upperOf(handle), into)),
+  };
+}
+
+async function stoppedBefore(mark: string): Promise<number[] | undefined> {
+  const text = await readFile(mark, "utf8").catch(() => undefined);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text) as number[];
+  } catch {
+    return []; // cut off while it was written
+  }
+}
+
+async function statOf(pid: number | string): Promise<string[]> {
+  const stat = await readFile(`/proc/${pid}/stat`, "latin1").catch(() => "");
+  return stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+}
+
+async function parentOf(pid: number): Promise<number> {
+  const parent = Number((await statOf(pid))[1]);
+  return parent > 1 ? parent : fail("CAPTURE_FAILED", `process ${pid} is no bubblewrap sandbox that still has its starter`);
+}
+
+/** Every process of the sandbox's pid namespace. */
+async function membersOf(first: number): Promise<Process[]> {
+  const namespaceOf = (pid: number | string) => readlink(`/proc/${pid}/ns/pid`).catch(() => undefined);
+  const own = await namespaceOf(first);
+  if (own === undefined) return [];
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const found = await Promise.all(
+    pids.map(async (pid) => ((await namespaceOf(pid)) === own ? [{ pid: Number(pid), state: (await statOf(pid))[0] ?? "X" }] : [])),
+  );
+  return found.flat();
+}

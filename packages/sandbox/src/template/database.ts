@@ -1,0 +1,49 @@
+// Templates, builds, tags, logs, step cache and uploads in one SQLite file, held by one node.
+import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
+import { inTransaction, openExclusive } from "@svc/kit/database.ts";
+
+type Row = Record<string, SQLOutputValue>;
+
+export interface Database {
+  all(sql: string, ...values: SQLInputValue[]): Row[];
+  get(sql: string, ...values: SQLInputValue[]): Row | undefined;
+  /** How many rows it changed. */
+  run(sql: string, ...values: SQLInputValue[]): number;
+  transaction<T>(steps: () => T): T;
+  close(): void;
+}
+
+const schema = `
+  CREATE TABLE IF NOT EXISTS templates (template_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, record TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS builds (build_id TEXT PRIMARY KEY, template_id TEXT NOT NULL, status TEXT NOT NULL, created_at INTEGER NOT NULL, record TEXT NOT NULL) STRICT;
+  CREATE INDEX IF NOT EXISTS builds_of ON builds (template_id, created_at);
+  CREATE TABLE IF NOT EXISTS tags (template_id TEXT NOT NULL, tag TEXT NOT NULL, build_id TEXT NOT NULL, created_at INTEGER NOT NULL, PRIMARY KEY (template_id, tag)) STRICT;
+  CREATE TABLE IF NOT EXISTS logs (build_id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, level TEXT NOT NULL, step TEXT, message TEXT NOT NULL, PRIMARY KEY (build_id, seq)) STRICT, WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS steps (key TEXT PRIMARY KEY, outcome TEXT NOT NULL, used_at INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS images (image_id TEXT PRIMARY KEY, chain TEXT NOT NULL, used_at INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS files (hash TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS spawns (template_id TEXT PRIMARY KEY, count INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT;
+  PRAGMA user_version = 1;
+`;
+
+/** @throws HOST_UNSUITABLE when another node holds it, or it is damaged. */
+export function openDatabase(path: string): Database {
+  const db = openExclusive(path);
+  db.exec(schema);
+  const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
+  const statement = (sql: string) => {
+    const known = prepared.get(sql) ?? db.prepare(sql);
+    prepared.set(sql, known);
+    return known;
+  };
+  return {
+    all: (sql, ...values) => statement(sql).all(...values),
+    get: (sql, ...values) => statement(sql).get(...values),
+    run: (sql, ...values) => Number(statement(sql).run(...values).changes),
+    transaction: (steps) => inTransaction(db, steps),
+    close() {
+      prepared.clear();
+      db.close();
+    },
+  };
+}

@@ -1,0 +1,104 @@
+// debian:SUITE without a registry: a root made by mmdebstrap, in a sandbox of the base template, from the mirrors that one uses.
+import { readdir, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { prepare } from "./prepare.ts";
+import type { TemplateSettings } from "./settings.ts";
+import { runLogged, shellOf } from "./work.ts";
+import { hold, inSandbox, type Job, layered, type Source, say, templateOf } from "./workshop.ts";
+
+/** Where the new root is made inside; it becomes a layer of its own. */
+const INSIDE = "var/tmp/svc-root";
+const MIB = 1024 * 1024;
+const MIN_DISK_MB = 4096;
+/** A root is made anew after this long, for the updates of its suite. */
+const KEPT_MS = 24 * 3600_000;
+
+/**
+ * The mirror's lines come from the sandbox's own apt sources: its suite is replaced by the asked one. Names that stand for a suite
+ * (stable) are taken by mirrors as they are.
+ */
+const bootstrap = `
+suite=$1; root=/$2
+export DEBIAN_FRONTEND=noninteractive
+if ! command -v mmdebstrap >/dev/null; then
+  apt-get update
+  apt-get install -y --no-install-recommends mmdebstrap
+fi
+mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+[ -n "$mirror" ] || mirror=$(sed -n 's/^deb \\(\\[[^]]*\\] \\)\\{0,1\\}\\([^ ]*\\) .*/\\2/p' /etc/apt/sources.list | head -n 1)
+trusted=$(grep -qs '^deb \\[[^]]*trusted=yes' /etc/apt/sources.list && echo '[trusted=yes] ' || true)
+[ -n "$mirror" ] || { echo 'the base template names no Debian mirror' >&2; exit 1; }
+rm -rf "$root"
+mmdebstrap --mode=root --variant=minbase --include=ca-certificates,curl,git,iproute2,procps,python3,sudo \\
+  --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' --aptopt='Acquire::Languages "none"' \\
+  --skip=output/dev "$suite" "$root" "deb $trusted$mirror $suite main"
+`;
+
+/** The suite that a name means, where no registry is set that would have an image of it. */
+export function debianSuite(image: string, { registry }: Pick<TemplateSettings, "registry">): string | undefined {
+  const suite = /^debian(?::([a-z][a-z0-9-]*))?$/.exec(image);
+  if (suite === null || registry !== "") return undefined;
+  return (suite[1] ?? "stable").replace(/-slim$/, "").replace(/^latest$/, "stable");
+}
+
+export async function debianSource(job: Job, suite: string): Promise<Source> {
+  const layerID = (await cached(job, suite)) ?? (await bootstrapped(job, suite));
+  const chain = await prepare(job, { base: undefined, layers: [layerID] }, layered);
+  return {
+    chain,
+    env: {},
+    user: "user",
+    workdir: "/home/user",
+    names: { user: false, workdir: false },
+    sizes: { cpuCount: 2, memoryMB: 1024, diskSizeMB: MIN_DISK_MB },
+    startup: undefined,
+  };
+}
+
+async function cached(job: Job, suite: string): Promise<string | undefined> {
+  const { db, layers, nowMs } = job.shop;
+  if (job.build.spec?.force === true) return undefined;
+  const row = db.get("SELECT outcome FROM steps WHERE key = ?", `debian:${suite}`);
+  const known = row === undefined ? undefined : (JSON.parse(row["outcome"] as string) as { layerID: string; madeAtMs: number });
+  if (known === undefined || layers.info(known.layerID) === undefined || known.madeAtMs < nowMs() - KEPT_MS) return undefined;
+  say(job, `FROM debian:${suite} (cached)`);
+  hold(job, known.layerID);
+  return known.layerID;
+}
+
+async function bootstrapped(job: Job, suite: string): Promise<string> {
+  const { shop } = job;
+  say(job, `FROM debian:${suite}: mmdebstrap in a sandbox of base`);
+  const base = shop.find("base");
+  if (base.image.binds.length > 0) fail("INVALID_REQUEST", `debian:${suite} needs a base template with apt; here base stands for host, see ./svc doctor`);
+  await shop.images.ready(base.image);
+  const chain = shop.images.chainOf(base.image);
+  job.sizes = { ...job.sizes, diskSizeMB: Math.max(MIN_DISK_MB, job.sizes.diskSizeMB), memoryMB: Math.max(1024, job.sizes.memoryMB) };
+  const layer = await inSandbox(job, templateOf(job, chain), async (guest, { handle }) => {
+    const code = await runLogged(job, guest, { cmd: await shellOf(job, guest), args: ["-euc", bootstrap, "svc", suite, INSIDE], user: "root", cwd: "/" });
+    if (code !== 0) fail("INVALID_REQUEST", `debian:${suite} could not be made: mmdebstrap's sandbox ended with ${code}; the log has its words`);
+    return shop.layers.add(`debian:${suite}`, async (diff) => {
+      await shop.sandboxes.runtimeOf(handle).exportLayer(handle, diff);
+      await keepOnlyRoot(diff);
+    });
+  });
+  if (layer === undefined || layer.sizeBytes < MIB) return fail("INTERNAL", `mmdebstrap of ${suite} left no root`);
+  hold(job, layer.layerID);
+  shop.db.run(
+    "INSERT OR REPLACE INTO steps VALUES (?, ?, ?)",
+    `debian:${suite}`,
+    JSON.stringify({ layerID: layer.layerID, madeAtMs: shop.nowMs() }),
+    shop.nowMs(),
+  );
+  return layer.layerID;
+}
+
+/** Of what the sandbox changed only the new root counts; it takes the layer's place. */
+async function keepOnlyRoot(diff: string): Promise<void> {
+  const aside = `${diff}.root`;
+  await rename(join(diff, INSIDE), aside);
+  for (const name of await readdir(diff)) await rm(join(diff, name), { recursive: true, force: true });
+  for (const name of await readdir(aside)) await rename(join(aside, name), join(diff, name));
+  await rm(aside, { recursive: true, force: true });
+}

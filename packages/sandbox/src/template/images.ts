@@ -1,0 +1,140 @@
+// Root images: a base and layers over it, stacked read-only by overlayfs where sandboxes start from them.
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdir, readdir, rmdir } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { asFailure, fail } from "@svc/contract/failures.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { readMounts, unmountUnder } from "../runtime/mounts.ts";
+import type { RootImage } from "../runtime/runtime.ts";
+import type { Chain } from "./build-record.ts";
+import type { Database } from "./database.ts";
+import type { Layers } from "./layers.ts";
+
+//   sandbox's own upper layer        the driver's
+//   ───────────────────────────
+//   run/images/<imageID>/            overlayfs, read-only, made by ready()
+//     layers/<top>/diff
+//     …
+//     layers/<lowest>/diff
+//     base: set-up's template        left out where the lowest layer is a whole root (an OCI image, a Debian suite)
+
+/** mount(2) takes one page of options; a layer's relative path is 22 characters of it. */
+export const MAX_LAYERS = 150;
+const MAX_OPTION_BYTES = 4000;
+
+export interface Images {
+  /** The image of a stack; known from here on, mounted by `ready`. */
+  of(chain: Chain): RootImage;
+  chainOf(image: RootImage): Chain;
+  /**
+   * Makes sure that the image's root file system is where it says; at once where it is. For every start of a sandbox.
+   * @throws SNAPSHOT_DAMAGED when a layer is not what was written, HOST_UNSUITABLE where overlayfs cannot be used.
+   */
+  ready(image: RootImage): Promise<void>;
+  /** Layers of these images. */
+  layersOf(rootfs: Iterable<string>): Set<string>;
+  /** Unmounts and forgets all images but these. */
+  keepOnly(rootfs: ReadonlySet<string>, olderThanMs: number): Promise<number>;
+  /** `everything`: takes all mounts away; sandboxes must have ended. */
+  close(everything: boolean): Promise<void>;
+}
+
+export async function openImages(home: string, layers: Layers, db: Database, spawner: Spawner, nowMs: () => number): Promise<Images> {
+  const folder = join(home, "run/images");
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  const underWay = new Map<string, Promise<void>>();
+
+  function chainNamed(imageID: string): Chain | undefined {
+    const row = db.get("SELECT chain FROM images WHERE image_id = ?", imageID);
+    return row === undefined ? undefined : (JSON.parse(row["chain"] as string) as Chain);
+  }
+
+  function chainOf(image: RootImage): Chain {
+    if (dirname(image.rootfs) === folder) {
+      const imageID = basename(image.rootfs);
+      return chainNamed(imageID) ?? fail("SNAPSHOT_DAMAGED", `image ${imageID} is not known any more; build its template anew`);
+    }
+    const layerID = basename(dirname(image.rootfs));
+    if (image.rootfs === join(layers.folder, layerID, "diff")) return { base: undefined, layers: [layerID] };
+    return { base: image, layers: [] };
+  }
+
+  async function mount(image: RootImage): Promise<void> {
+    const chain = chainOf(image);
+    if (chain.base !== undefined && !existsSync(chain.base.rootfs)) {
+      fail("SNAPSHOT_DAMAGED", `the template's base ${chain.base.rootfs} is gone; run ./svc setup, then build the template anew`);
+    }
+    for (const layerID of chain.layers) await layers.verify(layerID);
+    if (dirname(image.rootfs) !== folder || readMounts().some(({ point }) => point === image.rootfs)) return;
+    if (process.getuid?.() !== 0) fail("HOST_UNSUITABLE", "a template with layers is stacked by overlayfs, which needs root; `svc doctor` says more");
+    await mkdir(image.rootfs, { recursive: true, mode: 0o755 });
+    // Top first, relative to the folder of the layers: the options must fit into one page.
+    const lower = [...chain.layers].reverse().map((layerID) => `${layerID}/diff`);
+    if (chain.base !== undefined) lower.push(escaped(chain.base.rootfs));
+    // A redirect that a layer claims would lead elsewhere in the stack; we write none, so none is followed.
+    const options = `ro,lowerdir=${lower.join(":")},redirect_dir=nofollow,metacopy=off,index=off`;
+    if (options.length > MAX_OPTION_BYTES)
+      fail("INVALID_REQUEST", `the template has ${chain.layers.length} layers; ${MAX_LAYERS} are possible: join RUN steps by &&`);
+    await spawner.check(["mount", "-t", "overlay", "svc-image", "-o", options, image.rootfs], { cwd: layers.folder }).catch((cause: unknown) => {
+      fail("HOST_UNSUITABLE", `the layers of image ${basename(image.rootfs)} cannot be stacked: ${asFailure(cause).message}`, { cause });
+    });
+  }
+
+  return {
+    of(chain) {
+      const binds = chain.base?.binds ?? [];
+      if (chain.layers.length === 0) return chain.base ?? fail("INTERNAL", "an image needs a base or a layer");
+      if (chain.base === undefined && chain.layers.length === 1) return { rootfs: join(layers.folder, chain.layers[0] ?? "", "diff"), binds };
+      const text = JSON.stringify(chain);
+      const imageID = createHash("sha256").update(text).digest("hex").slice(0, 24);
+      db.run("INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (image_id) DO UPDATE SET used_at = excluded.used_at", imageID, text, nowMs());
+      return { rootfs: join(folder, imageID), binds };
+    },
+    chainOf,
+    ready(image) {
+      if (dirname(image.rootfs) !== folder && !image.rootfs.startsWith(`${layers.folder}/`)) return Promise.resolve();
+      const known = underWay.get(image.rootfs);
+      if (known !== undefined) return known;
+      const work = mount(image);
+      underWay.set(image.rootfs, work);
+      work.catch(() => underWay.delete(image.rootfs));
+      return work;
+    },
+    layersOf(rootfs) {
+      const found = new Set<string>();
+      for (const path of rootfs) {
+        const inLayers = basename(dirname(path));
+        if (path === join(layers.folder, inLayers, "diff")) found.add(inLayers);
+        if (dirname(path) === folder) for (const layerID of chainNamed(basename(path))?.layers ?? []) found.add(layerID);
+      }
+      return found;
+    },
+    async keepOnly(rootfs, olderThanMs) {
+      let removed = 0;
+      for (const row of db.all("SELECT image_id FROM images WHERE used_at < ?", olderThanMs)) {
+        const imageID = row["image_id"] as string;
+        const place = join(folder, imageID);
+        if (rootfs.has(place)) continue;
+        underWay.delete(place);
+        await unmountUnder(spawner, place);
+        await rmdir(place).catch(() => undefined);
+        db.run("DELETE FROM images WHERE image_id = ?", imageID);
+        removed++;
+      }
+      return removed;
+    },
+    async close(everything) {
+      underWay.clear();
+      if (!everything) return;
+      await unmountUnder(spawner, folder);
+      for (const name of await readdir(folder)) await rmdir(join(folder, name)).catch(() => undefined);
+    },
+  };
+}
+
+/** Colons part directories, and a backslash takes their meaning; a comma would end the option. */
+function escaped(path: string): string {
+  if (path.includes(",")) fail("HOST_UNSUITABLE", `${path}: overlayfs takes no path with a comma; give SVC_CACHE another folder`);
+  return path.replace(/[\\:]/g, "\\$&");
+}

@@ -1,0 +1,190 @@
+// Layers on disk: what one step of a build changed, checksummed when made and verified before it is first mounted.
+import { randomBytes } from "node:crypto";
+import { chmod, lstat, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { z } from "zod";
+
+// $SVC_HOME/layers/<layerID>.part/   half-made; the next start removes it
+//                  <layerID>/diff/       as overlayfs has it: a device 0,0 for what was deleted, trusted.overlay.opaque
+//                            entries     kind, mode, owner, size, link and path of each entry, sorted
+//                            sums        XXH128 and path of each regular file, sorted
+//                            layer.json
+
+const description = z.object({
+  version: z.literal(1),
+  createdAt: z.string(),
+  /** What made it, for people. */
+  note: z.string(),
+  sizeBytes: z.number().int(),
+  files: z.number().int(),
+  /** XXH128 of entries and sums. */
+  entries: z.string(),
+  sums: z.string(),
+});
+export type LayerInfo = z.output<typeof description> & { readonly layerID: string };
+
+export interface Layers {
+  readonly folder: string;
+  /** Has `write` fill a folder. Undefined when that changes nothing over `below`. Nothing is left when it throws. */
+  add(note: string, write: (diff: string) => Promise<void>, below?: string): Promise<LayerInfo | undefined>;
+  info(layerID: string): LayerInfo | undefined;
+  all(): LayerInfo[];
+  /** Once in a process's life. @throws SNAPSHOT_DAMAGED naming layer and file. */
+  verify(layerID: string): Promise<void>;
+  remove(layerID: string): Promise<void>;
+  /** Waits until what was made lies on the disk. */
+  sync(): Promise<void>;
+}
+
+/** More than these were made on purpose. */
+const MAX_TOUCHED_FOLDERS = 32;
+/** Made by the gVisor driver, so that runsc does not put a file system of its own on an empty /tmp. */
+const DRIVERS_OWN = "tmp/.X11-unix";
+const SCAN_TIMEOUT_MS = 15 * 60_000;
+const idPattern = /^[0-9a-f]{16}$/;
+
+/** Run in diff/. Sizes and times of folders differ between file systems, so they do not count. */
+const listEntries = `find . ! -type d -printf '%y %m %U:%G %s %l %p\\0' -o -printf '%y %m %U:%G - %p\\0' | LC_ALL=C sort -z | tr '\\0\\n' '\\n '`;
+const listSums = `find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r xxh128sum --`;
+const describe = `set -e -o pipefail
+${listEntries} >../entries
+${listSums} >../sums
+find . -type f -printf '%s\\n' | awk '{ size += $1 } END { printf "%d %d\\n", NR, size }'
+find . ! -type d -print -quit | wc -l
+cd ..; xxh128sum -- entries sums`;
+/** Prints the first line that differs; the list itself may be the damaged part. */
+const compare = `set -o pipefail
+${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a -- ../entries - | grep -a '^[<>]' | head -n 1; exit 0; }
+${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
+
+export async function openLayers(folder: string, spawner: Spawner): Promise<Layers> {
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  const known = new Map<string, LayerInfo>();
+  for (const name of await readdir(folder)) {
+    const place = join(folder, name);
+    if (name.endsWith(".part")) await rm(place, { recursive: true, force: true });
+    else if (idPattern.test(name))
+      await readInfo(place, name).then(
+        (info) => known.set(name, info),
+        () => undefined,
+      );
+  }
+  const verified = new Map<string, Promise<void>>();
+  const inDiff = (layerID: string) => join(folder, layerID, "diff");
+
+  async function readInfo(place: string, layerID: string): Promise<LayerInfo> {
+    return { ...description.parse(JSON.parse(await readFile(join(place, "layer.json"), "utf8"))), layerID };
+  }
+
+  async function check(layerID: string): Promise<void> {
+    const damaged = (how: string, cause?: unknown) =>
+      fail("SNAPSHOT_DAMAGED", `layer ${layerID} ${how}; build its template anew, with no step from the cache`, { cause });
+    const info = await readInfo(join(folder, layerID), layerID).catch((cause: unknown) =>
+      damaged(`is not on disk or has no readable layer.json (${asFailure(cause).message})`, cause),
+    );
+    const lists = await spawner
+      .check(["xxh128sum", "--", "entries", "sums"], { cwd: join(folder, layerID) })
+      .catch((cause: unknown) => damaged("has lost its lists", cause));
+    const [entries, sums] = lists.split("\n").map((line) => line.slice(0, 32));
+    if (entries !== info.entries || sums !== info.sums) damaged("has lists that are not what was written");
+    const found = await spawner
+      .check(["bash", "-c", compare], { cwd: inDiff(layerID), timeoutMs: SCAN_TIMEOUT_MS })
+      .catch((cause: unknown) => damaged(`cannot be read: ${asFailure(cause).message}`, cause));
+    const [, line] = found.split("\n");
+    if (found.trim() !== "") damaged(`is not what was written: ${pathIn(line ?? "")}`);
+  }
+
+  /** A sandbox's start touches a few folders, so an unchanged root is a layer of folders that are there already. */
+  async function sameFolders(diff: string, below: string | undefined): Promise<boolean> {
+    const folders = (await spawner.check(["find", ".", "-mindepth", "1", "-printf", "%m %U %G %P\\0"], { cwd: diff }))
+      .split("\0")
+      .filter((line) => line !== "");
+    if (below === undefined || folders.length > MAX_TOUCHED_FOLDERS) return folders.length === 0;
+    for (const line of folders) {
+      const [, mode = "", uid, gid, path = ""] = /^(\d+) (\d+) (\d+) ([\s\S]*)$/.exec(line) ?? [];
+      if (path === DRIVERS_OWN) continue;
+      const info = await lstat(join(below, path)).catch(() => undefined);
+      if (info?.isDirectory() !== true || (info.mode & 0o7777) !== Number.parseInt(mode, 8) || info.uid !== Number(uid) || info.gid !== Number(gid))
+        return false;
+    }
+    // A folder that was replaced hides what lies below, and only its attribute says so.
+    const paths = folders.map((line) => `./${line.split(" ").slice(3).join(" ")}`);
+    const archive = await spawner.check(["tar", "--xattrs", "--xattrs-include=trusted.overlay.opaque", "--no-recursion", "-cf", "-", "--", ...paths], {
+      cwd: diff,
+    });
+    return !archive.includes("trusted.overlay.opaque");
+  }
+
+  return {
+    folder,
+    async add(note, write, below) {
+      const layerID = randomBytes(8).toString("hex");
+      const part = join(folder, `${layerID}.part`);
+      try {
+        await mkdir(join(part, "diff"), { recursive: true, mode: 0o755 });
+        await chmod(part, 0o711);
+        await chmod(join(part, "diff"), 0o755);
+        await write(join(part, "diff"));
+        const output = await spawner.check(["bash", "-c", describe], { cwd: join(part, "diff"), timeoutMs: SCAN_TIMEOUT_MS });
+        const [counts = "", some = "", entries = "", sums = ""] = output.split("\n");
+        if (some.trim() === "0" && (await sameFolders(join(part, "diff"), below))) {
+          await rm(part, { recursive: true, force: true });
+          return undefined;
+        }
+        const [files = "0", size = "0"] = counts.split(" ");
+        const info = {
+          version: 1 as const,
+          createdAt: new Date().toISOString(),
+          note,
+          sizeBytes: Number(size),
+          files: Number(files),
+          entries: entries.slice(0, 32),
+          sums: sums.slice(0, 32),
+        };
+        await writeFile(join(part, "layer.json"), `${JSON.stringify(info)}\n`);
+        await rename(part, join(folder, layerID));
+        known.set(layerID, { ...info, layerID });
+        // Just written and read back by the checksums: no need to read it a third time.
+        verified.set(layerID, Promise.resolve());
+        return { ...info, layerID };
+      } catch (error) {
+        await rm(part, { recursive: true, force: true });
+        throw layerFailure(error);
+      }
+    },
+    info: (layerID) => known.get(layerID),
+    all: () => [...known.values()],
+    verify(layerID) {
+      if (!idPattern.test(layerID)) fail("SNAPSHOT_DAMAGED", `'${layerID}' names no layer`);
+      const under = verified.get(layerID) ?? check(layerID);
+      verified.set(layerID, under);
+      // A damage may be mended by hand; the next use looks again.
+      under.catch(() => verified.delete(layerID));
+      return under;
+    },
+    async remove(layerID) {
+      if (!idPattern.test(layerID)) return;
+      known.delete(layerID);
+      verified.delete(layerID);
+      // Away under its own name first: a kill in between leaves no half of a layer that looks whole.
+      const part = join(folder, `${layerID}.part`);
+      await rename(join(folder, layerID), part).catch(() => undefined);
+      await rm(part, { recursive: true, force: true });
+    },
+    sync: async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS })),
+  };
+}
+
+/** The path in a line of `diff` over one of the lists. */
+function pathIn(line: string): string {
+  return /\.\/.*/.exec(line)?.[0]?.slice(2) ?? "its list of entries";
+}
+
+function layerFailure(error: unknown): Failure {
+  const failure = asFailure(error);
+  if (failure.name !== "INTERNAL") return failure;
+  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
+  return full ? new Failure("DISK_FULL", `a layer could not be written: ${failure.message}`, { cause: error }) : failure;
+}

@@ -1,0 +1,149 @@
+// OCI images: fetched by skopeo, unpacked by umoci into a layer, and made fit for envd by a step in a sandbox.
+import { randomBytes } from "node:crypto";
+import { lstat, mkdir, readdir, rename, rm, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { z } from "zod";
+import { lookForProgram } from "../runtime/programs.ts";
+import type { Startup } from "./build-record.ts";
+import { type ImageName, imageName } from "./image-name.ts";
+import { prepare } from "./prepare.ts";
+import { withAuthFile } from "./registry-auth.ts";
+import { hold, type Job, layered, leftMs, type Source, say } from "./workshop.ts";
+
+// $SVC_HOME/oci/<random>/   one image's blobs while it is unpacked; gone afterwards, since its layer is all that is used
+
+const imageConfig = z.object({
+  architecture: z.string().optional(),
+  config: z
+    .object({
+      Env: z.array(z.string()).nullish(),
+      WorkingDir: z.string().nullish(),
+      User: z.string().nullish(),
+      Entrypoint: z.array(z.string()).nullish(),
+      Cmd: z.array(z.string()).nullish(),
+    })
+    .nullish(),
+});
+type ImageConfig = z.output<typeof imageConfig>;
+
+/** What a root needs that a template's `diskSizeMB` does not count: room for a sandbox's own writes. */
+const defaultSizes = { cpuCount: 2, memoryMB: 1024, diskSizeMB: 4096 };
+const architectures: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
+
+export async function imageSource(job: Job, asked: string): Promise<Source> {
+  const { shop } = job;
+  const name = imageName(asked, shop.settings);
+  for (const program of ["skopeo", "umoci"]) {
+    if ((await lookForProgram(program)) === undefined) {
+      fail("HOST_UNSUITABLE", `fromImage needs the program ${program}; run ./svc setup, or as root: apt-get install --no-install-recommends skopeo umoci`);
+    }
+  }
+  say(job, `FROM ${name.full}`);
+  return withAuthFile(job, name.host, async (authFile) => {
+    const skopeo = (words: readonly string[]) => ["skopeo", "--override-os=linux", `--override-arch=${architectures[process.arch] ?? process.arch}`, ...words];
+    const access = [...(authFile === undefined ? ["--no-creds"] : ["--authfile", authFile])];
+    const tls = (flag: string) => (name.insecure ? [`--${flag}=false`] : []);
+    const ask = (words: readonly string[]) => run(job, name, skopeo(["inspect", ...access, ...tls("tls-verify"), ...words, `docker://${name.full}`]));
+    const digest = (await ask(["--format", "{{.Digest}}"])).trim();
+    const config = imageConfig.parse(JSON.parse(await ask(["--config"])));
+    const layerID = await unpacked(job, name, digest, async (layout) => {
+      // skopeo's copy takes its credentials by other flags than inspect.
+      const from = [...(authFile === undefined ? ["--src-no-creds"] : ["--src-authfile", authFile]), ...tls("src-tls-verify")];
+      await run(
+        job,
+        name,
+        skopeo(["copy", "--quiet", ...from, `docker://${name.full.split("@")[0]?.replace(/:[^/:]+$/, "")}@${digest}`, `oci:${layout}:image`]),
+      );
+    });
+    const source = sourceOf(config, shop.settings.image_start_command);
+    const prepared = await prepare(job, { base: undefined, layers: [layerID] }, layered);
+    return { ...source, chain: prepared };
+  });
+}
+
+/** The layer that holds the image's whole root; made once for each digest. */
+async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layout: string) => Promise<void>): Promise<string> {
+  const { db, layers, home, nowMs } = job.shop;
+  const key = `image:${digest}:${process.arch}`;
+  const row = job.build.spec?.force === true ? undefined : db.get("SELECT outcome FROM steps WHERE key = ?", key);
+  const known = row === undefined ? undefined : ((JSON.parse(row["outcome"] as string) as { layerID: string | null }).layerID ?? undefined);
+  if (known !== undefined && layers.info(known) !== undefined) {
+    say(job, `${digest} (cached)`);
+    db.run("UPDATE steps SET used_at = ? WHERE key = ?", nowMs(), key);
+    hold(job, known);
+    return known;
+  }
+  const place = join(home, "oci", randomBytes(8).toString("hex"));
+  try {
+    await mkdir(place, { recursive: true, mode: 0o700 });
+    await fetch(join(place, "layout"));
+    say(job, `${digest}: unpacking`);
+    const layer = await layers.add(`${name.full} ${digest}`, async (diff) => {
+      // umoci resolves every path below the root itself, never by way of a link that an image brings.
+      await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(place, "layout")}:image`, join(place, "rootfs")]);
+      await moveInto(join(place, "rootfs"), diff);
+      // A device of an image's making could name one of the host's; sandboxes have a /dev of their own.
+      await job.shop.spawner.check(["find", diff, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"], { timeoutMs: leftMs(job) });
+      await knowRoot(diff);
+    });
+    if (layer === undefined) fail("INVALID_REQUEST", `the image ${name.full} is empty`);
+    hold(job, layer.layerID);
+    db.run("INSERT OR REPLACE INTO steps VALUES (?, ?, ?)", key, JSON.stringify({ layerID: layer.layerID }), nowMs());
+    return layer.layerID;
+  } finally {
+    await rm(place, { recursive: true, force: true });
+  }
+}
+
+async function moveInto(from: string, diff: string): Promise<void> {
+  for (const entry of await readdir(from)) await rename(join(from, entry), join(diff, entry));
+  await rmdir(from);
+}
+
+/** envd acts for users of /etc/passwd alone; an image of a single program may have none. No link of the image's is followed. */
+async function knowRoot(diff: string): Promise<void> {
+  const etc = join(diff, "etc");
+  await mkdir(etc, { mode: 0o755 }).catch(() => undefined);
+  if (!(await lstat(etc)).isDirectory()) fail("INVALID_REQUEST", "the image's /etc is no folder");
+  await writeFile(join(etc, "passwd"), "root:x:0:0:root:/root:/bin/sh\n", { flag: "wx", mode: 0o644 }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "EEXIST") throw error;
+  });
+}
+
+/** A program's failure, told as what the registry said. */
+async function run(job: Job, name: ImageName, argv: readonly string[]): Promise<string> {
+  const result = await job.shop.spawner.run(argv, { timeoutMs: leftMs(job) }).catch((error: unknown) => {
+    throw asFailure(error);
+  });
+  job.signal.throwIfAborted();
+  if (result.code === 0) return result.stdout;
+  const said = /msg="((?:[^"\\]|\\.)*)"/.exec(result.stderr)?.[1]?.replace(/\\"/g, '"') ?? result.stderr.trim().split("\n").slice(-2).join(" ");
+  const hint = /http: server gave HTTP response to HTTPS client/i.test(said)
+    ? `; if ${name.host} speaks plain HTTP, name it in template.insecure_registries`
+    : "";
+  throw new Failure("INVALID_REQUEST", `fromImage: ${name.full}: ${said.slice(-800)}${hint}`);
+}
+
+function sourceOf({ config }: ImageConfig, runsCommand: boolean): Omit<Source, "chain"> {
+  const env: Record<string, string> = {};
+  for (const entry of config?.Env ?? []) {
+    const at = entry.indexOf("=");
+    if (at > 0) env[entry.slice(0, at)] = entry.slice(at + 1);
+  }
+  const command = [...(config?.Entrypoint ?? []), ...(config?.Cmd ?? [])];
+  const startup: Startup | undefined = runsCommand && command.length > 0 ? { startCmd: command.map(quoted).join(" "), readyCmd: undefined } : undefined;
+  return {
+    env,
+    // An image that names nobody means root; the clients' commands are made for `user`, as in every template.
+    user: (config?.User ?? "").split(":")[0] || "user",
+    workdir: config?.WorkingDir || "/home/user",
+    names: { user: Boolean(config?.User), workdir: Boolean(config?.WorkingDir) },
+    sizes: defaultSizes,
+    startup,
+  };
+}
+
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,153 @@
+// The handlers of the template operations: one short function each.
+import { fail } from "@svc/contract/failures.ts";
+import type { templateOperations } from "@svc/contract/template.ts";
+import type { Handlers } from "@svc/kit/serve.ts";
+import type { Build, BuildSpec, BuiltTemplate } from "./build-record.ts";
+import { checkTag, DEFAULT_TAG, newReference, splitReference } from "./reference.ts";
+import { listedBuilt, listedSetUp, shownBuild } from "./show.ts";
+import { checkSource } from "./source.ts";
+import { checkSteps } from "./steps.ts";
+import type { Templates } from "./templates.ts";
+
+const REASON_ENTRIES = 20;
+/** Waiting and failed builds count too; more are refused until some are deleted with their template. */
+const MAX_TEMPLATES = 10_000;
+
+export function templateHandlers({ shop, library, queue, snapshots, deleteTemplate, envdVersion }: Templates): Handlers<typeof templateOperations> {
+  const { builds, buildLog, uploads } = shop;
+
+  /** @throws TEMPLATE_NOT_FOUND. */
+  function known(asked: string): BuiltTemplate {
+    const found = builds.template(splitReference(asked).name);
+    if (found !== undefined) return found;
+    library.find(asked); // says what there is, where there is nothing of that name
+    return fail("INVALID_REQUEST", `template '${asked}' was not built here: it has neither builds nor tags of its own`);
+  }
+
+  function buildOf(asked: string, buildID: string): Build {
+    const template = known(asked);
+    const build = builds.build(buildID);
+    return build?.templateID === template.templateID ? build : fail("BUILD_NOT_FOUND", `template '${asked}' has no build '${buildID}'`);
+  }
+
+  return {
+    listTemplates: () => library.listed(),
+    listTemplatesV2({ limit, nextToken }, context) {
+      const all = library.listed().sort((a, b) => (a.templateID < b.templateID ? -1 : 1));
+      const from = nextToken === undefined ? 0 : all.findIndex(({ templateID }) => templateID > nextToken);
+      const items = from === -1 ? [] : all.slice(from, from + limit);
+      const last = items.at(-1)?.templateID;
+      if (last !== undefined && from + limit < all.length) context.header("x-next-token", last);
+      return items;
+    },
+    requestTemplate(input) {
+      const asked = input.name ?? input.alias ?? fail("INVALID_REQUEST", "name: is missing");
+      const reference = newReference(builds.template(asked)?.name ?? asked);
+      const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
+      for (const tag of tags) checkTag(tag);
+      if (library.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
+      if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
+      if (builds.templates().length >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, its most; delete some`);
+      const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
+        cpuCount: input.cpuCount ?? undefined,
+        memoryMB: input.memoryMB ?? undefined,
+        diskSizeMB: input.minFreeDiskMb || undefined,
+      });
+      const { templateID, name } = template;
+      return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
+    },
+    getTemplateFiles({ templateID, hash, host, protocol }) {
+      known(templateID);
+      // The address goes back by the way the client came.
+      const origin = `${protocol === "https" ? "https" : "http"}://${host ?? "localhost"}`;
+      return { present: uploads.has(hash), url: origin + uploads.address(hash) };
+    },
+    buildTemplate(input) {
+      const build = buildOf(input.templateID, input.buildID);
+      const spec: BuildSpec = {
+        fromImage: input.fromImage ?? undefined,
+        fromTemplate: input.fromTemplate ?? undefined,
+        needsCredentials: input.fromImageRegistry != null,
+        steps: input.steps ?? [],
+        startCmd: input.startCmd || undefined,
+        readyCmd: input.readyCmd || undefined,
+        force: input.force === true,
+        dockerfile: input.dockerfile === true,
+      };
+      checkSource(spec);
+      checkSteps(spec.steps);
+      if (spec.fromTemplate !== undefined) library.find(spec.fromTemplate);
+      spec.steps.forEach(({ type, filesHash }, at) => {
+        if (type === "COPY" && !uploads.has(filesHash ?? ""))
+          fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are not here; PUT them to the address of GET /templates/{id}/files/{hash} first`);
+      });
+      queue.start(build, spec, input.fromImageRegistry ?? undefined);
+      return undefined;
+    },
+    getBuildStatus({ templateID, buildID, logsOffset, limit, level }) {
+      const { status, reason } = buildOf(templateID, buildID);
+      const logEntries = buildLog.page(buildID, logsOffset, limit, level);
+      return {
+        templateID,
+        buildID,
+        status,
+        logs: logEntries.map(({ message }) => message),
+        logEntries,
+        ...(reason === undefined
+          ? {}
+          : {
+              reason: {
+                message: reason.message,
+                ...(reason.step === undefined ? {} : { step: reason.step }),
+                logEntries: reason.step === undefined ? [] : buildLog.tail(buildID, reason.step, REASON_ENTRIES),
+              },
+            }),
+      };
+    },
+    getBuildLogs({ templateID, buildID, cursor, limit, direction, level }) {
+      buildOf(templateID, buildID);
+      return { logs: buildLog.since(buildID, cursor, limit, direction, level) };
+    },
+    getTemplate({ templateID: asked }) {
+      const own = library.setUp(asked);
+      if (own !== undefined && builds.template(asked) === undefined) {
+        const shown = listedSetUp(own.template, own.names, library.spawns(own.template.templateID), envdVersion);
+        const { buildID, createdAt, updatedAt, cpuCount, memoryMB, diskSizeMB } = shown;
+        return {
+          ...shown,
+          builds: [{ buildID, status: "ready" as const, createdAt, updatedAt, finishedAt: createdAt, cpuCount, memoryMB, diskSizeMB, envdVersion }],
+        };
+      }
+      const template = known(asked);
+      const all = builds.of(template.templateID);
+      return { ...listedBuilt(template, all, library.spawns(template.templateID), envdVersion), builds: all.map(shownBuild) };
+    },
+    getTemplateByAlias({ alias }) {
+      const template = builds.template(alias);
+      if (template !== undefined) return { templateID: template.templateID, public: template.public };
+      return { templateID: library.find(alias).templateID, public: true };
+    },
+    updateTemplate({ templateID, public: isPublic }) {
+      const template = known(templateID);
+      builds.setPublic(template.templateID, isPublic);
+      return { names: [template.name] };
+    },
+    async deleteTemplate({ templateID }) {
+      await deleteTemplate(templateID);
+    },
+    assignTags({ target, tags }) {
+      const found = builds.resolve(target);
+      if (found === undefined) {
+        known(target);
+        return fail("TEMPLATE_NOT_FOUND", `'${target}' names no build that is ready`);
+      }
+      builds.tag(found.template.templateID, tags, found.build.buildID);
+      return { buildID: found.build.buildID, tags };
+    },
+    removeTags({ name, tags }) {
+      builds.untag(known(name).templateID, tags);
+    },
+    listTags: ({ templateID }) =>
+      builds.tags(known(templateID).templateID).map(({ tag, buildID, createdAtMs }) => ({ tag, buildID, createdAt: new Date(createdAtMs).toISOString() })),
+  };
+}

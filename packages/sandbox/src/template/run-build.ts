@@ -1,0 +1,123 @@
+// One build from its base to its capture: each step in a fresh sandbox over the layers so far.
+import { asFailure } from "@svc/contract/failures.ts";
+import type { BuildResult, BuildSpec, Chain, Startup, Surroundings } from "./build-record.ts";
+import { resolveSource } from "./source.ts";
+import { startUp } from "./startup.ts";
+import { describeStep, type Folder, foldStep, type Work, workKey } from "./steps.ts";
+import { doWork, quietly, shellOf } from "./work.ts";
+import { hold, inSandbox, type Job, leftMs, say, stage, templateOf } from "./workshop.ts";
+
+/** A ready command that never says yes must not take the whole build's time. */
+const READY_BOUND_MS = 10 * 60_000;
+
+/** @throws what stopped it; `job.step` says where. */
+export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> {
+  enter(job, "base");
+  const source = await resolveSource(job, spec);
+  const { cpuCount, memoryMB, diskSizeMB } = job.build;
+  job.sizes = { cpuCount: cpuCount ?? source.sizes.cpuCount, memoryMB: memoryMB ?? source.sizes.memoryMB, diskSizeMB: diskSizeMB ?? source.sizes.diskSizeMB };
+  let { chain } = source;
+  const asRoot = spec.dockerfile && !source.names.user;
+  const inRoot = spec.dockerfile && !source.names.workdir;
+  let surroundings: Surroundings = { env: source.env, user: asRoot ? "root" : source.user, workdir: inRoot ? "/" : source.workdir };
+  let folders: readonly Folder[] = [];
+  let fresh = spec.force;
+  for (const [at, step] of spec.steps.entries()) {
+    enter(job, String(at + 1));
+    const title = `[${at + 1}/${spec.steps.length}] ${describeStep(step)}`;
+    const folded = foldStep(step, surroundings, folders);
+    ({ surroundings, folders } = folded);
+    // What was forced changes what later steps stand on.
+    fresh ||= step.force === true;
+    if (folded.work === undefined) say(job, title);
+    else chain = await cachedWork(job, chain, folded.work, title, fresh);
+  }
+  enter(job, "finalize");
+  const named = (type: string) => spec.steps.some((step) => step.type === type);
+  if (asRoot && !named("USER")) surroundings = { ...surroundings, user: source.user };
+  if (inRoot && !named("WORKDIR")) surroundings = { ...surroundings, workdir: source.workdir };
+  if (folders.length > 0) chain = await cachedWork(job, chain, { kind: "folders", folders }, "WORKDIR", fresh);
+  const startup = startupOf(spec, source.startup);
+  return finalize(job, chain, surroundings, startup, spec.readyCmd);
+}
+
+function enter(job: Job, step: string): void {
+  job.signal.throwIfAborted();
+  job.step = step;
+  stage(job, `build ${step}`);
+  job.shop.builds.update(job.build.buildID, { step });
+}
+
+/** A template built from another one starts what that one starts, unless it has a start command of its own. */
+function startupOf({ startCmd, readyCmd }: BuildSpec, inherited: Startup | undefined): Startup | undefined {
+  if (startCmd !== undefined) return { startCmd, readyCmd };
+  return inherited === undefined ? undefined : { ...inherited, ...(readyCmd === undefined ? {} : { readyCmd }) };
+}
+
+async function cachedWork(job: Job, chain: Chain, work: Work, title: string, fresh: boolean): Promise<Chain> {
+  const { db, layers, nowMs } = job.shop;
+  const key = workKey(chain, work);
+  const row = fresh ? undefined : db.get("SELECT outcome FROM steps WHERE key = ?", key);
+  if (row !== undefined) {
+    const { layerID } = JSON.parse(row["outcome"] as string) as { layerID: string | null };
+    if (layerID === null || (layers.info(layerID) !== undefined && (await intact(job, layerID)))) {
+      db.run("UPDATE steps SET used_at = ? WHERE key = ?", nowMs(), key);
+      say(job, `${title} (cached)`);
+      if (layerID === null) return chain;
+      hold(job, layerID);
+      return { ...chain, layers: [...chain.layers, layerID] };
+    }
+  }
+  say(job, title);
+  const done = await doWork(job, chain, work, title);
+  db.run(
+    "INSERT INTO steps VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET outcome = excluded.outcome, used_at = excluded.used_at",
+    key,
+    JSON.stringify({ layerID: done.layerID ?? null }),
+    nowMs(),
+  );
+  return done.chain;
+}
+
+/** A damaged layer of the cache is made anew. */
+async function intact(job: Job, layerID: string): Promise<boolean> {
+  try {
+    await job.shop.layers.verify(layerID);
+    return true;
+  } catch (error) {
+    say(job, `${asFailure(error).message}; the step runs anew`, "warn");
+    return false;
+  }
+}
+
+async function finalize(job: Job, chain: Chain, surroundings: Surroundings, startup: Startup | undefined, readyCmd: string | undefined): Promise<BuildResult> {
+  const { shop, sizes } = job;
+  const { env, user, workdir } = surroundings;
+  return inSandbox(job, templateOf(job, chain), async (guest, { handle, limits, envd, envdVersion }) => {
+    const runtime = shop.sandboxes.runtimeOf(handle);
+    const shell = await shellOf(job, guest);
+    // What every sandbox of the template will do; better told now than at each create.
+    await guest.run({ cmd: shell, args: ["-c", "true"], user, env, cwd: workdir, timeoutMs: leftMs(job), signal: job.signal });
+    const plain = { ...surroundings, ...sizes, chain, startup, captureID: undefined, envd: undefined, envdVersion };
+    if (startup === undefined && readyCmd === undefined) return plain;
+    if (startup !== undefined) say(job, `start command: ${startup.startCmd}`);
+    await startUp(guest, startup ?? { readyCmd }, surroundings, {
+      shell,
+      signal: job.signal,
+      boundMs: Math.min(READY_BOUND_MS, leftMs(job)),
+      onLine: (kind, message) => say(job, message, kind === "stdout" ? "info" : "warn"),
+    });
+    say(job, "the template is up");
+    if (startup === undefined) return plain;
+    if (!runtime.captures.has("memory")) {
+      say(job, `the ${runtime.name} driver keeps no memory: each sandbox of this template runs the start command itself`, "warn");
+      return plain;
+    }
+    await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
+    stage(job, "build capture");
+    const captureID = shop.captures.newID();
+    await shop.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into));
+    // Memory goes on in the space, and by the driver, it was taken in.
+    return { ...plain, captureID, envd, limits, runtime: runtime.name };
+  });
+}

@@ -1,0 +1,18 @@
+// The settings of section [template]: what builds may use, where images come from, how much is kept.
+import { z } from "zod";
+
+const count = (least: number, most: number) => z.number().int().min(least).max(most);
+const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "asked for HOST or HOST:PORT");
+
+export const templateSettings = z.object({
+  registry: z.union([z.literal(""), registryHost]),
+  insecure_registries: z.array(registryHost),
+  image_start_command: z.boolean(),
+  build_concurrency: count(1, 64),
+  build_queue: count(0, 10_000),
+  build_timeout_seconds: count(1, 24 * 3600),
+  cache_mb: count(0, 1 << 30),
+  upload_mb: count(1, 1 << 20),
+});
+
+export type TemplateSettings = z.output<typeof templateSettings>;

@@ -1,0 +1,155 @@
+// Files of COPY steps: a place to put them by a signed address, kept by the hash that the client reckons, for a while.
+import { createHmac } from "node:crypto";
+import { createReadStream, createWriteStream } from "node:fs";
+import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGunzip } from "node:zlib";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { sameSecret } from "@svc/kit/secret.ts";
+import type { Database } from "./database.ts";
+
+/** The address is good for this long, also for a client that hashes and packs meanwhile. */
+const ADDRESS_GOOD_SECONDS = 3600;
+const UPLOADS_AT_ONCE = 16;
+const hashPattern = /^[0-9a-f]{64}$/;
+const TAR_BLOCK_BYTES = 512;
+
+export type StoredFiles = { readonly path: string; readonly sizeBytes: number; readonly packed: "gzip" | "plain" };
+export type UploadQuery = { readonly expires?: string | undefined; readonly signature?: string | undefined };
+
+export interface Uploads {
+  has(hash: string): boolean;
+  /** Path and query to PUT to; nobody else can make one. */
+  address(hash: string): string;
+  /** @throws ACCESS_DENIED for an address that is forged or over. */
+  check(hash: string, query: UploadQuery): void;
+  /** Whole under its name when it returns. @throws INVALID_REQUEST, PAYLOAD_TOO_LARGE, DISK_FULL; then nothing is kept. */
+  receive(hash: string, lengthHeader: string | undefined, body: Readable): Promise<void>;
+  /** @throws INVALID_REQUEST when they were collected meanwhile. */
+  find(hash: string): Promise<StoredFiles>;
+  collect(unusedSinceMs: number, keep: ReadonlySet<string>): Promise<number>;
+}
+
+export async function openUploads(folder: string, secret: string, maxBytes: number, db: Database, nowMs: () => number): Promise<Uploads> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  // What a kill left half-written, and files whose row it prevented.
+  for (const name of await readdir(folder)) if (!hashPattern.test(name) || !known(name)) await rm(join(folder, name), { recursive: true, force: true });
+  let receiving = 0;
+  let counter = 0;
+
+  function known(hash: string): boolean {
+    return db.get("SELECT 1 FROM files WHERE hash = ?", hash) !== undefined;
+  }
+  const signature = (hash: string, expires: string) => createHmac("sha256", secret).update(`upload:v1:${hash}:${expires}`).digest("hex");
+  const touch = (hash: string) => db.run("UPDATE files SET used_at = ? WHERE hash = ?", nowMs(), hash);
+
+  return {
+    has(hash) {
+      return touch(hash) > 0;
+    },
+    address(hash) {
+      const expires = String(Math.floor(nowMs() / 1000) + ADDRESS_GOOD_SECONDS);
+      return `/templates/uploads/${hash}?${new URLSearchParams({ expires, signature: signature(hash, expires) })}`;
+    },
+    check(hash, { expires = "", signature: given }) {
+      if (!hashPattern.test(hash) || !sameSecret(given, signature(hash, expires)))
+        fail("ACCESS_DENIED", "this address was not given out by this node; ask for a new one");
+      if (Number(expires) * 1000 < nowMs()) fail("ACCESS_DENIED", "this address was good for an hour; ask for a new one");
+    },
+    async receive(hash, lengthHeader, body) {
+      const length = Number(lengthHeader);
+      if (lengthHeader === undefined || !Number.isSafeInteger(length) || length < 0) fail("INVALID_REQUEST", "an upload needs an exact Content-Length");
+      if (length > maxBytes) fail("PAYLOAD_TOO_LARGE", `the files take ${length} bytes; template.upload_mb allows ${maxBytes}`);
+      if (receiving >= UPLOADS_AT_ONCE) throw new Failure("TOO_MANY_REQUESTS", `${UPLOADS_AT_ONCE} uploads are under way already`, { retryAfterSeconds: 1 });
+      receiving++;
+      // Two clients may send the same files at once; each has a file of its own until it is whole.
+      const part = join(folder, `${hash}.${process.pid}-${counter++}.part`);
+      try {
+        await pipeline(body, createWriteStream(part, { flags: "wx", mode: 0o600 }));
+        const { size } = await stat(part);
+        if (size !== length) fail("INVALID_REQUEST", `the upload broke off: ${size} of ${length} bytes came`);
+        await packingOf(part);
+        await rename(part, join(folder, hash));
+        db.run(
+          "INSERT INTO files VALUES (?, ?, ?) ON CONFLICT (hash) DO UPDATE SET size_bytes = excluded.size_bytes, used_at = excluded.used_at",
+          hash,
+          size,
+          nowMs(),
+        );
+      } catch (error) {
+        await rm(part, { force: true });
+        if ((error as NodeJS.ErrnoException).code === "ENOSPC") fail("DISK_FULL", "the node's disk is full", { cause: error });
+        throw error;
+      } finally {
+        receiving--;
+      }
+    },
+    async find(hash) {
+      const path = join(folder, hash);
+      if (!hashPattern.test(hash) || touch(hash) === 0) fail("INVALID_REQUEST", `files ${hash} are not here; upload them first`);
+      return { path, sizeBytes: (await stat(path)).size, packed: await packingOf(path) };
+    },
+    async collect(unusedSinceMs, keep) {
+      let removed = 0;
+      for (const row of db.all("SELECT hash FROM files WHERE used_at < ?", unusedSinceMs)) {
+        const hash = row["hash"] as string;
+        if (keep.has(hash)) continue;
+        db.run("DELETE FROM files WHERE hash = ?", hash);
+        await rm(join(folder, hash), { force: true });
+        removed++;
+      }
+      return removed;
+    },
+  };
+}
+
+/** Reads no more than the first header. @throws INVALID_REQUEST when it is no tar. */
+async function packingOf(path: string): Promise<"gzip" | "plain"> {
+  const file = await open(path, "r");
+  const head = Buffer.alloc(TAR_BLOCK_BYTES);
+  const { bytesRead } = await file.read(head, 0, head.length, 0).finally(() => file.close());
+  const zipped = head[0] === 0x1f && head[1] === 0x8b;
+  const first = zipped ? await firstUnzipped(path) : head.subarray(0, bytesRead);
+  if (!isTarHeader(first)) fail("INVALID_REQUEST", "the upload is no tar archive, neither plain nor gzipped");
+  return zipped ? "gzip" : "plain";
+}
+
+async function firstUnzipped(path: string): Promise<Buffer> {
+  const gunzip = createGunzip();
+  const source = createReadStream(path, { highWaterMark: 4096 });
+  source.on("error", (error) => gunzip.destroy(error));
+  source.pipe(gunzip);
+  const chunks: Buffer[] = [];
+  try {
+    for await (const chunk of gunzip) {
+      chunks.push(chunk as Buffer);
+      if (chunks.reduce((sum, each) => sum + each.length, 0) >= TAR_BLOCK_BYTES) break;
+    }
+  } catch {
+    // no gzip after all: too short to be a tar
+  } finally {
+    source.destroy();
+    gunzip.destroy();
+  }
+  return Buffer.concat(chunks).subarray(0, TAR_BLOCK_BYTES);
+}
+
+/** A header's checksum counts its own field as spaces; an archive without entries begins with an empty block. */
+function isTarHeader(block: Buffer): boolean {
+  if (block.length < TAR_BLOCK_BYTES) return false;
+  if (block.every((byte) => byte === 0)) return true;
+  const stated = Number.parseInt(
+    block
+      .toString("latin1", 148, 156)
+      .replace(/[\0 ]+$/, "")
+      .trim(),
+    8,
+  );
+  let sum = 8 * 32;
+  block.forEach((byte, at) => {
+    if (at < 148 || at >= 156) sum += byte;
+  });
+  return stated === sum;
+}

@@ -1,0 +1,198 @@
+// What a sandbox was denied stands in its network log with the reason: each reason, folded, bounded, and read again after the reader died.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { after, before, suite, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { makeHome } from "@svc/harness/home.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { type Outside, publicAddresses, startOutside } from "@svc/harness/outside.ts";
+import { until } from "@svc/harness/until.ts";
+import { type Denial, denialText } from "../src/network/denial.ts";
+import { tableOf, tokenOf } from "../src/network/names.ts";
+import { type EgressPolicy, type NetworkSlot, openEgress } from "../src/network/networks.ts";
+import { NOTED_BURST } from "../src/network/rules.ts";
+import { type Fixture, inNetns, killed, openFixture, probe } from "./network-fixture.ts";
+import { type Names, startNames } from "./network-names.ts";
+
+const [one, eight] = publicAddresses;
+const rules: EgressPolicy = { allowInternet: true, allowOut: ["www.example.com"], denyOut: ["0.0.0.0/0"] };
+
+/** Children of this process, or of another, that run tcpdump. */
+function readers(parent = process.pid): number[] {
+  return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8")
+    .trim()
+    .split(" ")
+    .map(Number)
+    .filter((pid) => pid > 0 && programOf(pid).endsWith("tcpdump"));
+}
+
+function programOf(pid: number): string {
+  try {
+    return readlinkSync(`/proc/${pid}/exe`);
+  } catch {
+    return ""; // ended meanwhile
+  }
+}
+
+suite("the network log", needs("root", "ip", "nft", "unshare", "tcpdump"), () => {
+  let outside: Outside;
+  let names: Names;
+  let fixture: Fixture;
+  const denials: Denial[] = [];
+
+  before(async () => {
+    outside = await startOutside();
+    names = await startNames({
+      "www.example.com": [{ name: "www.example.com", a: one }],
+      "other.example.com": [{ name: "other.example.com", a: eight }],
+    });
+    fixture = await openFixture({ dns: { upstreams: [names.upstream] }, onDenied: (denial) => denials.push(denial) });
+  });
+  after(async () => {
+    await fixture?.[Symbol.asyncDispose]();
+    await names?.[Symbol.asyncDispose]();
+    await outside?.[Symbol.asyncDispose]();
+  });
+
+  const of = (slot: NetworkSlot): Denial[] => denials.filter((denial) => denial.slot.index === slot.index);
+  /** The sentences about a slot, once there are this many. */
+  const said = (slot: NetworkSlot, count: number): Promise<string[]> =>
+    until(`${count} denials`, () => {
+      const texts = of(slot).map(denialText);
+      return texts.length >= count ? texts.sort() : undefined;
+    });
+  const forget = (): void => void denials.splice(0);
+
+  void test("every denied connection is told once, with the rule that denied it", async () => {
+    forget();
+    const slot = await fixture.networks.attach(openEgress);
+    const sibling = await fixture.networks.attach(openEgress);
+    const began = Date.now();
+    await probe(slot, [{ try: "resolve", server: slot.gatewayAddress, name: "other.example.com" }]);
+    await fixture.networks.setPolicy(slot, rules);
+    await probe(slot, [
+      { try: "tcp", host: eight, port: 443 },
+      { try: "udp", host: "9.9.9.9", port: 53 },
+      { try: "tcp", host: "169.254.169.254", port: 80 },
+      { try: "tcp", host: sibling.guestAddress, port: 8080 },
+      { try: "tcp", host: slot.gatewayAddress, port: 22 },
+      { try: "resolve", server: slot.gatewayAddress, name: "other.example.com" },
+    ]);
+    const expected = [
+      `blocked by policy: tcp ${eight}:443 (other.example.com) matches no allowOut rule and denyOut holds 0.0.0.0/0`,
+      "blocked by policy: the name other.example.com is not resolved: matches no allowOut rule and denyOut holds 0.0.0.0/0",
+      "blocked by policy: udp 9.9.9.9:53 matches no allowOut rule and denyOut holds 0.0.0.0/0",
+      "blocked: tcp 169.254.169.254:80 is in 169.254.0.0/16, which no rule opens",
+      `blocked: tcp ${slot.gatewayAddress}:22 is an address of the host, of which sandboxes reach nothing but DNS`,
+      `blocked: tcp ${sibling.guestAddress}:8080 is in the range of the sandboxes, which cannot reach one another`,
+    ];
+    assert.deepEqual(await said(slot, expected.length), expected.sort());
+    assert.ok(of(slot).every(({ atMs, repeated }) => repeated === 1 && atMs >= began && atMs <= Date.now()));
+    assert.deepEqual(of(sibling), []);
+    await Promise.all([fixture.networks.detach(slot), fixture.networks.detach(sibling)]);
+  });
+
+  void test("packets with a foreign source are told, too", async () => {
+    forget();
+    const slot = await fixture.networks.attach(openEgress);
+    // The kernel's own check answers no neighbour that has a foreign source: the sandbox must know the way already.
+    writeFileSync(`/proc/sys/net/ipv4/conf/${slot.veth}/rp_filter`, "0");
+    await inNetns(slot.netns, ["ip", "addr", "add", "203.0.113.5/32", "dev", "eth0"]);
+    await probe(slot, [
+      { try: "tcp", host: one, port: 80 },
+      { try: "udp", host: one, port: 7, from: "203.0.113.5", limitMs: 200 },
+    ]);
+    assert.deepEqual(await said(slot, 1), [`blocked: udp ${one}:7 was sent from 203.0.113.5, which is not this sandbox's address`]);
+    await fixture.networks.detach(slot);
+  });
+
+  void test("the same denial again within a second is one entry with a count", async () => {
+    forget();
+    const slot = await fixture.networks.attach({ ...openEgress, denyOut: [eight] });
+    await inNetns(slot.netns, ["bash", "-c", `for i in $(seq 20); do echo x > /dev/udp/${eight}/9; done`]);
+    await until("twenty packets are told", () => (of(slot).reduce((sum, { repeated }) => sum + repeated, 0) === 20 ? true : undefined));
+    assert.ok(of(slot).length < 10);
+    assert.match(denialText(of(slot).at(-1) as Denial), /^blocked by policy: udp 8\.8\.8\.8:9 matches denyOut 8\.8\.8\.8\/32 \(\d+ times\)$/);
+    await fixture.networks.detach(slot);
+  });
+
+  void test("a flood of denied packets is told in part and counted in whole, and its neighbour's denials are told meanwhile", async () => {
+    forget();
+    const greedy = await fixture.networks.attach(openEgress);
+    const sibling = await fixture.networks.attach(openEgress);
+    const count = 3000;
+    const flood = inNetns(greedy.netns, ["bash", "-c", `for i in $(seq ${count}); do echo x > /dev/udp/10.9.9.9/$((1000 + i)); done`]);
+    await probe(sibling, [{ try: "tcp", host: "169.254.169.254", port: 80 }]);
+    assert.deepEqual(await said(sibling, 1), ["blocked: tcp 169.254.169.254:80 is in 169.254.0.0/16, which no rule opens"]);
+    await flood;
+    await until("all are told or counted", () => (of(greedy).reduce((sum, { repeated }) => sum + repeated, 0) === count ? true : undefined));
+    const listed = of(greedy).filter(({ reason }) => reason !== "unlisted").length;
+    assert.ok(listed >= NOTED_BURST && listed < count / 10, `${listed} entries`);
+    await Promise.all([fixture.networks.detach(greedy), fixture.networks.detach(sibling)]);
+  });
+
+  void test("a reader that was killed comes back, and so do the entries", async () => {
+    const slot = await fixture.networks.attach({ ...openEgress, allowInternet: false });
+    const [pid = 0, ...more] = readers();
+    assert.deepEqual(more, []);
+    process.kill(pid, "SIGKILL");
+    await until("another reader", () => (readers().some((other) => other !== pid) ? true : undefined));
+    const text = await until("an entry", async () => {
+      forget();
+      await probe(slot, [{ try: "tcp", host: one, port: 80 }]);
+      return of(slot)[0];
+    });
+    assert.equal(denialText(text), `blocked by policy: tcp ${one}:80 allow_internet_access is false`);
+    await fixture.networks.detach(slot);
+  });
+
+  void test("a group that another program reads is left to it, also when it took it while the reader was away", async () => {
+    const table = tableOf(tokenOf(fixture.home));
+    const group = (): number =>
+      Number(/log prefix "policy" group (\d+)/.exec(execFileSync("nft", ["list", "table", "inet", table], { encoding: "utf8" }))?.[1]);
+    const first = group();
+    await using second = await openFixture({ onDenied: () => {} });
+    assert.notEqual(
+      Number(/group (\d+)/.exec(execFileSync("nft", ["list", "table", "inet", tableOf(tokenOf(second.home))], { encoding: "utf8" }))?.[1]),
+      first,
+    );
+    const thief = spawn("sh", ["-c", `until tcpdump -i nflog:${first} -Z root -w /dev/null 2>/dev/null; do :; done`], {
+      stdio: "ignore",
+      detached: true,
+    });
+    try {
+      const stolen = await until("the group is taken", () => {
+        if (group() !== first) return true;
+        for (const pid of readers().slice(0, 1)) process.kill(pid, "SIGKILL");
+        return undefined;
+      });
+      assert.ok(stolen);
+      const slot = await fixture.networks.attach({ ...openEgress, allowInternet: false });
+      await until("an entry", async () => {
+        forget();
+        await probe(slot, [{ try: "tcp", host: one, port: 80 }]);
+        return of(slot)[0];
+      });
+      await fixture.networks.detach(slot);
+    } finally {
+      process.kill(-(thief.pid ?? 0), "SIGKILL");
+    }
+  });
+
+  void test("a node that is killed takes its reader along", async () => {
+    const home = makeHome();
+    const ownerFile = fileURLToPath(new URL("./network-owner.ts", import.meta.url));
+    const owner = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", ownerFile, home, outside.dnsServer], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    await once(owner.stdout, "data");
+    const [reader = 0] = readers(owner.pid);
+    assert.ok(reader > 0);
+    await killed(owner);
+    await until("the reader is gone", () => (programOf(reader) === "" ? true : undefined));
+    // What is left of its sandboxes goes with the next networks of its home.
+    await using _left = await openFixture({ home });
+  });
+});

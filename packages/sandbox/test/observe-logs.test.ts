@@ -1,0 +1,266 @@
+// A sandbox's log: paged without loss, bounded in bytes and rate, merged with what envd tells, kept for an hour after the end.
+import assert from "node:assert/strict";
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { openLog } from "@svc/kit/log.ts";
+import { openSandboxLogs, type SandboxLogsOptions } from "@svc/sandbox/observe/sandbox-logs.ts";
+import fc from "fast-check";
+
+const log = openLog("test", "silent");
+const sandboxID = "iabcdefghijklmnopqrs";
+
+function open(options: Partial<SandboxLogsOptions> = {}, directory = mkdtempSync(join(tmpdir(), "svc-logs-"))) {
+  const logs = openSandboxLogs({ directory, log, isKept: () => true, ...options });
+  return {
+    logs,
+    directory,
+    read: (query: Partial<Parameters<typeof logs.read>[1]> = {}) => logs.read(sandboxID, { limit: 1000, direction: "forward", ...query }),
+    say: (message: string, kind: "lifecycle" | "process" | "network" = "network") => logs.write(sandboxID, { kind, level: "info", message }),
+    [Symbol.dispose]() {
+      logs.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+const entry = (seq: number, at: number, more: object = {}) => ({
+  seq,
+  at,
+  ended: false,
+  pid: 100 + seq,
+  user: "user",
+  command: `command ${seq}`,
+  cut: false,
+  exitCode: 0,
+  status: "",
+  millis: 0,
+  ...more,
+});
+
+/** What a run of the property test does to a log. */
+type Step =
+  | { readonly do: "write"; readonly count: number }
+  | { readonly do: "process"; readonly count: number; readonly lateMs: number }
+  | { readonly do: "wait"; readonly ms: number }
+  | { readonly do: "read" }
+  | { readonly do: "restart" };
+const steps = fc.array(
+  fc.oneof(
+    { weight: 4, arbitrary: fc.record({ do: fc.constant("write" as const), count: fc.integer({ min: 1, max: 10 }) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({ do: fc.constant("process" as const), count: fc.integer({ min: 1, max: 20 }), lateMs: fc.integer({ min: -50, max: 400 }) }),
+    },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant("wait" as const), ms: fc.integer({ min: 0, max: 300 }) }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant("read" as const) }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("restart" as const) }) },
+  ),
+  { minLength: 1, maxLength: 40 },
+);
+
+void test("whoever pages through a log by its times gets each entry once, in either direction, whatever the page's size", () => {
+  fc.assert(
+    fc.property(steps, fc.integer({ min: 1, max: 7 }), (plan: readonly Step[], limit) => {
+      let now = 1_764_000_000_000;
+      let seq = 0;
+      const written: string[] = [];
+      const options = { wallMs: () => now };
+      let node = open(options);
+      const { directory } = node;
+      const followed: string[] = [];
+      let cursor = 0;
+      // A follower, as the clients do it: its next page begins one millisecond behind the last entry of this one.
+      const follow = (pages: number) => {
+        for (let page = 0; page < pages; page++) {
+          const entries = node.read({ limit, cursor });
+          if (entries.length === 0) return;
+          followed.push(...entries.map(({ message }) => message));
+          cursor = Date.parse(entries.at(-1)?.timestamp ?? "") + 1;
+        }
+      };
+      for (const step of plan) {
+        if (step.do === "wait") now += step.ms;
+        if (step.do === "write") {
+          for (let count = 0; count < step.count; count++) {
+            written.push(`w${written.length}`);
+            node.say(written.at(-1) ?? "", "lifecycle");
+          }
+        }
+        if (step.do === "process") {
+          const entries = Array.from({ length: step.count }, () => {
+            seq++;
+            written.push(`process ${100 + seq} started by user: command ${seq}`);
+            return entry(seq, now - step.lateMs);
+          });
+          node.logs.writeProcesses(sandboxID, { run: "ab", entries }, 0);
+        }
+        if (step.do === "read") follow(2);
+        if (step.do === "restart") {
+          node.logs.close();
+          node = open(options, directory);
+        }
+      }
+      follow(10_000);
+      const backward: string[] = [];
+      let before: number | undefined;
+      for (;;) {
+        const page = node.read({ limit, direction: "backward", cursor: before });
+        if (page.length === 0) break;
+        backward.push(...page.map(({ message }) => message));
+        before = Date.parse(page.at(-1)?.timestamp ?? "");
+      }
+      const whole = node.read({ limit: 1_000_000 });
+      const times = whole.map(({ timestamp }) => timestamp);
+      assert.equal(new Set(times).size, times.length, "two entries with one time");
+      assert.deepEqual([...times].sort(), times);
+      assert.deepEqual([...followed].sort(), [...written].sort());
+      assert.deepEqual(
+        backward.reverse(),
+        whole.map(({ message }) => message),
+      );
+      node[Symbol.dispose]();
+    }),
+    { numRuns: 60 },
+  );
+});
+
+void test("a log can be asked for by level, by kind and by words", () => {
+  using node = open();
+  node.logs.write(sandboxID, { kind: "lifecycle", level: "info", message: "sandbox created" });
+  node.logs.write(sandboxID, { kind: "lifecycle", level: "error", message: "pause failed: DISK full" });
+  node.logs.writeDenial(sandboxID, { text: "10.0.0.1:443 denied: private range", fields: { address: "10.0.0.1", port: "443" } });
+  assert.deepEqual(
+    node.read({ level: "warn" }).map(({ level }) => level),
+    ["error", "warn"],
+  );
+  assert.deepEqual(
+    node.read({ search: "disk FULL" }).map(({ message }) => message),
+    ["pause failed: DISK full"],
+  );
+  const [denied] = node.read({ kind: "network" });
+  assert.deepEqual(denied?.fields, { kind: "network", address: "10.0.0.1", port: "443" });
+});
+
+void test("a flood is cut, counted and told, and the other kinds go on", () => {
+  let now = 1_764_000_000_000;
+  using node = open({ wallMs: () => now });
+  for (let count = 0; count < 50_000; count++) node.logs.writeDenial(sandboxID, { text: `denied ${count}` });
+  node.say("sandbox paused", "lifecycle");
+  const entries = node.read();
+  assert.equal(entries.filter(({ message }) => message.startsWith("denied ")).length, 200);
+  assert.deepEqual(
+    entries.filter(({ fields }) => fields["suppressed"] !== undefined).map(({ fields }) => fields["suppressed"]),
+    ["49800"],
+  );
+  assert.ok(entries.some(({ message }) => message === "sandbox paused"));
+  assert.equal(node.logs.suppressed.get("network"), 49_800);
+  now += 10_000;
+  node.logs.writeDenial(sandboxID, { text: "denied again" });
+  assert.ok(node.read().some(({ message }) => message === "denied again"));
+});
+
+void test("a sandbox's log holds two files of bounded size, readable by the node's user alone", () => {
+  let now = 1_764_000_000_000;
+  using node = open({ wallMs: () => now, fileBytes: 100_000 });
+  for (let count = 0; count < 2_000; count++) {
+    now += 100;
+    node.logs.write(sandboxID, {
+      kind: "network",
+      level: "warn",
+      message: `${count} `.padEnd(3_000, "x"),
+      fields: Object.fromEntries(Array.from({ length: 40 }, (_, index) => [`f${index}`, "y".repeat(9_000)])),
+    });
+  }
+  node.read();
+  const files = readdirSync(node.directory);
+  assert.deepEqual(files.sort(), [`${sandboxID}.jsonl`, `${sandboxID}.jsonl.1`]);
+  for (const file of files) {
+    const { size, mode } = statSync(join(node.directory, file));
+    assert.ok(size < 170_000, `${file} has ${size} bytes`);
+    assert.equal(mode & 0o777, 0o600);
+  }
+  assert.match(node.read().at(-1)?.message ?? "", /^1999 /);
+});
+
+void test("an entry of the sandbox's life is on disk at once", () => {
+  using node = open();
+  node.say("sandbox paused", "lifecycle");
+  assert.match(readFileSync(join(node.directory, `${sandboxID}.jsonl`), "utf8"), /sandbox paused/);
+});
+
+void test("a line that a kill cut short costs itself alone", () => {
+  using first = open();
+  first.say("before", "lifecycle");
+  appendFileSync(join(first.directory, `${sandboxID}.jsonl`), '{"t":1764000000000,"k":"network","l":"wa');
+  const second = open({}, first.directory);
+  second.say("after", "lifecycle");
+  assert.deepEqual(
+    second.read().map(({ message }) => message),
+    ["before", "after"],
+  );
+  second.logs.close();
+});
+
+void test("processes come once, also after a restart of the node, and a new envd counts anew", () => {
+  const now = Date.now();
+  using node = open();
+  const page = { run: "aa", entries: [entry(1, now - 500), entry(2, now - 400, { ended: true, exitCode: 3, status: "exit status 3", millis: 12 })] };
+  node.logs.writeProcesses(sandboxID, page, 0);
+  node.logs.writeProcesses(sandboxID, page, 0);
+  node.logs.close();
+  using again = open({}, node.directory);
+  assert.equal(again.logs.processesKnown(sandboxID).seq, 2);
+  again.logs.writeProcesses(sandboxID, page, 0);
+  again.logs.writeProcesses(sandboxID, { run: "bb", entries: [entry(1, now - 100)] }, 0);
+  assert.deepEqual(
+    again.read().map(({ message, level }) => [message, level]),
+    [
+      ["process 101 started by user: command 1", "info"],
+      ["process 102 ended with exit status 3 after 12 ms: command 2", "warn"],
+      ["process 101 started by user: command 1", "info"],
+    ],
+  );
+});
+
+void test("a fork's log has nothing of its source, and what was overwritten before it was read is told", () => {
+  const now = Date.now();
+  using node = open();
+  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(7, now - 5_000), entry(8, now - 100)] }, now - 1_000);
+  assert.deepEqual(
+    node.read().map(({ fields }) => fields["pid"]),
+    ["108"],
+  );
+  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(50, now)] }, now - 1_000);
+  assert.match(node.read().at(-1)?.message ?? "", /^41 entries of processes are missing here/);
+});
+
+void test("what a process calls itself cannot steer the terminal that shows the log", () => {
+  using node = open();
+  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(1, Date.now(), { command: "\u001b[2Jx\u202ey\n", user: "a\u0007b" })] }, 0);
+  const text = JSON.stringify(node.read());
+  assert.ok(!/[\p{Cc}\p{Cf}]|\\u001b/u.test(text), text);
+});
+
+void test("the sweep removes the logs of sandboxes that are not kept, and nothing else", () => {
+  const kept = new Set([sandboxID]);
+  using node = open({ isKept: (id) => kept.has(id) });
+  node.say("here", "lifecycle");
+  node.logs.write("igoneabcdefghijklmno", { kind: "lifecycle", level: "info", message: "gone" });
+  writeFileSync(join(node.directory, "node.log"), "another server's");
+  node.logs.sweep();
+  assert.deepEqual(readdirSync(node.directory).sort(), [`${sandboxID}.jsonl`, "node.log"]);
+  kept.clear();
+  node.logs.sweep();
+  assert.deepEqual(readdirSync(node.directory), ["node.log"]);
+});
+
+void test("a disk that takes nothing costs entries, not the node", () => {
+  const directory = mkdtempSync(join(tmpdir(), "svc-logs-"));
+  using node = open({}, directory);
+  node.say("before", "lifecycle");
+  rmSync(directory, { recursive: true });
+  node.say("lost", "lifecycle");
+  assert.deepEqual(node.read(), []);
+});

@@ -1,0 +1,86 @@
+// What is left when runsc itself is killed in the middle of a verb: a sandbox that runs, or that is known to stand still.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { signal } from "@svc/sandbox/runtime/process.ts";
+import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
+import { healthy, openFixture, run } from "./runtime-fixture.ts";
+
+type It = (sentence: string, body: () => Promise<void>) => void;
+
+/** Moments after a verb began at which its program is killed; the verbs take 10 to 100 ms on a quiet machine. */
+const KILL_AFTER_MS = [0, 3, 8, 15, 30, 60];
+const LOOK_EVERY_MS = 1;
+const LOOK_FOR_MS = 5_000;
+
+export function killedTests(name: RuntimeName, it: It): void {
+  it("runsc killed while it freezes or thaws leaves a sandbox that can be frozen and thawed", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start();
+    for (const afterMs of KILL_AFTER_MS) {
+      for (const [verb, act] of [
+        ["pause", fixture.runtime.freeze],
+        ["resume", fixture.runtime.thaw],
+      ] as const) {
+        const [outcome] = await Promise.allSettled([act(handle), killClient(fixture.home, verb, handle.runtimeID, afterMs)]);
+        // Told as failed or done, the same asked again must come to a good end.
+        if (outcome.status === "rejected") await act(handle);
+      }
+      assert.equal((await run(handle, "echo runs")).stdout, "runs\n", `killed after ${afterMs} ms`);
+    }
+    await fixture.runtime.freeze(handle);
+    await fixture.runtime.thaw(handle);
+    assert.equal(await healthy(handle), true);
+  });
+
+  it("runsc killed while it captures leaves the sandbox running and nothing in the directory, and the next capture is good", async () => {
+    await using fixture = await openFixture(name);
+    const handle = await fixture.start();
+    await run(handle, "dd if=/dev/urandom of=/opt/bytes bs=1M count=20 2>/dev/null");
+    const { stdout: sum } = await run(handle, "sha256sum /opt/bytes");
+    let killed = 0;
+    for (const afterMs of KILL_AFTER_MS) {
+      for (const [kind, verb] of [
+        ["memory", "checkpoint"],
+        ["filesystem", "fscheckpoint"],
+      ] as const) {
+        const into = { directory: fixture.folder(), kind };
+        const [outcome] = await Promise.allSettled([fixture.runtime.capture(handle, into), killClient(fixture.home, verb, handle.runtimeID, afterMs)]);
+        if (outcome.status === "rejected") {
+          killed += 1;
+          assert.equal((outcome.reason as Error).name, "CAPTURE_FAILED");
+          assert.deepEqual(readdirSync(into.directory), []);
+        }
+        assert.equal((await run(handle, "echo runs")).stdout, "runs\n", `${kind} killed after ${afterMs} ms`);
+      }
+    }
+    assert.ok(killed > 0, "at least one was hit");
+    for (const kind of ["memory", "filesystem"] as const) {
+      const child = await fixture.start({ from: await fixture.capture(handle, kind) });
+      assert.equal((await run(child, "sha256sum /opt/bytes")).stdout, sum);
+    }
+  });
+}
+
+/** Waits for the program to show up, then a little, then kills it; one that ends too soon is missed. */
+async function killClient(home: string, verb: string, runtimeID: string, afterMs: number): Promise<void> {
+  const end = performance.now() + LOOK_FOR_MS;
+  while (performance.now() < end) {
+    const pid = readdirSync("/proc").find((entry) => /^\d+$/.test(entry) && isClient(Number(entry), home, verb, runtimeID));
+    if (pid !== undefined) {
+      await sleep(afterMs);
+      if (isClient(Number(pid), home, verb, runtimeID)) signal(Number(pid), "SIGKILL");
+      return;
+    }
+    await sleep(LOOK_EVERY_MS);
+  }
+}
+
+function isClient(pid: number, home: string, verb: string, runtimeID: string): boolean {
+  try {
+    const words = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
+    return words[1]?.startsWith(`--root=${home}/`) === true && words[2] === verb && words.includes(runtimeID);
+  } catch {
+    return false;
+  }
+}
