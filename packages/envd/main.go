@@ -75,6 +75,7 @@ func main() {
 	if err != nil {
 		fail("%v", err)
 	}
+	reserveThreads()
 	reaper := process.NewReaper()
 	server := &http.Server{
 		Handler: agent.New(agent.Options{

@@ -45,6 +45,7 @@ export async function buildTemplate(context: string | undefined, options: Option
       buildID,
       ...plan.base,
       steps: steps.map((step) => ({ ...step })),
+      ...(plan.dockerfile ? { dockerfile: true } : {}),
       ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
       ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
       ...(registry === undefined ? {} : { fromImageRegistry: registry }),

@@ -19,6 +19,8 @@ export type Planned = Pick<BuildPlan, "steps" | "notes"> & {
   readonly base: { readonly fromTemplate: string } | { readonly fromImage: string };
   readonly startCmd: string | undefined;
   readonly readyCmd: string | undefined;
+  /** Its steps are a Dockerfile's, which begin as root. */
+  readonly dockerfile: boolean;
 };
 
 /** `context` undefined: none was named. @throws UsageError, or INVALID_REQUEST that names the Dockerfile's line. */
@@ -31,7 +33,7 @@ export function planOf(context: string | undefined, words: PlanWords): Planned {
   // A Dockerfile that happens to lie here is not meant by who names neither it nor its directory.
   const isMeant = words.file !== undefined || context !== undefined || override === undefined;
   if (override !== undefined && (!isMeant || (words.file === undefined && !existsSync(file)))) {
-    return { base: override, steps: [], notes: [], startCmd, readyCmd };
+    return { base: override, steps: [], notes: [], startCmd, readyCmd, dockerfile: false };
   }
   let text: string;
   try {
@@ -41,7 +43,8 @@ export function planOf(context: string | undefined, words: PlanWords): Planned {
     throw new ForeseenError(`the Dockerfile ${file} cannot be read: ${(error as Error).message}${advice}`);
   }
   const plan = planFromDockerfile(text, { buildArgs: words.buildArg });
-  return { base: override ?? { fromImage: plan.fromImage }, steps: plan.steps, notes: plan.notes, startCmd: startCmd ?? plan.startCmd, readyCmd };
+  const { steps, notes, dockerfile } = plan;
+  return { base: override ?? { fromImage: plan.fromImage }, steps, notes, startCmd: startCmd ?? plan.startCmd, readyCmd, dockerfile };
 }
 
 /** What was asked for, else the directory's own name as a template may be called. */

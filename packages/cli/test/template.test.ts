@@ -98,6 +98,7 @@ void test("template build sends the Dockerfile's plan and the files it names, an
       { type: "RUN", args: ["apt-get update"] },
       { type: "COPY", args: ["app", "/app", "root", ""], filesHash: hash },
     ],
+    dockerfile: true,
     startCmd: "python3 /app/main.py",
     readyCmd: "true",
   });

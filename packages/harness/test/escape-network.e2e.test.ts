@@ -6,7 +6,7 @@ import { createServer, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { after, before, describe, test } from "node:test";
 import { Sandbox } from "e2b";
-import { startNames } from "../../sandbox/test/network-names.ts";
+import { type Names, startNames } from "../../sandbox/test/network-names.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { hostAddress, neighbourAddress, type Outside, privateAddresses, publicAddresses, startOutside } from "../src/outside.ts";
@@ -19,12 +19,19 @@ const [one] = publicAddresses;
 const METADATA = "169.254.169.254";
 const SERVED = 8093;
 /** Everything that some program takes for the metadata service's address. */
+// biome-ignore format: one list, read across
 const spellings = [
   METADATA, "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "00000251.254.169.254",
   "::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "fe80::a9fe:a9fe", "169.254.169.254.",
-]; // biome-ignore format: a list
+];
 const names = ["metadata.google.internal", "169.254.169.254.nip.io", "rebound.example.com"];
-const urls = [`http://${METADATA}/latest/meta-data/`, "http://[::ffff:a9fe:a9fe]/", `http://user@${METADATA}:80/`, "http://0251.0376.0251.0376/", "http://2852039166/"];
+const urls = [
+  `http://${METADATA}/latest/meta-data/`,
+  "http://[::ffff:a9fe:a9fe]/",
+  `http://user@${METADATA}:80/`,
+  "http://0251.0376.0251.0376/",
+  "http://2852039166/",
+];
 
 for (const [runtime, program] of [
   ["gvisor", "runsc"],
@@ -32,7 +39,7 @@ for (const [runtime, program] of [
 ] as const) {
   void describe(`the network around a sandbox on ${runtime}`, needs("root", "envd", "base", "ip", "nft", "unshare", program), () => {
     let outside: Outside;
-    let upstream: Awaited<ReturnType<typeof startNames>>;
+    let upstream: Names;
     let node: TestNode;
     let sandbox: Sandbox;
     let sibling: Sandbox;
@@ -82,7 +89,14 @@ for (const [runtime, program] of [
     });
 
     void test("the outside is reached, so that what is not reached was denied", async () => {
-      assert.deepEqual(await reach([["tcp", one, 80], ["udp", one, 7], ["url", `http://${one}/`]]), ["connected", "answered hello", "answered 200"]);
+      assert.deepEqual(
+        await reach([
+          ["tcp", one, 80],
+          ["udp", one, 7],
+          ["url", `http://${one}/`],
+        ]),
+        ["connected", "answered hello", "answered 200"],
+      );
     });
 
     void test("the metadata service and private ranges are closed in every spelling, by name and by URL", async () => {
@@ -94,7 +108,10 @@ for (const [runtime, program] of [
         ...urls.map((address) => ["url", address] as const),
       ]);
       assert.deepEqual(await outside.seen(), []);
-      assert.ok(upstream.asked().some((question) => question.includes("rebound.example.com")), "the name was looked up");
+      assert.ok(
+        upstream.asked().some((question) => question.includes("rebound.example.com")),
+        "the name was looked up",
+      );
     });
 
     void test("no port of the host is open on any of its addresses: the node's, the gateway's, bridges', the translated one", async () => {
@@ -113,7 +130,12 @@ for (const [runtime, program] of [
       await assertUnreached(targets);
       await assertUnreached(foreign.flatMap((address) => [67, 123, 161, 5353].map((each) => ["udp", address, each] as const)));
       // Of the sandbox's own loopback only envd may answer.
-      await assertUnreached([["tcp", "127.0.0.1", node.port], ["tcp", "127.0.0.1", port], ["tcp", "::1", node.port], ["tcp", "127.1", port]]);
+      await assertUnreached([
+        ["tcp", "127.0.0.1", node.port],
+        ["tcp", "127.0.0.1", port],
+        ["tcp", "::1", node.port],
+        ["tcp", "127.1", port],
+      ]);
       assert.equal(arrived, 0);
     });
 
@@ -136,17 +158,27 @@ for (const [runtime, program] of [
       await reach([...sources.map((source) => ["packet", source, one, 7, `from ${source}`] as const), ["packet", siblingAddress, siblingAddress, SERVED, "x"]]);
       await reach([["packet", "", one, 7, "last"]]);
       const seen: string[] = [];
-      await until("the last packet", async () => (seen.push(...(await texts())), seen.includes("last") ? true : undefined));
+      await until("the last packet", async () => {
+        seen.push(...(await texts()));
+        return seen.includes("last") ? true : undefined;
+      });
       assert.deepEqual(seen, ["last"]);
     });
 
     void test("a claim to another's address changes no neighbour's connections", async () => {
       const gateway = (await sandbox.commands.run("ip -4 route show default | awk '{print $3}'")).stdout.trim();
-      await reach([["claim", gateway], ["claim", siblingAddress], ["claim", one]]);
+      await reach([
+        ["claim", gateway],
+        ["claim", siblingAddress],
+        ["claim", one],
+      ]);
       const { stdout } = await sibling.commands.run(`python3 -c "import socket; socket.create_connection(('${one}', 80), 8); print('connected')"`);
       assert.equal(stdout, "connected\n");
       const claimed = JSON.parse(execFileSync("ip", ["-j", "neigh"], { encoding: "utf8" })) as { dst: string; lladdr?: string }[];
-      assert.deepEqual(claimed.filter(({ lladdr }) => lladdr === "02:00:00:00:00:01"), []);
+      assert.deepEqual(
+        claimed.filter(({ lladdr }) => lladdr === "02:00:00:00:00:01"),
+        [],
+      );
     });
 
     void test("unix sockets without a file that the host has are neither seen nor reached", async () => {
@@ -155,9 +187,16 @@ for (const [runtime, program] of [
       await new Promise<void>((resolve) => door.listen({ path: `\0${name}` }, resolve));
       const known = readFileSync("/proc/net/unix", "utf8").match(/@\S+/g) ?? [];
       assert.ok(known.some((each) => each.startsWith(`@${name}`)));
-      const outcomes = await reach([["links"], ...known.slice(0, 50).map((each) => ["abstract", each.slice(1).replace(/@+$/, "")] as const), ["abstract", name]]);
+      const outcomes = await reach([
+        ["links"],
+        ...known.slice(0, 50).map((each) => ["abstract", each.slice(1).replace(/@+$/, "")] as const),
+        ["abstract", name],
+      ]);
       door.close();
-      assert.equal(outcomes.some((outcome) => outcome === "connected"), false);
+      assert.equal(
+        outcomes.some((outcome) => outcome === "connected"),
+        false,
+      );
       assert.doesNotMatch(outcomes[0] ?? "", new RegExp(name));
       assert.equal(arrived, 0);
     });

@@ -27,9 +27,26 @@ const may: Readonly<Record<Runtime, Readonly<Record<User, readonly string[]>>>> 
 };
 /** One of these would be enough to leave a container on the host's kernel. */
 const neverHeld = ["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "SYS_TIME", "NET_ADMIN", "DAC_READ_SEARCH", "SYSLOG", "BPF", "PERFMON"];
-const capabilityBits = { DAC_READ_SEARCH: 2, NET_ADMIN: 12, SYS_MODULE: 16, SYS_RAWIO: 17, SYS_ADMIN: 21, SYS_BOOT: 22, SYS_TIME: 25, SYSLOG: 34, PERFMON: 38, BPF: 39 };
+const capabilityBits = {
+  DAC_READ_SEARCH: 2,
+  NET_ADMIN: 12,
+  SYS_MODULE: 16,
+  SYS_RAWIO: 17,
+  SYS_ADMIN: 21,
+  SYS_BOOT: 22,
+  SYS_TIME: 25,
+  SYSLOG: 34,
+  PERFMON: 38,
+  BPF: 39,
+};
 
-const hostFiles = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/kernel/panic"];
+const hostFiles = [
+  "/proc/sys/kernel/core_pattern",
+  "/proc/sys/kernel/hostname",
+  "/proc/sys/vm/overcommit_memory",
+  "/proc/sys/net/ipv4/ip_forward",
+  "/proc/sys/kernel/panic",
+];
 const hostState = () => hostFiles.map((path) => `${path} ${readFileSync(path, "utf8").trim()}`);
 
 for (const [runtime, program] of [
@@ -82,12 +99,17 @@ for (const [runtime, program] of [
           const bit = 1n << BigInt(capabilityBits[name as keyof typeof capabilityBits]);
           for (const set of held) assert.equal(set & bit, 0n, name);
         }
-        if (user === "user") assert.ok(held.every((set) => set === 0n), out);
+        if (user === "user")
+          assert.ok(
+            held.every((set) => set === 0n),
+            out,
+          );
       });
     }
 
     void test("neither envd nor a command holds a descriptor of the host", async () => {
-      const list = "import os\nfor p in ('1', 'self'):\n  try:\n    for f in os.listdir(f'/proc/{p}/fd'):\n      try: print(p, f, os.readlink(f'/proc/{p}/fd/{f}'))\n      except FileNotFoundError: pass\n  except PermissionError: pass";
+      const list =
+        "import os\nfor p in ('1', 'self'):\n  try:\n    for f in os.listdir(f'/proc/{p}/fd'):\n      try: print(p, f, os.readlink(f'/proc/{p}/fd/{f}'))\n      except FileNotFoundError: pass\n  except PermissionError: pass";
       const { out } = await run(`python3 -c "${list}"`, "root");
       const lines = out.split("\n").map((line) => line.split(" "));
       for (const [who, number, target = ""] of lines) {
@@ -108,7 +130,15 @@ for (const [runtime, program] of [
     void test("the files of the host are not reached through other processes' roots and directories", async () => {
       const secret = join(node.home, "secrets");
       assert.ok(readdirSync(secret).length > 0);
-      for (const door of ["", "/proc/1/root", "/proc/1/cwd/../../../..", "/proc/self/root/../..", "/proc/1/root/.svc/../../..", "/proc/1/fd/3", "/proc/thread-self/cwd/../../../../.."]) {
+      for (const door of [
+        "",
+        "/proc/1/root",
+        "/proc/1/cwd/../../../..",
+        "/proc/self/root/../..",
+        "/proc/1/root/.svc/../../..",
+        "/proc/1/fd/3",
+        "/proc/thread-self/cwd/../../../../..",
+      ]) {
         const { out } = await run(`ls -d ${door}${secret} ${door}${node.home} ${door}/proc/1/root${node.home} 2>/dev/null`, "root");
         assert.equal(out, "", `by way of ${door}`);
       }

@@ -50,9 +50,14 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
       [{ ...good, envVars: { "A B": "x" } }, 400, /envVars/],
       [{ ...good, envVars: { A: "x\u0000y" } }, 400, /envVars/],
       [{ ...good, network: { allowPublicTraffic: "no" } }, 400, /network/],
-      [{ ...good, network: { denyOut: ["0.0.0.0/0"] } }, 400, /denyOut/],
+      [{ ...good, network: { denyOut: ["example.com"] } }, 400, /denyOut/],
+      [{ ...good, network: { allowOut: ["example.com"] } }, 400, /allowOut.*denyOut/],
+      [{ ...good, network: { egressProxy: { address: "127.0.0.1:1" } } }, 400, /egressProxy/],
+      [{ ...good, network: { surprise: true } }, 400, /surprise/],
       [{ ...good, network: { maskRequestHost: "a\r\nb: c" } }, 400, /maskRequestHost/],
-      [{ ...good, autoPause: true }, 400, /autoPause/],
+      [{ ...good, autoPause: "yes" }, 400, /autoPause/],
+      [{ ...good, autoResume: { enabled: true } }, 400, /autoResume: needs autoPause/],
+      [{ ...good, autoPause: true, autoPauseMemory: false, autoResume: { enabled: true } }, 400, /autoPauseMemory must not be false/],
       [{ ...good, volumeMounts: [{ name: "v", path: "/v" }] }, 400, /volumeMounts/],
     ];
     for (const [body, status, message] of cases) {

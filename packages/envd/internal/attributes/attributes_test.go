@@ -1,3 +1,4 @@
+// Extended attributes survive being listed and put back, whatever bytes they hold.
 package attributes
 
 import (

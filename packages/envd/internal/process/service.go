@@ -80,7 +80,7 @@ func (s *Service) spawn(who account.Account, request *startRequest) (*running, e
 	if request.PTY != nil {
 		w, err = l.wireTerminal(who, request.PTY.Size)
 	} else {
-		w, err = l.wirePipes(request.Stdin == nil || *request.Stdin)
+		w, err = l.wirePipes(who, request.Stdin == nil || *request.Stdin)
 	}
 	if err != nil {
 		s.table.release()

@@ -146,7 +146,7 @@ func (w *wires) closeOurs() {
 	}
 }
 
-func (l *launch) wirePipes(withStdin bool) (*wires, error) {
+func (l *launch) wirePipes(who account.Account, withStdin bool) (*wires, error) {
 	w := &wires{}
 	in, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if withStdin {
@@ -166,6 +166,10 @@ func (l *launch) wirePipes(withStdin bool) (*wires, error) {
 		}
 		*ours = file
 		w.theirs = append(w.theirs, theirs)
+	}
+	for _, theirs := range w.theirs[1:] {
+		// Programs that open /dev/stdout or /dev/stderr by name need to own it.
+		_ = unix.Fchown(theirs, who.UID, who.GID)
 	}
 	l.attr.Files = []uintptr{uintptr(w.theirs[0]), uintptr(w.theirs[1]), uintptr(w.theirs[2])}
 	return w, nil

@@ -89,7 +89,7 @@ export function matches(node: Node, query: Pick<ListQuery, "metadata" | "state" 
     const { claim } = record.status;
     if (states !== undefined && !states.includes(shownState(record))) continue;
     if (!pairs.every((spellings) => spellings.some(([key, value]) => Object.hasOwn(claim.metadata, key) && claim.metadata[key] === value))) continue;
-    if (after !== undefined && claim.startedAtWallMs <= after) continue;
+    if (after !== undefined && claim.startedAtWallMs < after) continue;
     if (query.template !== undefined && query.template !== record.templateID && query.template !== claim.alias) continue;
     found.push(record);
   }

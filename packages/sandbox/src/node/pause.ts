@@ -14,17 +14,27 @@ const COLLECT_MS = 100;
 
 export type PauseRequest = { readonly kind: CaptureKind; readonly cause: "request" | "timeout"; readonly requireHealthyGuest?: boolean };
 
-/** @throws SANDBOX_PAUSED when it is paused already; CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL: then it runs on. */
+/**
+ * Returns when its capture is whole and on record; its running parts go right after, and whatever is asked of it next waits for that.
+ * @throws SANDBOX_PAUSED when it is paused already; CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL: then it runs on.
+ */
 export function pauseSandbox(node: Node, sandboxID: string, request: PauseRequest): Promise<void> {
-  return node.turns.run(sandboxID, async () => {
-    const record = node.registry.running(sandboxID);
-    if (request.cause === "timeout" && record.status.claim.deadlineMs > node.clock.monotonicMs()) return;
-    await pause(node, record, request);
-  });
+  const paused = Promise.withResolvers<void>();
+  node.turns
+    .run(sandboxID, async () => {
+      const record = node.registry.running(sandboxID);
+      // Set anew while it waited for its turn.
+      if (request.cause === "timeout" && record.status.claim.deadlineMs > node.clock.monotonicMs()) return;
+      await pause(node, record, request);
+      paused.resolve();
+      await takeRunningParts(node, record);
+    })
+    .then(paused.resolve, paused.reject);
+  return paused.promise;
 }
 
 async function pause(node: Node, record: RunningRecord, { kind, cause, requireHealthyGuest }: PauseRequest): Promise<void> {
-  const { sandboxID, directory } = record;
+  const { sandboxID } = record;
   const { handle, claim } = record.status;
   const runtime = node.runtimeNamed(handle.runtime);
   checkCapture(node, record, kind);
@@ -51,16 +61,19 @@ async function pause(node: Node, record: RunningRecord, { kind, cause, requireHe
     node.tell("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });
     throw error;
   }
-  // Acknowledged or not, nothing is lost from here on: what stays behind is found by the next resume or start.
-  await stage("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory })).catch((error: unknown) =>
-    node.log.error({ err: error, sandboxID }, "the running parts of a paused sandbox could not be removed; its resume tries again"),
-  );
-  const { network } = handle;
-  if (network !== undefined) {
-    void node.networks
-      ?.detach(network)
-      .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the network of a paused sandbox could not be removed"));
-  }
+}
+
+/** Nothing is lost when this is cut off: what stays behind is found by the next resume or start. */
+async function takeRunningParts(node: Node, { sandboxID, directory, status }: RunningRecord): Promise<void> {
+  const { runtime: name, network } = status.handle;
+  const runtime = node.runtimeNamed(name);
+  await node
+    .stages(name)("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory }))
+    .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the running parts of a paused sandbox could not be removed; its resume tries again"));
+  if (network === undefined) return;
+  void node.networks
+    ?.detach(network)
+    .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the network of a paused sandbox could not be removed"));
 }
 
 /** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */

@@ -44,12 +44,12 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
   let closed = false;
 
   function shelf(template: Template): Shelf {
-    const known = shelves.get(template.templateID);
+    const known = shelves.get(keyOf(template));
     if (known !== undefined) return known;
     // A snapshot is somebody's own moment, and may be large: only settings keep copies of one ready.
     const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? (template.source === "snapshot" ? 0 : defaultSize);
     const made: Shelf = { template, size, ready: [], filling: 0, lastTakeMs: performance.now() };
-    shelves.set(template.templateID, made);
+    shelves.set(keyOf(template), made);
     return made;
   }
 
@@ -74,7 +74,7 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     const work = startWarm(node, each.template, openEgress)
       .then(async (record) => {
         if (record.status.state === "warm") await warmShell(record.status.handle);
-        if (closed || shelves.get(each.template.templateID) !== each) await endSandbox(node, record.sandboxID, "killed");
+        if (closed || shelves.get(keyOf(each.template)) !== each) await endSandbox(node, record.sandboxID, "killed");
         else each.ready.push(record.sandboxID);
       })
       .catch(() => {
@@ -90,14 +90,17 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
   }
 
   async function clear(each: Shelf): Promise<void> {
-    shelves.delete(each.template.templateID);
+    shelves.delete(keyOf(each.template));
     await Promise.all(each.ready.splice(0).map((id) => endSandbox(node, id, "killed")));
   }
+
+  const isNamed = ({ templateID, name }: Template) => sizes.has(templateID) || sizes.has(name);
+  const isCurrent = (template: Template) => node.catalogue.list().some((each) => keyOf(each) === keyOf(template));
 
   const idle = setInterval(() => {
     for (const each of [...shelves.values()]) {
       const { template } = each;
-      if (sizes.has(template.templateID) || sizes.has(template.name) || performance.now() - each.lastTakeMs < IDLE_SHELF_MS) continue;
+      if (performance.now() - each.lastTakeMs < IDLE_SHELF_MS || (isNamed(template) && isCurrent(template))) continue;
       void clear(each);
     }
   }, IDLE_CHECK_MS);
@@ -119,7 +122,7 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     },
     adopt(record) {
       if (record.envdVersion !== node.envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== node.runtime.name) return false;
-      const template = node.catalogue.list().find((each) => each.templateID === record.templateID);
+      const template = node.catalogue.list().find((each) => each.templateID === record.templateID && each.image.rootfs === record.image.rootfs);
       // One that went on from a fork's capture bears its source's template, and holds its source's secrets.
       if (template === undefined || record.captureID !== template.captureID) return false;
       const each = shelf(template);
@@ -132,8 +135,7 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
       fill();
     },
     async forget(templateID) {
-      const each = shelves.get(templateID);
-      if (each !== undefined) await clear(each);
+      await Promise.all([...shelves.values()].filter(({ template }) => template.templateID === templateID).map(clear));
     },
     ready: () => new Map([...shelves.values()].map((each) => [each.template.name, each.ready.length])),
     start() {
@@ -157,4 +159,9 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
       await Promise.all(Array.from({ length: END_CONCURRENCY }, worker));
     },
   };
+}
+
+/** Two builds of one template are two kinds of sandboxes. */
+function keyOf({ templateID, recipe }: Template): string {
+  return `${templateID}/${recipe}`;
 }

@@ -3,12 +3,11 @@ import { randomUUID } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { NetworkSlot } from "../network/networks.ts";
 import type { CaptureKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import { bringUp } from "./bring-up.ts";
 import { checkRoom } from "./create.ts";
-import { untilHealthy } from "./envd.ts";
 import { tellAll, tellReturn } from "./identity.ts";
 import type { Node } from "./node.ts";
 import { isPaused, type PausedRecord, type RunningRecord } from "./registry.ts";
-import { ENVD_HEALTHY_MS, envdSpec } from "./start.ts";
 
 export type ResumeRequest = {
   readonly timeoutSeconds: number;
@@ -83,42 +82,11 @@ async function resume(node: Node, paused: PausedRecord, request: ResumeRequest):
 
 type From = { readonly captureID: string; readonly guestBootID: string };
 
-async function run(
-  node: Node,
-  runtime: Runtime,
-  record: PausedRecord,
-  { captureID, guestBootID }: From,
-  undo: (() => Promise<unknown>)[],
-): Promise<RuntimeHandle> {
-  const { sandboxID, directory, image, limits, envd, status } = record;
-  const stage = node.stages(runtime.name);
-  const from = await node.captures.find(captureID);
+async function run(node: Node, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
   // What an earlier run left: its end may have been cut off.
-  await runtime.destroy({ runtimeID: sandboxID, directory });
-  await node.images.ready(image);
-  const verified = node.captures.verify(captureID);
-  verified.catch(() => undefined);
-  const network: NetworkSlot | undefined = await stage("network", async () => node.networks?.attach(status.claim.egress));
-  if (network !== undefined) undo.push(async () => node.networks?.detach(network));
-  const start = () =>
-    runtime.start({
-      runtimeID: sandboxID,
-      directory,
-      image,
-      limits,
-      hostname: sandboxID,
-      bootID: guestBootID,
-      network,
-      envd: envdSpec(node, envd),
-      from: { directory: from.directory, kind: from.kind },
-    });
-  const handle = await stage("restore", start).catch(async (error: unknown) => {
-    await verified; // damage is called by that name
-    throw error;
-  });
-  await verified;
-  await stage("envd", () => untilHealthy(handle, ENVD_HEALTHY_MS, () => runtime.isAlive(handle)));
-  return handle;
+  await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
+  const onSlot = (slot: NetworkSlot) => void undo.push(async () => node.networks?.detach(slot));
+  return bringUp(node, { record, runtime, ...from, egress: record.status.claim.egress, onSlot });
 }
 
 /** Files can be read out of a memory capture only by the sandbox itself: it is brought back frozen to the world, and captured again. */

@@ -1,4 +1,5 @@
 // Builds in line: a few at once, a bounded line behind them, each ended by its template's deletion, its time, or the node's stop.
+import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Build, BuildSpec } from "./build-record.ts";
 import { runBuild } from "./run-build.ts";
@@ -23,12 +24,17 @@ export interface BuildQueue {
 type Running = { readonly build: Build; readonly abort: AbortController; done: Promise<void> };
 type Cause = "deleted" | "stopping" | "time";
 
+/** Of the ten seconds that a node's stop may take. */
+const CLOSE_BOUND_MS = 4_000;
+
 export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
   const { builds, buildLog, settings } = shop;
   const line: { build: Build; spec: BuildSpec }[] = [];
   const running = new Map<string, Running>();
   const credentials = new Map<string, RegistryCredentials>();
   let closed = false;
+  /** Builds that the node's stop could not wait for: their rows are settled, and nothing of theirs is written any more. */
+  const abandoned = new Set<string>();
 
   function next(): void {
     while (!closed && running.size < settings.build_concurrency) {
@@ -83,8 +89,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
   function settle(job: Job, error: unknown): void {
     const { buildID, templateID } = job.build;
     const failure = asFailure(error);
-    const gone = builds.build(buildID) === undefined;
-    if (gone) return;
+    if (abandoned.has(buildID) || builds.build(buildID) === undefined) return;
     if (failure.name === "SHUTTING_DOWN" && job.credentials === undefined) {
       buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build goes on from its cached steps when it is up again" }]);
       builds.update(buildID, { status: "waiting", step: undefined });
@@ -144,8 +149,17 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
     },
     async close() {
       closed = true;
-      for (const { abort } of running.values()) abort.abort(stopFailure("stopping"));
-      await Promise.all([...running.values()].map(({ done }) => done));
+      const all = [...running.values()];
+      for (const { abort } of all) abort.abort(stopFailure("stopping"));
+      // An export, or an image on its way, cannot be called off; what it leaves is swept at the next start.
+      await Promise.race([Promise.all(all.map(({ done }) => done)), sleep(CLOSE_BOUND_MS, undefined, { ref: false })]);
+      for (const { build } of running.values()) {
+        if (abandoned.has(build.buildID)) continue;
+        abandoned.add(build.buildID);
+        if (build.spec?.needsCredentials === true)
+          refuse(build.buildID, undefined, "the node stopped, and a registry's credentials are never kept; start the build again");
+        else builds.update(build.buildID, { status: "waiting", step: undefined });
+      }
     },
   };
 }

@@ -1,7 +1,7 @@
 // Root images: a base and layers over it, stacked read-only by overlayfs where sandboxes start from them.
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, readdir, rmdir } from "node:fs/promises";
+import { chmod, mkdir, readdir, rmdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
@@ -22,6 +22,7 @@ import type { Layers } from "./layers.ts";
 /** mount(2) takes one page of options; a layer's relative path is 22 characters of it. */
 export const MAX_LAYERS = 150;
 const MAX_OPTION_BYTES = 4000;
+const TOUCH_EVERY_MS = 10 * 60_000;
 
 export interface Images {
   /** The image of a stack; known from here on, mounted by `ready`. */
@@ -42,7 +43,11 @@ export interface Images {
 
 export async function openImages(home: string, layers: Layers, db: Database, spawner: Spawner, nowMs: () => number): Promise<Images> {
   const folder = join(home, "run/images");
-  await mkdir(folder, { recursive: true, mode: 0o711 });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
+  await chmod(folder, 0o700);
+  /** When each image's row was last touched by this process: names are resolved at every create. */
+  const touchedAtMs = new Map<string, number>();
   const underWay = new Map<string, Promise<void>>();
 
   function chainNamed(imageID: string): Chain | undefined {
@@ -88,6 +93,8 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
       if (chain.base === undefined && chain.layers.length === 1) return { rootfs: join(layers.folder, chain.layers[0] ?? "", "diff"), binds };
       const text = JSON.stringify(chain);
       const imageID = createHash("sha256").update(text).digest("hex").slice(0, 24);
+      if ((touchedAtMs.get(imageID) ?? 0) > nowMs() - TOUCH_EVERY_MS) return { rootfs: join(folder, imageID), binds };
+      touchedAtMs.set(imageID, nowMs());
       db.run("INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (image_id) DO UPDATE SET used_at = excluded.used_at", imageID, text, nowMs());
       return { rootfs: join(folder, imageID), binds };
     },
@@ -117,6 +124,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
         const place = join(folder, imageID);
         if (rootfs.has(place)) continue;
         underWay.delete(place);
+        touchedAtMs.delete(imageID);
         await unmountUnder(spawner, place);
         await rmdir(place).catch(() => undefined);
         db.run("DELETE FROM images WHERE image_id = ?", imageID);

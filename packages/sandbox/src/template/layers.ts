@@ -60,7 +60,9 @@ ${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a
 ${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
 
 export async function openLayers(folder: string, spawner: Spawner): Promise<Layers> {
-  await mkdir(folder, { recursive: true, mode: 0o711 });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
+  await chmod(folder, 0o700);
   const known = new Map<string, LayerInfo>();
   for (const name of await readdir(folder)) {
     const place = join(folder, name);

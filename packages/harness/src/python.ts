@@ -1,0 +1,22 @@
+// Runs a Python unittest file with the unmodified E2B SDKs against a node.
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import type { TestNode } from "./node.ts";
+
+const BOUND_MS = 600_000;
+
+/** The exit code, and everything it said. */
+export async function runPython(node: TestNode, file: URL): Promise<{ code: number | null; said: string }> {
+  const env = {
+    ...process.env,
+    PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"],
+    E2B_API_URL: node.url,
+    E2B_SANDBOX_URL: node.url,
+    E2B_API_KEY: node.apiKey,
+  };
+  const child = spawn("python3", ["-W", "ignore", fileURLToPath(file)], { stdio: ["ignore", "pipe", "pipe"], env, timeout: BOUND_MS });
+  let said = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
+  const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+  return { code, said };
+}

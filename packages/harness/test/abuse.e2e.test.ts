@@ -1,0 +1,105 @@
+// Abuse that a sandbox meets most, on gVisor; the rest is in abuse.long.test.ts.
+import assert from "node:assert/strict";
+import { type IncomingMessage, request } from "node:http";
+import { test } from "node:test";
+import { Sandbox } from "e2b";
+import { abuses, ENDLESS_PORT, endlessServer } from "../src/abuse.ts";
+import { peakResidentBytes } from "../src/bulk.ts";
+import { until } from "../src/until.ts";
+import { abuseSuite } from "./abuse.suite.ts";
+
+const STREAMS = 20;
+/** Many more than a sandbox of 128 processes can run. */
+const COMMANDS = 400;
+/** Far less than twenty endless answers would fill if they were kept. */
+const NODE_BYTES = 1024 ** 3;
+/** Of 128 MB and 128 processes. */
+const HALF_OF_ITS_LIMIT = 64;
+
+abuseSuite("gvisor", ["forks", "memory", "disk", "output", "descriptors", "processor"], (bench) => {
+  const connection = () => ({ apiUrl: bench.node.url, sandboxUrl: bench.node.url, apiKey: bench.node.apiKey });
+
+  void test("answers that never end, read by nobody, hold up neither the node nor a neighbour, and end with their sandbox", async () => {
+    const sandbox = await bench.create();
+    await sandbox.files.write("endless.py", endlessServer);
+    await sandbox.commands.run("python3 endless.py", { background: true, timeoutMs: 0 });
+    const headers = { "x-svc-sandbox-id": sandbox.sandboxId, "x-svc-target-port": String(ENDLESS_PORT) };
+    // The first bytes are taken, then no more.
+    const open = () =>
+      new Promise<IncomingMessage>((resolve, reject) => {
+        const call = request({ host: "127.0.0.1", port: bench.node.port, path: "/", headers, agent: false }, (response) => {
+          response.on("error", () => {}).once("data", () => response.pause());
+          if (response.statusCode === 200) resolve(response);
+          else reject(new Error(`HTTP ${response.statusCode}`));
+        });
+        call.on("error", reject);
+        call.end();
+      });
+    const first = await until("the server", () => open().catch(() => undefined));
+    const streams = await Promise.all(Array.from({ length: STREAMS }, open));
+    await bench.neighbourWorks();
+    assert.ok(peakResidentBytes(bench.node.pid) < NODE_BYTES);
+    assert.equal(await sandbox.kill(), true);
+    for (const response of [first, ...streams]) response.resume();
+    await until("the ends of all answers", () => (streams.every((response) => response.destroyed) && first.destroyed ? true : undefined));
+    assert.equal(await bench.fate(sandbox.sandboxId), "killed");
+    await bench.neighbourWorks();
+  });
+
+  void test("more commands at once than a sandbox has room for are refused by name, and the others run", async () => {
+    const sandbox = await bench.create();
+    const one = () => sandbox.commands.run("sleep 600", { background: true, timeoutMs: 0 });
+    const outcomes = await Promise.allSettled(Array.from({ length: COMMANDS }, one));
+    const refused = outcomes.flatMap((each) => (each.status === "rejected" ? [each.reason as Error] : []));
+    assert.ok(refused.length < COMMANDS && refused.length > 0, `${refused.length} refused`);
+    for (const error of refused) assert.match(error.message, /resource|processes|fork/i);
+    await bench.neighbourWorks();
+    assert.equal(await bench.fate(sandbox.sandboxId), "running");
+    assert.equal(await sandbox.kill(), true);
+  });
+
+  for (const [name, after] of [
+    ["disk", "du -m /home/user/fill | cut -f1"],
+    ["forks", "ls /proc | grep -c '^[0-9]'"],
+  ] as const) {
+    void test(`a sandbox that ${abuses[name].what} can be paused, and goes on after its resume`, async () => {
+      const sandbox = await bench.create();
+      const look = async () => Number((await sandbox.commands.run(after, { user: "root" })).stdout);
+      await bench.start(sandbox, abuses[name]);
+      const before = await until("its limit", async () => {
+        const amount = await look();
+        return amount > HALF_OF_ITS_LIMIT ? amount : undefined;
+      });
+      await bench.neighbourWorks();
+      assert.equal(await sandbox.pause(), true);
+      await bench.neighbourWorks();
+      await Sandbox.connect(sandbox.sandboxId, connection());
+      assert.ok((await look()) > before / 2);
+      await sandbox.kill();
+    });
+  }
+
+  void test("a sandbox whose root stopped its own envd is refused a pause that asks for a healthy guest, can be paused and is deleted", async () => {
+    const sandbox = await bench.create();
+    await bench.start(sandbox, abuses.stopped);
+    await until("envd's silence", () =>
+      sandbox.isRunning({ requestTimeoutMs: 2_000 }).then(
+        () => undefined,
+        () => true as const,
+      ),
+    );
+    const pause = (body: object) =>
+      fetch(`${bench.node.url}/sandboxes/${sandbox.sandboxId}/pause`, {
+        method: "POST",
+        headers: { "x-api-key": bench.node.apiKey, "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+    const refused = await pause({ requireHealthyGuest: true });
+    assert.equal(((await refused.json()) as { error_code?: string }).error_code, "GUEST_UNRESPONSIVE");
+    assert.equal(await bench.fate(sandbox.sandboxId), "running");
+    assert.equal((await pause({})).status, 204);
+    assert.equal(await bench.fate(sandbox.sandboxId), "paused");
+    await bench.neighbourWorks();
+    assert.equal(await sandbox.kill(), true);
+  });
+});

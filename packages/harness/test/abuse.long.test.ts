@@ -1,0 +1,17 @@
+// The rest of the abuse, and nearly all of it on runc.
+import { type AbuseName, abuses } from "../src/abuse.ts";
+import { abuseSuite } from "./abuse.suite.ts";
+
+const quick: readonly AbuseName[] = ["forks", "memory", "disk", "output", "descriptors", "processor"];
+/** The host's kernel counts inotify instances per user, and root inside runc is the host's root: that one is not fenced. */
+const unfencedOnRunc: readonly AbuseName[] = ["rootWatches"];
+const all = Object.keys(abuses) as AbuseName[];
+
+abuseSuite(
+  "gvisor",
+  all.filter((name) => !quick.includes(name)),
+);
+abuseSuite(
+  "runc",
+  all.filter((name) => !unfencedOnRunc.includes(name)),
+);
