@@ -75,7 +75,6 @@ func main() {
 	if err != nil {
 		fail("%v", err)
 	}
-	reserveThreads()
 	reaper := process.NewReaper()
 	server := &http.Server{
 		Handler: agent.New(agent.Options{
@@ -90,6 +89,8 @@ func main() {
 		go func() { failed <- server.Serve(listener) }()
 		slog.Info("listening", "address", listener.Addr().String(), "version", version)
 	}
+	// After the first answer: whoever waits for it does not wait for threads.
+	go reserveThreads()
 	if *initKey != "" {
 		leaveOutput()
 	}

@@ -73,6 +73,16 @@ func TestAMissingWorkingDirectoryAnUnknownProgramAndAnUnknownUserAreRefused(t *t
 	}
 }
 
+func TestAUsersProgramMayOpenItsOutputByName(t *testing.T) {
+	needRoot(t)
+	e := start(t)
+	script := "echo out > /dev/stdout; echo err > /dev/stderr"
+	got := e.open("process.Process/Start", m{"process": m{"cmd": "/bin/sh", "args": []string{"-c", script}}, "stdin": false}, as("nobody")).rest()
+	if got.stdout != "out\n" || got.stderr != "err\n" {
+		t.Errorf("stdout %q, stderr %q", got.stdout, got.stderr)
+	}
+}
+
 func TestAProcessOutlivesItsClient(t *testing.T) {
 	e, file := start(t), filepath.Join(t.TempDir(), "done")
 	s := e.open("process.Process/Start", shell("sleep 0.3; yes | head -c 1000000; echo ended > "+file), nil)

@@ -8,7 +8,7 @@ import struct
 import sys
 import urllib.request
 
-LIMIT = 8
+LIMIT = 4
 
 
 def name_of(error):

@@ -16,7 +16,7 @@ const NODE_BYTES = 1024 ** 3;
 /** Of 128 MB and 128 processes. */
 const HALF_OF_ITS_LIMIT = 64;
 
-abuseSuite("gvisor", ["forks", "memory", "disk", "output", "descriptors", "processor"], (bench) => {
+abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench) => {
   const connection = () => ({ apiUrl: bench.node.url, sandboxUrl: bench.node.url, apiKey: bench.node.apiKey });
 
   void test("answers that never end, read by nobody, hold up neither the node nor a neighbour, and end with their sandbox", async () => {

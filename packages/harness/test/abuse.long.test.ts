@@ -2,7 +2,7 @@
 import { type AbuseName, abuses } from "../src/abuse.ts";
 import { abuseSuite } from "./abuse.suite.ts";
 
-const quick: readonly AbuseName[] = ["forks", "memory", "disk", "output", "descriptors", "processor"];
+const quick: readonly AbuseName[] = ["forks", "memory", "disk", "output", "processor"];
 /** The host's kernel counts inotify instances per user, and root inside runc is the host's root: that one is not fenced. */
 const unfencedOnRunc: readonly AbuseName[] = ["rootWatches"];
 const all = Object.keys(abuses) as AbuseName[];

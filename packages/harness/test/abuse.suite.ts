@@ -9,7 +9,7 @@ import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
 /** How long the abuse goes on while its neighbour works; each of its rounds is a command with a file written and read. */
-const ABUSE_MS = 3_000;
+const ABUSE_MS = 2_500;
 const ROUNDS = 5;
 const limits = ["--sandbox.memory_mb=384", "--sandbox.disk_size_mb=128", "--sandbox.pids=128", "--sandbox.cpu_count=1"];
 

@@ -6,12 +6,12 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { needs } from "@svc/harness/needs.ts";
+import { startNames } from "@svc/harness/network-names.ts";
 import { publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
 import { type Denial, denialText } from "../src/network/denial.ts";
 import { type NetworkSlot, openEgress } from "../src/network/networks.ts";
 import { type Fixture, open, openFixture, probeFile } from "./network-fixture.ts";
-import { startNames } from "./network-names.ts";
 import type { Probe } from "./network-probe.ts";
 
 const [one, eight] = publicAddresses;

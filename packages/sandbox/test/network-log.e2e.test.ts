@@ -7,6 +7,7 @@ import { after, before, suite, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { makeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
+import { type Names, startNames } from "@svc/harness/network-names.ts";
 import { type Outside, publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
 import { type Denial, denialText } from "../src/network/denial.ts";
@@ -14,7 +15,6 @@ import { tableOf, tokenOf } from "../src/network/names.ts";
 import { type EgressPolicy, type NetworkSlot, openEgress } from "../src/network/networks.ts";
 import { NOTED_BURST } from "../src/network/rules.ts";
 import { type Fixture, inNetns, killed, openFixture, probe } from "./network-fixture.ts";
-import { type Names, startNames } from "./network-names.ts";
 
 const [one, eight] = publicAddresses;
 const rules: EgressPolicy = { allowInternet: true, allowOut: ["www.example.com"], denyOut: ["0.0.0.0/0"] };

@@ -1,6 +1,7 @@
 // What the networks read of the outside world without a kernel: DNS answers, messages of denied packets, addresses that names opened.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { writtenName } from "@svc/harness/network-names.ts";
 import fc from "fast-check";
 import { parseAddress } from "../src/network/cidr.ts";
 import { addressesIn, nameAsked } from "../src/network/dns-answer.ts";
@@ -8,7 +9,6 @@ import { Fence, MAX_ADDRESSES } from "../src/network/fence.ts";
 import { slotAt } from "../src/network/names.ts";
 import { openEgress } from "../src/network/networks.ts";
 import { NotedStream, readPacket } from "../src/network/nflog.ts";
-import { writtenName } from "./network-names.ts";
 
 type Record = { owner: Buffer; type: number; ttl: number; data: Buffer };
 

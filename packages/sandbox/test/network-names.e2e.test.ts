@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, suite, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
+import { type Names, startNames } from "@svc/harness/network-names.ts";
 import { type Outside, publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
 import { tableOf, tokenOf } from "../src/network/names.ts";
 import { openEgress } from "../src/network/networks.ts";
 import { type Fixture, openFixture, probe, running } from "./network-fixture.ts";
-import { type Names, startNames } from "./network-names.ts";
 
 const [one, eight] = publicAddresses;
 const only = (...allowOut: string[]) => ({ ...openEgress, allowOut, denyOut: ["0.0.0.0/0"] });

@@ -12,10 +12,12 @@ const MEMORY_KILLS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
 
+/** Kills for memory that a sandbox outlived are no reason of a later death. One just seen may be its death: it counts a look later. */
+type MemoryKills = { readonly seen: number; readonly outlived: number };
+
 export function openWatch(node: Node): { close(): Promise<void> } {
   let tick = 0;
-  /** Kills for memory that a sandbox outlived: they are no reason of a later death. */
-  const outlived = new Map<string, number>();
+  const outlived = new Map<string, MemoryKills>();
   /** Pauses at a timeout that are under way, or wait for their turn. */
   const pausing = new Set<string>();
   const timer = setInterval(() => {
@@ -51,7 +53,7 @@ function timeOut(node: Node, { sandboxID, status }: RunningRecord, pausing: Set<
     .finally(() => pausing.delete(sandboxID));
 }
 
-function noticeDeaths(node: Node, outlived: ReadonlyMap<string, number>): void {
+function noticeDeaths(node: Node, outlived: ReadonlyMap<string, MemoryKills>): void {
   for (const record of node.registry.all()) {
     const { status } = record;
     if (status.state !== "running" && status.state !== "warm") continue;
@@ -59,21 +61,21 @@ function noticeDeaths(node: Node, outlived: ReadonlyMap<string, number>): void {
     if (runtime.isAlive(status.handle)) continue;
     if (status.state === "warm") node.pool.drop(record.sandboxID);
     void runtime
-      .deathReason(status.handle, outlived.get(record.sandboxID))
+      .deathReason(status.handle, outlived.get(record.sandboxID)?.outlived)
       .catch(() => "crashed" as const)
       .then((reason) => endSandbox(node, record.sandboxID, reason));
   }
 }
 
-async function countMemoryKills(node: Node, outlived: Map<string, number>): Promise<void> {
+async function countMemoryKills(node: Node, outlived: Map<string, MemoryKills>): Promise<void> {
   for (const sandboxID of outlived.keys()) if (!isRunning(node.registry.get(sandboxID))) outlived.delete(sandboxID);
   for (const record of [...node.registry.all()]) {
     if (!isRunning(record)) continue;
     const { handle } = record.status;
     const runtime = node.runtimeNamed(handle.runtime);
-    const kills = await runtime.oomKills(handle).catch(() => 0);
+    const seen = await runtime.oomKills(handle).catch(() => 0);
     // Asked after the count: a death in between keeps its reason.
-    if (kills > 0 && runtime.isAlive(handle)) outlived.set(record.sandboxID, kills);
+    if (seen > 0 && runtime.isAlive(handle)) outlived.set(record.sandboxID, { seen, outlived: outlived.get(record.sandboxID)?.seen ?? 0 });
   }
 }
 
