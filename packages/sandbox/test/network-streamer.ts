@@ -15,23 +15,28 @@ const program = `
   process.stdin.once("data", () => socket.bind(${streamerPort}, () => console.log("ready"))).on("end", () => process.exit());
 `;
 
+/** The kernel takes a namespace's devices away some time after its last process. */
+let started = 0;
+
 /** Needs root; its namespace ends with its only process. */
 export async function startStreamer(): Promise<AsyncDisposable> {
   const server = spawn("unshare", ["--net", process.execPath, "-e", program], { stdio: ["pipe", "pipe", "inherit"] });
-  const link = `stream${process.pid % 10_000_000}`;
+  const link = `st${process.pid % 10_000_000}n${started++}`;
+  await using undo = new AsyncDisposableStack();
+  undo.defer(() => killed(server));
   await inNamespaceOfItsOwn(server);
   const lines = [
     `link add ${link} type veth peer name out0 netns ${server.pid}`,
     `addr add ${hostSide}/32 dev ${link}`,
     `link set ${link} up`,
-    `route add ${streamerAddress}/32 dev ${link} src ${hostSide}`,
+    `route replace ${streamerAddress}/32 dev ${link} src ${hostSide}`,
   ];
   execFileSync("ip", ["-batch", "-"], { input: lines.join("\n") });
   const inside = [`addr add ${streamerAddress}/32 dev out0`, "link set out0 up", `route add ${hostSide} dev out0`, `route add default via ${hostSide}`];
   execFileSync("nsenter", ["-t", String(server.pid), "-n", "ip", "-batch", "-"], { input: inside.join("\n") });
   server.stdin.write("go\n");
   await once(server.stdout, "data");
-  return { [Symbol.asyncDispose]: () => killed(server) };
+  return undo.move();
 }
 
 async function inNamespaceOfItsOwn(server: ChildProcess): Promise<void> {

@@ -9,11 +9,13 @@ import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openRuntime } from "@svc/sandbox/runtime/open.ts";
+import { eventually } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
 import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
+const CLEARED_BOUND_MS = 10_000;
 /** Moments, after its beginning, at which a start is cut off; the whole takes 40 to 150 ms. */
 const KILL_AFTER_MS = [15, 40, 80, 120];
 
@@ -69,7 +71,13 @@ export function recoveryTests(name: RuntimeName, it: It): void {
       await sleep(afterMs);
       starter.kill("SIGKILL");
       await once(starter, "exit");
-      for (const runtimeID of await fixture.runtime.list()) await fixture.runtime.destroy({ runtimeID, directory: join(fixture.home, "sandboxes", runtimeID) });
+      // The helper that forks for the starter notices its death a moment later, and may have begun one more program by then.
+      const clear = async () => {
+        for (const runtimeID of await fixture.runtime.list())
+          await fixture.runtime.destroy({ runtimeID, directory: join(fixture.home, "sandboxes", runtimeID) });
+        return remains(fixture.home, spec.runtimeID).length === 0;
+      };
+      await eventually(clear, CLEARED_BOUND_MS);
       assert.deepEqual(remains(fixture.home, spec.runtimeID), [], `killed after ${afterMs} ms`);
       assert.deepEqual(await fixture.runtime.list(), []);
     }
