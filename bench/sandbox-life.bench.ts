@@ -1,7 +1,10 @@
 // The life of sandboxes: pause, resume, snapshot and fork of 100 MB of live heap, 200 idle ones, a neighbour under abuse.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { Sandbox } from "e2b";
 import { availableBytes, crowd } from "./density.ts";
@@ -12,6 +15,7 @@ const ROUNDS = 11;
 const FORKS = 10;
 const FORK_ROUNDS = 5;
 const COMMANDS = 150;
+const ABUSER = fileURLToPath(new URL("abuser.ts", import.meta.url));
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
 
@@ -50,7 +54,8 @@ async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T 
 }
 
 async function pauseAndResume(): Promise<void> {
-  await using node = await startNode({ runtime: "gvisor" });
+  // Network slots are kept ready as the settings have it without a word.
+  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4"] });
   const sandbox = await holding(node);
   const pauses: number[] = [];
   const resumes: number[] = [];
@@ -164,11 +169,14 @@ async function neighbours(): Promise<void> {
     await commandTimes(neighbour, 10);
     const quiet = await commandTimes(neighbour, COMMANDS);
     const abuser = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
-    const bomb = abuser.commands.run(command, { timeoutMs: 600_000 }).catch(() => undefined);
+    const client = spawn(process.execPath, [ABUSER, node.url, node.apiKey, abuser.sandboxId, command], { stdio: ["ignore", "pipe", "inherit"] });
+    const ended = once(client, "exit");
+    await once(client.stdout, "data");
     await sleep(1_000);
     const under = await commandTimes(neighbour, COMMANDS);
     await abuser.kill();
-    await bomb;
+    client.kill();
+    await ended;
     raw[`neighbour of ${what}`] = { quietMs: quiet, underMs: under };
     rows.push({
       what: `p99 of a neighbour's commands, ${what}, to quiet`,

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -79,7 +80,7 @@ func main() {
 	server := &http.Server{
 		Handler: agent.New(agent.Options{
 			Verifier: verifier, DefaultUser: *defaultUser, DebugInit: *debugInit, MetricsRoot: *metricsRoot, Reaper: reaper,
-			EndOthers: connected.endOthers,
+			Used: sync.OnceFunc(reserveThreadsSoon), EndOthers: connected.endOthers,
 		}),
 		ConnContext:       connected.carry,
 		ReadHeaderTimeout: headerBound, IdleTimeout: idleBound, MaxHeaderBytes: maxHeaderBytes,
@@ -89,8 +90,6 @@ func main() {
 		go func() { failed <- server.Serve(listener) }()
 		slog.Info("listening", "address", listener.Addr().String(), "version", version)
 	}
-	// After the first answer: whoever waits for it does not wait for threads.
-	go reserveThreads()
 	if *initKey != "" {
 		leaveOutput()
 	}

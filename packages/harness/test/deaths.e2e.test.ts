@@ -1,9 +1,12 @@
 // How sandboxes die, and what their neighbours notice of it; bursts of creates; a machine full of warm ones.
 import assert from "node:assert/strict";
+import { appendFileSync, existsSync } from "node:fs";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
-import { leftovers } from "../src/leftovers.ts";
+import { killIfThere } from "../src/crash.ts";
+import { leftovers, membersOf } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
@@ -43,6 +46,28 @@ for (const [runtime, program] of [
     });
   });
 }
+
+void test(
+  "a gVisor sandbox whose own kernel gives up ends as crashed, and the node's log holds its last words",
+  needs("root", "envd", "base", "runsc"),
+  async () => {
+    await using node = await startNode({ runtime: "gvisor" });
+    const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
+    const words = leftovers(node.home).directories.map((directory) => join(node.home, "sandboxes", directory, "panic.log"));
+    // The kernel inside has it open for this alone.
+    assert.deepEqual(words.map(existsSync), [true]);
+    appendFileSync(words[0] ?? "", "panic: no thread to be had\n\ngoroutine 1 [running]:\nmain.main()\n");
+    for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
+    assert.equal(await reasonOf(node, sandboxID), "crashed");
+    const line = await until("a line in the log", () =>
+      node
+        .log()
+        .split("\n")
+        .find((text) => text.includes("the kernel inside a sandbox gave up")),
+    );
+    assert.match(line, new RegExp(`"runtimeID":"${sandboxID}".*"says":"panic: no thread to be had"`));
+  },
+);
 
 void test("a burst of creates is answered whole, and the pool is full again after it", needs("root", "envd", "base", "runc"), async () => {
   await using node = await startNode({ runtime: "runc", flags: ["--pool.templates=base=4"] });

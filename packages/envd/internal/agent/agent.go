@@ -27,6 +27,8 @@ type Options struct {
 	DebugInit   bool
 	MetricsRoot string
 	Reaper      *process.Reaper
+	// Used is called before each process that starts in a sandbox that has been given its name.
+	Used func()
 	// EndOthers closes all connections but the one that the context's request came over.
 	EndOthers func(context.Context)
 }
@@ -48,6 +50,9 @@ func New(options Options) http.Handler {
 	mux.HandleFunc("GET /metrics", a.metrics)
 	process.NewService(options.Reaper, func() (map[string]string, string) {
 		identity := a.state.Now()
+		if identity.SandboxID != "" {
+			options.Used()
+		}
 		return identity.EnvVars, identity.DefaultWorkdir
 	}).Routes(mux)
 	files.NewService().Routes(mux)

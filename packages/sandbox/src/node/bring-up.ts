@@ -1,4 +1,5 @@
 // Brings a sandbox's system up on a network slot of its own, anew or from a capture, until its envd answers.
+import { Failure } from "@svc/contract/failures.ts";
 import type { EgressPolicy, NetworkSlot } from "../network/networks.ts";
 import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import { ENVD_PORT, untilHealthy } from "./envd.ts";
@@ -54,6 +55,9 @@ export async function bringUp(node: Node, { record, runtime, guestBootID, captur
   });
   if (onStarted !== undefined) await stage("started", async () => onStarted(handle));
   await verified;
-  await stage("envd", () => untilHealthy(handle, ENVD_HEALTHY_MS, () => runtime.isAlive(handle)));
+  await stage("envd", () => untilHealthy(handle, ENVD_HEALTHY_MS, () => runtime.isAlive(handle))).catch(async (error: unknown) => {
+    if (runtime.isAlive(handle) || (await runtime.deathReason(handle)) !== "oom") throw error;
+    throw new Failure("SANDBOX_START_FAILED", `the sandbox needed more than its ${limits.memoryMB} MB of memory before envd answered`, { cause: error });
+  });
   return handle;
 }

@@ -31,6 +31,7 @@ async function takeApart(node: Node, sandboxID: string, reason: DeathReason): Pr
   const record = node.registry.move(sandboxID, { event: "dying", reason });
   if (record.status.state !== "killing") return;
   node.proxy?.drop(sandboxID);
+  node.takenDown.delete(sandboxID);
   const { handle, claim } = record.status;
   const parts = { runtimeID: sandboxID, directory: record.directory };
   const stage = node.stages(handle?.runtime ?? node.runtime.name);

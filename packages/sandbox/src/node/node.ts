@@ -56,6 +56,8 @@ export type Node = {
   owned(): number;
   /** Creates under way; they count against the limit of sandboxes. */
   creating: number;
+  /** Paused sandboxes of which nothing runs or is left on the host, as far as this process knows. */
+  readonly takenDown: Set<string>;
   stopping: boolean;
   /** What getHost() of the clients builds on: a configured domain, else localhost with the node's port. */
   domain: string;

@@ -115,6 +115,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     },
     owned: () => [...registry.entries()].length,
     creating: 0,
+    takenDown: new Set(),
     stopping: false,
     domain: "localhost",
     proxy: undefined,

@@ -69,6 +69,7 @@ async function takeRunningParts(node: Node, { sandboxID, directory, status }: Ru
   const runtime = node.runtimeNamed(name);
   await node
     .stages(name)("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory }))
+    .then(() => node.takenDown.add(sandboxID))
     .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the running parts of a paused sandbox could not be removed; its resume tries again"));
   if (network === undefined) return;
   void node.networks

@@ -52,7 +52,7 @@ async function resume(node: Node, paused: PausedRecord, request: ResumeRequest):
     // A start from files alone is a boot: programs that read boot_id must see it.
     const guestBootID = from.kind === "memory" ? paused.guestBootID : randomUUID();
     const handle = await run(node, runtime, paused, { captureID: from.captureID, guestBootID }, undo);
-    if (from.kind === "memory") await tellReturn(node, paused, handle, claim);
+    if (from.kind === "memory") await node.stages(runtime.name)("identity", () => tellReturn(node, paused, handle, claim));
     else await tellAll(node, paused, handle, claim, "returned");
     const deadlineMs = node.clock.monotonicMs() + request.timeoutSeconds * 1000;
     const { timeoutSeconds } = request;
@@ -64,7 +64,12 @@ async function resume(node: Node, paused: PausedRecord, request: ResumeRequest):
       timeoutSeconds,
       ...(request.client === undefined ? {} : { client: request.client }),
     });
-    await node.captures.remove(kept.captureID);
+    // Nobody's from here on: what a kill leaves of it is swept at the next start.
+    void node.captures
+      .remove(kept.captureID)
+      .catch((error: unknown) =>
+        node.log.error({ err: error, sandboxID }, "the capture of a resumed sandbox could not be removed; the next start of the node tries again"),
+      );
     return record;
   } catch (error) {
     await runtime
@@ -84,7 +89,7 @@ type From = { readonly captureID: string; readonly guestBootID: string };
 
 async function run(node: Node, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
   // What an earlier run left: its end may have been cut off.
-  await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
+  if (!node.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   const onSlot = (slot: NetworkSlot) => void undo.push(async () => node.networks?.detach(slot));
   return bringUp(node, { record, runtime, ...from, egress: record.status.claim.egress, onSlot });
 }

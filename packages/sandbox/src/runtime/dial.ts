@@ -15,7 +15,7 @@ export function dialUnix(path: string, options: object = {}): Socket {
   try {
     fd = openSync(path, O_PATH | constants.O_NOFOLLOW);
   } catch (error) {
-    fail("PORT_NOT_OPEN", `envd's socket ${path} is not there`, { cause: error });
+    fail("PORT_NOT_OPEN", `no socket at ${path}`, { cause: error });
   }
   try {
     if (!fstatSync(fd).isSocket()) fail("PORT_NOT_OPEN", `${path} is not a socket any more`);

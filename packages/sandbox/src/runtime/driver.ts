@@ -25,6 +25,8 @@ export type Engine = {
   capture(handle: RuntimeHandle, into: Capture): Promise<void>;
   exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
+  /** What a kernel of the sandbox's own said last, if it died of a defect. */
+  panicOf?(directory: string): Promise<string | undefined>;
   /** Where there is no control group to ask. */
   usage?(handle: RuntimeHandle): Promise<Omit<Usage, "diskBytes">>;
   /** Ids in the runtime's own records. */
@@ -128,7 +130,20 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     }
   }
 
-  const isAlive = ({ pid, pidStartTicks }: RuntimeHandle) => isSameProcess({ pid, startTicks: pidStartTicks });
+  function isAlive({ pid, pidStartTicks }: RuntimeHandle): boolean {
+    try {
+      return isSameProcess({ pid, startTicks: pidStartTicks });
+    } catch {
+      return true; // not known to be dead; asked again soon
+    }
+  }
+
+  async function deathReason({ runtimeID, directory }: RuntimeHandle, seen = 0): Promise<"oom" | "crashed"> {
+    if ((await cgroups.oomKills(runtimeID)) > seen) return "oom";
+    const says = await engine.panicOf?.(directory);
+    if (says !== undefined) host.log.error({ runtimeID, says }, "the kernel inside a sandbox gave up");
+    return "crashed";
+  }
 
   async function usage(handle: RuntimeHandle): Promise<Usage> {
     const [use, diskBytes] = await Promise.all([engine.usage?.(handle) ?? cgroups.usage(handle.runtimeID), engine.diskBytes(handle)]);
@@ -141,9 +156,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     destroy,
     isAlive,
     oomKills: ({ runtimeID }) => cgroups.oomKills(runtimeID),
-    async deathReason({ runtimeID }, seen = 0) {
-      return (await cgroups.oomKills(runtimeID)) > seen ? "oom" : "crashed";
-    },
+    deathReason,
     usage,
     captures: engine.captures,
     async freeze(handle) {

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Freezer } from "./gvisor-freeze.ts";
+import type { Kernel } from "./gvisor-kernel.ts";
 import type { Runsc } from "./gvisor-runsc.ts";
 import { keepEmptyTmp } from "./gvisor-tmp.ts";
 import { eventually } from "./process.ts";
@@ -15,14 +16,14 @@ const CAPTURE_TIMEOUT_MS = 10 * 60_000;
 /** Of the captured sandbox: its restore must name the same annotations, and whether it had any depends on how it was started. */
 const configFile = "config.json";
 
-export function openCapture(spawner: Spawner, runsc: Runsc, freezer: Freezer): (handle: RuntimeHandle, into: Capture) => Promise<void> {
+export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, freezer: Freezer): (handle: RuntimeHandle, into: Capture) => Promise<void> {
   return async (handle, { directory, kind }) => {
     const wasFrozen = await freezer.isFrozen(handle);
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
     const { code, words } = await runsc.verb(CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", handle.runtimeID);
     // Without its client the sandbox finishes all the same, and stands still until then.
-    if (code === null && !wasFrozen) await eventually(async () => !(await runsc.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
+    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
     else await copyFile(join(handle.directory, configFile), join(directory, configFile));

@@ -1,15 +1,15 @@
-// Freezing and thawing a gVisor sandbox, so that a verb killed at any moment leaves nothing that cannot be found out.
+// Freezing and thawing a gVisor sandbox, so that a node killed at any moment leaves nothing that cannot be found out.
 //
-// runsc pause stops the kernel inside, then writes "paused" into its record. Killed between the two, the record lies, and killed
-// while writing it is empty; pausing twice needs two resumes, and a resume too many ends the sandbox. So a mark, a copy of the
-// record, stands while either verb runs, and whoever finds it asks the kernel inside.
+// The kernel inside counts: stopped twice it must be let go twice, and once too often ends the sandbox. So a mark stands from before
+// the stop until after it was let go, and says whether that is known; where it is not, the kernel is asked.
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { type Runsc, statusOf } from "./gvisor-runsc.ts";
+import type { Kernel } from "./gvisor-kernel.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
-const VERB_TIMEOUT_MS = 15_000;
+const FROZEN = "frozen";
+const UNKNOWN = "unknown";
 
 export type Freezer = {
   isFrozen(handle: RuntimeHandle): Promise<boolean>;
@@ -17,30 +17,35 @@ export type Freezer = {
   thaw(handle: RuntimeHandle): Promise<void>;
 };
 
-export function openFreezer(runsc: Runsc): Freezer {
+export function openFreezer(kernel: Kernel): Freezer {
   const markOf = ({ directory }: RuntimeHandle) => join(directory, "freezing");
+  const setKnown = (handle: RuntimeHandle, frozen: boolean) => (frozen ? writeFile(markOf(handle), FROZEN) : rm(markOf(handle), { force: true }));
 
   async function isFrozen(handle: RuntimeHandle): Promise<boolean> {
-    const { runtimeID } = handle;
-    const mark = await readFile(markOf(handle), "utf8").catch(() => undefined);
-    const record = await runsc.recordOf(runtimeID);
-    if (mark === undefined) return statusOf(record ?? "") === "paused";
-    // A mark that is itself cut off was never followed by a verb.
-    const known = record ?? (statusOf(mark) === undefined ? undefined : mark) ?? fail("INTERNAL", `runsc's record of sandbox ${runtimeID} is lost`);
-    const frozen = await runsc.standsStill(runtimeID);
-    await runsc.setRecord(runtimeID, known, frozen ? "paused" : "running");
-    await rm(markOf(handle), { force: true });
+    const mark = await readFile(markOf(handle), "utf8").catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT") return undefined;
+      throw error;
+    });
+    if (mark === undefined) return false;
+    if (mark === FROZEN) return true;
+    // Also a mark whose writing was cut off.
+    const frozen = await kernel.standsStill(handle.runtimeID);
+    await setKnown(handle, frozen);
     return frozen;
   }
 
-  async function change(handle: RuntimeHandle, verb: "pause" | "resume"): Promise<void> {
-    const frozen = verb === "pause";
+  async function change(handle: RuntimeHandle, frozen: boolean): Promise<void> {
     if ((await isFrozen(handle)) === frozen) return;
-    await writeFile(markOf(handle), (await runsc.recordOf(handle.runtimeID)) ?? "");
-    const { code, words } = await runsc.verb(VERB_TIMEOUT_MS, verb, handle.runtimeID);
-    if (code === 0) return rm(markOf(handle), { force: true });
-    if ((await isFrozen(handle)) !== frozen) fail("INTERNAL", `sandbox ${handle.runtimeID}: ${words}`);
+    await writeFile(markOf(handle), UNKNOWN);
+    const act = frozen ? kernel.stop : kernel.letGo;
+    const failed = await act(handle.runtimeID).then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    if (failed === undefined) await setKnown(handle, frozen);
+    else if ((await isFrozen(handle)) !== frozen)
+      fail("INTERNAL", `sandbox ${handle.runtimeID} could not be ${frozen ? "frozen" : "thawed"}`, { cause: failed.error });
   }
 
-  return { isFrozen, freeze: (handle) => change(handle, "pause"), thaw: (handle) => change(handle, "resume") };
+  return { isFrozen, freeze: (handle) => change(handle, true), thaw: (handle) => change(handle, false) };
 }

@@ -9,6 +9,7 @@ import { capturedAnnotations, openCapture } from "./gvisor-capture.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFilestores } from "./gvisor-filestore.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
+import { openKernel } from "./gvisor-kernel.ts";
 import { openRunsc } from "./gvisor-runsc.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
@@ -26,21 +27,25 @@ export const gvisorCapabilities = [
 
 /** By its name alone, found in runsc's working directory: a restore must name it as the captured sandbox did. */
 const identityArchive = "identity.tar";
+const PANIC_LOG = "panic.log";
 const START_TIMEOUT_MS = 30_000;
 /** Reads the whole memory back before it returns. */
 const RESTORE_TIMEOUT_MS = 5 * 60_000;
 const DELETE_TIMEOUT_MS = 15_000;
 /** Open files inside; gVisor counts them itself, so the host's own bound does not matter. */
 const OPEN_FILES = 1_048_576;
-/** Each process inside is a stub process with threads on the host; the guest's own bound is RLIMIT_NPROC. */
-const HOST_TASKS_PER_PROCESS = 4;
+/** A process inside is a stub process with threads on the host; the guest's own bound is RLIMIT_NPROC. */
+const HOST_TASKS_PER_PROCESS = 5;
+/** Those of processes that have ended go a while later. A fork that the host refuses is the end of the kernel inside. */
+const HOST_TASKS_ENDING = 1024;
 
 export function gvisorEngine(host: Host): Engine {
   const { spawner, cgroups } = host;
   const filestoreBytes = openFilestores();
   const runsc = openRunsc(host);
   const { stateRoot } = runsc;
-  const freezer = openFreezer(runsc);
+  const kernel = openKernel(stateRoot);
+  const freezer = openFreezer(kernel);
 
   async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
     const { runtimeID, directory, network, limits, from } = spec;
@@ -107,16 +112,20 @@ export function gvisorEngine(host: Host): Engine {
 
   return {
     name: "gvisor",
-    pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + PIDS_HEADROOM,
+    pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + HOST_TASKS_ENDING + PIDS_HEADROOM,
     captures: new Set(["memory", "filesystem"]),
     launch,
     forget,
     freeze: freezer.freeze,
     thaw: freezer.thaw,
-    capture: openCapture(spawner, runsc, freezer),
+    capture: openCapture(spawner, runsc, kernel, freezer),
     exportLayer: openExport(runsc, freezer, spawner),
     known: runsc.known,
     diskBytes: async ({ pid }) => filestoreBytes(pid),
+    async panicOf(directory) {
+      const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
+      return text === "" ? undefined : lastWords(text);
+    },
     report: async (proof) => gvisorReport(proof, cgroups),
     close: () => unmountUnder(spawner, stateRoot), // the empty network namespace that its gofers share is pinned there
   };
@@ -137,6 +146,7 @@ function verbFor(from: StartSpec["from"]): [string, ...string[]] {
 export function runscFlags(stateRoot: string, directory: string, limits: Limits): string[] {
   return [
     `--root=${stateRoot}`,
+    `--panic-log=${join(directory, PANIC_LOG)}`,
     "--platform=systrap",
     "--network=sandbox",
     "--host-settings=ignore",

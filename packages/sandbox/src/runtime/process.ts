@@ -4,13 +4,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number };
 
-/** Start time in clock ticks since boot, or undefined for a process that is gone or only waits to be reaped. */
+/** Start time in clock ticks since boot, or undefined for a process that is gone or only waits to be reaped. @throws where nothing can be read, as with no descriptor left. */
 export function startTicksOf(pid: number): number | undefined {
   let stat: string;
   try {
     stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-  } catch {
-    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ESRCH") return undefined;
+    throw error;
   }
   // The name in parentheses may itself hold spaces and parentheses; fields are counted from the last one.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
