@@ -169,7 +169,10 @@ async function neighbours(): Promise<void> {
     await commandTimes(neighbour, 10);
     const quiet = await commandTimes(neighbour, COMMANDS);
     const abuser = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
-    const client = spawn(process.execPath, [ABUSER, node.url, node.apiKey, abuser.sandboxId, command], { stdio: ["ignore", "pipe", "inherit"] });
+    const client = spawn(process.execPath, [ABUSER, node.url, node.apiKey, abuser.sandboxId, command], {
+      stdio: ["ignore", "pipe", "inherit"],
+      detached: true, // a session of its own: the kernel shares processors out by session
+    });
     const ended = once(client, "exit");
     await once(client.stdout, "data");
     await sleep(1_000);
