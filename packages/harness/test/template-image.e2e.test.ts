@@ -15,7 +15,12 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
   const registries = [open.host, closed.host].join(",");
   const node = await startNode({
     runtime: "gvisor",
-    flags: [`--template.insecure_registries=${registries}`, `--template.registry=${open.host}`, "--template.image_start_command=true"],
+    flags: [
+      `--template.insecure_registries=${registries}`,
+      `--template.registry=${open.host}`,
+      "--template.image_start_command=true",
+      "--template.image_mb=200",
+    ],
   });
   after(async () => {
     await node[Symbol.asyncDispose]();
@@ -76,10 +81,14 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     );
   });
 
-  void test("is refused with a reason: a name that is none, an image that is not there, one without a shell", async () => {
+  void test("is refused with a reason: a name that is none, an image that is not there, one that unpacks to more than it may", async () => {
     const refusal = async (fromImage: string) => (await ended(node, await startBuild(node, "refused", { fromImage }))).reason;
     assert.match((await refusal("Not/An/Image"))?.message ?? "", /is no image's name/);
     const missing = await refusal(`${open.host}/team/nothing:9`);
+    // 300 MB of zeros are a blob of 300 kB.
+    open.push({ name: "team/bomb:1", files: { zeros: "\0".repeat(300 * 1024 * 1024) } });
+    assert.match((await refusal("team/bomb:1"))?.message ?? "", /more than the 200 MB that template.image_mb allows/);
+    assert.deepEqual(readdirSync(`${node.home}/oci`), []);
     assert.deepEqual([missing?.step, /manifest unknown|not found/.test(missing?.message ?? "")], ["base", true]);
   });
 });

@@ -31,6 +31,7 @@ async function open() {
       image_start_command: false,
       build_concurrency: 1,
       build_queue: 1,
+      image_mb: 1024,
       build_timeout_seconds: 60,
       cache_mb: 1,
       upload_mb: 1,

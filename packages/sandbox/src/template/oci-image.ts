@@ -1,10 +1,11 @@
 // OCI images: fetched by skopeo, unpacked by umoci into a layer, and made fit for envd by a step in a sandbox.
 import { randomBytes } from "node:crypto";
 import { lstat, mkdir, readdir, rename, rm, rmdir, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import { lookForProgram } from "../runtime/programs.ts";
+import { runInto } from "./bounded-folder.ts";
 import type { Startup } from "./build-record.ts";
 import { type ImageName, imageName } from "./image-name.ts";
 import { prepare } from "./prepare.ts";
@@ -50,11 +51,8 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
     const layerID = await unpacked(job, name, digest, async (layout) => {
       // skopeo's copy takes its credentials by other flags than inspect.
       const from = [...(authFile === undefined ? ["--src-no-creds"] : ["--src-authfile", authFile]), ...tls("src-tls-verify")];
-      await run(
-        job,
-        name,
-        skopeo(["copy", "--quiet", ...from, `docker://${name.full.split("@")[0]?.replace(/:[^/:]+$/, "")}@${digest}`, `oci:${layout}:image`]),
-      );
+      const source = `docker://${name.full.split("@")[0]?.replace(/:[^/:]+$/, "")}@${digest}`;
+      await run(job, name, skopeo(["copy", "--quiet", ...from, source, `oci:${layout}:image`]), dirname(layout));
     });
     const source = sourceOf(config, shop.settings.image_start_command);
     const prepared = await prepare(job, { base: undefined, layers: [layerID] }, layered);
@@ -81,7 +79,7 @@ async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layou
     say(job, `${digest}: unpacking`);
     const layer = await layers.add(`${name.full} ${digest}`, async (diff) => {
       // umoci resolves every path below the root itself, never by way of a link that an image brings.
-      await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(place, "layout")}:image`, join(place, "rootfs")]);
+      await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(place, "layout")}:image`, join(place, "rootfs")], place);
       await moveInto(join(place, "rootfs"), diff);
       // A device of an image's making could name one of the host's; sandboxes have a /dev of their own.
       await job.shop.spawner.check(["find", diff, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"], { timeoutMs: leftMs(job) });
@@ -111,12 +109,20 @@ async function knowRoot(diff: string): Promise<void> {
   });
 }
 
-/** A program's failure, told as what the registry said. */
-async function run(job: Job, name: ImageName, argv: readonly string[]): Promise<string> {
-  const result = await job.shop.spawner.run(argv, { timeoutMs: leftMs(job) }).catch((error: unknown) => {
+/** A program's failure, told as what the registry said. `into`: the folder that it fills. */
+async function run(job: Job, name: ImageName, argv: readonly string[], into?: string): Promise<string> {
+  const { spawner, settings } = job.shop;
+  const running = into === undefined ? spawner.run(argv, { timeoutMs: leftMs(job) }) : runInto(spawner, into, settings.image_mb, argv, leftMs(job));
+  const result = await running.catch((error: unknown) => {
     throw asFailure(error);
   });
   job.signal.throwIfAborted();
+  if (result === undefined) {
+    fail(
+      "PAYLOAD_TOO_LARGE",
+      `fromImage: ${name.full} takes more than the ${settings.image_mb} MB that template.image_mb allows an image, compressed and unpacked`,
+    );
+  }
   if (result.code === 0) return result.stdout;
   const said = /msg="((?:[^"\\]|\\.)*)"/.exec(result.stderr)?.[1]?.replace(/\\"/g, '"') ?? result.stderr.trim().split("\n").slice(-2).join(" ");
   const hint = /http: server gave HTTP response to HTTPS client/i.test(said)

@@ -8,6 +8,7 @@ export const templateSettings = z.object({
   registry: z.union([z.literal(""), registryHost]),
   insecure_registries: z.array(registryHost),
   image_start_command: z.boolean(),
+  image_mb: count(1, 1 << 30),
   build_concurrency: count(1, 64),
   build_queue: count(0, 10_000),
   build_timeout_seconds: count(1, 24 * 3600),
