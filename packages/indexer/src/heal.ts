@@ -54,6 +54,7 @@ export class Healer {
     if (!order.gap) return;
     const before = order.next;
     await delay(this.#options.reorderGraceMs, undefined, { signal: this.#signal }).catch(() => {});
+    await this.#options.stillness.wait();
     if (order.gap && order.next === before) this.#subscription.lose("batches are missing and there is no replay endpoint");
   }
 
@@ -86,6 +87,7 @@ export class Healer {
       }
       if (!order.gap) return;
     }
+    await this.#options.stillness.wait();
     if (!this.#signal.aborted && order.gap) this.#giveUp(trouble);
   }
 
@@ -110,6 +112,7 @@ export class Healer {
     let answered = 0;
     for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), this.#options.replayTimeoutMs, this.#signal)) {
       answered++;
+      if (this.#options.stillness.over !== undefined) await this.#options.stillness.wait();
       if (this.#signal.aborted) return "whole";
       if (!proven && batch.sequence === next - 1) {
         if (this.#options.index.seen(subscription.id, batch.sequence, batch.payload) !== 1) {
@@ -125,6 +128,7 @@ export class Healer {
       }
       subscription.offer(batch.sequence, batch.payload, "replay");
     }
+    await this.#options.stillness.wait();
     if (!proven && answered === 0 && order.next === next) {
       // It would have had the last batch we know; this one has sent fewer.
       subscription.restart("the publisher's replay does not reach what was taken in before");

@@ -16,6 +16,7 @@ import { Registry, type SavedSubscription } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, indexerSettings } from "./settings.ts";
 import { fetchSibling, Snapshots } from "./snapshot.ts";
+import { Stillness } from "./stillness.ts";
 import { Views } from "./views.ts";
 
 const MIB = 1024 * 1024;
@@ -40,11 +41,12 @@ async function run(argv: readonly string[]): Promise<number> {
   const log = openLog("indexer", settings.log_level);
   const metrics = openMetrics();
   const index = openIndex(settings.memory_budget_mb * MIB, BigInt(settings.hash_seed));
-  const snapshots = new Snapshots(index, log, folder);
-  const registry = new Registry(index, settings, log, folder);
+  const stillness = new Stillness();
+  const snapshots = new Snapshots(index, stillness, log, folder);
+  const registry = new Registry(index, stillness, settings, log, folder);
   await begin(settings, index, registry, snapshots);
 
-  const views = new Views(index, registry, settings);
+  const views = new Views(index, stillness, registry, settings);
   const figures = openIndexerMetrics(metrics, index, registry, snapshots);
   const routes = indexerRoutes({
     index,
@@ -52,7 +54,7 @@ async function run(argv: readonly string[]): Promise<number> {
     views,
     metrics,
     collect: figures.collect,
-    snapshot: async () => snapshots.take(registry),
+    snapshot: async () => (await snapshots.take(registry)).bytes,
     startedAtMs: Date.now(),
   });
   const { host, port } = settings.listen;

@@ -25,8 +25,8 @@ export interface NativeIndex {
   unsubscribe(id: number): void;
   /** Drops the subscription's blocks; with `forgetOrder` also what is known of its sequence: its publisher began anew. */
   clear(id: number, forgetOrder: boolean): void;
-  /** 1: taken in, with counts by `outcomes` and [timestampMs, rank or -1]; 0: malformed, nothing was applied. */
-  apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, times: Float64Array): number;
+  /** 1: taken in, with counts by `outcomes` and [timestampMs]; 0: malformed, nothing was applied. */
+  apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, time: Float64Array): number;
   /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */
   seen(id: number, sequence: number, payload: Buffer): number;
   complaint(id: number): string;
@@ -37,12 +37,15 @@ export interface NativeIndex {
   explain(query: NativeQuery, list: TokenOrHashList, depths: Uint32Array): string;
   sequences(tokens: Uint32Array, blockSize: number): BigUint64Array;
   spaces(): string;
+  /** Every stream; `tally` has the blocks and digests of the same ones. */
   streams(): string;
   blocks(cursor: number, limit: number, space: number): string;
   figures(): number[];
   /** Frees blocks that were cleared, at most this many looked at; 1 while there are more. What was cleared is not answered anyway. */
   reclaim(most: number): number;
-  save(note: string): Buffer;
+  /** These two read everything on another thread; what would change the index meanwhile blocks (stillness.ts waits instead). */
+  tally(): Promise<string>;
+  save(note: string): Promise<Buffer>;
   load(snapshot: Buffer): string;
 }
 

@@ -9,6 +9,7 @@ import { Reclaimer } from "./reclaim.ts";
 import { Refusal } from "./refusal.ts";
 import { keyOf, kindOf, readRegistration } from "./register-input.ts";
 import type { IndexerSettings } from "./settings.ts";
+import type { Stillness } from "./stillness.ts";
 import { type Remembered, Subscription } from "./subscription.ts";
 
 /** Publishers at once. */
@@ -21,15 +22,17 @@ export class Registry {
   readonly subscriptions = new Map<string, Subscription>();
   readonly #index: NativeIndex;
   readonly #reclaimer: Reclaimer;
+  readonly #stillness: Stillness;
   readonly #settings: IndexerSettings;
   readonly #log: Log;
   readonly #file: string;
   /** Keys whose registration or end is under way. */
   readonly #changing = new Set<string>();
 
-  constructor(index: NativeIndex, settings: IndexerSettings, log: Log, folder: string) {
+  constructor(index: NativeIndex, stillness: Stillness, settings: IndexerSettings, log: Log, folder: string) {
     this.#index = index;
-    this.#reclaimer = new Reclaimer(index);
+    this.#stillness = stillness;
+    this.#reclaimer = new Reclaimer(index, stillness);
     this.#settings = settings;
     this.#log = log;
     this.#file = join(folder, "registrations.json");
@@ -64,10 +67,12 @@ export class Registry {
     }
     if (this.subscriptions.size >= MAX_REGISTRATIONS) throw new Refusal("out_of_range", `${MAX_REGISTRATIONS} publishers are registered; no more are taken`);
     this.#hold(key);
+    await this.#stillness.wait();
     const id = saved?.id ?? this.#index.subscribe(this.#describe(registration, key));
     const subscription = new Subscription({
       index: this.#index,
       reclaimer: this.#reclaimer,
+      stillness: this.#stillness,
       id,
       registration,
       kind: kindOf(registration.type, this.#settings.brand),
@@ -81,6 +86,7 @@ export class Registry {
       await subscription.start();
     } catch (error) {
       await subscription.close();
+      await this.#stillness.wait();
       this.#index.unsubscribe(id);
       const message = `${registration.endpoint} cannot be listened on: ${(error as Error).message}`;
       throw new Refusal("invalid_value", message, { field: "endpoint" });
@@ -103,6 +109,7 @@ export class Registry {
     this.subscriptions.delete(key);
     try {
       await subscription.close();
+      await this.#stillness.wait();
       this.#index.unsubscribe(subscription.id);
       this.#reclaimer.begin();
     } finally {

@@ -91,7 +91,7 @@ export function indexerRoutes({ index, registry, views, metrics, collect, snapsh
         return respond(request, explain(index, registry, views, readQuery(body, isByHash(body))));
       },
     },
-    "/services": { GET: (request) => respond(request, views.services()) },
+    "/services": { GET: async (request) => respond(request, await views.services()) },
     "/global_view": { GET: (request) => respond(request, views.globalView(new URLSearchParams(request.search))) },
     "/snapshot": { GET: async () => ({ body: await snapshot(), type: RAW_TYPE }) },
     "/health": {

@@ -6,6 +6,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
+import type { Stillness } from "./stillness.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 
@@ -14,6 +15,7 @@ const MAX_SIBLING_BYTES = 64 * 1024 ** 3;
 
 export class Snapshots {
   readonly #index: NativeIndex;
+  readonly #stillness: Stillness;
   readonly #log: Log;
   readonly #file: string;
   #timer: NodeJS.Timeout | undefined;
@@ -22,9 +24,10 @@ export class Snapshots {
   lastSeconds = 0;
   lastBytes = 0;
 
-  constructor(index: NativeIndex, log: Log, folder: string) {
+  constructor(index: NativeIndex, stillness: Stillness, log: Log, folder: string) {
     mkdirSync(folder, { recursive: true });
     this.#index = index;
+    this.#stillness = stillness;
     this.#log = log;
     this.#file = join(folder, "index.snapshot");
   }
@@ -55,22 +58,26 @@ export class Snapshots {
     return note.subscriptions;
   }
 
-  take(registry: Registry): Buffer {
-    const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
-      id: subscription.id,
-      registration: subscription.registration,
-      remembered: subscription.remember(),
-    }));
-    return this.#index.save(JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
+  /** What was taken in up to one moment: the index's copy and the subscriptions' places are of the same one. */
+  take(registry: Registry): Promise<{ bytes: Buffer; changes: number }> {
+    return this.#stillness.during(async () => {
+      const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
+        id: subscription.id,
+        registration: subscription.registration,
+        remembered: subscription.remember(),
+      }));
+      const { changes } = figuresOf(this.#index);
+      const bytes = await this.#index.save(JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
+      return { bytes, changes };
+    });
   }
 
   /** One at a time; nothing is written while nothing changed. */
   write(registry: Registry): Promise<void> {
     this.#writing = this.#writing.then(async () => {
-      const { changes } = figuresOf(this.#index);
-      if (changes === this.#written) return;
+      if (figuresOf(this.#index).changes === this.#written) return;
       const started = performance.now();
-      const bytes = this.take(registry);
+      const { bytes, changes } = await this.take(registry);
       const fresh = `${this.#file}.new`;
       const file = await open(fresh, "w");
       try {

@@ -10,6 +10,7 @@ import { type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { Order } from "./order.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import { keyOf, type PublisherKind, readEndpoint } from "./register-input.ts";
+import type { Stillness } from "./stillness.ts";
 
 const MAX_MESSAGE_BYTES = 256 * 1024 * 1024;
 const HIGH_WATER_MARK = 100_000;
@@ -20,6 +21,7 @@ export type Remembered = { next: number | null; gap: boolean; complete: boolean 
 export type SubscriptionOptions = {
   readonly index: NativeIndex;
   readonly reclaimer: Reclaimer;
+  readonly stillness: Stillness;
   readonly id: number;
   readonly registration: Registration;
   readonly kind: PublisherKind;
@@ -50,7 +52,7 @@ export class Subscription {
   readonly #healer: Healer;
   readonly #ending = new AbortController();
   readonly #batchCounts = new Uint32Array(outcomes.length);
-  readonly #times = new Float64Array(2);
+  readonly #time = new Float64Array(1);
   #lastSequence: number | null = null;
   #lagMs: number | null = null;
   #receivedAtMs: number | null = null;
@@ -183,7 +185,7 @@ export class Subscription {
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
     // The first batch we ever see need not be the publisher's first.
     if (this.order.next === undefined && sequence > 0) this.complete = false;
-    const sound = this.#options.index.apply(this.id, sequence, payload, this.#batchCounts, this.#times) === 1;
+    const sound = this.#options.index.apply(this.id, sequence, payload, this.#batchCounts, this.#time) === 1;
     this.order.applied(sequence);
     this.counts.batches++;
     if (source === "replay") this.counts.replayedBatches++;
@@ -197,7 +199,7 @@ export class Subscription {
       return;
     }
     this.counts.add(this.#batchCounts);
-    const sentAtMs = this.#times[0] as number;
+    const sentAtMs = this.#time[0] as number;
     this.#lagMs = sentAtMs > 0 ? Math.max(0, Math.round(this.#receivedAtMs - sentAtMs)) : null;
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
@@ -233,8 +235,11 @@ export class Subscription {
   async #receive(): Promise<void> {
     try {
       // Not by its iterator, which makes two more promises a message.
+      const { stillness } = this.#options;
       for (let received = 1; !this.#socket.closed; received++) {
         const batch = readLive(await this.#socket.receive());
+        if (stillness.over !== undefined) await stillness.wait();
+        if (this.#ending.signal.aborted) return;
         if (batch === undefined) this.counts.malformedFrames++;
         else this.offer(batch.sequence, batch.payload, "event");
         // Messages that are there already would otherwise keep queries waiting.

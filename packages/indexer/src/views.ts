@@ -4,11 +4,13 @@ import { figuresOf, type NativeIndex } from "./native.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import type { IndexerSettings } from "./settings.ts";
+import type { Stillness } from "./stillness.ts";
 
 const DEFAULT_PAGE = 1000;
 const MAX_PAGE = 10_000;
 
-type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number; blocks: number; digest: string };
+type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number };
+type Tally = { stream: number; blocks: number; digest: string };
 type SpaceRow = {
   space: number;
   tenant: string;
@@ -26,26 +28,43 @@ export class Views {
   readonly #index: NativeIndex;
   readonly #registry: Registry;
   readonly #settings: IndexerSettings;
-  #streams: { changes: number; count: number; rows: StreamRow[] } | undefined;
+  readonly #stillness: Stillness;
+  /** Of contents and streams as they were. */
+  #tallied: { changes: number; version: string; tally: ReadonlyMap<number, Tally> } | undefined;
+  #asked: Promise<unknown> | undefined;
 
-  constructor(index: NativeIndex, registry: Registry, settings: IndexerSettings) {
+  constructor(index: NativeIndex, stillness: Stillness, registry: Registry, settings: IndexerSettings) {
     this.#index = index;
+    this.#stillness = stillness;
     this.#registry = registry;
     this.#settings = settings;
   }
 
   streams(): StreamRow[] {
-    // One pass over all blocks: not repeated while nothing changes.
-    const { changes } = figuresOf(this.#index);
-    const count = this.#registry.subscriptions.size;
-    if (this.#streams?.changes !== changes || this.#streams.count !== count)
-      this.#streams = { changes, count, rows: JSON.parse(this.#index.streams()) as StreamRow[] };
-    return this.#streams.rows;
+    return JSON.parse(this.#index.streams()) as StreamRow[];
   }
 
-  services(): unknown {
+  /** Digests take a pass over all blocks: it is not repeated while nothing changes, and is one for all that ask meanwhile. */
+  services(): Promise<unknown> {
+    const { changes } = figuresOf(this.#index);
+    if (this.#tallied?.changes === changes && this.#tallied.version === this.#index.streams()) return Promise.resolve(this.#describe(this.#tallied.tally));
+    this.#asked ??= this.#stillness
+      .during(async () => {
+        const now = { changes: figuresOf(this.#index).changes, version: this.#index.streams() };
+        const tally = new Map((JSON.parse(await this.#index.tally()) as Tally[]).map((row) => [row.stream, row]));
+        this.#tallied = { ...now, tally };
+        // Before anything changes again: sequences and digests of one answer are of one moment.
+        return this.#describe(tally);
+      })
+      .finally(() => {
+        this.#asked = undefined;
+      });
+    return this.#asked;
+  }
+
+  #describe(tally: ReadonlyMap<number, Tally>): unknown {
+    const rows = this.streams().map((row) => ({ blocks: 0, digest: "", ...row, ...tally.get(row.stream) }));
     const now = Date.now();
-    const rows = this.streams();
     const services = [...this.#registry.subscriptions.values()].map((subscription) => ({
       ...subscription.registration,
       kind: subscription.kind,

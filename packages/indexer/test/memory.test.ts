@@ -14,7 +14,7 @@ function open(budgetBytes: number): { index: NativeIndex; id: number } {
   return { index, id: index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 4, rank: 0, store: 0 }) };
 }
 function send(index: NativeIndex, id: number, ...events: unknown[]): number {
-  return index.apply(id, sequence++, packr.pack([1.5, events, 0]), counts, new Float64Array(2));
+  return index.apply(id, sequence++, packr.pack([1.5, events, 0]), counts, new Float64Array(1));
 }
 function longest(index: NativeIndex, tokens: readonly number[]): number {
   return (JSON.parse(index.answer(query, Uint32Array.from(tokens)).toString()) as { default: { e: { longest_matched: number } } }).default.e.longest_matched;
@@ -86,6 +86,6 @@ void test("msgpack that lies about lengths or nests without end is refused witho
     "",
     "c1",
   ];
-  for (const bytes of hostile) assert.equal(index.apply(id, sequence++, Buffer.from(bytes, "hex"), counts, new Float64Array(2)), 0, bytes.slice(0, 40));
+  for (const bytes of hostile) assert.equal(index.apply(id, sequence++, Buffer.from(bytes, "hex"), counts, new Float64Array(1)), 0, bytes.slice(0, 40));
   assert.equal(figuresOf(index).blocks, 0);
 });

@@ -19,7 +19,7 @@ class Engine {
     this.id = this.index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store });
   }
   send(...events: unknown[]): void {
-    assert.equal(this.index.apply(this.id, sequence++, packr.pack([1.5, events, 0]), counts, new Float64Array(2)), 1);
+    assert.equal(this.index.apply(this.id, sequence++, packr.pack([1.5, events, 0]), counts, new Float64Array(1)), 1);
   }
   ask(list: Uint32Array | BigUint64Array, more: Partial<NativeQuery> = {}): Row {
     const answer = JSON.parse(this.index.answer({ ...scope, ...more }, list).toString()) as Record<string, Record<string, Row>>;
@@ -77,7 +77,7 @@ void test("hashes that have LoRA and salt in them are found by the same hashes a
   assert.equal(full.ask(plain, more).GPU, 8);
 });
 
-void test("a store's block that is kept in shards is there when every kind of shard that was ever seen is", () => {
+void test("a store's block that is kept in shards is there when every kind of shard that was ever seen is", async () => {
   const store = new Engine(1);
   const shard = (type: string, depth: number, tp_rank: number, layer_id: number | null = null) => ({
     event_type: type,
@@ -106,7 +106,7 @@ void test("a store's block that is kept in shards is there when every kind of sh
   const copy = new Engine(1);
   copy.index.unsubscribe(copy.id);
   const fresh = openIndex(256 * 1024 * 1024, 1337n);
-  fresh.load(store.index.save(""));
+  fresh.load(await store.index.save(""));
   Object.assign(copy, { index: fresh, id: store.id });
   copy.send(shard("stored", 1, 2));
   assert.equal(copy.ask(tokens).CPU, 8);
@@ -120,7 +120,7 @@ void test("a store's block that is kept in shards is there when every kind of sh
   assert.equal(copy.ask(tokens).CPU, 0);
 });
 
-void test("namespaces that hold nothing are given back, and one that comes again is as new", () => {
+void test("namespaces that hold nothing are given back, and one that comes again is as new", async () => {
   const engine = new Engine();
   const store = (salt: string) => engine.send({ event_type: "stored", seq_hashes: [...plain], token_ids: [...tokens], additional_salt: salt, event_id: 7 });
   for (let i = 0; i < 5000; i++) {
@@ -132,8 +132,9 @@ void test("namespaces that hold nothing are given back, and one that comes again
   store("customer-1");
   assert.equal(engine.ask(plain, { salt: "customer-1" }).GPU, 16);
   const copy = openIndex(256 * 1024 * 1024, 1337n);
-  copy.load(engine.index.save(""));
+  copy.load(await engine.index.save(""));
   assert.equal(copy.streams(), engine.index.streams());
+  assert.equal(await copy.tally(), await engine.index.tally());
   assert.equal(JSON.parse(copy.answer({ ...scope, salt: "customer-1" }, plain).toString()).default.e.GPU, 16);
 });
 
@@ -157,12 +158,12 @@ void test("what is cleared is answered no more at once, and its memory comes bac
   assert.equal(engine.ask(chain(9)).GPU, 4);
 });
 
-void test("events that wait for their parent wait on in an index that is read back", () => {
+void test("events that wait for their parent wait on in an index that is read back", async () => {
   const engine = new Engine();
   engine.send(["BlockStored", [3, 4], 2, [...tokens.subarray(8)], 4, null, "GPU"], ["BlockRemoved", [4], "GPU"]);
   const copy = new Engine();
   const index = openIndex(16 * 1024 * 1024, 1337n);
-  index.load(engine.index.save(""));
+  index.load(await engine.index.save(""));
   Object.assign(copy, { index, id: engine.id });
   assert.equal(index.parked(engine.id), 1);
   copy.send(["BlockStored", [1, 2], null, [...tokens.subarray(0, 8)], 4, null, "GPU"]);

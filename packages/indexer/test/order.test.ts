@@ -4,9 +4,10 @@ import { test } from "node:test";
 import { openHasher } from "@svc/contract/index-client.ts";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import fc from "fast-check";
+import { Packr } from "msgpackr";
 import { parseExact, writeExact } from "../src/exact-json.ts";
 import { readLive, readReplay } from "../src/frames.ts";
-import { openIndex } from "../src/native.ts";
+import { openIndex, outcomes } from "../src/native.ts";
 import { Order } from "../src/order.ts";
 import { readEndpoint } from "../src/register-input.ts";
 
@@ -97,4 +98,34 @@ void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () =
       if (damage === 2) assert.equal(answer, undefined);
     }),
   );
+});
+
+void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quoted, and nothing beyond is taken for one", () => {
+  const index = openIndex(64 * 1024 * 1024, 1337n);
+  const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 1, rank: 0, store: 0 });
+  const packr = new Packr({ useRecords: false });
+  const edges = [2n ** 64n - 1n, 10n ** 19n, 10n ** 16n, 10n ** 16n - 1n, 100_000_000n, 99_999_999n, 0n];
+  let sequence = 0;
+  fc.assert(
+    fc.property(fc.uniqueArray(fc.bigInt({ min: 1n, max: 2n ** 64n - 1n }), { maxLength: 30 }), fc.constantFrom("", '"'), (random, quote) => {
+      const hashes = [...new Set([...random, ...edges])];
+      const batch = packr.pack([1.5, [{ event_type: "cleared" }, { event_type: "stored", seq_hashes: hashes, base_block_idx: 0 }], 0]);
+      index.apply(id, sequence++, batch, new Uint32Array(outcomes.length), new Float64Array(1));
+      const body = `{"model":"m","block_size":1,"seq_hashes":[${hashes.map((hash) => `${quote}${hash}${quote}`).join(", ")}]}`;
+      const answer = JSON.parse(String(index.answerJson(Buffer.from(body), true))) as { default: { e: { GPU: number } } };
+      assert.equal(answer.default.e.GPU, hashes.length);
+    }),
+  );
+  for (const wrong of [
+    "18446744073709551616",
+    "99999999999999999999",
+    "100000000000000000000",
+    "0".repeat(24),
+    `${2n ** 64n}0000000`,
+    "12345678.5",
+    "1e19",
+    "-1",
+    "01",
+  ])
+    assert.equal(index.answerJson(Buffer.from(`{"seq_hashes":[${wrong}],"model":"m","block_size":1}`), true), undefined, wrong);
 });

@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
       Index again(4 << 20, 1337);
       std::string note, problem;
       if (!again.load(bytes.data(), bytes.size(), note, problem)) return std::fprintf(stderr, "%s\n", problem.c_str()), 1;
-      if (describeStreams(again) != describeStreams(index)) return std::fprintf(stderr, "a snapshot read back differs\n"), 1;
+      if (describeStreams(again) != describeStreams(index) || describeTally(again) != describeTally(index)) return std::fprintf(stderr, "a snapshot read back differs\n"), 1;
     }
   }
   std::printf("%llu sound, %llu malformed, %u blocks, %llu bytes of a budget of %llu\n", static_cast<unsigned long long>(sound), static_cast<unsigned long long>(refused),

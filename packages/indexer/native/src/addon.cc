@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "json_scan.h"
+#include "later.h"
 #include "node_values.h"
 #include "report.h"
 
@@ -11,13 +12,21 @@ namespace {
 
 struct Addon {
   Addon(u64 budget, u64 seed) : index(budget, seed), query(index) {}
+  ~Addon() { still.over(); }
   Index index;
   Query query;
   ScannedQuery scanned;
   Outcomes outcomes{};
+  Stillness still;
 };
 
 using Method = napi_value (*)(Addon&, const Arguments&);
+
+// For whatever changes the index.
+Index& changing(Addon& addon) {
+  addon.still.over();
+  return addon.index;
+}
 
 u32 liveSubscription(Addon& addon, const Arguments& args) {
   const u32 id = args.index(0);
@@ -59,31 +68,30 @@ napi_value subscribe(Addon& addon, const Arguments& args) {
   sub.blockSize = static_cast<u32>(args.numberMember(0, "blockSize"));
   sub.rank = static_cast<u32>(args.numberMember(0, "rank"));
   sub.kind = args.numberMember(0, "store") != 0 ? PublisherKind::Store : PublisherKind::Engine;
-  return args.of(static_cast<double>(addon.index.subscribe(std::move(sub))));
+  return args.of(static_cast<double>(changing(addon).subscribe(std::move(sub))));
 }
 
 napi_value unsubscribe(Addon& addon, const Arguments& args) {
-  addon.index.unsubscribe(liveSubscription(addon, args));
+  changing(addon).unsubscribe(liveSubscription(addon, args));
   return args.undefined();
 }
 
 napi_value clear(Addon& addon, const Arguments& args) {
-  addon.index.clear(liveSubscription(addon, args), args.flag(1));
+  changing(addon).clear(liveSubscription(addon, args), args.flag(1));
   return args.undefined();
 }
 
-// (subscription, sequence, payload, outcomes: Uint32Array, times: Float64Array) → whether the frame was sound.
+// (subscription, sequence, payload, outcomes: Uint32Array, time: Float64Array) → whether the frame was sound.
 napi_value apply(Addon& addon, const Arguments& args) {
   const u32 id = liveSubscription(addon, args);
   const Bytes payload = args.bytes(2);
   std::size_t outLength = 0, timeLength = 0;
   u32* out = args.array<u32>(3, napi_uint32_array, outLength);
-  double* times = args.array<double>(4, napi_float64_array, timeLength);
-  if (outLength < outcomeCount || timeLength < 2) throw std::invalid_argument("the result arrays are too short");
-  const bool sound = addon.index.apply(id, static_cast<u64>(args.number(1)), payload.data, payload.size, addon.outcomes);
+  double* time = args.array<double>(4, napi_float64_array, timeLength);
+  if (outLength < outcomeCount || timeLength < 1) throw std::invalid_argument("the result arrays are too short");
+  const bool sound = changing(addon).apply(id, static_cast<u64>(args.number(1)), payload.data, payload.size, addon.outcomes);
   std::copy(addon.outcomes.begin(), addon.outcomes.end(), out);
-  times[0] = addon.index.batch().timestampMs;
-  times[1] = addon.index.batch().hasRank ? addon.index.batch().rank : -1.0;
+  time[0] = addon.index.batch().timestampMs;
   return args.of(sound ? 1.0 : 0.0);
 }
 
@@ -175,14 +183,26 @@ napi_value figures(Addon& addon, const Arguments& args) {
   return out;
 }
 
-napi_value reclaim(Addon& addon, const Arguments& args) { return args.of(addon.index.reclaim(args.index(0)) ? 1.0 : 0.0); }
+napi_value reclaim(Addon& addon, const Arguments& args) { return args.of(changing(addon).reclaim(args.index(0)) ? 1.0 : 0.0); }
 
-napi_value save(Addon& addon, const Arguments& args) { return args.handed(addon.index.save(args.text(0))); }
+// (note) → a promise of the snapshot.
+napi_value save(Addon& addon, const Arguments& args) {
+  const auto bytes = std::make_shared<std::vector<u8>>();
+  const auto read = [&index = addon.index, bytes, note = args.text(0)] { *bytes = index.save(note); };
+  return Later::begin(args, addon.still, read, [bytes](const Arguments& of) { return of.handed(std::move(*bytes)); });
+}
+
+// () → a promise of JSON: blocks and digest per stream.
+napi_value tally(Addon& addon, const Arguments& args) {
+  const auto text = std::make_shared<std::string>();
+  const auto read = [&index = addon.index, text] { *text = describeTally(index); };
+  return Later::begin(args, addon.still, read, [text](const Arguments& of) { return of.of(std::string_view(*text)); });
+}
 
 napi_value load(Addon& addon, const Arguments& args) {
   const Bytes bytes = args.bytes(0);
   std::string note, problem;
-  if (!addon.index.load(bytes.data, bytes.size, note, problem)) {
+  if (!changing(addon).load(bytes.data, bytes.size, note, problem)) {
     // Half of a snapshot is none.
     const u64 budget = addon.index.budgetBytes(), seed = addon.index.seed();
     std::destroy_at(&addon.index);
@@ -232,7 +252,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

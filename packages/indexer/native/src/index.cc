@@ -18,6 +18,7 @@ Index::Index(u64 budgetBytes, u64 seed) : budget_(budgetBytes), seed_(seed), are
 u32 Index::tick() {
   if (clock_ >= 0xfffffff0u) {
     for (u32 page = 0; page < arena_.pages(); ++page) arena_.setStamp(page, arena_.stamp(page) / 2);
+    oldest_.clear();
     clock_ /= 2;
   }
   return ++clock_;
@@ -107,7 +108,7 @@ void Index::setHolders(u32 block, u32 set) {
 void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes) {
   constexpr u32 ahead = 16;
   const u64 seed = spaces_[space].seed, scope = scopes_[space];
-  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none, warmed = 0;
+  u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
   // Counted per run of blocks with one set, not per block.
   u32 run = 0, freshRun = 0;
   const auto settle = [&] {
@@ -117,48 +118,61 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   };
   const u32 clock = clock_;
   if (previous != 0) arena_.touch(previous, clock);
+  u64 keys[ahead];
+  u32 warmed = 0;
+  const auto warm = [&](u32 until) {
+    for (; warmed < until; ++warmed) {
+      table_.prefetch(keys[warmed % ahead] = mix(sequences[warmed] ^ seed));
+      if (names != nullptr) engineTable_.prefetch(mix(names[warmed] ^ scope));
+    }
+  };
+  const bool ownNames = subscriptions_[id].ownNames;
   for (u32 i = 0; i < count; ++i) {
     const u64 sequence = sequences[i];
     // Blocks of one chain mostly lie side by side: look there before asking the table.
     u32 block = previous == 0 ? 0 : previous + 1;
-    if (block == 0 || !arena_.used(block) || arena_.sequence[block] != sequence || spaceOf(block) != space) {
+    if (block == 0 || arena_.sequence[block] != sequence || !arena_.used(block) || spaceOf(block) != space) {
       // Some look-ups ahead, so that lines come while others are worked on.
-      const u32 until = std::min(count, i + ahead);
-      for (; warmed < until; ++warmed) {
-        if (warmed < i) continue;
-        table_.prefetch(mix(sequences[warmed] ^ seed));
-        if (names != nullptr) engineTable_.prefetch(mix(names[warmed] ^ scope));
-      }
-      block = find(space, sequence);
-    }
-    if (block == 0) {
-      block = arena_.allocate(previous);
+      warmed = std::max(warmed, i);
+      warm(std::min(count, i + ahead));
+      const u64 key = keys[i % ahead];
+      std::size_t vacant = 0;
+      block = table_.findOrVacant(key, [&](u32 found) { return arena_.sequence[found] == sequence && spaceOf(found) == space; }, vacant);
       if (block == 0) {
-        outcomes[OverBudget] += count - i;
-        settle();
-        return;
+        block = arena_.allocate(previous);
+        if (block == 0) {
+          outcomes[OverBudget] += count - i;
+          settle();
+          return;
+        }
+        arena_.sequence[block] = sequence;
+        if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
+        ++freshRun;
+        arena_.holders[block] = freshSet;
+        table_.insertAt(vacant, key, block, BlockKeys(*this));
+        arena_.touch(block, clock);
+        if (names != nullptr) {
+          settle();
+          nameBlock(id, stream, block, names[i]);
+        }
+        previous = block;
+        continue;
       }
-      arena_.sequence[block] = sequence;
-      if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
-      ++freshRun;
-      arena_.holders[block] = freshSet;
-      table_.insert(mix(sequence ^ seed), block, eachBlock());
-    } else {
-      const u32 set = arena_.holders[block];
-      if (set != lastSet) {
-        settle();
-        lastSet = set;
-        lastResult = sets_.with(set, stream);
-      }
-      // Nobody held it: whatever it was called before, it is called by this publisher now.
-      if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
-      if (set != lastResult) {
-        arena_.holders[block] = lastResult;
-        ++run;
-      }
+    }
+    const u32 set = arena_.holders[block];
+    if (set != lastSet) {
+      settle();
+      lastSet = set;
+      lastResult = sets_.with(set, stream);
+    }
+    // Nobody held it: whatever it was called before, it is called by this publisher now.
+    if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
+    if (set != lastResult) {
+      arena_.holders[block] = lastResult;
+      ++run;
     }
     arena_.touch(block, clock);
-    if (names != nullptr && (subscriptions_[id].ownNames || arena_.engine[block] != names[i])) {
+    if (names != nullptr && (ownNames || subscriptions_[id].ownNames || arena_.engine[block] != names[i])) {
       settle();
       nameBlock(id, stream, block, names[i]);
     }
@@ -243,12 +257,10 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
 }
 
 void Index::toGhost(u32 block) {
-  if (ghosts_.size() < ghostCapacity) {
-    ghosts_.push_back(block);
-    return;
-  }
-  const u32 oldest = std::exchange(ghosts_[ghostAt_], block);
-  ghostAt_ = ghostAt_ + 1 == ghostCapacity ? 0 : ghostAt_ + 1;
+  ghosts_.push_back(block);
+  if (ghosts_.size() <= ghostCapacity) return;
+  const u32 oldest = ghosts_.front();
+  ghosts_.pop_front();
   if (arena_.used(oldest) && sets_[arena_.holders[oldest]].empty()) release(oldest);
 }
 

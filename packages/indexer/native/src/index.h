@@ -163,6 +163,7 @@ class Index {
   u32 findName(const Subscription& sub, u64 name) const;
   u32 findParent(const Subscription& sub, u32 space, u64 name) const;
   u32 findShared(u64 scope, u64 name) const;
+  bool isNamed(u32 block, u64 scope, u64 name) const { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope && !isGone(block); }
   bool holds(const Subscription& sub, u32 block) const;
   // Cleared, and not freed yet.
   bool isGone(u32 block) const { return sets_.isStale(arena_.holders[block]) && sets_[arena_.holders[block]].empty(); }
@@ -189,23 +190,43 @@ class Index {
   u64 limitBlocks() const;
   void weigh(Subscription& sub);
   void evict(u64 blocks);
+  bool findOldest();
   // Takes these streams' bits off every block (of one namespace, or of all with -1) at once; `reclaim` frees the blocks.
   void purge(const std::vector<u32>& streams, std::int64_t space);
-  // Every block with its key, in order; and every block that has a publisher's name.
-  auto eachBlock() const {
-    return [this](auto visit) {
-      for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block)
-        if (arena_.holders[block] != HolderSets::none) visit(keyOf(block), block);
-    };
-  }
-  auto eachName() const {
-    return [this](auto visit) {
-      for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block)
-        if (arena_.engine[block] != 0 && arena_.holders[block] != HolderSets::none) visit(nameKeyOf(block), block);
-    };
-  }
+  // What the tables ask about blocks when they grow. Neighbours mostly have one set of holders, so it is looked up once.
+  class BlockKeys {
+   public:
+    explicit BlockKeys(const Index& index) : index_(index) {}
+    u32 end() const { return index_.arena_.end(); }
+    bool has(u32 block) const { return index_.arena_.holders[block] != HolderSets::none; }
+    u64 key(u32 block) {
+      const u32 set = index_.arena_.holders[block];
+      if (set != set_) seed_ = index_.spaces_[index_.sets_[set_ = set].space].seed;
+      return mix(index_.arena_.sequence[block] ^ seed_);
+    }
+
+   private:
+    const Index& index_;
+    u32 set_ = HolderSets::none;
+    u64 seed_ = 0;
+  };
+  class NameKeys {
+   public:
+    explicit NameKeys(const Index& index) : index_(index) {}
+    u32 end() const { return index_.arena_.end(); }
+    bool has(u32 block) const { return index_.arena_.engine[block] != 0 && index_.arena_.holders[block] != HolderSets::none; }
+    u64 key(u32 block) {
+      const u32 set = index_.arena_.holders[block];
+      if (set != set_) scope_ = index_.scopes_[index_.sets_[set_ = set].space];
+      return mix(index_.arena_.engine[block] ^ scope_);
+    }
+
+   private:
+    const Index& index_;
+    u32 set_ = HolderSets::none;
+    u64 scope_ = 0;
+  };
   u64 keyOf(u32 block) const { return mix(arena_.sequence[block] ^ spaces_[spaceOf(block)].seed); }
-  u64 scopeOf(u32 space) const;
   u64 nameKeyOf(u32 block) const { return mix(arena_.engine[block] ^ scopes_[spaceOf(block)]); }
 
   u64 budget_, seed_;
@@ -222,8 +243,9 @@ class Index {
   std::vector<Stream> streams_;
   std::vector<std::string> media_;
   std::deque<Subscription> subscriptions_;
-  std::vector<u32> ghosts_;  // a ring of blocks that nobody holds but that children may still be stored under
-  std::size_t ghostAt_ = 0;
+  std::deque<u32> ghosts_;  // blocks that nobody holds but that children may still be stored under, the oldest first
+  std::vector<std::pair<u32, u32>> oldest_;  // stamp and inverse number of the pages that are evicted next, from the end
+  u64 freedSinceSpaces_ = 0;
   EventBatch batch_;
   std::vector<u64> locals_, sequences_, qualified_;
   std::vector<u8> blockBytes_;

@@ -45,7 +45,7 @@ class Scanner {
     const char* start = at_;
     u64 value = 0;
     int digits = 0;
-    while (end_ - at_ >= 8 && digits <= 8) {
+    while (end_ - at_ >= 8 && digits <= 16) {
       u64 eight;
       std::memcpy(&eight, at_, 8);
       eight ^= 0x3030303030303030ull;
@@ -55,7 +55,9 @@ class Scanner {
         eight <<= (8 - count) * 8;
         eight = eight * 10 + (eight >> 8);
         eight = (((eight & 0x000000FF000000FFull) * 0x000F424000000064ull) + (((eight >> 16) & 0x000000FF000000FFull) * 0x0000271000000001ull)) >> 32;
-        value = value * powers[count] + eight;
+        const unsigned __int128 next = static_cast<unsigned __int128>(value) * powers[count] + eight;
+        if (next >> 64) return false;
+        value = static_cast<u64>(next);
         digits += count;
         at_ += count;
       }
@@ -111,7 +113,6 @@ bool scanQuery(std::string_view body, bool byHash, ScannedQuery& out) {
   out.tokens.clear();
   out.hashes.clear();
   out.model = out.tenant = out.salt = out.lora = out.instance = {};
-  out.hasLoraId = false;
   u64 blockSize = 0;
   bool hasList = false;
   u32 seen = 0;

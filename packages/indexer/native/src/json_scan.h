@@ -9,8 +9,6 @@ struct ScannedQuery {
   std::vector<u32> tokens;
   std::vector<u64> hashes;
   std::string_view model, tenant, salt, lora, instance;
-  u64 loraId = 0;
-  bool hasLoraId = false;
 };
 
 // False: not this simple, or not right.

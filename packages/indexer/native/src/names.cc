@@ -7,7 +7,7 @@ namespace svc {
 
 u32 Index::findShared(u64 scope, u64 name) const {
   if (name == 0 || !engineInUse_) return 0;
-  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope && !isGone(block); });
+  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return isNamed(block, scope, name); });
 }
 
 u32 Index::findParent(const Subscription& sub, u32 space, u64 name) const {
@@ -48,12 +48,15 @@ u32 Index::findName(const Subscription& sub, u64 name) const { return sub.ownNam
 void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
   Subscription& sub = subscriptions_[id];
   if (!sub.ownNames) {
-    const bool fits = name != 0 && scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0 && findShared(sub.scope, name) == 0;
-    if (fits) {
-      arena_.engine[block] = name;
-      engineInUse_ = true;
-      engineTable_.insert(mix(name ^ sub.scope), block, eachName());
-      return;
+    if (name != 0 && scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0) {
+      const u64 key = mix(name ^ sub.scope);
+      std::size_t vacant = 0;
+      if (engineTable_.findOrVacant(key, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) == 0) {
+        arena_.engine[block] = name;
+        engineInUse_ = true;
+        engineTable_.insertAt(vacant, key, block, NameKeys(*this));
+        return;
+      }
     }
     if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return;
     goOwnNames(sub, stream, block);

@@ -1,6 +1,8 @@
 // Figures over the whole index, each by one pass over its blocks.
 #include "report.h"
 
+#include <algorithm>
+
 #include "query.h"
 
 namespace svc {
@@ -12,6 +14,9 @@ std::string hex(u64 value) {
   for (int i = 15; i >= 0; --i, value >>= 4) out[static_cast<std::size_t>(i)] = digits[value & 15];
   return out;
 }
+
+// Blocks a page looks at: those of one namespace may be few among many.
+constexpr u32 mostLooked = 1 << 20;
 
 template <typename Each>
 void eachStream(const HolderSets::Set& set, Each visit) {
@@ -82,7 +87,8 @@ std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t s
   const BlockArena& arena = index.arena();
   std::string out = "{\"blocks\":[";
   u32 block = std::max(cursor, BlockArena::pageBlocks), given = 0;
-  for (; block < arena.end() && given < limit; ++block) {
+  const u32 until = std::min(arena.end(), block + mostLooked);
+  for (; block < until && given < limit; ++block) {
     const auto& set = index.sets()[arena.holders[block]];
     if (arena.holders[block] == HolderSets::none || set.empty() || (space >= 0 && set.space != space)) continue;
     if (given++ > 0) out.push_back(',');
@@ -99,7 +105,6 @@ std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t s
 }
 
 std::string describeStreams(const Index& index) {
-  const std::vector<Tally> tally = tallyStreams(index);
   std::string out = "[";
   for (u32 id = 0; id < index.streams().size(); ++id) {
     const Stream& stream = index.streams()[id];
@@ -107,8 +112,20 @@ std::string describeStreams(const Index& index) {
     if (out.size() > 1) out.push_back(',');
     out.append("{\"stream\":").append(std::to_string(id)).append(",\"subscription\":").append(std::to_string(stream.subscription));
     out.append(",\"backend\":").append(jsonText(stream.backend)).append(",\"medium\":").append(jsonText(index.media()[stream.medium]));
-    out.append(",\"rank\":").append(std::to_string(stream.rank)).append(",\"blocks\":").append(std::to_string(tally[id].blocks));
+    out.append(",\"rank\":").append(std::to_string(stream.rank));
     if (stream.shard != 0) out.append(",\"shard\":\"").append(stream.shard == Stream::wholeShard ? "all" : hex(stream.shard)).append("\"");
+    out.push_back('}');
+  }
+  return out.append("]");
+}
+
+std::string describeTally(const Index& index) {
+  const std::vector<Tally> tally = tallyStreams(index);
+  std::string out = "[";
+  for (u32 id = 0; id < index.streams().size(); ++id) {
+    if (!index.streams()[id].active) continue;
+    if (out.size() > 1) out.push_back(',');
+    out.append("{\"stream\":").append(std::to_string(id)).append(",\"blocks\":").append(std::to_string(tally[id].blocks));
     out.append(",\"digest\":\"").append(hex(tally[id].digest)).append("\"}");
   }
   return out.append("]");

@@ -13,7 +13,9 @@ std::vector<Tally> tallyStreams(const Index& index);
 std::string describeSpaces(const Index& index);
 // JSON: {"blocks":[{space, hash, streams:[…]}], "next": number or null}, from block number `cursor` on.
 std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space);
-// JSON: [{subscription, backend, medium, rank, blocks, digest}].
+// JSON: [{stream, subscription, backend, medium, rank, shard?}].
 std::string describeStreams(const Index& index);
+// JSON: [{stream, blocks, digest}] of the same streams.
+std::string describeTally(const Index& index);
 
 }  // namespace svc

@@ -1,17 +1,20 @@
 // Taking blocks away in bulk: purges of streams, and eviction when the memory budget is reached.
 #include <algorithm>
+#include <functional>
 
 #include "index.h"
 
 namespace svc {
 namespace {
 
-// Bytes of one block while a table is being rebuilt beside the old one: the budget holds then, too.
-constexpr u64 plainBlockBytes = 32, namedBlockBytes = 52;
+// Bytes of one block while its tables grow, each beside its former one: the budget holds then, too.
+constexpr u64 plainBlockBytes = 32, namedBlockBytes = 60;
 // What the process of indexing needs at any size: scratch, ring of ghosts, the empty tables.
 constexpr u64 fixedBytes = 1 << 20;
-// Cleared blocks looked at at once where room is wanted.
-constexpr u32 reclaimSlice = 1 << 14;
+// Where room is wanted: cleared blocks looked at in one go, and how often before others are evicted for it.
+constexpr u32 reclaimSlice = 1 << 14, mostReclaims = 8;
+// Blocks evicted in one go, a matter of a millisecond: queries wait for it.
+constexpr u64 evictSlice = 1 << 13;
 
 }  // namespace
 
@@ -66,31 +69,45 @@ bool Index::makeRoom(u64 blocks) {
   if (arena_.live() + blocks <= limit_) return true;
   limit_ = limitBlocks();
   if (blocks > limit_) return false;
-  while (arena_.live() + blocks > limit_ && reclaim(reclaimSlice)) {
+  for (u32 i = 0; i < mostReclaims && arena_.live() + blocks > limit_ && reclaim(reclaimSlice); ++i) {
   }
-  if (arena_.live() + blocks > limit_) evict(std::max<u64>(arena_.live() + blocks - limit_, limit_ / 16));
+  if (arena_.live() + blocks <= limit_) return true;
+  // Names of a publisher's own are swept once per eviction, all of them: there more goes at once.
+  const bool sweeps = std::any_of(subscriptions_.begin(), subscriptions_.end(), [](const Subscription& sub) { return sub.active && sub.ownNames; });
+  evict(std::max<u64>(arena_.live() + blocks - limit_, sweeps ? limit_ / 16 : std::min(limit_ / 16, evictSlice)));
   return true;
+}
+
+// Oldest first. A use of a prefix stamps all of its pages, so what is older than a page is not its prefix;
+// of one age the higher page goes first, which holds the deeper blocks. The last of the list goes next.
+bool Index::findOldest() {
+  for (u32 page = 1; page < arena_.pages(); ++page)
+    if (~arena_.freeBits(page) != 0) oldest_.emplace_back(arena_.stamp(page), ~page);
+  // Some are enough: until they are gone, others will have been used.
+  const auto some = oldest_.begin() + static_cast<std::ptrdiff_t>(oldest_.size() - oldest_.size() / 16);
+  if (oldest_.size() > 16) {
+    std::nth_element(oldest_.begin(), some, oldest_.end(), std::greater<>());
+    oldest_.erase(oldest_.begin(), some);
+  }
+  std::sort(oldest_.begin(), oldest_.end(), std::greater<>());
+  return !oldest_.empty();
 }
 
 void Index::evict(u64 blocks) {
   u64 freed = 0;
-  for (u32 ghost : ghosts_) {
+  for (; freed < blocks && !ghosts_.empty(); ghosts_.pop_front()) {
+    const u32 ghost = ghosts_.front();
     if (!arena_.used(ghost) || !sets_[arena_.holders[ghost]].empty()) continue;
     release(ghost);
     ++freed;
   }
-  ghosts_.clear();
-  ghostAt_ = 0;
-  // Oldest first. A use of a prefix stamps all of its pages, so what is older than a page is not its prefix;
-  // of one age the higher page goes first, which holds the deeper blocks.
-  std::vector<std::pair<u32, u32>> pages;
-  for (u32 page = 1; page < arena_.pages(); ++page)
-    if (~arena_.freeBits(page) != 0) pages.emplace_back(arena_.stamp(page), ~page);
-  std::sort(pages.begin(), pages.end());
-  for (const auto& [stamp, page] : pages) {
-    if (freed >= blocks) break;
-    for (u64 left = ~arena_.freeBits(~page); left != 0; left &= left - 1) {
-      release(~page * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left)));
+  while (freed < blocks && (!oldest_.empty() || findOldest())) {
+    const auto [stamp, inverse] = oldest_.back();
+    oldest_.pop_back();
+    // Used since it was listed.
+    if (arena_.stamp(~inverse) != stamp) continue;
+    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) {
+      release(~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left)));
       ++freed;
       ++evicted_;
     }
@@ -98,7 +115,10 @@ void Index::evict(u64 blocks) {
   for (Subscription& sub : subscriptions_)
     if (sub.active) sweepNames(sub);
   sets_.collect();
-  if (liveSpaces() > firstSpaceCollection) collectSpaces();
+  if (liveSpaces() > firstSpaceCollection && (freedSinceSpaces_ += freed) > limit_ / 16) {
+    collectSpaces();
+    freedSinceSpaces_ = 0;
+  }
   ++changes_;
 }
 

@@ -264,8 +264,8 @@ bool Index::loadBlocks(SnapshotReader& in) {
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
-    table_.insert(keyOf(block), block, eachBlock());
-    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, eachName());
+    table_.insert(keyOf(block), block, BlockKeys(*this));
+    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, NameKeys(*this));
     if (sets_[sets[holders[i]]].empty()) toGhost(block);
   }
   return true;

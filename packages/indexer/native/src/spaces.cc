@@ -110,6 +110,4 @@ void Index::collectSpaces() {
   ++version_;
 }
 
-u64 Index::scopeOf(u32 space) const { return scopes_[space]; }
-
 }  // namespace svc

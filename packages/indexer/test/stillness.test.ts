@@ -1,0 +1,88 @@
+// A snapshot and digests are read on another thread: queries go on, changes wait, and nothing that came meanwhile is lost.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import { Packr } from "msgpackr";
+import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { Stillness } from "../src/stillness.ts";
+
+const packr = new Packr({ useRecords: false });
+const blockSize = 4;
+const EVENT_BLOCKS = 1024;
+const EVENTS = 1500;
+const ENOUGH = 20;
+const query: NativeQuery = { tenant: "default", model: "m", lora: "", salt: "", blockSize, instance: "" };
+
+function tokensOf(event: number): Uint32Array {
+  return Uint32Array.from({ length: EVENT_BLOCKS * blockSize }, (_, i) => event * 5000 + i);
+}
+
+/** Some million blocks: long enough to be read that much happens meanwhile. */
+function filled(): { index: NativeIndex; send: (event: number) => void } {
+  const index = openIndex(1024 ** 3, 1337n);
+  const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
+  const counts = new Uint32Array(outcomes.length);
+  let sequence = 0;
+  const send = (event: number): void => {
+    const tokens = tokensOf(event);
+    const payload = packr.pack([1.5, [{ event_type: "stored", seq_hashes: [...index.sequences(tokens, blockSize)], token_ids: [...tokens] }], 0]);
+    assert.equal(index.apply(id, sequence++, payload, counts, new Float64Array(1)), 1);
+  };
+  for (let event = 0; event < EVENTS; event++) send(event);
+  return { index, send };
+}
+
+async function answeredUntil(index: NativeIndex, end: Promise<unknown>): Promise<number> {
+  let ended = false;
+  void end.then(() => {
+    ended = true;
+  });
+  const tokens = tokensOf(7);
+  for (let answered = 0; ; answered++) {
+    await turn();
+    if (ended) return answered;
+    const answer = JSON.parse(index.answer(query, tokens).toString()) as { default: { e: { GPU: number } } };
+    assert.equal(answer.default.e.GPU, tokens.length);
+  }
+}
+
+void test("queries are answered while a snapshot is made and while digests are reckoned, and what comes then is not in them", async () => {
+  const { index, send } = filled();
+  const saving = index.save("note");
+  assert.ok((await answeredUntil(index, saving)) > ENOUGH);
+  const tallying = index.tally();
+  assert.ok((await answeredUntil(index, tallying)) > ENOUGH);
+  const blocks = EVENTS * EVENT_BLOCKS;
+  assert.equal((JSON.parse(await tallying) as { blocks: number }[])[0]?.blocks, blocks);
+
+  // Without stillness.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
+  const another = index.save("note");
+  send(EVENTS);
+  assert.equal(figuresOf(index).blocks, blocks + EVENT_BLOCKS);
+  const copy = openIndex(1024 ** 3, 1337n);
+  copy.load(await another);
+  assert.equal(figuresOf(copy).blocks, blocks);
+});
+
+void test("who would change the index waits for reads, and readers that come all the time starve nobody", async () => {
+  const stillness = new Stillness();
+  const order: string[] = [];
+  const read = async (name: string) => {
+    await stillness.during(async () => {
+      order.push(`${name} begins`);
+      await turn();
+      order.push(`${name} ends`);
+    });
+  };
+  const reads = ["first", "second", "third"].map(read);
+  await turn();
+  assert.notEqual(stillness.over, undefined);
+  const changed = stillness.wait().then(() => {
+    assert.equal(stillness.over, undefined);
+    order.push("changed");
+  });
+  await Promise.all([...reads, changed]);
+  assert.deepEqual(order, ["first begins", "first ends", "changed", "second begins", "second ends", "third begins", "third ends"]);
+  await assert.rejects(stillness.during(() => Promise.reject(new Error("the read failed"))));
+  assert.equal(stillness.over, undefined);
+});
