@@ -10,7 +10,7 @@ type Command =
   | { op: "register"; length: number; shared?: boolean; remoteAccessible?: boolean }
   | { op: "unregister"; address: string }
   | { op: "hash" | "fill"; address: string; length: number }
-  | { op: "write"; target: string; address: string; remote: string; length: number; piece: number; rounds: number }
+  | { op: "write"; target: string; address: string; remote: string; length: number; piece: number; rounds: number; sync?: boolean }
   | { op: "notifies" }
   | { op: "cpu" }
   | { op: "free" };
@@ -47,7 +47,9 @@ async function run(command: Command): Promise<unknown> {
         remote: BigInt(command.remote) + BigInt(index * command.piece),
         length: Math.min(command.piece, command.length - index * command.piece),
       }));
-      for (let round = 0; round < command.rounds; round++) await engine.transfer("WRITE", target, ranges);
+      for (let round = 0; round < command.rounds; round++)
+        if (command.sync === true) engine.transferSync("WRITE", target, ranges);
+        else await engine.transfer("WRITE", target, ranges);
       return 0;
     }
     case "notifies":

@@ -125,3 +125,22 @@ void test("without the nvmeof transport a file segment is refused", async () => 
   const target = await files.engine.openSegment("nvmeof/disk");
   assert.throws(() => files.engine.transferSync("READ", target, [{ local: memory, remote: 0n }]), { name: "TRANSPORT_UNAVAILABLE" });
 });
+
+void test("a source that is not registered, or not wholly, is refused for a file segment, and the files keep their bytes", async () => {
+  await using files = await startFiles();
+  const area = randomBytes(16_384);
+  const half = area.subarray(0, 8192);
+  const start = await files.engine.registerLocalMemory(half);
+  const target = await files.engine.openSegment("nvmeof/disk");
+  const refused = { name: "MEMORY_NOT_REGISTERED" };
+  for (const local of [randomBytes(4096), area, area.subarray(8191, 8193)])
+    for (const opcode of ["WRITE", "READ"] as const) {
+      const held = Buffer.from(local);
+      assert.throws(() => files.engine.transferSync(opcode, target, [{ local, remote: 0n }]), refused);
+      await assert.rejects(files.engine.transfer(opcode, target, [{ local, remote: 0n }]), refused);
+      assert.ok(held.equals(local), "nothing was read into it");
+    }
+  await files.engine.unregisterLocalMemory(start);
+  assert.throws(() => files.engine.transferSync("WRITE", target, [{ local: half, remote: 0n }]), refused);
+  assert.ok(Buffer.concat(files.paths.map((path) => readFileSync(path))).equals(files.whole));
+});

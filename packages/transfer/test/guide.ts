@@ -20,7 +20,7 @@ export type Guide = Disposable & {
 export function openGuide(): Guide {
   const text = readFileSync(join(ROOT, "docs/transfer-engine.md"), "utf8");
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
-  for (const name of ["packages", "node_modules", "package.json", "tsconfig.json"]) symlinkSync(join(ROOT, name), join(folder, name));
+  for (const name of ["svc", "packages", "node_modules", "package.json", "tsconfig.json"]) symlinkSync(join(ROOT, name), join(folder, name));
   const commands: string[] = [];
   for (const [, language = "", file = "", body = ""] of text.matchAll(/^```(\w+)(?: (\S+))?\n(.*?)^```$/gms)) {
     if (language === "bash") commands.push(body);

@@ -1,17 +1,12 @@
 // The rdma transport over libfabric's tcp provider, which a host without network cards has as well.
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
 import { test } from "node:test";
+import { needsFabric, onFabric, rdmaCount } from "./fabric.ts";
 import { MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-const here = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"].some((folder) => existsSync(`${folder}/libfabric.so.1`));
-const options = here || process.env["CI"] === "true" ? {} : { skip: "missing on this host: libfabric; ./svc setup installs what can be installed" };
-const setup = { filter: ["lo"], settings: { fabric_provider: "tcp;ofi_rxm", log_level: 0, transfer_timeout_ms: 60_000 }, transports: ["rdma"] as const };
-const requests = (text: string) => Number(/^svc_transfer_requests_total\{path="rdma"\} (\d+)$/m.exec(text)?.[1]);
-
-void test("one-sided writes and reads carry every byte to another process, with keys and devices in its record", options, async () => {
-  await using peer = await startChild(setup);
-  await using engine = await startEngine(setup);
+void test("one-sided writes and reads carry every byte to another process, with keys and devices in its record", needsFabric, async () => {
+  await using peer = await startChild(onFabric);
+  await using engine = await startEngine(onFabric);
   assert.equal(engine.numContexts(), 1);
   const source = randomBytes(20 * MIB + 3);
   const back = new Uint8Array(source.length);
@@ -25,7 +20,7 @@ void test("one-sided writes and reads carry every byte to another process, with 
   const pieces = Array.from({ length: 300 }, (_, i) => ({ local: back.subarray(i * 65_536, (i + 1) * 65_536), remote: remote + BigInt(i * 65_536) }));
   engine.transferSync("READ", target, pieces);
   assert.equal(sha256(back.subarray(0, 300 * 65_536)), sha256(source.subarray(0, 300 * 65_536)));
-  assert.equal(requests(engine.metrics()), 301);
+  assert.equal(rdmaCount(engine.metrics(), "requests"), 301);
   const record = JSON.parse((await engine.getMetadata().segmentDescriptor(peer.segment)) ?? "") as {
     protocol: string;
     devices: { name: string }[];
@@ -39,15 +34,15 @@ void test("one-sided writes and reads carry every byte to another process, with 
   assert.equal(record.buffers[0]?.rkey.length, 1);
 });
 
-void test("with rdma asked for and no device to be had, nothing else is used in its place", options, async () => {
+void test("with rdma asked for and no device to be had, nothing else is used in its place", needsFabric, async () => {
   await using engine = await startEngine({ transports: [], filter: ["mlx5_0"], settings: { log_level: 0 } });
   await assert.rejects(engine.installTransport("rdma"), /no device of verbs;ofi_rxm, efa is here that the filter lets through/);
   assert.equal(engine.numContexts(), 0);
 });
 
-void test("a peer killed under rdma fails the requests in flight and those after them", options, async () => {
-  await using peer = await startChild(setup);
-  await using engine = await startEngine({ ...setup, settings: { ...setup.settings, transfer_timeout_ms: 1500 } });
+void test("a peer killed under rdma fails the requests in flight and those after them", needsFabric, async () => {
+  await using peer = await startChild(onFabric);
+  await using engine = await startEngine({ ...onFabric, settings: { ...onFabric.settings, transfer_timeout_ms: 1500 } });
   const source = randomBytes(MIB);
   await engine.registerLocalMemory(source);
   const remote = BigInt(await peer.ask<string>({ op: "register", length: MIB }));

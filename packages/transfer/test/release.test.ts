@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readlinkSync } from "node:fs";
 import { test } from "node:test";
 import { alloc } from "../src/memory.ts";
+import { INVALID_SEGMENT_ID } from "../src/status.ts";
 import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
 function sockets(): number {
@@ -145,4 +146,13 @@ void test("a peer stopped in mid-transfer and let go on completes what was in fl
   }
   assert.equal(served(), 3 * 256);
   assert.equal(await peer.ask({ op: "hash", address, length: source.length }), sha256(source));
+});
+
+void test("a segment that cannot be opened is the invalid handle to those who try, and a failure with its reason to the others", async () => {
+  await using engine = await startEngine();
+  await using peer = await startEngine();
+  assert.equal(await engine.tryOpenSegment("127.0.0.1:1"), INVALID_SEGMENT_ID);
+  await assert.rejects(engine.openSegment("127.0.0.1:1"), /127\.0\.0\.1:1/);
+  assert.throws(() => engine.openSegmentSync(""), /the name is empty/);
+  assert.equal(await engine.tryOpenSegment(peer.getServerName()), engine.openSegmentSync(peer.getServerName()));
 });

@@ -19,7 +19,7 @@ export type Service = AsyncDisposable & {
 const METADATA_MAIN = fileURLToPath(new URL("../../store/src/metadata/main.ts", import.meta.url));
 const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slice(2))).then((code) => { process.exitCode = code; })`;
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => server.once("listening", resolve));
   const { port } = server.address() as { port: number };

@@ -164,7 +164,7 @@ const std::vector<Target>& targets() {
       R"({"server_name":"a","name":"a","protocol":"tcp","devices":[{"name":"d","lid":1,"gid":"x"}],"buffers":[{"addr":140306788904976,"length":1048576,"name":"cpu:0","rkey":[1],"local":{"slot":3,"generation":5,"path":"/p","offset":0,"inode":9}}],"tcp_data_port":16252,"tcp_proto_version":2,"host":{"pid":4,"nonce":"00"}})";
   static const std::string file = R"({"server_name":"a","protocol":"nvmeof","buffers":[{"length":10,"file_path":"/f","local_path_map":{"m":"/g"}}]})";
   static const std::vector<Target> all = {
-      {"json", fuzzJson, {record, R"([1,-2,3.5e10,"\u00e9\ud83d\ude00\n",true,null,{"a":[]}])"}},
+      {"json", fuzzJson, {record, R"([1,-2,3.5e10,-0.0,"\u00e9\ud83d\ude00\n",true,null,{"a":[]}])"}},
       {"descriptor", fuzzDescriptor, {record, file}},
       {"header", fuzzHeader, {std::string("\x08\0\0\0\0\0\0\0\xe8\x03\0\0\0\0\0\0\x81\0\0\0\0\0\0\0", 24), std::string("\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xb1\0\0\0\0\0\0\0", 24)}},
       {"session", fuzzFileSession, {std::string("\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xb1\0\0\0\0\0\0\0nvmeof/disk\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x91\0\0\0\0\0\0\0abcdefgh\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x90\0\0\0\0\0\0\0", 91)}},

@@ -70,6 +70,9 @@ struct NamedTransport : Transport {
 
 class Engine {
  public:
+  /** A peer's handshake port answers within this, or not at all. */
+  static constexpr uint64_t RPC_MS = 5000;
+
   Engine(bool autoDiscover, std::vector<std::string> filters);
   ~Engine() { stop(); }
 
@@ -96,8 +99,8 @@ class Engine {
   int sync(const std::string& name);
   SegmentRef segment(SegmentID id);
   /** The record anew, unless it was read less than `maxAgeMs` ago; false with lastError(). */
-  bool refresh(Segment& segment, uint64_t maxAgeMs);
-  std::optional<SegmentDescriptor> fetch(const std::string& name);
+  bool refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs = RPC_MS);
+  std::optional<SegmentDescriptor> fetch(const std::string& name, uint64_t answerMs = RPC_MS);
   std::optional<Address> rpcAddressOf(const std::string& name);
   std::string segmentKey(const std::string& name) const;
   std::string rpcKey(const std::string& name) const;
@@ -114,6 +117,11 @@ class Engine {
   std::deque<TcpPiece> judge(Segment& segment, const TcpPeer& peer, Leftover left);
   void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
   void failPiece(const TcpPiece& piece, Path path, const std::string& error);
+  /** A request over rdma is through, or its device gave it up: then tcp, else the peer's next start, else it fails. */
+  void endRdma(SegmentID id, const ViewRef& view, const TcpPiece& piece, const std::string* error);
+  void recoverRdma(const SegmentRef& segment, const ViewRef& before);
+  /** Asks after peers that devices have heard nothing of for a while, and gives up those that are gone. */
+  void watchFabric();
   /** Reads the record again on another thread, once at a time: the caller does not wait, later requests find what changed. */
   void reread(const SegmentRef& segment);
 
@@ -179,7 +187,7 @@ class Engine {
 
   std::mutex transportMutex_;
   std::map<std::string, std::unique_ptr<NamedTransport>> transports_;
-  std::atomic<bool> tcp_{false}, shm_{false}, file_{false};
+  std::atomic<bool> tcp_{false}, shm_{false}, fabric_{false}, file_{false};
   std::shared_ptr<ControlPage> control_;
   std::shared_ptr<RdmaTransport> rdma_;
   std::shared_ptr<FileTransport> files_;

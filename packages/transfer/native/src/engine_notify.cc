@@ -4,7 +4,6 @@
 namespace svc {
 
 namespace {
-constexpr uint64_t RPC_MS = 5000;
 /** Of all messages that wait to be collected. */
 constexpr uint64_t MAX_NOTIFY_BYTES = 64 << 20;
 }

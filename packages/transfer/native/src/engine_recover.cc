@@ -8,6 +8,12 @@ namespace {
 constexpr int MAX_EMPTY_CONNECTIONS = 3;
 /** A peer's record is not read more often than this while its connections break. */
 constexpr uint64_t REFRESH_EVERY_MS = 50;
+/** Of a device that has requests for a peer: some providers never tell of a peer that is gone. */
+constexpr uint64_t FABRIC_SILENCE_MS = 200;
+/** A live peer answers the question within this; of one that does not, it is asked again later: it may be stopped for long. */
+constexpr uint64_t FABRIC_ANSWER_MS = 500, FABRIC_ASK_AGAIN_MS = 2000;
+/** A device needs this long to see that a connection broke and to open another. */
+constexpr uint64_t FABRIC_RECONNECT_MS = 50;
 }  // namespace
 
 void Engine::failPiece(const TcpPiece& piece, Path path, const std::string& error) {
@@ -65,6 +71,72 @@ void Engine::reread(const SegmentRef& segment) {
     segment->rereading = false;
   };
   if (!pool.post(segment->id, work)) segment->rereading = false;
+}
+
+void Engine::endRdma(SegmentID id, const ViewRef& view, const TcpPiece& piece, const std::string* error) {
+  if (error == nullptr) {
+    account(Path::Rdma, 1, piece.length);
+    return finishPiece(*piece.task, piece.length, nullptr);
+  }
+  SegmentRef segment = stopping_ ? nullptr : this->segment(id);
+  std::string why = "peer " + (segment ? segment->name : view->record->serverName) + ", " + rangeText(piece.remote, piece.length) + ": " + *error;
+  if (!segment || nowNs() >= piece.deadlineNs) return failPiece(piece, Path::Rdma, why);
+  if (auto next = segment->current()->tcp) {
+    metrics.of(Path::Rdma).fallbacks.fetch_add(1, std::memory_order_relaxed);
+    account(Path::Tcp, 1, piece.length);
+    reread(segment);
+    return next->submit({piece});
+  }
+  {
+    std::lock_guard lock(view->rdma->mutex);
+    view->rdma->stranded.emplace_back(piece, why);
+    if (view->rdma->stranded.size() > 1) return;
+  }
+  auto work = [this, segment, view] { recoverRdma(segment, view); };
+  if (!pool.post(segment->id, work)) work();
+}
+
+void Engine::recoverRdma(const SegmentRef& segment, const ViewRef& before) {
+  bool fresh = !stopping_ && refresh(*segment, REFRESH_EVERY_MS);
+  if (fresh && !stopping_ && segment->current()->rdma == before->rdma) usleep(FABRIC_RECONNECT_MS * 1000);
+  std::vector<std::pair<TcpPiece, std::string>> stranded;
+  {
+    std::lock_guard lock(before->rdma->mutex);
+    stranded.swap(before->rdma->stranded);
+  }
+  // The peer may have started anew, or lost the connection by another's request, which takes all in flight along.
+  bool there = fresh && segment->current()->rdma != nullptr;
+  std::vector<Piece> again;
+  for (auto& [piece, why] : stranded) {
+    if (there && ++piece.attempts < piece.maxAttempts) again.push_back({segment.get(), nullptr, piece});
+    else failPiece(piece, Path::Rdma, why);
+  }
+  if (!again.empty()) dispatch(again, Drive::Engine, again.front().wire.deadlineNs, false);
+}
+
+void Engine::watchFabric() {
+  if (!fabric_) return;
+  std::vector<std::pair<SegmentRef, ViewRef>> silent;
+  {
+    std::lock_guard lock(segmentMutex_);
+    for (const auto& [id, known] : segments_)
+      if (ViewRef view = known->current(); view && view->rdma && view->rdma->silent(nowMs(), FABRIC_SILENCE_MS)) silent.emplace_back(known, view);
+  }
+  for (const auto& [segment, view] : silent) {
+    if (segment->rereading.exchange(true)) continue;
+    auto work = [this, segment = segment, view = view] {
+      std::string gone;
+      auto where = rpcAddressOf(segment->name);
+      bool answered = false;
+      // Whoever serves its handshake port is asked which start of it he is; he may also be stopped, and then nothing is known.
+      if (where && !connectWithin(*where, options.connectTimeoutMs)) gone = "the peer is gone: " + lastError();
+      else answered = refresh(*segment, REFRESH_EVERY_MS, FABRIC_ANSWER_MS);
+      view->rdma->movedAtMs = nowMs() + (answered ? 0 : FABRIC_ASK_AGAIN_MS);
+      segment->rereading = false;
+      if (!gone.empty()) view->rdmaTransport->abandon(*view->rdma, gone);
+    };
+    if (!pool.post(segment->id, work)) segment->rereading = false;
+  }
 }
 
 void Engine::recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left) {

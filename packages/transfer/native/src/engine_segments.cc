@@ -4,7 +4,6 @@
 namespace svc {
 
 namespace {
-constexpr uint64_t RPC_MS = 5000;
 constexpr size_t MAX_SEGMENTS = 1 << 20;
 
 std::string withoutSlashes(std::string text) {
@@ -44,13 +43,13 @@ std::optional<Address> Engine::rpcAddressOf(const std::string& server) {
   return resolveHost((*json)["ip_or_host_name"].text(), uint16_t(port));
 }
 
-std::optional<SegmentDescriptor> Engine::fetch(const std::string& segment) {
+std::optional<SegmentDescriptor> Engine::fetch(const std::string& segment, uint64_t answerMs) {
   metrics.descriptorFetches.fetch_add(1, std::memory_order_relaxed);
   std::optional<Json> json;
   if (handshake_) {
     auto peer = rpcAddressOf(segment);
     if (!peer) return std::nullopt;
-    json = callPeer(*peer, wire::RPC_METADATA, Json::object(), options.connectTimeoutMs, RPC_MS);
+    json = callPeer(*peer, wire::RPC_METADATA, Json::object(), options.connectTimeoutMs, answerMs);
     if (!json) return std::nullopt;
   } else if (!store_) {
     return setLastError("segment " + segment + ": call init first"), std::nullopt;
@@ -109,7 +108,7 @@ std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescripto
   else if (serving.tcpPort == 0) view->tcpWhy = "the peer serves no tcp";
   else if (serving.tcpVersion < 2) view->tcpWhy = "the peer speaks only the framing without acknowledgements, in which lost writes look complete";
   else if (auto address = resolveHost(serving.tcpHost, serving.tcpPort); !address) view->tcpWhy = lastError();
-  else if (same && before->tcp && joinHostPort(address->host(), address->port()) == before->tcp->who()) view->tcp = before->tcp;
+  else if (same && before->tcp && !before->tcp->closed() && joinHostPort(address->host(), address->port()) == before->tcp->who()) view->tcp = before->tcp;
   else view->tcp = tcpPeer(segment, *address, view->owner ? segment.name : "");
   if (view->owner) return view;
   if (!shm_) view->hostWhy = "transport shm is not installed";
@@ -125,7 +124,7 @@ std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescripto
   view->rdmaTransport = rdma;
   if (!rdma) view->rdmaWhy = "transport rdma is not installed";
   else if (kept->devices.empty()) view->rdmaWhy = "the peer has no rdma device";
-  else if (same && before->rdma && before->rdmaTransport == rdma) view->rdma = before->rdma;
+  else if (same && before->rdma && before->rdmaTransport == rdma && !before->rdma->gone) view->rdma = before->rdma;
   else if (auto peer = rpcAddressOf(segment.name); !peer) view->rdmaWhy = lastError();
   else {
     Json request(Json::Object{{"local_nic_path", name}, {"peer_nic_path", segment.name}, {"local_lid", 0}, {"local_gid", ""}, {"qp_num", Json::array()}, {"reply_msg", ""}, {"payload", rdma->endpoint().dump()}});
@@ -172,10 +171,10 @@ SegmentHandle Engine::open(std::string segmentName) {
   return failWith(ERR_METADATA, "openSegment " + segmentName + ": " + why), INVALID_SEGMENT_ID;
 }
 
-bool Engine::refresh(Segment& segment, uint64_t maxAgeMs) {
+bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs) {
   std::lock_guard one(segment.refreshMutex);
   if (maxAgeMs != 0 && segment.current() && nowMs() - segment.fetchedAtMs < maxAgeMs) return true;
-  auto record = fetch(segment.name);
+  auto record = fetch(segment.name, answerMs);
   if (!record) return false;
   segment.fetchedAtMs = nowMs();
   ViewRef before = segment.current();
@@ -185,6 +184,7 @@ bool Engine::refresh(Segment& segment, uint64_t maxAgeMs) {
     segment.view = view;
   }
   if (before && before->tcp && before->tcp != view->tcp) dropTcp(before->tcp, "the peer started anew, or moved");
+  if (before && before->rdma && before->rdma != view->rdma) before->rdmaTransport->abandon(*before->rdma, "the peer started anew, or moved");
   return true;
 }
 
@@ -208,6 +208,7 @@ int Engine::close(SegmentID id) {
   }
   ViewRef view = gone->current();
   if (view && view->tcp) dropTcp(view->tcp, "the segment was closed");
+  if (view && view->rdma) view->rdmaTransport->abandon(*view->rdma, "the segment was closed");
   return 0;
 }
 

@@ -91,12 +91,13 @@ int Engine::bindPorts(const std::string& host, uint64_t rpcPort) {
     if (!listener) return failWith(ERR_SOCKET, "init: " + why);
   }
   rpcPort_ = port;
-  for (uint64_t i = 0; i < threads; i++)
-    io_.push_back({std::make_unique<EventLoop>([this, i] {
-                     if (i == 0) tick();
-                     if (io_[i].server) io_[i].server->tick();
-                   }),
-                   nullptr});
+  for (uint64_t i = 0; i < threads; i++) {
+    auto onTick = [this, i] {
+      if (i == 0) tick();
+      if (io_[i].server) io_[i].server->tick();
+    };
+    io_.push_back({std::make_unique<EventLoop>(onTick, options.pollUs), nullptr});
+  }
   RpcAnswers answers;
   answers.descriptor = [this] { return recordText(); };
   answers.notify = [this](const std::string& from, const std::string& message) { return takeNotify(from, message); };
@@ -147,6 +148,7 @@ void Engine::tick() {
     all.assign(peers_.begin(), peers_.end());
   }
   for (auto& peer : all) peer->tick();
+  watchFabric();
 }
 
 void Engine::beat() {

@@ -45,7 +45,9 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
         targetID = entry.target_id;
         if (found) used.push_back(std::move(found));
         view = target != nullptr ? target->current() : nullptr;
-        if (view && view->tcp && view->tcp->queuedPieces() + entries.size() > options.maxQueuedPieces)
+        bool full = view && view->tcp && view->tcp->queuedPieces() + entries.size() > options.maxQueuedPieces;
+        full |= view && view->rdma && view->rdma->inFlight.load(std::memory_order_relaxed) + entries.size() > options.maxQueuedPieces;
+        if (full)
           return {2, at() + std::to_string(options.maxQueuedPieces) + " requests wait for " + target->name + " already; wait for some first"};
       }
       uint64_t source = reinterpret_cast<uint64_t>(entry.source);
@@ -148,24 +150,10 @@ void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadline
     std::deque<TcpPiece> wire;
     for (auto& piece : rest) {
       if (view->rdma && piece.buffer != nullptr && !piece.buffer->remoteKeys.empty()) {
-        auto keep = view;
         TcpPiece one = piece.wire;
         Buffer* source = one.task->source;
-        std::string peer = target->name;
-        view->rdmaTransport->post(*view->rdma, source->location, *piece.buffer, one, source->localDescriptors.data(), [this, keep, one, peer, id = target->id](const std::string* error) {
-          if (error != nullptr && keep->tcp && !stopping_ && nowNs() < one.deadlineNs) {
-            metrics.of(Path::Rdma).fallbacks.fetch_add(1, std::memory_order_relaxed);
-            account(Path::Tcp, 1, one.length);
-            return keep->tcp->submit({one});
-          }
-          if (error != nullptr) {
-            // The next request should meet the peer's new endpoint, if it started anew.
-            if (auto known = this->segment(id)) reread(known);
-            return failPiece(one, Path::Rdma, "peer " + peer + ", " + rangeText(one.remote, one.length) + ": " + *error);
-          }
-          account(Path::Rdma, 1, one.length);
-          finishPiece(*one.task, one.length, nullptr);
-        });
+        auto done = [this, view, one, id = target->id](const std::string* error) { endRdma(id, view, one, error); };
+        view->rdmaTransport->post(view->rdma, source->location, *piece.buffer, one, source->localDescriptors.data(), done);
         continue;
       }
       wire.push_back(piece.wire);

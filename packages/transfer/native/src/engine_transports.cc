@@ -43,6 +43,7 @@ Transport* Engine::install(const std::string& proto, const std::string& matrix) 
       if (!rdma_) return nullptr;
       rdma_->setTopology(matrix.empty() ? discoverTopology(filters) : readTopology(priorityMatrix_));
       contexts = int(rdma_->devices());
+      fabric_ = true;
     } else {
       setLastError("installTransport " + proto + ": there is no such transport; tcp, shm, rdma and nvmeof are known");
       return nullptr;
@@ -105,6 +106,7 @@ int Engine::uninstall(const std::string& proto) {
       file_ = false;
       files_.reset();
     } else if (proto == "rdma") {
+      fabric_ = false;
       gone = std::move(rdma_);
     }
   }

@@ -10,7 +10,8 @@ namespace {
 constexpr int EVENTS_PER_WAIT = 128;
 }
 
-EventLoop::EventLoop(std::function<void()> onTick) : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), onTick_(std::move(onTick)) {
+EventLoop::EventLoop(std::function<void()> onTick, uint64_t pollUs)
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), onTick_(std::move(onTick)), patience_(pollUs * 1000) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = nullptr;
@@ -64,10 +65,13 @@ void EventLoop::run() {
   epoll_event events[EVENTS_PER_WAIT];
   uint64_t nextTick = nowMs() + TICK_MS;
   std::vector<std::function<void()>> work;
+  int count = 0;
   while (true) {
     uint64_t now = nowMs();
     int waitMs = now >= nextTick ? 0 : int(nextTick - now);
-    int count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
+    // After an event the next is often near; after none the thread has slept already.
+    auto next = [&] { return (count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, 0)) != 0; };
+    if (count == 0 || !patience_.look(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
     for (int i = 0; i < count; i++) {
       if (auto* handler = static_cast<EventHandler*>(events[i].data.ptr)) {
         handler->onEvents(events[i].events);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base.h"
+#include "patience.h"
 
 namespace svc {
 
@@ -22,7 +23,8 @@ class EventLoop {
  public:
   static constexpr uint64_t TICK_MS = 50;
 
-  explicit EventLoop(std::function<void()> onTick);
+  /** `pollUs`: how long the loop looks for more after each event, before it sleeps. */
+  EventLoop(std::function<void()> onTick, uint64_t pollUs);
   ~EventLoop();
   void start();
   /** Runs what was posted, then ends the thread. Safe to call twice. */
@@ -35,7 +37,6 @@ class EventLoop {
   void post(std::function<void()> work);
   /** Keeps a handler that closed itself alive until the events already fetched are through. Loop thread only. */
   void retire(std::shared_ptr<EventHandler> handler) { retired_.push_back(std::move(handler)); }
-  bool onThisThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   void run();
@@ -45,6 +46,7 @@ class EventLoop {
   std::vector<std::function<void()>> posted_;
   std::vector<std::shared_ptr<EventHandler>> retired_;
   std::function<void()> onTick_;
+  Patience patience_;
   bool stopping_ = false;
 };
 

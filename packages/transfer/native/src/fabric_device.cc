@@ -3,8 +3,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "rdma_transport.h"
 #include "svc/transfer_engine.h"
 
 namespace svc {
@@ -12,6 +14,8 @@ namespace svc {
 namespace {
 constexpr int WAIT_MS = 20;
 constexpr size_t COMPLETIONS = 32;
+/** Addresses that a device was told of; each start of a peer is another. */
+constexpr size_t MAX_ADDRESSES = 1 << 20;
 
 bool check(const FabricLibrary& library, long code, const std::string& what) {
   if (code == 0) return true;
@@ -82,6 +86,10 @@ void FabricDevice::stop() {
   endpoint_ = nullptr;
   // The endpoint is closed: nothing touches their memory any more.
   std::string why = "the rdma transport is stopping";
+  {
+    std::lock_guard lock(mutex_);
+    waiting_.clear();
+  }
   while (!flights_.empty()) finish(&flights_.front(), &why);
 }
 
@@ -130,7 +138,7 @@ fi_addr_t FabricDevice::insert(const std::string& peer) {
   std::string raw = fromHex(peer);
   fi_addr_t handle = FI_ADDR_UNSPEC;
   // Every provider's address has at least a family and a port.
-  if (raw.size() != address.size() / 2 || fi_av_insert(addresses_, raw.data(), 1, &handle, 0, nullptr) != 1) return FI_ADDR_UNSPEC;
+  if (raw.size() != address.size() / 2 || known_.size() >= MAX_ADDRESSES || fi_av_insert(addresses_, raw.data(), 1, &handle, 0, nullptr) != 1) return FI_ADDR_UNSPEC;
   known_[peer] = handle;
   return handle;
 }
@@ -142,76 +150,94 @@ bool FabricDevice::tryPost(Flight& flight, int& error) {
   fi_msg_rma message{&part, &request.descriptor, 1, request.peer, &target, 1, &flight.context, 0};
   uint64_t flags = FI_COMPLETION | (request.write ? info_->tx_attr->op_flags & FI_DELIVERY_COMPLETE : 0);
   long code = request.write ? fi_writemsg(endpoint_, &message, flags) : fi_readmsg(endpoint_, &message, flags);
+  // No room, or no connection yet; of a peer that is gone some providers say so for ever.
   if (code == -FI_EAGAIN) return false;
   error = int(code);
+  flight.posted = code == 0;
   return true;
 }
 
+FabricDone FabricDevice::takeOut(Flight& flight) {
+  FabricDone done;
+  if (!flight.answered) done = std::move(flight.request.done);
+  // Before the answer, or who waits for it would find the buffer still in use.
+  flight.request.source->unpin();
+  flights_.erase(flight.self);
+  return done;
+}
+
 void FabricDevice::post(FabricRequest request) {
-  std::string why;
-  Flight* refused = nullptr;
+  int error = 0;
+  FabricDone done;
   {
     std::lock_guard lock(mutex_);
     flights_.emplace_back();
     Flight& flight = flights_.back();
+    flight.self = std::prev(flights_.end());
     flight.request = std::move(request);
     flight.request.source->pin();
-    int error = 0;
     if (stopping_) error = -FI_ESHUTDOWN;
-    else if (!waiting_.empty() || !tryPost(flight, error)) waiting_.push_back(std::prev(flights_.end()));
-    if (error != 0) {
-      refused = &flight;
-      why = std::string("posting: ") + library_->strerror(-error);
-    }
+    else if (flight.request.owner->gone) error = -FI_ECONNREFUSED;
+    else if (waiting_.contains(flight.request.peer) || !tryPost(flight, error)) waiting_[flight.request.peer].push_back(&flight);
+    if (error != 0) done = takeOut(flight);
   }
-  if (refused != nullptr) finish(refused, &why);
+  if (!done) return;
+  std::string why = std::string("posting: ") + library_->strerror(-error);
+  done(&why);
 }
 
 void FabricDevice::finish(Flight* flight, const std::string* error) {
-  std::function<void(const std::string*)> done;
-  Buffer* source = flight->request.source;
+  FabricDone done;
   {
     std::lock_guard lock(mutex_);
-    if (!flight->answered) done = std::move(flight->request.done);
-    flights_.remove_if([&](const Flight& each) { return &each == flight; });
+    done = takeOut(*flight);
   }
-  // First, or who waits for the end would find the buffer still in use.
-  source->unpin();
   if (done) done(error);
 }
 
-void FabricDevice::expire() {
-  std::vector<std::function<void(const std::string*)>> late;
+void FabricDevice::giveUp(const std::function<bool(const FabricRequest&)>& over, const std::string& why) {
+  std::vector<FabricDone> ended;
   {
     std::lock_guard lock(mutex_);
-    uint64_t now = nowNs();
-    for (auto& flight : flights_) {
-      if (flight.answered || now < flight.request.deadlineNs) continue;
+    // What the device never got is over wholly: it must not be posted later.
+    for (auto line = waiting_.begin(); line != waiting_.end();) {
+      std::erase_if(line->second, [&](Flight* flight) { return over(flight->request); });
+      line = line->second.empty() ? waiting_.erase(line) : std::next(line);
+    }
+    for (auto each = flights_.begin(); each != flights_.end();) {
+      Flight& flight = *each++;
+      if (flight.answered || !over(flight.request)) continue;
+      if (!flight.posted) {
+        ended.push_back(takeOut(flight));
+        continue;
+      }
       flight.answered = true;
-      late.push_back(std::move(flight.request.done));
+      ended.push_back(std::move(flight.request.done));
     }
   }
-  std::string why = "timed out: no completion from device " + name;
-  for (auto& done : late) done(&why);
+  for (auto& done : ended) done(&why);
+}
+
+void FabricDevice::abandon(const RdmaPeer& owner, const std::string& why) {
+  giveUp([&](const FabricRequest& request) { return request.owner.get() == &owner; }, why);
 }
 
 void FabricDevice::drain() {
-  while (true) {
-    Flight* refused = nullptr;
-    std::string why;
-    {
-      std::lock_guard lock(mutex_);
-      if (waiting_.empty()) return;
-      Flight& flight = *waiting_.front();
-      int error = 0;
-      if (!tryPost(flight, error)) return;
-      waiting_.pop_front();
-      if (error != 0) {
-        refused = &flight;
-        why = std::string("posting: ") + library_->strerror(-error);
+  std::vector<std::pair<FabricDone, int>> refused;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto line = waiting_.begin(); line != waiting_.end();) {
+      auto& flights = line->second;
+      for (int error = 0; !flights.empty() && tryPost(*flights.front(), error); error = 0) {
+        if (error != 0) refused.emplace_back(takeOut(*flights.front()), error);
+        flights.pop_front();
       }
+      line = flights.empty() ? waiting_.erase(line) : std::next(line);
     }
-    if (refused != nullptr) finish(refused, &why);
+  }
+  for (auto& [done, error] : refused) {
+    std::string why = std::string("posting: ") + library_->strerror(-error);
+    done(&why);
   }
 }
 
@@ -236,7 +262,7 @@ void FabricDevice::run() {
     drain();
     if (uint64_t now = nowMs(); now >= nextExpiry) {
       nextExpiry = now + WAIT_MS;
-      expire();
+      giveUp([at = nowNs()](const FabricRequest& request) { return at >= request.deadlineNs; }, "timed out: no completion from device " + name);
     }
   }
 }

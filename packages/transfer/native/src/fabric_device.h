@@ -14,14 +14,19 @@
 
 namespace svc {
 
+struct RdmaPeer;
+/** Null: the bytes have moved. */
+using FabricDone = std::function<void(const std::string* error)>;
+
 struct FabricRequest {
   uint64_t local = 0, remote = 0, length = 0, key = 0, deadlineNs = 0;
   fi_addr_t peer = FI_ADDR_UNSPEC;
+  std::shared_ptr<RdmaPeer> owner;
   void* descriptor = nullptr;
   bool write = false;
   /** Pinned until the device is through with it, which may be after the deadline. */
   Buffer* source = nullptr;
-  std::function<void(const std::string* error)> done;
+  FabricDone done;
 };
 
 struct FabricDevice {
@@ -33,6 +38,8 @@ struct FabricDevice {
   void post(FabricRequest request);
   bool registerMemory(Buffer& buffer);
   void unregisterMemory(uint64_t address);
+  /** Ends what is in flight to a peer that is gone, and refuses what is still to come for it. */
+  void abandon(const RdmaPeer& owner, const std::string& why);
   /** FI_ADDR_UNSPEC when the address is refused. */
   fi_addr_t insert(const std::string& address);
 
@@ -44,13 +51,19 @@ struct FabricDevice {
   struct Flight {
     fi_context2 context{};
     FabricRequest request;
+    std::list<Flight>::iterator self;
+    /** The device has it, and its memory with it, until it says otherwise. */
+    bool posted = false;
     bool answered = false;
   };
   void run();
   /** Under mutex_. False: no room now. */
   bool tryPost(Flight& flight, int& error);
+  /** Under mutex_: the device is through with it, or never had it. */
+  FabricDone takeOut(Flight& flight);
   void finish(Flight* flight, const std::string* error);
-  void expire();
+  /** Answers those that `over` holds of; the device goes on with what it has. */
+  void giveUp(const std::function<bool(const FabricRequest&)>& over, const std::string& why);
   void drain();
 
   const FabricLibrary* library_ = nullptr;
@@ -63,7 +76,8 @@ struct FabricDevice {
   bool needsEndpointBinding_ = false, providerKeys_ = false;
   std::mutex mutex_;
   std::list<Flight> flights_;
-  std::deque<std::list<Flight>::iterator> waiting_;
+  /** By peer: one that takes nothing keeps nobody else waiting. */
+  std::map<fi_addr_t, std::deque<Flight*>> waiting_;
   std::map<uint64_t, fid_mr*> regions_;
   std::map<std::string, fi_addr_t> known_;
   uint64_t nextKey_ = 1;

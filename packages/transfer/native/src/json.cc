@@ -91,15 +91,25 @@ class Parser {
     const char* begin = text_.data() + at_;
     const char* end = text_.data() + text_.size();
     const char* stop = begin;
-    bool fraction = false;
-    while (stop < end && ((*stop >= '0' && *stop <= '9') || *stop == '-' || *stop == '+' || *stop == '.' || *stop == 'e' || *stop == 'E')) {
-      fraction |= *stop == '.' || *stop == 'e' || *stop == 'E';
-      stop++;
+    auto have = [&](std::string_view any) { return stop < end && any.find(*stop) != any.npos && ++stop; };
+    auto digits = [&] {
+      const char* from = stop;
+      while (have("0123456789")) {
+      }
+      return stop - from;
+    };
+    have("-");
+    bool zero = stop < end && *stop == '0';
+    if (auto count = digits(); count == 0 || (zero && count > 1)) return std::nullopt;
+    bool fraction = have(".");
+    if (fraction && digits() == 0) return std::nullopt;
+    if (have("eE")) {
+      fraction = true;
+      have("+-");
+      if (digits() == 0) return std::nullopt;
     }
-    if (stop == begin) return std::nullopt;
     auto done = [&](auto value) -> std::optional<Json> {
-      auto [rest, error] = std::from_chars(begin, stop, value);
-      if (error != std::errc() || rest != stop) return std::nullopt;
+      if (std::from_chars(begin, stop, value).ec != std::errc()) return std::nullopt;
       at_ = size_t(stop - text_.data());
       return Json(value);
     };
@@ -214,8 +224,10 @@ void Json::write(std::string& out) const {
     out += std::to_string(*integer);
   } else if (auto* real = std::get_if<double>(&value_)) {
     char text[32];
-    snprintf(text, sizeof text, "%.17g", *real);
-    out += text;
+    std::string_view digits(text, size_t(std::to_chars(text, text + sizeof text, *real).ptr - text));
+    out += digits;
+    // Or it would be read back as an integer.
+    if (digits.find_first_of(".e") == digits.npos) out += ".0";
   } else if (auto* text = std::get_if<std::string>(&value_)) {
     writeString(out, *text);
   } else if (isArray()) {

@@ -7,8 +7,6 @@ namespace {
 constexpr const char* names[PATH_COUNT] = {"local", "shm", "process_vm", "rdma", "tcp", "file"};
 }
 
-const char* pathName(Path path) { return names[size_t(path)]; }
-
 std::string Metrics::text() const {
   std::string out;
   auto head = [&](const std::string& name, const char* help) { out += "# HELP " + name + " " + help + "\n# TYPE " + name + " counter\n"; };
@@ -20,8 +18,8 @@ std::string Metrics::text() const {
     head(name, help);
     out += name + " " + std::to_string(value.load()) + "\n";
   };
-  perPath("svc_transfer_requests_total", "Requests that ended, by the path they took", &PerPath::requests);
-  perPath("svc_transfer_bytes_total", "Bytes of requests that completed", &PerPath::bytes);
+  perPath("svc_transfer_requests_total", "Requests by the path they took; one that fell back counts on both", &PerPath::requests);
+  perPath("svc_transfer_bytes_total", "Bytes of these requests", &PerPath::bytes);
   perPath("svc_transfer_failures_total", "Requests that failed", &PerPath::failures);
   perPath("svc_transfer_fallbacks_total", "Requests that left this path for the next one", &PerPath::fallbacks);
   one("svc_transfer_connections_opened_total", "Connections made to peers' data ports", connectionsOpened);

@@ -10,8 +10,6 @@ namespace svc {
 /** Ways that bytes take, in the order in which they are tried. */
 enum class Path { Local = 0, Shm, ProcessVm, Rdma, Tcp, File };
 inline constexpr size_t PATH_COUNT = 6;
-const char* pathName(Path path);
-
 struct Metrics {
   struct PerPath {
     std::atomic<uint64_t> requests{0}, bytes{0}, failures{0}, fallbacks{0};

@@ -33,6 +33,7 @@ const Row rows[] = {
     {"heartbeat_ms", &Options::heartbeatMs, 0, DAY_MS},
     {"lease_ms", &Options::leaseMs, 0, DAY_MS},
     {"max_queued_pieces", &Options::maxQueuedPieces, 1, 1 << 28},
+    {"poll_us", &Options::pollUs, 0, 1000},
     {"io_threads", &Options::ioThreads, 0, 64},
     {"max_notifies", &Options::maxNotifies, 1, 1 << 24},
     {"fabric_provider", &Options::fabricProvider},

@@ -18,6 +18,8 @@ struct Options {
   uint64_t heartbeatMs = 5'000;
   uint64_t leaseMs = 20'000;
   uint64_t maxQueuedPieces = 1 << 20;
+  /** Before a thread sleeps while an answer or the next request is due; 0: it sleeps at once. */
+  uint64_t pollUs = 50;
   uint64_t maxNotifies = 65'536;
   /** Threads that serve peers; 0: one for two cores. */
   uint64_t ioThreads = 0;

@@ -128,29 +128,37 @@ std::shared_ptr<RdmaPeer> RdmaTransport::connect(const Json& payload, std::strin
   return nullptr;
 }
 
-void RdmaTransport::post(const RdmaPeer& peer, const std::string& location, const PublishedBuffer& buffer, const TcpPiece& piece, void* const* descriptors,
+void RdmaTransport::abandon(RdmaPeer& peer, const std::string& why) {
+  peer.gone = true;
+  for (auto& device : devices_) device->abandon(peer, why);
+}
+
+void RdmaTransport::post(const std::shared_ptr<RdmaPeer>& peer, const std::string& location, const PublishedBuffer& buffer, const TcpPiece& piece, void* const* descriptors,
                          std::function<void(const std::string* error)> done) {
   // Devices near the memory first; among equals, each in turn.
   std::vector<const RdmaPeer::Route*> routes;
   auto near = topology_.matrix.find(location);
-  for (const auto& route : peer.routes) {
+  for (const auto& route : peer->routes) {
     const std::string& name = devices_[route.device]->name;
     if (near == topology_.matrix.end() || std::find(near->second.first.begin(), near->second.first.end(), name) != near->second.first.end()) routes.push_back(&route);
   }
   if (routes.empty())
-    for (const auto& route : peer.routes) routes.push_back(&route);
+    for (const auto& route : peer->routes) routes.push_back(&route);
 
   struct Rest {
     std::atomic<uint64_t> left;
     std::mutex mutex;
     std::string error;
+    std::shared_ptr<RdmaPeer> peer;
     std::function<void(const std::string*)> done;
   };
   auto rest = std::make_shared<Rest>();
   uint64_t slice = SLICE_BYTES;
   for (const auto* route : routes) slice = std::min(slice, std::max<uint64_t>(devices_[route->device]->maxMessage, 1));
   rest->left = (piece.length + slice - 1) / slice;
+  rest->peer = peer;
   rest->done = std::move(done);
+  if (peer->inFlight.fetch_add(1, std::memory_order_relaxed) == 0) peer->movedAtMs = nowMs();
   for (uint64_t at = 0; at < piece.length; at += slice) {
     const RdmaPeer::Route& route = *routes[next_.fetch_add(1, std::memory_order_relaxed) % routes.size()];
     FabricRequest request;
@@ -160,6 +168,7 @@ void RdmaTransport::post(const RdmaPeer& peer, const std::string& location, cons
     request.key = buffer.remoteKeys[std::min(route.remoteDevice, buffer.remoteKeys.size() - 1)];
     request.deadlineNs = piece.deadlineNs;
     request.peer = route.handle;
+    request.owner = peer;
     request.descriptor = descriptors[route.device];
     request.write = piece.write;
     request.source = piece.task->source;
@@ -167,8 +176,12 @@ void RdmaTransport::post(const RdmaPeer& peer, const std::string& location, cons
       if (error != nullptr) {
         std::lock_guard lock(rest->mutex);
         rest->error = *error;
+      } else {
+        rest->peer->movedAtMs.store(nowMs(), std::memory_order_relaxed);
       }
-      if (rest->left.fetch_sub(1) == 1) rest->done(rest->error.empty() ? nullptr : &rest->error);
+      if (rest->left.fetch_sub(1) != 1) return;
+      rest->peer->inFlight.fetch_sub(1, std::memory_order_relaxed);
+      rest->done(rest->error.empty() ? nullptr : &rest->error);
     };
     devices_[route.device]->post(std::move(request));
   }

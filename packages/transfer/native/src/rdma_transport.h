@@ -1,5 +1,6 @@
 // One-sided reads and writes over libfabric, loaded at run time: verbs and efa, other providers only when they are named.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +27,14 @@ struct RdmaPeer {
     bool virtualAddress = true;
   };
   std::vector<Route> routes;
+  /** When a request ended last, or the first began: silence is what makes the engine ask whether the peer is still there. */
+  std::atomic<uint64_t> inFlight{0}, movedAtMs{0};
+  std::atomic<bool> gone{false};
+  /** Requests whose device gave them up, until the engine has looked for the peer's next start. */
+  std::mutex mutex;
+  std::vector<std::pair<TcpPiece, std::string>> stranded;
+
+  bool silent(uint64_t now, uint64_t forMs) const { return inFlight.load(std::memory_order_relaxed) != 0 && now > movedAtMs.load(std::memory_order_relaxed) + forMs; }
 };
 
 class RdmaTransport {
@@ -51,8 +60,10 @@ class RdmaTransport {
   void accept(const Json& payload);
 
   /** Posts one request. `done(error)` runs on a thread of the transport, or here when it cannot be posted. */
-  void post(const RdmaPeer& peer, const std::string& location, const PublishedBuffer& buffer, const TcpPiece& piece, void* const* descriptors,
+  void post(const std::shared_ptr<RdmaPeer>& peer, const std::string& location, const PublishedBuffer& buffer, const TcpPiece& piece, void* const* descriptors,
             std::function<void(const std::string* error)> done);
+  /** Fails what is in flight to this start of the peer, on this thread, and what is posted to it from now on. */
+  void abandon(RdmaPeer& peer, const std::string& why);
   void stop();
 
  private:

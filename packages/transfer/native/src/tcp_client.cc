@@ -61,7 +61,7 @@ std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Leftover& left) 
     return nullptr;
   }
   busy_.insert(fd.get());
-  return std::make_unique<TcpPipe>(std::move(fd), file_);
+  return std::make_unique<TcpPipe>(std::move(fd), file_, options_.pollUs);
 }
 
 void TcpPeer::giveBack(std::unique_ptr<TcpPipe> pipe) {
@@ -98,7 +98,9 @@ Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
     bool writable = !sendBroken && pipe->wantsWrite();
     // A read that blocks saves the poll, which is a third of a short request's time.
     bool mayBlock = !writable && !sendBroken && deadlineNs - now > 2 * READ_SLICE_MS * NS_PER_MS;
-    TcpPipe::Step got = pipe->receive(done, mayBlock);
+    TcpPipe::Step got = TcpPipe::Step::Blocked;
+    auto answered = [&] { return (got = pipe->receive(done, false)) != TcpPipe::Step::Blocked; };
+    if (writable || sendBroken || !pipe->patience().look(answered)) got = pipe->receive(done, mayBlock);
     if (got == TcpPipe::Step::Broken) {
       if (!sendBroken || pipe->refused()) left.trouble = pipe->trouble();
       left.refused = pipe->refused();

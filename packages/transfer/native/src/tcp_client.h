@@ -45,6 +45,11 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   void tick();
   /** Closes every connection; pieces in flight come back through onBroken with this trouble. */
   void close(const std::string& trouble);
+  /** After close() it is of no more use. */
+  bool closed() {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
   uint64_t queuedPieces() const { return queued_.load(std::memory_order_relaxed); }
 
  private:

@@ -8,11 +8,11 @@ void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
   {
     std::lock_guard lock(mutex_);
     if (!pipe_) {
-      Fd fd = beginConnect(peer_.address_);
+      Fd fd = closed_ ? Fd() : beginConnect(peer_.address_);
       if (!fd) {
         failed.emplace();
         failed->pieces.assign(pieces.begin(), pieces.end());
-        failed->trouble = "connecting to " + peer_.who() + ": " + errnoText();
+        failed->trouble = closed_ ? "the connection was closed here" : "connecting to " + peer_.who() + ": " + errnoText();
         failed->connectFailed = true;
       } else {
         peer_.metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
@@ -129,6 +129,7 @@ void TcpLane::close(const std::string& trouble) {
   std::optional<Leftover> broken;
   {
     std::lock_guard lock(mutex_);
+    closed_ = true;
     if (!pipe_) return;
     broken = breakUp(trouble);
     broken->connectFailed = true;

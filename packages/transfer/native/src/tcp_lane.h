@@ -20,6 +20,8 @@ class TcpLane : public EventHandler, public std::enable_shared_from_this<TcpLane
   void watch();
   TcpPeer& peer_;
   std::mutex mutex_;
+  /** Who still has the peer of an older view hands pieces in: they come back, since nobody times such a lane or keeps it. */
+  bool closed_ = false;
   std::unique_ptr<TcpPipe> pipe_;
   bool connecting_ = false;
   uint64_t connectDeadlineNs_ = 0;

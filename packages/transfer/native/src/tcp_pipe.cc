@@ -11,7 +11,7 @@ constexpr size_t GATHER_PIECES = 128;
 constexpr uint64_t GATHER_BYTES = 1 << 20;
 }  // namespace
 
-TcpPipe::TcpPipe(Fd fd, const std::string& file) : fd_(std::move(fd)), file_(file) {
+TcpPipe::TcpPipe(Fd fd, const std::string& file, uint64_t pollUs) : fd_(std::move(fd)), file_(file), patience_(pollUs * 1000) {
   if (file_.empty()) return;
   TcpPiece opening;
   opening.local = reinterpret_cast<uint64_t>(file_.data());

@@ -6,6 +6,7 @@
 
 #include "base.h"
 #include "batch.h"
+#include "patience.h"
 #include "wire.h"
 
 namespace svc {
@@ -31,11 +32,12 @@ class TcpPipe {
   enum class Step { Moved, Blocked, Broken };
 
   /** With the name of a file segment: the connection opens that before anything else, and its requests are of it. */
-  explicit TcpPipe(Fd fd, const std::string& file = "");
+  explicit TcpPipe(Fd fd, const std::string& file = "", uint64_t pollUs = 0);
+  /** For the caller that waits for answers of this connection. */
+  Patience& patience() { return patience_; }
   int fd() const { return fd_.get(); }
   void push(const TcpPiece& piece) { pieces_.push_back(piece); }
   bool empty() const { return pieces_.empty(); }
-  size_t size() const { return pieces_.size(); }
   uint64_t headDeadline() const;
   /** Something may be written now. */
   bool wantsWrite() const;
@@ -69,6 +71,7 @@ class TcpPipe {
 
   Fd fd_;
   std::string file_;
+  Patience patience_;
   std::deque<TcpPiece> pieces_;  // the one that opens the file segment has no task
   size_t sent_ = 0;          // pieces_[0, sent_) have been written wholly
   uint64_t sendOffset_ = 0;  // bytes of pieces_[sent_] written, header included

@@ -1,4 +1,5 @@
 // Threads for what may block: recovery of connections, notifications, long copies. Work of one key stays in order.
+// What waits is bounded by those who post: one work for each batch, lane and segment at a time.
 #pragma once
 #include <array>
 #include <condition_variable>

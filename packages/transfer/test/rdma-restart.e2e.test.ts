@@ -1,0 +1,94 @@
+// A peer of rdma that is killed and comes back under its name: reached again by its new keys at its new endpoint.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { needsFabric, onFabric, rdmaCount } from "./fabric.ts";
+import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
+
+/** A healed peer is reached within a second; ten times that is a bound and no measurement. */
+const BOUND_MS = 10_000;
+
+for (const transports of [["rdma"], ["rdma", "tcp"]] as const)
+  void test(
+    `a peer killed and started again under its name is reached over rdma again, with ${transports.join(" and ")} installed, while transfers go on failing`,
+    needsFabric,
+    async () => {
+      const setup = { ...onFabric, transports };
+      await using engine = await startEngine(setup);
+      const source = randomBytes(MIB);
+      await engine.registerLocalMemory(source);
+      let peer = await startChild(setup);
+      try {
+        const target = await engine.openSegment(peer.segment);
+        const rpcPort = Number(peer.segment.split(":")[1]);
+        for (let start = 0; start < 3; start++) {
+          const address = await peer.ask<string>({ op: "register", length: MIB });
+          const remote = BigInt(address);
+          const reached = () =>
+            engine.transfer("WRITE", target, [{ local: source, remote }]).then(
+              () => true,
+              () => undefined,
+            );
+          await eventually(
+            async () => {
+              const before = rdmaCount(engine.metrics(), "requests");
+              return (await reached()) && rdmaCount(engine.metrics(), "requests") > before ? true : undefined;
+            },
+            "rdma carries a write",
+            BOUND_MS,
+          );
+          assert.match(engine.explainPath(target, remote, MIB), /^rdma:/);
+          assert.equal(await peer.ask({ op: "hash", address, length: MIB }), sha256(source));
+          await peer[Symbol.asyncDispose]();
+          assert.equal(await reached(), undefined, "nobody is there");
+          let starting = true;
+          const trying = (async () => {
+            while (starting) await reached().then(() => new Promise((resolve) => setTimeout(resolve, 5)));
+          })();
+          peer = await startChild({ ...setup, rpcPort });
+          starting = false;
+          await trying;
+        }
+        assert.match(engine.metrics(), /svc_transfer_peer_restarts_total [2-9]/);
+      } finally {
+        await peer[Symbol.asyncDispose]();
+      }
+    },
+  );
+
+void test("requests for a peer that is gone keep a device from no other peer, and give their source back when they fail", needsFabric, async () => {
+  await using gone = await startChild(onFabric);
+  await using there = await startChild(onFabric);
+  await using engine = await startEngine(onFabric);
+  const source = randomBytes(MIB);
+  const start = await engine.registerLocalMemory(source);
+  const [lost, kept] = await Promise.all([gone, there].map((peer) => peer.ask<string>({ op: "register", length: MIB })));
+  const [away, target] = [await engine.openSegment(gone.segment), await engine.openSegment(there.segment)];
+  const write = (segment: bigint, address = "") => engine.transfer("WRITE", segment, [{ local: source, remote: BigInt(address) }]);
+  await write(away, lost);
+  await gone[Symbol.asyncDispose]();
+  const failing = Promise.allSettled(Array.from({ length: 20 }, () => write(away, lost)));
+  for (let round = 0; round < 20; round++) await write(target, kept);
+  assert.equal(await there.ask({ op: "hash", address: kept, length: MIB }), sha256(source));
+  for (const { status } of await failing) assert.equal(status, "rejected");
+  await engine.unregisterLocalMemory(start);
+});
+
+void test("requests in flight to a peer that is stopped for a while complete when it goes on", needsFabric, async () => {
+  await using peer = await startChild(onFabric);
+  await using engine = await startEngine(onFabric);
+  const source = randomBytes(8 * MIB);
+  await engine.registerLocalMemory(source);
+  const address = await peer.ask<string>({ op: "register", length: source.length });
+  const target = await engine.openSegment(peer.segment);
+  await engine.transfer("WRITE", target, [{ local: source.subarray(0, MIB), remote: BigInt(address) }]);
+  peer.signal("SIGSTOP");
+  const flights = Array.from({ length: 8 }, (_, i) =>
+    engine.transfer("WRITE", target, [{ local: source.subarray(i * MIB, (i + 1) * MIB), remote: BigInt(address) + BigInt(i * MIB) }]),
+  );
+  const settled = Promise.all(flights);
+  // Long enough for the engine to ask after it, in vain, more than once.
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  peer.signal("SIGCONT");
+  await settled;
+  assert.equal(await peer.ask({ op: "hash", address, length: source.length }), sha256(source));
+});
