@@ -140,7 +140,11 @@ async function clearCaptures(node: Node): Promise<number> {
     envds.add(envd);
   }
   sweepEnvd(node.home, envds);
-  return node.captures.sweep(inUse);
+  const swept = await node.captures.sweep(inUse);
+  const captures = await Promise.all([...inUse].map((captureID) => node.captures.find(captureID).catch(() => undefined)));
+  const directories = [...[...node.registry.all()].map((record) => record.directory), ...captures.flatMap((capture) => capture?.directory ?? [])];
+  for (const runtime of node.runtimes.values()) await runtime.sweepPrograms(directories);
+  return swept;
 }
 
 /** Parts without a record: what a kill between two steps left. */

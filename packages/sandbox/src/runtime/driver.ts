@@ -25,6 +25,8 @@ export type Engine = {
   capture(handle: RuntimeHandle, into: Capture): Promise<void>;
   exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
+  /** See `Runtime.sweepPrograms`. */
+  sweepPrograms?(directories: readonly string[]): Promise<void>;
   /** What a kernel of the sandbox's own said last, if it died of a defect. */
   panicOf?(directory: string): Promise<string | undefined>;
   /** Where there is no control group to ask. */
@@ -170,6 +172,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     capture,
     exportLayer: (handle, into) => writeInto(handle, into, () => engine.exportLayer(handle, into)),
     list,
+    sweepPrograms: async (directories) => engine.sweepPrograms?.(directories),
     probe: async () => engine.report(await prove(host, { name: engine.name, start, destroy, usage, isAlive })),
     close,
     [Symbol.asyncDispose]: () => close(),

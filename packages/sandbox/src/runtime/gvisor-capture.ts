@@ -21,12 +21,15 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
     const wasFrozen = await freezer.isFrozen(handle);
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
-    const { code, words } = await runsc.verb(CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", handle.runtimeID);
+    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running");
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
-    else await copyFile(join(handle.directory, configFile), join(directory, configFile));
+    else {
+      await copyFile(join(handle.directory, configFile), join(directory, configFile));
+      await runsc.programs.note(directory, await runsc.programs.of(handle.directory));
+    }
   };
 }
 

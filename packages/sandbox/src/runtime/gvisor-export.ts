@@ -29,9 +29,20 @@ export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (h
     if (await freezer.isFrozen(handle)) fail("CAPTURE_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
     const archive = join(directory, "upper.tar");
     try {
-      const { code, words } = await runsc.verb(COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive, runtimeID);
+      const { code, words } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
       if (code !== 0) fail("CAPTURE_FAILED", words);
-      const argv = [script, "sh", archive, into, directory, await runsc.program(), runsc.stateRoot, runtimeID, envdPathInside, await envdOf(directory)];
+      const argv = [
+        script,
+        "sh",
+        archive,
+        into,
+        directory,
+        await runsc.programs.of(directory),
+        runsc.stateRoot,
+        runtimeID,
+        envdPathInside,
+        await envdOf(directory),
+      ];
       await runCopy(spawner, ["/bin/sh", "-c", ...argv]);
     } finally {
       for (const name of ["upper.tar", "paths", "attributes"]) await rm(join(directory, name), { force: true });

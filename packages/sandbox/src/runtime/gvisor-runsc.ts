@@ -3,17 +3,19 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
 import { lastWords } from "./driver.ts";
+import { openRunscPrograms, type RunscPrograms } from "./gvisor-programs.ts";
 import type { Host } from "./host.ts";
-import { findProgram } from "./programs.ts";
 
 /** `code` is null for a program that was killed, also by its bound in time. `words` say what went wrong, for a message. */
 export type Ended = { readonly code: number | null; readonly words: string };
 
+type Sandbox = { readonly runtimeID: string; readonly directory: string };
+
 export type Runsc = {
   readonly stateRoot: string;
-  program(): Promise<string>;
-  /** Runs `runsc VERB ...`; the sandbox's id is among the arguments. Never throws for what the program did. */
-  verb(timeoutMs: number, verb: string, ...rest: readonly string[]): Promise<Ended>;
+  readonly programs: RunscPrograms;
+  /** Runs `runsc VERB ... ID` with the program that runs the sandbox. Never throws for what the program did. */
+  verb(of: Sandbox, timeoutMs: number, verb: string, ...rest: readonly string[]): Promise<Ended>;
   /** Names of the files in `stateRoot` that belong to sandboxes, or to one of them. */
   stateFiles(runtimeID?: string): Promise<string[]>;
   known(): Promise<string[]>;
@@ -21,7 +23,7 @@ export type Runsc = {
 
 export function openRunsc(host: Host): Runsc {
   const stateRoot = join(host.folder, "state");
-  const program = () => findProgram("runsc", host.programs?.runsc);
+  const programs = openRunscPrograms(host);
 
   async function stateFiles(runtimeID?: string): Promise<string[]> {
     const names = await readdir(stateRoot).catch(() => []);
@@ -30,9 +32,9 @@ export function openRunsc(host: Host): Runsc {
 
   return {
     stateRoot,
-    program,
-    async verb(timeoutMs, verb, ...rest) {
-      const argv = [await program(), `--root=${stateRoot}`, verb, ...rest];
+    programs,
+    async verb({ runtimeID, directory }, timeoutMs, verb, ...rest) {
+      const argv = [await programs.of(directory), `--root=${stateRoot}`, verb, ...rest, runtimeID];
       try {
         const { code, signal, stderr, stdout } = await host.spawner.run(argv, { timeoutMs });
         return { code, words: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${lastWords(stderr || stdout)}` };

@@ -51,11 +51,11 @@ export function gvisorEngine(host: Host): Engine {
     const { runtimeID, directory, network, limits, from } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the gvisor driver needs a network slot");
     const [program] = await Promise.all([
-      runsc.program(),
+      from?.kind === "memory" ? runsc.programs.of(from.directory) : runsc.programs.current(),
       mkdir(stateRoot, { recursive: true, mode: 0o700 }),
       mkdir(join(directory, "upper"), { recursive: true }),
     ]);
-    await prepare(spec, network.gatewayAddress);
+    await Promise.all([prepare(spec, network.gatewayAddress), runsc.programs.note(directory, program)]);
     const pidFile = join(directory, "pid");
     const logFile = join(directory, "runsc.log");
     // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
@@ -69,7 +69,7 @@ export function gvisorEngine(host: Host): Engine {
     }
     if (from?.kind === "filesystem") {
       // The files' content is read in the background; only now is it known to be whole, and the capture free to go.
-      const { code, words } = await runsc.verb(RESTORE_TIMEOUT_MS, "wait", "-fsrestore", runtimeID);
+      const { code, words } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
       if (code !== 0) fail("SANDBOX_START_FAILED", words);
     }
     return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
@@ -101,9 +101,9 @@ export function gvisorEngine(host: Host): Engine {
     ]);
   }
 
-  async function forget(runtimeID: string): Promise<void> {
+  async function forget(runtimeID: string, directory: string): Promise<void> {
     if (!(await runsc.known()).includes(runtimeID)) return;
-    const { code, words } = await runsc.verb(DELETE_TIMEOUT_MS, "delete", "-force", runtimeID);
+    const { code, words } = await runsc.verb({ runtimeID, directory }, DELETE_TIMEOUT_MS, "delete", "-force");
     // A start that was cut off may leave a record that runsc cannot read; its processes are gone by now.
     if (code !== 0) host.log.warn({ runtimeID, says: words }, "runsc cannot delete a sandbox; its record is removed");
     // Without a state file `delete -force` succeeds, and leaves lock and socket.
@@ -121,6 +121,7 @@ export function gvisorEngine(host: Host): Engine {
     capture: openCapture(spawner, runsc, kernel, freezer),
     exportLayer: openExport(runsc, freezer, spawner),
     known: runsc.known,
+    sweepPrograms: runsc.programs.sweep,
     diskBytes: async ({ pid }) => filestoreBytes(pid),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");

@@ -117,6 +117,8 @@ export interface Runtime {
   /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where the kernel killed more than `seen`, else `crashed`. */
   deathReason(handle: RuntimeHandle, seen?: number): Promise<"oom" | "crashed">;
   usage(handle: RuntimeHandle): Promise<Usage>;
+  /** Removes the driver's programs of earlier versions, but those that these directories of sandboxes and captures still need. */
+  sweepPrograms(directories: readonly string[]): Promise<void>;
   /** What `capture` can do with this driver. */
   readonly captures: ReadonlySet<CaptureKind>;
   /** Stops all that runs inside where it stands; a frozen one stays frozen. Connections stall. */

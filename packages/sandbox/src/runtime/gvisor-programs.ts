@@ -1,0 +1,79 @@
+// The runsc programs of a home: one per content, so that a sandbox is asked, and its memory restored, by the very one that ran it.
+//
+// gVisor promises no format of memory across versions: after an upgrade a paused sandbox still needs the program of before.
+import { access, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import type { Host } from "./host.ts";
+import { findProgram } from "./programs.ts";
+
+// $SVC_HOME/bin/runsc-<hash of its content>
+// DIRECTORY/runsc      the name below bin, in a sandbox's directory and in a capture of memory
+
+const NOTE = "runsc";
+const PREFIX = "runsc-";
+const namePattern = /^runsc-[0-9a-f]{16}$/;
+
+export type RunscPrograms = {
+  /** Of new sandboxes. */
+  current(): Promise<string>;
+  /** Of a sandbox's directory or a capture of memory: what is noted there, else the current one. */
+  of(directory: string): Promise<string>;
+  note(directory: string, program: string): Promise<void>;
+  /** Removes those that none of these directories names, but the current one. */
+  sweep(directories: readonly string[]): Promise<void>;
+};
+
+export function openRunscPrograms(host: Host): RunscPrograms {
+  const folder = join(host.home, "bin");
+  let kept: Promise<string> | undefined;
+
+  async function keep(): Promise<string> {
+    const program = await findProgram("runsc", host.programs?.runsc);
+    const hash = (await host.spawner.check(["xxh128sum", "--", program])).slice(0, 16);
+    const path = join(folder, PREFIX + hash);
+    if (await isThere(path)) return path;
+    await mkdir(folder, { recursive: true, mode: 0o711 });
+    const half = `${path}.${process.pid}`;
+    await rm(half, { force: true });
+    // Set-up puts a new version beside the old one; what is linked here stays as it is.
+    await link(program, half).catch(() => copyFile(program, half));
+    await rename(half, path);
+    return path;
+  }
+
+  const current = () => {
+    kept ??= keep().catch((error: unknown) => {
+      kept = undefined;
+      throw error;
+    });
+    return kept;
+  };
+
+  return {
+    current,
+    async of(directory) {
+      const name = await nameIn(directory);
+      if (name === undefined) return current();
+      const path = join(folder, name);
+      if (await isThere(path)) return path;
+      host.log.warn({ directory, program: name }, "the runsc that a sandbox ran is not kept any more; the present one is used");
+      return current();
+    },
+    note: (directory, program) => writeFile(join(directory, NOTE), basename(program)),
+    async sweep(directories) {
+      const named = new Set([basename(await current()), ...(await Promise.all(directories.map(nameIn)))]);
+      for (const name of await readdir(folder)) if (name.startsWith(PREFIX) && !named.has(name)) await rm(join(folder, name), { force: true });
+    },
+  };
+}
+
+async function nameIn(directory: string): Promise<string | undefined> {
+  const text = await readFile(join(directory, NOTE), "utf8").catch(() => "");
+  return namePattern.test(text) ? text : undefined;
+}
+
+const isThere = (path: string) =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
