@@ -80,7 +80,7 @@ func main() {
 	server := &http.Server{
 		Handler: agent.New(agent.Options{
 			Verifier: verifier, DefaultUser: *defaultUser, DebugInit: *debugInit, MetricsRoot: *metricsRoot, Reaper: reaper,
-			Used: sync.OnceFunc(reserveThreadsSoon), EndOthers: connected.endOthers,
+			Used: sync.OnceFunc(reserveThreads), EndOthers: connected.endOthers,
 		}),
 		ConnContext:       connected.carry,
 		ReadHeaderTimeout: headerBound, IdleTimeout: idleBound, MaxHeaderBytes: maxHeaderBytes,

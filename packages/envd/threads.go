@@ -5,19 +5,13 @@ package main
 import (
 	"runtime"
 	"sync"
-	"time"
 )
 
 // reservedThreads is more than the system calls of envd that block at one time; file operations of many clients may add some.
 const reservedThreads = 16
 
-// reserveAfter lets the first command go first; to use up a sandbox's threads takes a program many times as long.
-const reserveAfter = 100 * time.Millisecond
-
-// reserveThreadsSoon is for the first program of a stranger: a sandbox that runs none needs no reserve, which is a megabyte.
-func reserveThreadsSoon() { time.AfterFunc(reserveAfter, reserveThreads) }
-
-// reserveThreads makes the threads now; the runtime keeps idle ones for good.
+// reserveThreads makes the threads now; the runtime keeps idle ones for good. It goes before the first program of a stranger, which
+// may use up a sandbox's threads within milliseconds; a sandbox that runs none needs no reserve, which is a megabyte.
 func reserveThreads() {
 	var held, left sync.WaitGroup
 	held.Add(reservedThreads)
