@@ -1,4 +1,4 @@
-// Abuse that a sandbox meets most, on gVisor; the rest is in abuse.long.test.ts.
+// Abuse that a sandbox meets most; the rest is in abuse.long.test.ts.
 import assert from "node:assert/strict";
 import { type IncomingMessage, request } from "node:http";
 import { test } from "node:test";
@@ -13,6 +13,8 @@ const STREAMS = 20;
 const COMMANDS = 400;
 /** Far less than twenty endless answers would fill if they were kept. */
 const NODE_BYTES = 1024 ** 3;
+const ROUNDS = 6;
+const AT_ONCE = 8;
 /** Of 128 MB and 128 processes. */
 const HALF_OF_ITS_LIMIT = 64;
 
@@ -100,6 +102,24 @@ abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench)
     assert.equal((await pause({})).status, 204);
     assert.equal(await bench.fate(sandbox.sandboxId), "paused");
     await bench.neighbourWorks();
+    assert.equal(await sandbox.kill(), true);
+  });
+});
+
+// Here the group's bound counts envd's own threads, too.
+abuseSuite("runc", [], (bench) => {
+  void test("envd answers for files while root has forked a sandbox full", async () => {
+    const sandbox = await bench.create();
+    await bench.start(sandbox, abuses.rootForks);
+    await until("a full sandbox", () =>
+      sandbox.commands.run("true").then(
+        () => undefined,
+        () => true as const,
+      ),
+    );
+    for (let round = 0; round < ROUNDS; round++) await Promise.all(Array.from({ length: AT_ONCE }, () => sandbox.files.list("/")));
+    await bench.neighbourWorks();
+    assert.equal(await bench.fate(sandbox.sandboxId), "running");
     assert.equal(await sandbox.kill(), true);
   });
 });
