@@ -4,12 +4,15 @@ import { fail } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import type { CaptureKind } from "../runtime/runtime.ts";
 import type { Template } from "../template/catalogue.ts";
+import { untilHealthy } from "./envd.ts";
 import type { Node } from "./node.ts";
 import { checkCapture } from "./pause.ts";
 import type { Records } from "./records.ts";
 import type { NamedSnapshot, Snapshot, SnapshotQuery } from "./snapshots.ts";
 
 const MAX_SNAPSHOTS = 10_000;
+/** For an envd that answers nothing to be gone, or not. */
+const SETTLED_MS = 500;
 
 /** @throws as a pause; the sandbox runs on in any case. */
 export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind, name: string | undefined): Promise<SnapshotInfo> {
@@ -23,6 +26,13 @@ export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind
     const { sizeBytes } = await node.stages(runtime.name)("capture", () =>
       node.captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into)),
     );
+    // What dies while it is captured is captured dying. One whose envd merely stands still is waited for, and kept.
+    const isAlive = () => runtime.isAlive(handle);
+    await untilHealthy(handle, SETTLED_MS, isAlive).catch(() => undefined);
+    if (!isAlive()) {
+      await node.captures.remove(captureID);
+      fail("CAPTURE_FAILED", `sandbox '${sandboxID}' died while it was captured`);
+    }
     const snapshot: Snapshot = {
       snapshotID: `snap${randomBytes(10).toString("hex")}`,
       sandboxID,
