@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -81,6 +81,15 @@ export function recoveryTests(name: RuntimeName, it: It): void {
       assert.deepEqual(remains(fixture.home, spec.runtimeID), [], `killed after ${afterMs} ms`);
       assert.deepEqual(await fixture.runtime.list(), []);
     }
+  });
+
+  it("a sandbox whose mark is gone, as after a destroy that a late start overtook, is listed and can be destroyed", async () => {
+    await using fixture = await openFixture(name);
+    const { runtimeID, directory } = await fixture.start();
+    rmSync(join(fixture.home, "run", "marks", name, runtimeID));
+    assert.deepEqual(await fixture.runtime.list(), [runtimeID]);
+    await fixture.runtime.destroy({ runtimeID, directory });
+    assert.deepEqual(remains(fixture.home, runtimeID), []);
   });
 
   it("two homes on one machine do not see each other", async () => {

@@ -1,4 +1,5 @@
 // The bubblewrap driver for a plain user: everything lives in a user namespace, and envd answers on a unix socket.
+import { createHash } from "node:crypto";
 import { access, mkdir, readdir, readFile, readlink, statfs } from "node:fs/promises";
 import { userInfo } from "node:os";
 import { join } from "node:path";
@@ -16,8 +17,10 @@ import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.t
 import { rootlessCaptures } from "./rootless-capture.ts";
 import type { RuntimeHandle, StartSpec } from "./runtime.ts";
 
-/** Marks every process of a start, from the first shell to envd: without control groups nothing else tells whose they are. */
+/** Marks every process of a start, from the first shell to envd, with its home and id: without control groups nothing else tells whose they are. */
 const markVariable = "SVC_RUNTIME_ID";
+/** One look at /proc misses a process that is starting another program just then, and the child of one that ended during the look. */
+const EMPTY_LOOKS = 3;
 const KILL_BOUND_MS = 10_000;
 const SOCKET_BOUND_MS = 10_000;
 const CLOCK_TICKS_PER_SECOND = 100;
@@ -58,6 +61,7 @@ const capabilities = [
 
 export function rootlessEngine(host: Host): Engine {
   const { spawner } = host;
+  const homeMark = `${createHash("sha256").update(host.home).digest("hex").slice(0, 16)}.`;
 
   async function launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint">> {
     const { runtimeID, directory, limits } = spec;
@@ -69,7 +73,7 @@ export function rootlessEngine(host: Host): Engine {
       writeTree(join(directory, "identity"), identityFiles(spec.hostname, undefined)),
       writeLaunchFiles(spec),
     ]);
-    const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: runtimeID } } };
+    const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: homeMark + runtimeID } } };
     const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
     const options = [
       ...bwrapOptions(marked, join(directory, "root"), directory, svcFolder),
@@ -99,7 +103,10 @@ export function rootlessEngine(host: Host): Engine {
       ...bwrap,
     ];
     const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...inside];
-    const pid = await launchAndReadPid(spawner, argv, directory, { PATH: `${process.env.PATH ?? ""}:${defaultEnvironment.PATH}`, [markVariable]: runtimeID });
+    const pid = await launchAndReadPid(spawner, argv, directory, {
+      PATH: `${process.env.PATH ?? ""}:${defaultEnvironment.PATH}`,
+      [markVariable]: homeMark + runtimeID,
+    });
     const path = `/proc/${pid}/root${socketPathInside}`;
     const listens = () =>
       access(path).then(
@@ -117,11 +124,13 @@ export function rootlessEngine(host: Host): Engine {
     pidsMax: undefined,
     launch,
     async forget(runtimeID) {
+      let emptyLooks = 0;
       const ended = await eventually(async () => {
-        const left = await markedProcesses(runtimeID);
+        const left = (await markedProcesses(homeMark)).filter((each) => each.runtimeID === runtimeID);
         // The first process takes its whole pid namespace along.
-        for (const pid of left) signal(pid, "SIGKILL");
-        return left.length === 0;
+        for (const { pid } of left) signal(pid, "SIGKILL");
+        emptyLooks = left.length === 0 ? emptyLooks + 1 : 0;
+        return emptyLooks === EMPTY_LOOKS;
       }, KILL_BOUND_MS);
       if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms`);
     },
@@ -131,7 +140,7 @@ export function rootlessEngine(host: Host): Engine {
     },
     ...rootlessCaptures(spawner),
     usage: (handle) => namespaceUsage(handle.pid),
-    known: async () => [],
+    known: async () => [...new Set((await markedProcesses(homeMark)).map(({ runtimeID }) => runtimeID))],
     report: async (proof) => rootlessReport(proof, (await idMapping()).includes("--map-auto")),
     close: async () => {},
   };
@@ -166,11 +175,18 @@ function envdArguments(args: readonly string[], mapping: readonly string[]): str
   return ["-listen", `unix:${socketPathInside}`, ...(alone ? ["-default-user", "root"] : []), ...rest];
 }
 
-async function markedProcesses(runtimeID: string): Promise<number[]> {
-  const mark = `${markVariable}=${runtimeID}`;
+async function markedProcesses(homeMark: string): Promise<{ pid: number; runtimeID: string }[]> {
+  const mark = `${markVariable}=${homeMark}`;
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
   const found = await Promise.all(
-    pids.map(async (pid) => ((await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")).split("\0").includes(mark) ? [Number(pid)] : [])),
+    pids.map(async (pid) => {
+      const environment = await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "");
+      const runtimeID = environment
+        .split("\0")
+        .find((text) => text.startsWith(mark))
+        ?.slice(mark.length);
+      return runtimeID === undefined ? [] : [{ pid: Number(pid), runtimeID }];
+    }),
   );
   return found.flat();
 }
