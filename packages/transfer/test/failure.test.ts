@@ -47,7 +47,7 @@ void test("a transfer to a stopped peer times out as FAILED with its cause, its 
   const start = await engine.registerLocalMemory(source);
   const remote = await peer.ask<string>({ op: "register", length: MIB });
   const targetID = await engine.openSegment(peer.segment);
-  peer.signal("SIGSTOP");
+  await peer.stop();
   try {
     const batch = engine.allocateBatchID(4);
     engine.submitTransfer(

@@ -1,7 +1,8 @@
 // What the tests of this package start: engines that end with the test, and the field's own engine as a peer.
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomFillSync } from "node:crypto";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { type EngineOptions, type InitOptions, TransferEngine } from "../src/engine.ts";
@@ -82,6 +83,14 @@ export class LineChild {
 
   signal(name: NodeJS.Signals): void {
     this.child.kill(name);
+  }
+
+  /** SIGSTOP, and back when no thread of it runs any more: they stop one after the other. */
+  async stop(): Promise<void> {
+    this.child.kill("SIGSTOP");
+    const tasks = `/proc/${this.child.pid}/task`;
+    const isStopped = async (task: string) => /\) T /.test(await readFile(`${tasks}/${task}/stat`, "latin1").catch(() => ""));
+    await eventually(async () => (await Promise.all(readdirSync(tasks).map(isStopped))).every(Boolean) || undefined, "every thread stops");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

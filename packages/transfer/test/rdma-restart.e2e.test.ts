@@ -81,7 +81,7 @@ void test("requests in flight to a peer that is stopped for a while complete whe
   const address = await peer.ask<string>({ op: "register", length: source.length });
   const target = await engine.openSegment(peer.segment);
   await engine.transfer("WRITE", target, [{ local: source.subarray(0, MIB), remote: BigInt(address) }]);
-  peer.signal("SIGSTOP");
+  await peer.stop();
   const flights = Array.from({ length: 8 }, (_, i) =>
     engine.transfer("WRITE", target, [{ local: source.subarray(i * MIB, (i + 1) * MIB), remote: BigInt(address) + BigInt(i * MIB) }]),
   );

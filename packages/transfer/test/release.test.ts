@@ -129,22 +129,30 @@ void test("a peer stopped in mid-transfer and let go on completes what was in fl
     remote: BigInt(address) + BigInt(i * 262_144),
   }));
   const served = () => Number(/^svc_transfer_requests_total\{path="tcp"\} (\d+)$/m.exec(engine.metrics())?.[1]);
-  for (let round = 0; round < 3; round++) {
+  const submit = () => {
     const batch = engine.allocateBatchID(pieces.length);
     engine.submitTransfer(
       batch,
       pieces.map(({ local, remote }) => ({ opcode: "WRITE" as const, source: local, targetID: target, targetOffset: remote })),
     );
-    peer.signal("SIGSTOP");
-    assert.equal(await engine.waitBatch(batch, 100), false, "a stopped peer acknowledges nothing");
-    assert.equal(engine.getBatchTransferStatus(batch).status, "WAITING");
-    assert.throws(() => engine.freeBatchID(batch), { name: "TRANSFER_BUSY" });
+    return batch;
+  };
+  for (let round = 0; round < 3; round++) {
+    // The peer stops somewhere in the first one; none of the second one has been answered when it stands.
+    const first = submit();
+    await peer.stop();
+    const second = submit();
+    assert.equal(await engine.waitBatch(second, 100), false, "a stopped peer acknowledges nothing");
+    assert.equal(engine.getBatchTransferStatus(second).status, "WAITING");
+    assert.throws(() => engine.freeBatchID(second), { name: "TRANSFER_BUSY" });
     peer.signal("SIGCONT");
-    assert.equal(await engine.waitBatch(batch, 60_000), true);
-    assert.equal(engine.getBatchTransferStatus(batch).status, "COMPLETED");
-    engine.freeBatchID(batch);
+    for (const batch of [first, second]) {
+      assert.equal(await engine.waitBatch(batch, 60_000), true);
+      assert.equal(engine.getBatchTransferStatus(batch).status, "COMPLETED");
+      engine.freeBatchID(batch);
+    }
   }
-  assert.equal(served(), 3 * 256);
+  assert.equal(served(), 3 * 2 * 256);
   assert.equal(await peer.ask({ op: "hash", address, length: source.length }), sha256(source));
 });
 

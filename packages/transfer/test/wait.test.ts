@@ -33,7 +33,7 @@ void test("a caller that waits for a stopped peer sleeps, and its request comple
   const write = { op: "write", target: peer.segment, address: source, remote: sink, length: MIB, piece: 4096, rounds: 1, sync: true };
   await waiting.ask({ ...write, rounds: 50 });
   const before = await waiting.ask<number>({ op: "cpu" });
-  peer.signal("SIGSTOP");
+  await peer.stop();
   const begun = performance.now();
   const written = waiting.ask(write);
   await after(WAIT_MS);

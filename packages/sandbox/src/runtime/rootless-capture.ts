@@ -10,6 +10,8 @@ import { eventually } from "./process.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
 const FREEZE_BOUND_MS = 10_000;
+/** One look at /proc may miss the last child of a process that stopped during the look. */
+const STILL_LOOKS = 2;
 
 type Part = Pick<Engine, "captures" | "freeze" | "thaw" | "capture" | "exportLayer">;
 type Process = { readonly pid: number; readonly state: string };
@@ -46,10 +48,12 @@ export function rootlessCaptures(spawner: Spawner): Part {
     if ((await stoppedBefore(markOf(handle))) !== undefined) return;
     const before = (await membersOf(handle.pid)).filter(({ state }) => state === "T").map(({ pid }) => pid);
     await writeFile(markOf(handle), JSON.stringify(before));
+    let stillLooks = 0;
     const stands = await eventually(async () => {
       const moving = (await membersOf(handle.pid)).filter(({ state }) => !"TtZX".includes(state)).map(({ pid }) => pid);
       await signalAll(handle, "STOP", moving);
-      return moving.length === 0;
+      stillLooks = moving.length === 0 ? stillLooks + 1 : 0;
+      return stillLooks === STILL_LOOKS;
     }, FREEZE_BOUND_MS);
     if (stands) return;
     await thaw(handle);
