@@ -1,6 +1,7 @@
 // The indexer: KV events of every engine and store in, matched prefixes per instance out.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
 import { loadConfig } from "@svc/kit/config.ts";
@@ -20,6 +21,11 @@ import { Stillness } from "./stillness.ts";
 import { Views } from "./views.ts";
 
 const MIB = 1024 * 1024;
+/**
+ * Messages lie outside of V8's heap, which is small; counted together they had it marked whole eight times for two million blocks,
+ * a tenth of what taking them in costs. Now twice.
+ */
+const HEAP_GROWING_PERCENT = 400;
 const about = "reads the KV events of inference engines and stores, and answers which instance holds a prompt's prefix.";
 
 export async function main(argv: readonly string[]): Promise<number> {
@@ -33,6 +39,7 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function run(argv: readonly string[]): Promise<number> {
+  setFlagsFromString(`--heap-growing-percent=${HEAP_GROWING_PERCENT}`);
   const flagNames = { listen: "indexer.listen", brand: "indexer.brand", "log-level": "indexer.log_level", "memory-budget-mb": "indexer.memory_budget_mb" };
   const loaded = loadConfig({ server: "indexer", schema: indexerSettings, flagNames, argv, about });
   if (loaded === "help") return 0;

@@ -45,17 +45,20 @@ class Scanner {
     const char* start = at_;
     u64 value = 0;
     int digits = 0;
+    if (end_ - at_ >= 24) {
+      // Most hashes have 17 to 20 digits; the first sixteen do not wait for one another.
+      const u64 first = digitsAt(at_), second = digitsAt(at_ + 8);
+      if (digitCount(first) == 8 && digitCount(second) == 8) {
+        value = valueOf(first) * powers[8] + valueOf(second);
+        digits = 16;
+        at_ += 16;
+      }
+    }
     while (end_ - at_ >= 8 && digits <= 16) {
-      u64 eight;
-      std::memcpy(&eight, at_, 8);
-      eight ^= 0x3030303030303030ull;
-      const u64 others = ((eight + 0x7676767676767676ull) | eight) & 0x8080808080808080ull;
-      const int count = others == 0 ? 8 : std::countr_zero(others) / 8;
+      const u64 eight = digitsAt(at_);
+      const int count = digitCount(eight);
       if (count > 0) {
-        eight <<= (8 - count) * 8;
-        eight = eight * 10 + (eight >> 8);
-        eight = (((eight & 0x000000FF000000FFull) * 0x000F424000000064ull) + (((eight >> 16) & 0x000000FF000000FFull) * 0x0000271000000001ull)) >> 32;
-        const unsigned __int128 next = static_cast<unsigned __int128>(value) * powers[count] + eight;
+        const unsigned __int128 next = static_cast<unsigned __int128>(value) * powers[count] + valueOf(eight << ((8 - count) * 8));
         if (next >> 64) return false;
         value = static_cast<u64>(next);
         digits += count;
@@ -95,6 +98,21 @@ class Scanner {
   }
 
  private:
+  // Eight characters, digits as their values; the first one lowest.
+  static u64 digitsAt(const char* at) {
+    u64 eight;
+    std::memcpy(&eight, at, 8);
+    return eight ^ 0x3030303030303030ull;
+  }
+  // How many of the eight are digits before the first that is none.
+  static int digitCount(u64 eight) {
+    const u64 others = ((eight + 0x7676767676767676ull) | eight) & 0x8080808080808080ull;
+    return others == 0 ? 8 : std::countr_zero(others) / 8;
+  }
+  static u64 valueOf(u64 eight) {
+    eight = eight * 10 + (eight >> 8);
+    return (((eight & 0x000000FF000000FFull) * 0x000F424000000064ull) + (((eight >> 16) & 0x000000FF000000FFull) * 0x0000271000000001ull)) >> 32;
+  }
   static constexpr u64 powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
   bool finish(u64 value, u64 most, u64& out) {
     // A fraction or an exponent is not for this reader.
