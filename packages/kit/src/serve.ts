@@ -83,6 +83,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   const refuse = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const failure = translate(error);
     failed.set(request, failure.name);
+    if (failure.row.http === 413) takeTheRest(request, reply);
     return answerFailure(failure, error, request, reply, log);
   };
   app.setErrorHandler(refuse);
@@ -182,6 +183,12 @@ function explain(error: ZodError): string {
   if (issue === undefined) return "the input is not valid";
   const where = issue.path.join(".");
   return where === "" ? issue.message : `${where}: ${issue.message}`;
+}
+
+/** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */
+function takeTheRest(request: FastifyRequest, reply: FastifyReply): void {
+  reply.removeHeader("connection");
+  request.raw.resume();
 }
 
 function answerFailure(failure: Failure, error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {

@@ -132,6 +132,18 @@ void test("the table's bodies stay bounded beside the streams", async () => {
   assert.equal((await server.ask("POST", "/begin", JSON.stringify({ secret: "x".repeat(1_100_000) }))).status, 413);
 });
 
+void test("who sends more than is taken gets the answer, also when it looks for it only after all is sent", async () => {
+  await using server = await open();
+  const body = Buffer.alloc(32 * 1024 * 1024, "x");
+  const client = connect(server.port, "127.0.0.1");
+  await once(client, "connect");
+  client.write(`POST /begin HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${apiKey}\r\nContent-Length: ${body.length}\r\n\r\n`);
+  await new Promise<void>((resolve, reject) => client.write(body, (error) => (error ? reject(error) : resolve())));
+  const [head] = (await once(client, "data", { signal: AbortSignal.timeout(PATIENCE_MS) })) as [Buffer];
+  assert.match(head.toString(), /^HTTP\/1.1 413 /);
+  client.destroy();
+});
+
 void test("every change and every refused credential is audited once, reads are not, and no key or body is told", async () => {
   await using server = await open();
   await server.ask("GET", "/things/t1");

@@ -39,6 +39,21 @@ void test("dropping a sandbox answers waiting requests with 502 and cuts off str
   await waiting.until((received) => received.endsWith("other"));
 });
 
+void test("a server's answer to a body that it does not read to its end arrives, though its connection is closed on the rest", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const { port } = await fixture.serve(sandbox.host, 0, (_, response) => {
+    response.writeHead(413, { connection: "close", "content-length": "3" }).end("big");
+  });
+  const body = "x".repeat(4 * 1024 * 1024);
+  for (let round = 0; round < 20; round++) {
+    using client = fixture.dial();
+    client.send(`POST / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Content-Length: ${body.length}\r\n\r\n`);
+    client.send(body);
+    assert.match(await client.until((received) => received.endsWith("big") || received.includes("}")), /^HTTP\/1\.1 413 /);
+  }
+});
+
 void test("a sandbox that comes back at another address is found there", async () => {
   await using fixture = await openFixture();
   const before = fixture.sandbox();

@@ -1,4 +1,5 @@
 // One TCP or unix connection of the proxy: reads into buffers it owns, writes small pieces as text, passes on back-pressure.
+import { readSync } from "node:fs";
 import { connect, type NetConnectOpts, Socket } from "node:net";
 import { ReadBuffer } from "./read-buffer.ts";
 
@@ -20,6 +21,9 @@ const bulkBytes = 32 * 1024;
 const textBytes = 8 * 1024;
 /** Unsent bytes from which the other side is paused. */
 const behindBytes = 256 * 1024;
+
+/** Of an answer that came before a write failed; a longer one is cut off, as the connection is. */
+const restBytes = 64 * 1024;
 
 /** Reasons for not reading; reading goes on when none is left. */
 export const BEHIND = 1;
@@ -61,7 +65,26 @@ export class Wire {
       return typeof where === "function" ? where(options) : connect({ ...where, ...options } as NetConnectOpts);
     });
     wire.socket.on("connect", () => owner.onConnect?.());
+    wire.#readsAfterFailedWrites(owner);
     return wire;
+  }
+
+  /**
+   * A server may answer before it has the whole body, and close. The write that fails then comes before the read of its
+   * answer, and would throw that away with the connection.
+   */
+  #readsAfterFailedWrites(owner: WireOwner): void {
+    const { socket } = this;
+    const destroy = socket._destroy.bind(socket);
+    socket._destroy = (error: NodeJS.ErrnoException | null, done) => {
+      const fd = (socket as unknown as { _handle: { fd?: number } | null })._handle?.fd ?? -1;
+      if (error?.syscall === "write" && fd >= 0) {
+        const rest = Buffer.allocUnsafe(restBytes);
+        const length = readNow(fd, rest);
+        if (length > 0) owner.onBytes(rest, length);
+      }
+      destroy(error, done);
+    };
   }
 
   /**
@@ -137,3 +160,14 @@ export class Wire {
 }
 
 type OnRead = { buffer: () => Buffer; callback: (length: number, bytes: Buffer) => boolean };
+
+/** What is there already, without waiting. */
+function readNow(fd: number, into: Buffer): number {
+  let length = 0;
+  try {
+    for (let got = 1; got > 0 && length < into.length; length += got) got = readSync(fd, into, length, into.length - length, null);
+  } catch {
+    // Nothing more is there, or the connection was reset behind it.
+  }
+  return length;
+}
