@@ -10,7 +10,7 @@ const root = join(import.meta.dirname, "..");
 const LIMIT_MS = 120_000;
 
 export type Run = { readonly code: number | string; readonly stdout: string; readonly stderr: string };
-export type Running = { readonly done: Promise<Run>; readonly pid: number };
+export type Running = { readonly done: Promise<Run>; readonly pid: number; readonly says: () => string };
 
 export class SetupTree implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), "svc-test-setup-"));
@@ -41,7 +41,7 @@ export class SetupTree implements Disposable {
       stderr += chunk;
     });
     child.once("close", (code, signal) => resolve({ code: code ?? signal ?? "?", stdout, stderr }));
-    return { done, pid: child.pid ?? 0 };
+    return { done, pid: child.pid ?? 0, says: () => stderr };
   }
 
   run(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Run> {

@@ -1,6 +1,7 @@
 // The entry and its cheap steps: messages, locks, resuming, the host template, uninstall.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -116,11 +117,13 @@ void test("where no Debian root can be made, base is an alias of host and says w
 void test("a second ./svc waits for the first one's step and says so", async () => {
   using tree = new SetupTree();
   mkdirSync(join(tree.cache, "locks"), { recursive: true });
-  const holder = spawn("flock", [join(tree.cache, "locks/host.lock"), "sleep", "1000"], { stdio: "ignore", detached: true });
+  const holding = [join(tree.cache, "locks/host.lock"), "sh", "-c", "echo held; exec sleep 1000"];
+  const holder = spawn("flock", holding, { stdio: ["ignore", "pipe", "ignore"], detached: true });
   try {
-    await delay(300);
+    await once(holder.stdout, "data");
     const second = tree.start(["setup", "--only", "host"]);
-    await delay(1500);
+    for (let look = 0; look < 3000 && !/waiting/.test(second.says()); look++) await delay(20);
+    await delay(300);
     assert.equal(existsSync(join(tree.cache, "templates/host")), false, "the lock keeps the second out");
     process.kill(-(holder.pid ?? 0), "SIGKILL");
     const { code, stderr } = await second.done;

@@ -109,7 +109,9 @@ func (e *envd) ask(method, path string, body io.Reader, header http.Header) answ
 			request.Header[name] = values
 		}
 	}
-	response, err := (&http.Transport{DisableCompression: true}).RoundTrip(request)
+	transport := &http.Transport{DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(request)
 	if err != nil {
 		e.t.Fatal(err)
 	}

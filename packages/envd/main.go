@@ -32,7 +32,7 @@ const (
 	idleBound      = 10 * time.Minute
 	maxHeaderBytes = 64 << 10
 	stopBound      = 5 * time.Second
-	farewellBound  = 500 * time.Millisecond
+	farewellBound  = 2 * time.Second
 )
 
 func main() {

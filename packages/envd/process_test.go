@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestOutputComesApartAndTheEndSaysHow(t *testing.T) {
@@ -228,9 +227,11 @@ func TestATerminalIsATerminal(t *testing.T) {
 
 func TestAStoppedEnvdEndsItsProcessesAndSaysSo(t *testing.T) {
 	e := start(t)
-	s := e.open("process.Process/Start", shell("trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"), nil)
+	s := e.open("process.Process/Start", shell("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"), nil)
 	pid := s.pid()
-	time.Sleep(200 * time.Millisecond) // the shell sets its trap
+	if message, _ := s.next(); dig(message, "event", "data", "stdout") == nil { // its trap is set
+		t.Fatal(message)
+	}
 	e.stop()
 	if code := e.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Fatalf("envd ended with %d", code)

@@ -12,7 +12,8 @@ type Options = { home?: string; sandboxes?: true };
 
 /** Above the servers' own ten seconds. */
 const STOP_BOUND_MS = 14_000;
-const COUNT_TIMEOUT_MS = 3_000;
+/** A server that does not answer is stopped all the same. */
+const COUNT_TIMEOUT_MS = 10_000;
 
 export async function down(options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);
@@ -25,7 +26,7 @@ export async function down(options: Options): Promise<number> {
     return 0;
   }
   const client = clientOf(state, home);
-  let left = await sandboxesOf(client);
+  let left = await sandboxesOf(clientOf(state, home, COUNT_TIMEOUT_MS));
   if (options.sandboxes === true && client !== undefined && left !== undefined) {
     const gone = await removeAll(client, left, () => {});
     if (gone < left.length) return EXIT_FAILURE;
@@ -49,10 +50,12 @@ function sentence(count: number): string {
   return `${count === 1 ? "1 sandbox lives on until its" : `${count} sandboxes live on until their`} timeout; the next svc up takes them over`;
 }
 
-function clientOf(state: UpState, home: string): SvcClient | undefined {
+function clientOf(state: UpState, home: string, timeoutMs?: number): SvcClient | undefined {
   const node = state.servers.find(({ name }) => name === "node");
   const key = localKey(process.env, home);
-  return node === undefined || key === undefined ? undefined : new SvcClient({ baseURL: node.url, apiKey: key.apiKey, timeoutMs: COUNT_TIMEOUT_MS });
+  return node === undefined || key === undefined
+    ? undefined
+    : new SvcClient({ baseURL: node.url, apiKey: key.apiKey, ...(timeoutMs === undefined ? {} : { timeoutMs }) });
 }
 
 /** Undefined where they cannot be listed: that must not keep a server from being stopped. */

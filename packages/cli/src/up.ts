@@ -21,7 +21,7 @@ const OTHER_UP_BOUND_MS = 120_000;
 const POLL_MS = 50;
 const LEFTOVER_STOP_BOUND_MS = 12_000;
 /** Once one server cannot start, the others have this long to say so as well. */
-const OTHER_FAILURES_MS = 2_000;
+const OTHER_FAILURES_MS = 15_000;
 
 export async function up(flags: readonly string[], options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);

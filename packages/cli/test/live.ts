@@ -35,8 +35,8 @@ const ptyFile = fileURLToPath(new URL("./on-terminal.py", import.meta.url));
 export function openTerminal(args: readonly string[], env: Record<string, string>, cwd: string) {
   const child = spawn("python3", [ptyFile, process.execPath, mainFile, ...args], { env, cwd, stdio: ["pipe", "pipe", "inherit"] });
   let screen = "";
-  child.stdout.on("data", (text: Buffer) => {
-    screen += text.toString();
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    screen += text;
   });
   const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
   const seen = (text: string) => {

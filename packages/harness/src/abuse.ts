@@ -96,7 +96,7 @@ export const abuses = {
   },
   stopped: {
     what: "stops its own envd",
-    command: 'kill -STOP 1; kill -STOP -1; python3 -c "import ctypes, time; ctypes.CDLL(None).ptrace(16, 1, 0, 0); time.sleep(600)"',
+    command: 'sleep 1; kill -STOP 1; kill -STOP -1; python3 -c "import ctypes, time; ctypes.CDLL(None).ptrace(16, 1, 0, 0); time.sleep(600)"',
     user: "root",
     outcome: "lives",
   },
@@ -111,5 +111,6 @@ class Endless(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.send_header("Connection", "close"); self.end_headers()
         while True: self.wfile.write(b"x" * 65536)
     def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 8095), Endless).serve_forever()`;
+class Server(http.server.ThreadingHTTPServer): request_queue_size = 128
+Server(("127.0.0.1", 8095), Endless).serve_forever()`;
 export const ENDLESS_PORT = 8095;

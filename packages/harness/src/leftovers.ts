@@ -37,11 +37,15 @@ export function leftovers(home: string): Leftovers {
 /** Host pids of a sandbox's processes, by its cgroup. */
 export function membersOf(home: string, sandboxID: string): number[] {
   const places = cgroupsOf(parentNameOf(realpathSync(home))).filter((place) => place.endsWith(`/${sandboxID}`));
-  const pids = places.flatMap((place) =>
-    readFileSync(join(place, "cgroup.procs"), "utf8")
-      .split("\n")
-      .filter((line) => line !== ""),
-  );
+  const pids = places.flatMap((place) => {
+    try {
+      return readFileSync(join(place, "cgroup.procs"), "utf8")
+        .split("\n")
+        .filter((line) => line !== "");
+    } catch {
+      return []; // taken away since it was listed
+    }
+  });
   return [...new Set(pids.map(Number))];
 }
 

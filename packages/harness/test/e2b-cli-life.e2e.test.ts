@@ -52,9 +52,11 @@ void describe("clients of the older API generation on gvisor", needs("root", "ru
       return /memUsed|mem_used/i.test(out) ? out : undefined;
     });
     assert.match(metrics, /cpuCount/);
-    const logs = await cli("logs", sandboxID, "--format", "json");
-    assert.match(logs.out, /sandbox created/);
-    assert.match(logs.out, /cat note/);
+    const logs = await until("the log of its processes", async () => {
+      const { out } = await cli("logs", sandboxID, "--format", "json");
+      return /cat note/.test(out) ? out : undefined;
+    });
+    assert.match(logs, /sandbox created/);
 
     await cli("pause", sandboxID);
     assert.deepEqual(await listed(), []);

@@ -114,8 +114,15 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     assert.deepEqual(second.body, first.body);
     assert.equal((await node.call(listSandboxes, {})).length, 1);
     assert.equal((await ask("POST", "/v2/sandboxes", { templateID: "base", timeout: 501 }, headers)).status, 422);
-    const racing = await Promise.all([1, 2].map(() => ask("POST", "/v2/sandboxes", { templateID: "base" }, { "idempotency-key": "rollout-2" })));
-    assert.deepEqual(racing.map((each) => each.status).sort(), [201, 409]);
+    let statuses: number[] = [];
+    // Two that do not meet are a create and its repetition.
+    for (let round = 0; round < 5 && !statuses.includes(409); round++) {
+      const headers = { "idempotency-key": `rollout-2-${round}` };
+      const racing = await Promise.all([1, 2].map(() => ask("POST", "/v2/sandboxes", { templateID: "base" }, headers)));
+      statuses = racing.map(({ status }) => status).sort();
+      if (!statuses.includes(409)) assert.deepEqual(racing[0]?.body, racing[1]?.body);
+    }
+    assert.deepEqual(statuses, [201, 409]);
     for (const { sandboxID } of await node.call(listSandboxes, {})) await node.call(deleteSandbox, { sandboxID });
   });
 
@@ -159,13 +166,13 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     about(await leftS(), 600);
     await node.call(connectSandbox, { sandboxID, timeout: 1000 });
     about(await leftS(), 1000);
+    const fromMs = Date.now();
     await node.call(setSandboxTimeout, { sandboxID, timeout: 2 });
-    const { endAt } = await node.call(getSandbox, { sandboxID });
     const end = await until("the end of its time", async () => {
       const answer = await ask("GET", `/sandboxes/${sandboxID}`);
       return answer.status === 404 ? answer.body : undefined;
     });
     assert.equal(end.reason, "timeout");
-    assert.ok(Date.parse(end.endedAt ?? "") >= Date.parse(endAt) - 5, `${end.endedAt} is before ${endAt}`);
+    assert.ok(Date.parse(end.endedAt ?? "") >= fromMs + 2000 - 5, `${end.endedAt} is less than 2 s after ${new Date(fromMs).toISOString()}`);
   });
 });

@@ -100,10 +100,11 @@ export function lifeSuite(): void {
     });
 
     void test("a pause at the timeout keeps what a pause by hand keeps, and traffic brings the sandbox back", async () => {
-      const sandbox = await create({ timeoutMs: 4_000, lifecycle: { onTimeout: "pause", autoResume: true } });
+      const sandbox = await create({ lifecycle: { onTimeout: "pause", autoResume: true } });
       await sandbox.files.write("counter.py", COUNTER);
       await sandbox.commands.run("python3 counter.py", { background: true });
       await until("the counter", async () => (await sandbox.files.exists("count")) || undefined);
+      await sandbox.setTimeout(1_000);
       const before = await until("the pause", async () => ((await stateOf(sandbox.sandboxId)) === "paused" ? true : undefined));
       assert.ok(before);
       // Twenty at once: one resume, and every one of them is answered.

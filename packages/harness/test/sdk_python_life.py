@@ -104,17 +104,19 @@ class Life(unittest.TestCase):
             Sandbox.pause(sandbox.sandbox_id, api_key="e2b_" + "0" * 40)
 
     def test_a_timeout_pauses_and_traffic_resumes(self):
-        sandbox = self.create(timeout=3, lifecycle={"on_timeout": "pause", "auto_resume": True})
+        sandbox = self.create(lifecycle={"on_timeout": "pause", "auto_resume": True})
         sandbox.files.write("note", "kept")
         info = sandbox.get_info()
         self.assertEqual((info.lifecycle["on_timeout"], info.lifecycle["auto_resume"]), ("pause", True))
+        sandbox.set_timeout(1)
         until(lambda: sandbox.get_info().state == SandboxState.PAUSED)
         self.assertEqual(said(sandbox, "cat note"), "kept")
         self.assertEqual(sandbox.get_info().state, SandboxState.RUNNING)
 
     def test_a_timeout_that_pauses_files_alone_is_resumed_by_connect_only(self):
-        sandbox = self.create(timeout=3, lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
+        sandbox = self.create(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
         sandbox.files.write("note", "kept")
+        sandbox.set_timeout(1)
         until(lambda: sandbox.get_info().state == SandboxState.PAUSED)
         with self.assertRaises(SandboxNotRunningException):
             sandbox.commands.run("true")

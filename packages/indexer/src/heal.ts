@@ -66,12 +66,15 @@ export class Healer {
     const first = order.next === undefined;
     for (let attempt = 1; attempt <= MAX_ATTEMPTS && !this.#signal.aborted; attempt++) {
       order.next ??= 0;
+      const from = order.next;
       try {
         const ended = await this.#once();
         if (ended === "whole" && !order.gap) {
           subscription.problem = "";
           return;
         }
+        // A replay that brought the stream on was not in vain: what is missing now was lost since.
+        if (ended === "whole" && (order.next ?? 0) > from) attempt = 0;
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
       } catch (error) {
         if (!(error instanceof ReplayFailed)) throw error;

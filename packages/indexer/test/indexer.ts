@@ -54,7 +54,7 @@ export async function startIndexer(flags: readonly string[] = []): Promise<TestI
       "--listen=127.0.0.1:0",
       `--home=${home}`,
       "--indexer.snapshot_interval_seconds=0",
-      "--indexer.replay_timeout_ms=2000",
+      "--indexer.replay_timeout_ms=20000",
       ...flags,
       ...more,
     ];

@@ -24,7 +24,7 @@ async function doctorOf(indexer: TestIndexer, instance: string): Promise<string>
 
 void test("two publishers under one registration are told of, and only the last one's blocks are answered", needsPublishers(), async () => {
   await using indexer = await startIndexer();
-  const port = 20_000 + ((process.pid + 7_000) % 20_000);
+  const port = 26_000 + (process.pid % 6_000);
   await indexer.register({ ...base, endpoint: `tcp://0.0.0.0:${port}`, instance_id: "e" });
   await using one = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
   await using two = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });

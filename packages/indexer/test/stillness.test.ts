@@ -46,14 +46,19 @@ async function answeredUntil(index: NativeIndex, end: Promise<unknown>): Promise
   }
 }
 
+/** A look that is over before it began tells nothing; an index that blocks answers once at most, however often it is tried. */
+async function mostAnswered(index: NativeIndex, read: () => Promise<unknown>): Promise<number> {
+  let most = 0;
+  for (let attempt = 0; attempt < 20 && most <= ENOUGH; attempt++) most = Math.max(most, await answeredUntil(index, read()));
+  return most;
+}
+
 void test("queries are answered while a snapshot is made and while digests are reckoned, and what comes then is not in them", async () => {
   const { index, send } = filled();
-  const saving = index.save("note");
-  assert.ok((await answeredUntil(index, saving)) > ENOUGH);
-  const tallying = index.tally();
-  assert.ok((await answeredUntil(index, tallying)) > ENOUGH);
+  assert.ok((await mostAnswered(index, () => index.save("note"))) > ENOUGH);
+  assert.ok((await mostAnswered(index, () => index.tally())) > ENOUGH);
   const blocks = EVENTS * EVENT_BLOCKS;
-  assert.equal((JSON.parse(await tallying) as { blocks: number }[])[0]?.blocks, blocks);
+  assert.equal((JSON.parse(await index.tally()) as { blocks: number }[])[0]?.blocks, blocks);
 
   // Without stillness.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
   const another = index.save("note");

@@ -47,6 +47,7 @@ async function open() {
   const audited: AuditEntry[] = [];
   const untagged: unknown[] = [];
   let goOn = () => {};
+  const begun = Promise.withResolvers<void>();
   const app = serve({
     operations: { untag, drop, begin, beginWithBody, look, refuse, slow },
     handlers: {
@@ -56,7 +57,11 @@ async function open() {
       beginWithBody: () => ({}),
       look: () => ({}),
       refuse: () => fail("SANDBOX_PAUSED", "it is paused"),
-      slow: () => new Promise<undefined>((resolve) => (goOn = () => resolve(undefined))),
+      slow: () =>
+        new Promise<undefined>((resolve) => {
+          goOn = () => resolve(undefined);
+          begun.resolve();
+        }),
     },
     apiKey,
     log: openLog("test", "silent"),
@@ -81,6 +86,7 @@ async function open() {
     untagged,
     baseURL,
     port,
+    begun: begun.promise,
     goOn: () => goOn(),
     ask: (method: string, path: string, body?: string | Uint8Array<ArrayBuffer>, headers: Record<string, string> = { "x-api-key": apiKey }) =>
       fetch(baseURL + path, { method, headers, ...(body === undefined ? {} : { body }) }),
@@ -181,7 +187,7 @@ void test("a change whose client hangs up before the answer is audited all the s
   const ask = request({ host: "127.0.0.1", port: server.port, method: "POST", path: "/slow", headers: { "x-api-key": apiKey, "content-length": "2" } });
   ask.on("error", () => {});
   ask.end("{}");
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  await server.begun;
   ask.destroy();
   await new Promise((resolve) => setTimeout(resolve, 200));
   server.goOn();

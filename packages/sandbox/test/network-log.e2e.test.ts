@@ -137,6 +137,7 @@ suite("the network log", needs("root", "ip", "nft", "unshare", "tcpdump"), () =>
     const slot = await fixture.networks.attach({ ...openEgress, allowInternet: false });
     const [pid = 0, ...more] = readers();
     assert.deepEqual(more, []);
+    assert.ok(pid > 0);
     process.kill(pid, "SIGKILL");
     await until("another reader", () => (readers().some((other) => other !== pid) ? true : undefined));
     const text = await until("an entry", async () => {
@@ -144,7 +145,8 @@ suite("the network log", needs("root", "ip", "nft", "unshare", "tcpdump"), () =>
       await probe(slot, [{ try: "tcp", host: one, port: 80 }]);
       return of(slot)[0];
     });
-    assert.equal(denialText(text), `blocked by policy: tcp ${one}:80 allow_internet_access is false`);
+    // Later ones of the same second are counted with the first.
+    assert.equal(denialText(text).replace(/ \(\d+ times\)$/, ""), `blocked by policy: tcp ${one}:80 allow_internet_access is false`);
     await fixture.networks.detach(slot);
   });
 

@@ -10,6 +10,7 @@ import { makeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
+import { holdName } from "../src/network/block.ts";
 import { prefixOf, tableOf, tokenOf } from "../src/network/names.ts";
 import type { NetworkSlot } from "../src/network/networks.ts";
 import { closed, inNetns, killed, open, openFixture, probe, serveIn } from "./network-fixture.ts";
@@ -118,10 +119,16 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
 
   void test("addresses claimed by a dead node without sandboxes are given back", async () => {
     const [anchor, peer, dead] = ["svcb0acff800", "svcp0acff800", "0d0d0d"];
-    execFileSync("ip", ["link", "add", anchor, "type", "veth", "peer", "name", peer]);
-    execFileSync("ip", ["link", "set", anchor, "alias", dead]);
-    execFileSync("nft", ["add", "table", "inet", tableOf(dead)]);
-    assert.equal(traces(dead).length, 2);
+    // Any node of this machine would give them back before they are whole.
+    const lock = await until("the lock of all claims", () => holdName("svc-networks"));
+    try {
+      execFileSync("ip", ["link", "add", anchor, "type", "veth", "peer", "name", peer]);
+      execFileSync("ip", ["link", "set", anchor, "alias", dead]);
+      execFileSync("nft", ["add", "table", "inet", tableOf(dead)]);
+      assert.equal(traces(dead).length, 2);
+    } finally {
+      lock.close();
+    }
     await using _fixture = await openFixture();
     assert.deepEqual(traces(dead), []);
   });

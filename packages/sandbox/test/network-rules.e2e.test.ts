@@ -125,7 +125,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
   void test("the same stream goes on when the rules leave it be", async () => {
     await using _streamer = await startStreamer();
     const slot = await fixture.networks.attach(policy([streamerAddress], [all]));
-    await using listening = await running(slot, [{ try: "listen", host: streamerAddress, port: streamerPort, limitMs: 500 }]);
+    await using listening = await running(slot, [{ try: "listen", host: streamerAddress, port: streamerPort, limitMs: 3_000 }]);
     await fixture.networks.setPolicy(slot, policy([streamerAddress], [], false));
     listening.child.stdin?.end();
     const [heard = "0"] = JSON.parse(await listening.ended) as string[];

@@ -98,6 +98,7 @@ void test("a full disk costs no line and doubles none: they wait, and the log sa
     assert.match(said[0] ?? "", /cannot be written/);
     assert.ok(statSync(place.log).size <= 256 * 1024);
     execFileSync("mount", ["-o", "remount,size=16m", place.path]);
+    await audit.flush();
     await audit.close();
     // The full disk took half a line, which stands alone; the whole one follows.
     const whole = readFileSync(place.log, "utf8")

@@ -30,7 +30,7 @@ export function captureTests(name: RuntimeName, expected: Expected, it: It): voi
   it("files come back from a capture as they were, deletions too, and the captured sandbox goes on", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
-    await run(handle, `${makeFiles(at)}; nohup sleep 1000 >/dev/null 2>&1 &`);
+    await run(handle, `${makeFiles(at)}; nohup sleep 1000 >/dev/null 2>&1 & until pgrep -x sleep >/dev/null; do sleep 0.05; done`);
     const shown = await run(handle, showFiles(at));
     assert.match(shown.stdout, /linked/);
     const from = await fixture.capture(handle, "filesystem");
@@ -95,7 +95,7 @@ while True:
     await sleep(FROZEN_MS / 2);
     await fixture.runtime.thaw(handle);
     await fixture.runtime.thaw(handle);
-    const { stdout } = await run(handle, "sleep 0.3; cat /tmp/gap");
+    const { stdout } = await run(handle, `i=0; while [ "$(cat /tmp/gap)" -lt ${FROZEN_MS} ] && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; cat /tmp/gap`);
     assert.ok(Number(stdout) >= FROZEN_MS, `a capture leaves it frozen: ${stdout} ms`);
     await fixture.runtime.freeze(handle);
     await fixture.runtime.destroy(handle);

@@ -13,7 +13,7 @@ import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open.ts";
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { Capture, CaptureKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 120_000;
 export const smallLimits: Limits = { cpuCount: 1, memoryMB: 256, diskSizeMB: 64, pids: 60 };
 export const isRoot = process.getuid?.() === 0;
 
@@ -57,7 +57,7 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
   const spec = (changes: Partial<StartSpec> = {}): StartSpec => {
     const runtimeID = changes.runtimeID ?? newRuntimeID();
     let network: NetworkSlot | undefined;
-    if (isRoot && changes.network === undefined) slots.push((network = makeSlot()));
+    if (isRoot && changes.network === undefined) slots.push((network = makeSlot(name)));
     return {
       runtimeID,
       directory: join(home, "sandboxes", runtimeID),
@@ -96,10 +96,11 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
 }
 
 /** A namespace and a veth with no way out; the product's own networks are tested elsewhere. */
-function makeSlot(): NetworkSlot {
+function makeSlot(runtime: RuntimeName): NetworkSlot {
   nextSlot += 1;
   const name = `rt${process.pid}x${nextSlot}`;
-  const block = `10.${232 + (process.pid % 20)}.${nextSlot % 250}`;
+  // The drivers' test files run at the same time.
+  const block = `10.${232 + 4 * ["gvisor", "runc", "bubblewrap"].indexOf(runtime) + (process.pid % 4)}.${nextSlot % 250}`;
   const slot = {
     index: nextSlot,
     netns: name,

@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openRuntime } from "@svc/sandbox/runtime/open.ts";
-import { eventually } from "@svc/sandbox/runtime/process.ts";
+import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
 import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 
@@ -18,6 +18,8 @@ type It = (sentence: string, body: () => Promise<void>) => void;
 const CLEARED_BOUND_MS = 10_000;
 /** Moments, after its beginning, at which a start is cut off; the whole takes 40 to 150 ms. */
 const KILL_AFTER_MS = [15, 40, 80, 120];
+
+const childrenOf = (pid: number): number[] => readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
 
 export function recoveryTests(name: RuntimeName, it: It): void {
   const again = (fixture: { home: string; spawner: Parameters<typeof openRuntime>[1]["spawner"] }) =>
@@ -69,15 +71,21 @@ export function recoveryTests(name: RuntimeName, it: It): void {
       );
       await once(starter.stdout, "data"); // it is about to start the sandbox
       await sleep(afterMs);
+      const helpers = childrenOf(starter.pid ?? 0);
       starter.kill("SIGKILL");
       await once(starter, "exit");
       // The helper that forks for the starter notices its death a moment later, and may have begun one more program by then.
+      await eventually(() => helpers.every((pid) => startTicksOf(pid) === undefined), CLEARED_BOUND_MS);
+      let clearLooks = 0;
       const clear = async () => {
         for (const runtimeID of await fixture.runtime.list())
           await fixture.runtime.destroy({ runtimeID, directory: join(fixture.home, "sandboxes", runtimeID) });
         return remains(fixture.home, spec.runtimeID).length === 0;
       };
-      await eventually(clear, CLEARED_BOUND_MS);
+      await eventually(async () => {
+        clearLooks = (await clear()) ? clearLooks + 1 : 0;
+        return clearLooks === 3;
+      }, CLEARED_BOUND_MS);
       assert.deepEqual(remains(fixture.home, spec.runtimeID), [], `killed after ${afterMs} ms`);
       assert.deepEqual(await fixture.runtime.list(), []);
     }

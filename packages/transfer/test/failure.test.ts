@@ -42,7 +42,7 @@ void test("a peer that restarts under its name is found again by the next transf
 
 void test("a transfer to a stopped peer times out as FAILED with its cause, its memory is free again, and the peer serves when it goes on", async () => {
   await using peer = await startChild();
-  await using engine = await startEngine({ settings: { transfer_timeout_ms: 300, log_level: 0 } });
+  await using engine = await startEngine({ settings: { transfer_timeout_ms: 800, log_level: 0 } });
   const source = randomBytes(MIB);
   const start = await engine.registerLocalMemory(source);
   const remote = await peer.ask<string>({ op: "register", length: MIB });
@@ -74,6 +74,26 @@ void test("a transfer to a stopped peer times out as FAILED with its cause, its 
   );
   assert.equal(await peer.ask({ op: "hash", address: remote, length: MIB }), sha256(source));
   await engine.unregisterLocalMemory(start);
+});
+
+void test("a segment that several open at once serves each of them, and is an error for each where nobody answers", async () => {
+  await using peer = await startChild();
+  await using engine = await startEngine();
+  const source = randomBytes(MIB);
+  await engine.registerLocalMemory(source);
+  const remote = BigInt(await peer.ask<string>({ op: "register", length: MIB }));
+  for (let round = 0; round < 10; round++) {
+    const targets = await Promise.all(
+      Array.from({ length: 8 }, async () => {
+        const target = await engine.openSegment(peer.segment);
+        await engine.transfer("WRITE", target, [{ local: source, remote }]);
+        return target;
+      }),
+    );
+    for (const target of targets) engine.closeSegment(target);
+  }
+  const opened = await Promise.allSettled(Array.from({ length: 8 }, () => engine.openSegment("127.0.0.1:9")));
+  assert.deepEqual(new Set(opened.map(({ status }) => status)), new Set(["rejected"]));
 });
 
 void test("refused requests of a batch fail alone; the others of the batch complete", async () => {

@@ -114,8 +114,20 @@ export async function startWheel(name: string, metadata: string): Promise<LineCh
   return Object.assign(peer, { segment: metadata === "P2PHANDSHAKE" ? `${name.split(":")[0]}:${port}` : name });
 }
 
-/** Our engine in a process of its own; `port` lets it come back under its name. */
+/** Our engine in a process of its own; `rpcPort` lets it come back under its name. */
 export async function startChild(setup: EngineSetup = {}): Promise<LineChild & { segment: string }> {
+  for (const until = Date.now() + 60_000; ; ) {
+    try {
+      return await startOnce(setup);
+    } catch (error) {
+      // An engine of another test may have the port meanwhile, and gives it back.
+      if (setup.rpcPort === undefined || Date.now() > until || !/is in use/.test(String(error))) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}
+
+async function startOnce(setup: EngineSetup): Promise<LineChild & { segment: string }> {
   const peer = new LineChild(process.execPath, ["--disable-warning=ExperimentalWarning", fileURLToPath(new URL("child.ts", import.meta.url))]);
   const { transports, ...rest } = setup;
   const options = { metadata: "P2PHANDSHAKE", name: "127.0.0.1", host: "127.0.0.1", ...rest, settings: { log_level: 0, ...rest.settings } };

@@ -15,7 +15,9 @@ const reaches = (port: number, host: string) =>
 
 void test("ip_or_host_name is the address of both ports, and the one that peers are told", async () => {
   await using service = await startHttp();
-  await using engine = await startEngine({ metadata: service.metadata, name: "bound", host: "127.0.0.5" });
+  // Ports that no engine of another test takes at 127.0.0.1.
+  const settings = { min_rpc_port: 17_001, max_rpc_port: 18_000 };
+  await using engine = await startEngine({ metadata: service.metadata, name: "bound", host: "127.0.0.5", settings });
   const record = JSON.parse((await service.get("svc/ram/bound")) ?? "") as { tcp_data_host: string; tcp_data_port: number };
   assert.deepEqual(JSON.parse((await service.get("svc/rpc_meta/bound")) ?? ""), { ip_or_host_name: "127.0.0.5", rpc_port: engine.getRpcPort() });
   assert.equal(record.tcp_data_host, "127.0.0.5");

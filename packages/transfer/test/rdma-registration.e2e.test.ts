@@ -35,7 +35,7 @@ void test("memory that is not remote accessible has no key in the record, and rd
 void test("a peer that forges a record and guesses the key reaches nothing that is not remote accessible, nor past what is", needsFabric, async () => {
   await using service = await startHttp();
   // Without a heartbeat the forged record stays.
-  const settings = { ...onFabric.settings, heartbeat_ms: 0, transfer_timeout_ms: 10_000 };
+  const settings = { ...onFabric.settings, heartbeat_ms: 0, lease_ms: 0, transfer_timeout_ms: 10_000 };
   await using peer = await startChild({ ...onFabric, metadata: service.metadata, name: "keeper", settings });
   const open = await peer.ask<string>({ op: "register", length: LENGTH });
   const hidden = await peer.ask<string>({ op: "register", length: LENGTH, remoteAccessible: false });

@@ -4,8 +4,9 @@ import { test } from "node:test";
 import { needsFabric, onFabric, rdmaCount } from "./fabric.ts";
 import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-/** A healed peer is reached within a second; ten times that is a bound and no measurement. */
-const BOUND_MS = 10_000;
+/** A healed peer is reached within a second; this is a bound and no measurement. */
+const BOUND_MS = 60_000;
+const ATTEMPT_MS = 10_000;
 
 for (const transports of [["rdma"], ["rdma", "tcp"]] as const)
   void test(
@@ -24,7 +25,7 @@ for (const transports of [["rdma"], ["rdma", "tcp"]] as const)
           const address = await peer.ask<string>({ op: "register", length: MIB });
           const remote = BigInt(address);
           const reached = () =>
-            engine.transfer("WRITE", target, [{ local: source, remote }]).then(
+            engine.transfer("WRITE", target, [{ local: source, remote }], ATTEMPT_MS).then(
               () => true,
               () => undefined,
             );

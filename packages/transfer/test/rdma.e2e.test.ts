@@ -42,12 +42,12 @@ void test("with rdma asked for and no device to be had, nothing else is used in 
 
 void test("a peer killed under rdma fails the requests in flight and those after them", needsFabric, async () => {
   await using peer = await startChild(onFabric);
-  await using engine = await startEngine({ ...onFabric, settings: { ...onFabric.settings, transfer_timeout_ms: 1500 } });
+  await using engine = await startEngine(onFabric);
   const source = randomBytes(MIB);
   await engine.registerLocalMemory(source);
   const remote = BigInt(await peer.ask<string>({ op: "register", length: MIB }));
   const target = await engine.openSegment(peer.segment);
   await engine.transfer("WRITE", target, [{ local: source, remote }]);
   await peer[Symbol.asyncDispose]();
-  await assert.rejects(engine.transfer("WRITE", target, [{ local: source, remote }]), { name: "TRANSFER_FAILED" });
+  await assert.rejects(engine.transfer("WRITE", target, [{ local: source, remote }], 1500), { name: "TRANSFER_FAILED" });
 });

@@ -30,14 +30,23 @@ export async function freePort(): Promise<number> {
 type Recipe = { command: string; args(port: number, folder: string): string[]; env?: NodeJS.ProcessEnv; alive(port: number): Promise<boolean> };
 
 async function startService(recipe: Recipe, describe: (port: number) => Omit<Service, "wipe" | keyof AsyncDisposable>): Promise<Service> {
-  const port = await freePort();
+  let port = await freePort();
   let child: ChildProcess;
   let folder: string;
-  async function start(): Promise<void> {
+  /** Whether it began to answer; one that finds its port taken ends instead. */
+  async function began(): Promise<boolean> {
     folder = mkdtempSync(join(tmpdir(), "svc-test-"));
     child = spawn(recipe.command, recipe.args(port, folder), { env: { ...process.env, ...recipe.env }, stdio: "ignore" });
     child.once("error", () => {});
-    await eventually(async () => ((await recipe.alive(port)) ? true : undefined), `${recipe.command} answers`);
+    const lives = () => child.exitCode === null && child.signalCode === null;
+    return eventually(async () => (lives() ? ((await recipe.alive(port)) && lives()) || undefined : false), `${recipe.command} answers`);
+  }
+  async function start(): Promise<void> {
+    for (let attempt = 0; !(await began()); attempt++) {
+      await stop();
+      if (attempt === 20) throw new Error(`${recipe.command} ends at its start`);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
   }
   async function stop(): Promise<void> {
     if (child.exitCode === null && child.signalCode === null) {
@@ -47,7 +56,11 @@ async function startService(recipe: Recipe, describe: (port: number) => Omit<Ser
     }
     rmSync(folder, { recursive: true, force: true });
   }
-  await start();
+  for (let attempt = 0; !(await began()); attempt++) {
+    await stop();
+    if (attempt === 20) throw new Error(`${recipe.command} ends at its start`);
+    port = await freePort();
+  }
   return {
     ...describe(port),
     async wipe() {

@@ -64,6 +64,7 @@ export function wheelSuite(way: string, start: () => Promise<{ metadata: string;
       return list.length > 0 ? list : undefined;
     }, "the notification");
     assert.deepEqual(got, [["request-7", "written"]]);
+    assert.equal(await engine.waitBatch(batch, 60_000), true);
     engine.freeBatchID(batch);
     assert.equal(await peer.ask({ op: "hash", address, length: MIB }), sha256(source));
   });

@@ -96,8 +96,12 @@ func (t *tree) happened(wd int32, mask, cookie uint32, name string) (bool, error
 		}
 		return t.appeared(path, isDir, true)
 	case mask&unix.IN_MOVED_TO != 0:
-		if t.moving != nil {
-			t.renamed(t.moving.path, path)
+		if moved := t.moving; moved != nil {
+			t.moving = nil
+			if t.recursive && !t.watched(moved.path) {
+				return t.appeared(path, isDir, true) // renamed before it was entered: nothing in it was told
+			}
+			t.renamed(moved.path, path)
 			return t.tell(path, eventCreate), nil
 		}
 		return t.appeared(path, isDir, false)
@@ -116,6 +120,15 @@ func (t *tree) happened(wd int32, mask, cookie uint32, name string) (bool, error
 		return t.tell(path, eventChmod), nil
 	}
 	return true, nil
+}
+
+func (t *tree) watched(path string) bool {
+	for _, name := range t.names {
+		if name == path {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *tree) appeared(path string, isDir, isNew bool) (bool, error) {

@@ -13,7 +13,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-const killSettles = 2 * time.Second
+const killSettles = 10 * time.Second
 
 func (s *Service) list(context.Context, *listRequest) (*listResponse, error) {
 	response := &listResponse{}

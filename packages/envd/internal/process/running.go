@@ -164,9 +164,14 @@ func (p *running) write(ctx context.Context, in *input) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	unblock := context.AfterFunc(ctx, func() { _ = to.SetWriteDeadline(time.Unix(1, 0)) })
+	cut := make(chan struct{})
+	unblock := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		_ = to.SetWriteDeadline(time.Unix(1, 0))
+	})
 	_, err := to.Write(data)
 	if !unblock() {
+		<-cut // or it would be set after it is taken back
 		_ = to.SetWriteDeadline(time.Time{})
 	}
 	switch {

@@ -11,7 +11,7 @@ const LAST_GROUP = 65_535;
 /** Group 0 is where rules without a group of their own write. */
 const FIRST_GROUP = 1;
 const MAX_GROUPS_TRIED = 16;
-const READY_MS = 5000;
+const READY_MS = 20_000;
 const MIN_RESTART_MS = 100;
 const MAX_RESTART_MS = 30_000;
 const CAPTURED_BYTES = 256;

@@ -147,7 +147,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
     },
     async sweep(inUse) {
       const strays = (await readdir(folder)).filter((name) => idPattern.test(name) && !inUse.has(name));
-      for (const captureID of strays) await rm(placeOf(captureID), { recursive: true, force: true });
+      for (const captureID of strays) await rm(placeOf(captureID), { recursive: true, force: true, maxRetries: 5 });
       return strays.length;
     },
     async close() {

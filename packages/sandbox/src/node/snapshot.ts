@@ -12,7 +12,7 @@ import type { NamedSnapshot, Snapshot, SnapshotQuery } from "./snapshots.ts";
 
 const MAX_SNAPSHOTS = 10_000;
 /** For an envd that answers nothing to be gone, or not. */
-const SETTLED_MS = 500;
+const SETTLED_MS = 5_000;
 
 /** @throws as a pause; the sandbox runs on in any case. */
 export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind, name: string | undefined): Promise<SnapshotInfo> {

@@ -10,7 +10,7 @@ import type { Engine } from "./driver.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, writeTree } from "./identity.ts";
 import { unpackScript } from "./layer-archive.ts";
-import { eventually, signal } from "./process.ts";
+import { eventually, isSameProcess, type ProcessIdentity, signal, startTicksOf } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
 import { rootlessReport } from "./reports.ts";
 import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.ts";
@@ -125,11 +125,17 @@ export function rootlessEngine(host: Host): Engine {
     launch,
     async forget(runtimeID) {
       let emptyLooks = 0;
+      // One that is ending has no environment any more, and still holds mounts.
+      const killed: ProcessIdentity[] = [];
       const ended = await eventually(async () => {
         const left = (await markedProcesses(homeMark)).filter((each) => each.runtimeID === runtimeID);
         // The first process takes its whole pid namespace along.
-        for (const { pid } of left) signal(pid, "SIGKILL");
-        emptyLooks = left.length === 0 ? emptyLooks + 1 : 0;
+        for (const { pid } of left) {
+          const startTicks = startTicksOf(pid);
+          if (startTicks !== undefined) killed.push({ pid, startTicks });
+          signal(pid, "SIGKILL");
+        }
+        emptyLooks = left.length === 0 && !killed.some(isSameProcess) ? emptyLooks + 1 : 0;
         return emptyLooks === EMPTY_LOOKS;
       }, KILL_BOUND_MS);
       if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms`);

@@ -19,6 +19,7 @@ import type { StartSpec } from "./runtime.ts";
 import { bpfSeccomp } from "./seccomp.ts";
 
 const START_TIMEOUT_MS = 30_000;
+const TOLD_TIMEOUT_MS = 10_000;
 
 /** Descriptors 8 and 9 are bubblewrap's: what it tells of the child, and the system call filter it reads. */
 export const launchScript = 'info=$1 filter=$2; shift 2; exec setsid --fork "$@" 8>"$info" 9<"$filter"';
@@ -49,6 +50,7 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     launch,
     forget: (_, directory) => disk.unstack(directory),
     known: async () => [],
+    released: disk.released,
     ...overlayCaptures(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => bubblewrapReport(proof, cgroups, disk.kind),
@@ -105,8 +107,10 @@ export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly 
   const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
   const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
   if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
-  const pid = await pidFrom(async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "").catch(
-    async (error: unknown) => fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
+  const told = async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "";
+  // Without root the layer is unpacked before bubblewrap begins.
+  const pid = await pidFrom(told, TOLD_TIMEOUT_MS).catch(async (error: unknown) =>
+    fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
   // bubblewrap tells the pid before it has mounted anything; only when envd has taken its place has all gone well.
   let began = false;

@@ -14,6 +14,7 @@ import { inGroup } from "./cgroup.ts";
 import { type IdentityFiles, writeTree } from "./identity.ts";
 import { COPY_TIMEOUT_MS, copyScript, packScript, runCopy, unpackScript } from "./layer-archive.ts";
 import { unmountUnder } from "./mounts.ts";
+import { eventually } from "./process.ts";
 import type { StartSpec } from "./runtime.ts";
 
 export type DiskKind = "image" | "memory";
@@ -28,6 +29,11 @@ export type Disk = {
   copy(directory: string, into: string): Promise<void>;
   /** Takes down what `stack` made; succeeds when nothing is left to do. */
   unstack(directory: string): Promise<void>;
+  /**
+   * Waits until no device is attached, after the directory was removed: another program's new mount namespace, which copied
+   * the mount as it was made, holds it for a moment longer.
+   */
+  released(directory: string): Promise<void>;
   /** Bytes in use in the layer. */
   usedBytes(directory: string): Promise<number>;
 };
@@ -35,6 +41,7 @@ export type Disk = {
 export type DiskOptions = { readonly spawner: Spawner; readonly log: Log };
 
 const STACK_TIMEOUT_MS = 30_000;
+const RELEASE_BOUND_MS = 10_000;
 /** What a capture of files holds. */
 export const layerArchive = "layer.tar";
 
@@ -80,6 +87,11 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
       await unmountUnder(spawner, directory);
       // `mount -o loop` frees the device with the mount; one that was attached by a killed mount is freed here.
       for (const device of await loopDevicesUnder(directory)) await spawner.run(["losetup", "-d", device]);
+    },
+    async released(directory) {
+      const isFree = async () => (await loopDevicesUnder(directory)).length === 0;
+      if (!(await eventually(isFree, RELEASE_BOUND_MS)))
+        log.warn({ directory }, "a removed sandbox's loop device is still attached: who holds a copy of its mount?");
     },
     async usedBytes(directory) {
       const { blocks, bfree, bsize } = await statfs(join(directory, "layer"));

@@ -17,6 +17,8 @@ export type Engine = {
   launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">>;
   /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
+  /** Waits until the host has taken back what the directory, which is gone, stood on. */
+  released?(directory: string): Promise<void>;
   /** What `capture` can write and `launch` can go on from. */
   readonly captures: ReadonlySet<CaptureKind>;
   freeze(handle: RuntimeHandle): Promise<void>;
@@ -88,6 +90,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     for (const each of directories) {
       await unmountUnder(spawner, each);
       await rm(each, { recursive: true, force: true, maxRetries: 5 });
+      await engine.released?.(each);
     }
     await marks.clear(runtimeID);
   }

@@ -89,6 +89,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     launch,
     forget,
     known,
+    released: disk.released,
     ...overlayCaptures(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => runcReport(proof, cgroups, disk.kind),

@@ -66,7 +66,7 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
   const known = new Map<string, LayerInfo>();
   for (const name of await readdir(folder)) {
     const place = join(folder, name);
-    if (name.endsWith(".part")) await rm(place, { recursive: true, force: true });
+    if (name.endsWith(".part")) await rm(place, { recursive: true, force: true, maxRetries: 5 });
     else if (idPattern.test(name))
       await readInfo(place, name).then(
         (info) => known.set(name, info),

@@ -48,7 +48,6 @@ void Engine::copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece
     run.clear();
     owners.clear();
   };
-  uint64_t mappedCount = 0, mappedBytes = 0;
   for (auto& piece : pieces) {
     if (piece.buffer == nullptr || !piece.buffer->slot) {
       rest.push_back(piece);
@@ -57,8 +56,7 @@ void Engine::copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece
     HostCopy copy{piece.wire.local, piece.wire.remote, piece.wire.length, piece.wire.write, piece.buffer};
     if (!piece.buffer->mapPath.empty()) {
       if (host.copyMapped(copy, why)) {
-        mappedCount++;
-        mappedBytes += copy.length;
+        account(Path::Shm, 1, copy.length);  // first: who waited for the piece may ask
         finishPiece(*piece.wire.task, copy.length, nullptr);
         continue;
       }
@@ -73,7 +71,6 @@ void Engine::copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece
     owners.push_back(&piece);
   }
   if (!run.empty()) flush();
-  if (mappedCount > 0) account(Path::Shm, mappedCount, mappedBytes);
   (void)segment;
 }
 

@@ -152,12 +152,15 @@ SegmentHandle Engine::open(std::string segmentName) {
   if (segmentName.empty()) return failWith(ERR_INVALID_ARGUMENT, "openSegment: the name is empty"), INVALID_SEGMENT_ID;
   if (segmentName == name) return LOCAL_SEGMENT_ID;
   SegmentRef segment;
-  {
-    std::lock_guard lock(segmentMutex_);
-    if (auto found = segmentIDs_.find(segmentName); found != segmentIDs_.end()) {
-      segments_[found->second]->references++;
-      return found->second;
-    }
+  uint64_t maxAgeMs = 0;
+  std::unique_lock lock(segmentMutex_);
+  if (auto found = segmentIDs_.find(segmentName); found != segmentIDs_.end()) {
+    segment = segments_[found->second];
+    segment->references++;
+    if (segment->current()) return segment->id;
+    // Another thread is opening it: its record serves both, and where it fails this one tries for itself.
+    maxAgeMs = ~uint64_t{0};
+  } else {
     if (segments_.size() >= MAX_SEGMENTS) return failWith(ERR_TOO_MANY_REQUESTS, "openSegment: " + std::to_string(MAX_SEGMENTS) + " segments are open"), INVALID_SEGMENT_ID;
     segment = std::make_shared<Segment>();
     segment->id = nextSegment_++;
@@ -165,7 +168,8 @@ SegmentHandle Engine::open(std::string segmentName) {
     segments_[segment->id] = segment;
     segmentIDs_[segmentName] = segment->id;
   }
-  if (refresh(*segment, 0)) return segment->id;
+  lock.unlock();
+  if (refresh(*segment, maxAgeMs)) return segment->id;
   std::string why = lastError();
   close(segment->id);
   return failWith(ERR_METADATA, "openSegment " + segmentName + ": " + why), INVALID_SEGMENT_ID;
