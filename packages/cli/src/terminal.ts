@@ -1,6 +1,7 @@
 // Joins this terminal to one in a sandbox: raw keys in, screen out, size changes, a key to leave.
 import { spawnSync } from "node:child_process";
 import { constants } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
 import type { EnvdClient, TerminalSize } from "@svc/contract/envd.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { type ProcessEvent, shellExitCode } from "@svc/contract/process-event.ts";
@@ -20,6 +21,9 @@ export type TerminalOptions = {
 };
 
 export type TerminalEnd = { readonly exitCode: number; readonly isDetached: boolean };
+
+/** For a program to look at its size before it changes again. */
+const REDRAW_MS = 100;
 
 const LEAVING = ["SIGTERM", "SIGHUP"] as const;
 
@@ -63,6 +67,7 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
           // Programs redraw when their size changes; the same size again would be no change.
           const size = terminalSize();
           await resize({ cols: size.cols, rows: Math.max(1, size.rows - 1) });
+          await delay(REDRAW_MS); // two changes that a program sees as one are none
           await resize(size);
         }
         if (sendsInput) sendKeys(envd, pid, user, options.detachByte, leave);

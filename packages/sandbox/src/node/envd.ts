@@ -10,6 +10,7 @@ export const ENVD_PORT = 49983;
 const POLL_MS = 3;
 /** While the network stack inside takes over, a SYN may be lost; its retransmission would cost a second. */
 const ATTEMPT_MS = 50;
+const LONGEST_ATTEMPT_MS = 2_000;
 const CALL_MS = 5_000;
 /** Of an enveloped message: a byte of flags and four of length. */
 const CONNECT_HEAD_BYTES = 5;
@@ -38,14 +39,18 @@ export type Identity = {
 export async function untilHealthy(handle: RuntimeHandle, boundMs: number, isAlive: () => boolean): Promise<void> {
   const end = performance.now() + boundMs;
   let last = "no answer";
+  let attemptMs = ATTEMPT_MS;
   while (performance.now() < end) {
+    const begun = performance.now();
     try {
-      const status = await httpCall(handle, "GET", "/health", {}, undefined, Math.min(ATTEMPT_MS, end - performance.now()));
+      const status = await httpCall(handle, "GET", "/health", {}, undefined, Math.min(attemptMs, end - performance.now()));
       if (status.code === 204) return;
       last = `/health answered ${status.code}`;
     } catch (error) {
       last = (error as Error).message;
     }
+    // Where a host is so busy that no answer comes in time, later attempts wait longer for theirs.
+    if (performance.now() - begun >= attemptMs) attemptMs = Math.min(attemptMs * 1.5, LONGEST_ATTEMPT_MS);
     if (!isAlive()) throw new Failure("SANDBOX_START_FAILED", `the sandbox died before envd answered (${last})`);
     await sleep(POLL_MS);
   }

@@ -50,7 +50,7 @@ export function rootlessCaptures(spawner: Spawner): Part {
     await writeFile(markOf(handle), JSON.stringify(before));
     let stillLooks = 0;
     const stands = await eventually(async () => {
-      const moving = (await membersOf(handle.pid)).filter(({ state }) => !"TtZX".includes(state)).map(({ pid }) => pid);
+      const moving = (await membersOf(handle.pid)).filter(({ state }) => !STANDING.includes(state)).map(({ pid }) => pid);
       await signalAll(handle, "STOP", moving);
       stillLooks = moving.length === 0 ? stillLooks + 1 : 0;
       return stillLooks === STILL_LOOKS;
@@ -103,6 +103,15 @@ async function statOf(pid: number | string): Promise<string[]> {
   return stat.slice(stat.lastIndexOf(")") + 2).split(" ");
 }
 
+const STANDING = "TtZX";
+
+/** That of a thread that moves, where one does: a stop signal reaches them one by one. */
+async function stateOf(pid: string): Promise<string> {
+  const tasks = await readdir(`/proc/${pid}/task`).catch(() => []);
+  const states = await Promise.all(tasks.map(async (task) => (await statOf(`${pid}/task/${task}`))[0] || "X"));
+  return states.find((state) => !STANDING.includes(state)) ?? states[0] ?? "X";
+}
+
 async function parentOf(pid: number): Promise<number> {
   const parent = Number((await statOf(pid))[1]);
   return parent > 1 ? parent : fail("CAPTURE_FAILED", `process ${pid} is no bubblewrap sandbox that still has its starter`);
@@ -114,8 +123,6 @@ async function membersOf(first: number): Promise<Process[]> {
   const own = await namespaceOf(first);
   if (own === undefined) return [];
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const found = await Promise.all(
-    pids.map(async (pid) => ((await namespaceOf(pid)) === own ? [{ pid: Number(pid), state: (await statOf(pid))[0] ?? "X" }] : [])),
-  );
+  const found = await Promise.all(pids.map(async (pid) => ((await namespaceOf(pid)) === own ? [{ pid: Number(pid), state: await stateOf(pid) }] : [])));
   return found.flat();
 }
