@@ -23,7 +23,11 @@ export async function openLive(options: NodeOptions = {}) {
     svc,
     sandboxID: started.stdout.trim(),
     /** The command without waiting for its end. */
-    spawn: (args: readonly string[]) => spawn(process.execPath, [mainFile, ...args], { env: place.env(env), cwd: place.directory, stdio: "pipe" }),
+    spawn(args: readonly string[]) {
+      const child = spawn(process.execPath, [mainFile, ...args], { env: place.env(env), cwd: place.directory, stdio: "pipe" });
+      child.stdin.on("error", () => {}); // it may end before it has read all
+      return child;
+    },
     terminal: (args: readonly string[]) => openTerminal(args, place.env({ ...env, TERM: "xterm-256color" }), place.directory),
     [Symbol.asyncDispose]: () => owned.disposeAsync(),
   };
@@ -34,6 +38,7 @@ const ptyFile = fileURLToPath(new URL("./on-terminal.py", import.meta.url));
 /** The command on a terminal of 30 rows and 100 columns. */
 export function openTerminal(args: readonly string[], env: Record<string, string>, cwd: string) {
   const child = spawn("python3", [ptyFile, process.execPath, mainFile, ...args], { env, cwd, stdio: ["pipe", "pipe", "inherit"] });
+  child.stdin.on("error", () => {}); // it may end before it has read all
   let screen = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     screen += text;

@@ -48,6 +48,7 @@ export function needsPublishers(): { skip: string | false } {
 export async function startPublisher(options: PublisherOptions = {}): Promise<Publisher> {
   const child = spawn("python3", [SCRIPT, JSON.stringify(options)], { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, PYTHONPATH: PYTHON_FOLDER } });
   endWithUs(child);
+  child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream })[Symbol.asyncIterator]();
   const answer = async (): Promise<Record<string, number>> => {
     const { value, done } = await lines.next();

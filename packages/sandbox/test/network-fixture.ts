@@ -49,6 +49,7 @@ export type Running = { readonly child: ChildProcess; said(): string; readonly e
 export async function running(slot: NetworkSlot, probes: readonly Probe[], how: { silent?: boolean } = {}): Promise<Running> {
   const argv = ["netns", "exec", slot.netns, process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)];
   const child = spawn("ip", argv, { stdio: ["pipe", "pipe", "inherit"] });
+  child.stdin.on("error", () => {}); // it may have ended
   let output = "";
   child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
   const ended = once(child, "close").then(() => output.trim().split("\n").at(-1) ?? "");

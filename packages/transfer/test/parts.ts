@@ -54,6 +54,7 @@ export class LineChild {
   readonly child: ChildProcess;
   readonly #waiting: ((line: string) => void)[] = [];
   readonly #early: string[] = [];
+  #ended = false;
 
   constructor(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
     this.child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
@@ -63,13 +64,18 @@ export class LineChild {
       if (next === undefined) this.#early.push(line);
       else next(line);
     });
-    this.child.once("exit", () => {
+    this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
+    // With its output: its last line is no less an answer.
+    this.child.once("close", () => {
+      this.#ended = true;
       for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the child ended" }));
     });
   }
 
   async line<T = unknown>(): Promise<T> {
-    const line = this.#early.shift() ?? (await new Promise<string>((resolve) => this.#waiting.push(resolve)));
+    const early = this.#early.shift();
+    if (early === undefined && this.#ended) throw new Error("the child ended");
+    const line = early ?? (await new Promise<string>((resolve) => this.#waiting.push(resolve)));
     const value = JSON.parse(line) as T;
     const error = (value as { error?: string } | null)?.error;
     if (typeof error === "string") throw new Error(error);

@@ -1,8 +1,8 @@
-// Keeps a tcpdump that reads the firewall's messages about denied packets: started anew when it dies, dead when the node is.
+// Keeps a tcpdump that reads the firewall's messages about denied packets.
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import type { Socket } from "node:net";
 import type { Log } from "@svc/kit/log.ts";
+import { dieWithUs, keep, unref } from "./kept.ts";
 import { type Noted, NotedStream } from "./nflog.ts";
 
 /** Lists the groups that somebody reads, one a line, the group first. */
@@ -12,8 +12,6 @@ const LAST_GROUP = 65_535;
 const FIRST_GROUP = 1;
 const MAX_GROUPS_TRIED = 16;
 const READY_MS = 20_000;
-const MIN_RESTART_MS = 100;
-const MAX_RESTART_MS = 30_000;
 const CAPTURED_BYTES = 256;
 const MAX_LAST_WORDS = 500;
 
@@ -36,48 +34,21 @@ type Started = { readonly child: ChildProcess; readonly group: number };
 
 /** @throws with the program's own words when denied packets cannot be read on this host. */
 export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOptions): Promise<DenialReader> {
-  let current = await start(seed, onNoted);
-  let closed = false;
-  let restartMs = MIN_RESTART_MS;
-  let timer: NodeJS.Timeout | undefined;
-
-  function watch({ child }: Started): void {
-    const begun = performance.now();
-    child.once("exit", (code, signal) => {
-      if (closed) return;
-      // One that lived for a while may come back at once; one that dies again and again is tried less and less often.
-      restartMs = performance.now() - begun > MAX_RESTART_MS ? MIN_RESTART_MS : Math.min(restartMs * 2, MAX_RESTART_MS);
-      log.warn({ code, signal, restartMs }, "the reader of denied packets ended; it is started anew");
-      timer = setTimeout(() => void restart(), restartMs).unref();
-    });
-  }
-
-  async function restart(): Promise<void> {
-    try {
-      const next = await start(current.group, onNoted);
-      if (closed) return void next.child.kill("SIGKILL");
-      const moved = next.group !== current.group;
-      current = next;
-      watch(next);
-      if (moved) onGroup?.(next.group);
-    } catch (error) {
-      if (closed) return;
-      restartMs = Math.min(restartMs * 2, MAX_RESTART_MS);
-      log.warn({ err: error, restartMs }, "denied packets cannot be read for now; the network logs lack them");
-      timer = setTimeout(() => void restart(), restartMs).unref();
-    }
-  }
-
-  watch(current);
+  const { child: first, group: firstGroup } = await start(seed, onNoted);
+  let group = firstGroup;
+  const startAnew = async (): Promise<ChildProcess> => {
+    const next = await start(group, onNoted);
+    const moved = next.group !== group;
+    group = next.group;
+    if (moved) onGroup?.(group);
+    return next.child;
+  };
+  const kept = keep({ what: "the reader of denied packets", without: "the network logs lack them", log, first, startAnew });
   return {
     get group() {
-      return current.group;
+      return group;
     },
-    close() {
-      closed = true;
-      clearTimeout(timer);
-      current.child.kill("SIGKILL");
-    },
+    close: kept.close,
   };
 }
 
@@ -116,8 +87,8 @@ function boundGroups(): Set<number> {
  * program that keeps its user also keeps the order to die with its parent, which a killed node depends on.
  */
 function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildProcess> {
-  const argv = ["--pdeathsig", "KILL", "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
-  const child = spawn("setpriv", argv, { stdio: ["ignore", "pipe", "pipe"] });
+  const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
+  const child = spawn(command, argv, { stdio: ["ignore", "pipe", "pipe"] });
   const stream = new NotedStream();
   let words = "";
   return new Promise((resolve, reject) => {
@@ -143,11 +114,4 @@ function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildPr
       }
     });
   });
-}
-
-/** A reader keeps no process alive that has nothing else to do. */
-function unref(child: ChildProcess): void {
-  child.unref();
-  // Pipes are sockets, which the types do not say.
-  for (const pipe of [child.stdout, child.stderr]) (pipe as Socket | null)?.unref();
 }

@@ -2,13 +2,15 @@
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { Batcher } from "./batch.ts";
+import type { Kept } from "./kept.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
 import { tableRemovalText, UNNOTED_SET } from "./rules.ts";
 import { liveSet, namesSet } from "./slot-rules.ts";
+import { watchTable } from "./table-watch.ts";
 
 const MAX_CHANGES_PER_CALL = 64;
-/** How long a firewall reload by others can go unseen while no slot changes. */
+/** How often counters are read, and how long a firewall reload by others can go unseen where it cannot be watched. */
 const CHECK_MS = 5000;
 
 export type RulesetOptions = {
@@ -25,6 +27,8 @@ export class Ruleset {
   readonly #options: RulesetOptions;
   readonly #changes: Batcher<string>;
   #checking: NodeJS.Timeout | undefined;
+  #watch: Kept | undefined;
+  #checked: Promise<void> = Promise.resolve();
 
   constructor(options: RulesetOptions) {
     this.#options = options;
@@ -33,10 +37,17 @@ export class Ruleset {
 
   async open(): Promise<void> {
     await this.#nft(this.#options.wholeText());
-    this.#checking = setInterval(() => {
-      this.#check().catch((error: unknown) => this.#options.log.error({ err: error }, "the firewall table of sandbox networks could not be checked"));
-    }, CHECK_MS);
-    this.#checking.unref();
+    const { token, log } = this.#options;
+    const check = (): void => {
+      this.#checked = this.#checked
+        .then(() => this.#check())
+        .catch((error: unknown) => log.error({ err: error }, "the firewall table of sandbox networks could not be checked"));
+    };
+    this.#checking = setInterval(check, CHECK_MS).unref();
+    this.#watch = await watchTable({ table: tableOf(token), log, onDeleted: check }).catch((error: unknown) => {
+      log.warn({ err: error, checkMs: CHECK_MS }, "a firewall table that another program deletes is not noticed at once, only when it is checked");
+      return undefined;
+    });
   }
 
   /** What all slots share is renewed, say because the log group is another; slots keep theirs. */
@@ -66,6 +77,8 @@ export class Ruleset {
 
   async close(): Promise<void> {
     clearInterval(this.#checking);
+    this.#watch?.close();
+    await this.#checked;
     await this.#changes.idle();
   }
 

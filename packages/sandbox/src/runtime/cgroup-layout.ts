@@ -64,6 +64,14 @@ export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): 
   ];
 }
 
+/**
+ * What all sandboxes of a home together weigh against each session or service of the host, where processors are short: a quarter
+ * of one. The node, its proxy and whoever waits for an answer come first; among themselves sandboxes weigh the same.
+ */
+export function shareSetting(version: 1 | 2): Setting {
+  return version === 2 ? { controller: "cpu", file: "cpu.weight", value: "25" } : { controller: "cpu", file: "cpu.shares", value: "256" };
+}
+
 /** The file that freezes a group, what is written there, and the file and text that say when every member stands still. */
 export function freezing(version: 1 | 2, frozen: boolean): { readonly file: string; readonly value: string; readonly seenIn: string; readonly seen: RegExp } {
   if (version === 2) return { file: "cgroup.freeze", value: frozen ? "1" : "0", seenIn: "cgroup.events", seen: frozen ? /^frozen 1$/m : /^frozen 0$/m };

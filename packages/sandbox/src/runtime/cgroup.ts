@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings } from "./cgroup-layout.ts";
+import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings, type Setting, shareSetting } from "./cgroup-layout.ts";
 import { eventually, signal } from "./process.ts";
 import type { Limits, Usage } from "./runtime.ts";
 
@@ -70,11 +70,14 @@ export function openCgroups(realHome: string): Cgroups {
         mkdir(path, { recursive: true }),
       ),
     );
-    for (const { controller, file, value, optional } of limitSettings(layout.version, limits, pidsMax)) {
-      await writeFile(join(layout.roots.get(controller) as string, parent, runtimeID, file), value).catch((error: Error) => {
-        if (optional !== true) fail("HOST_UNSUITABLE", `${file} = ${value} is refused by the kernel: ${error.message}`, { cause: error });
-      });
-    }
+    await put(parent, shareSetting(layout.version));
+    for (const setting of limitSettings(layout.version, limits, pidsMax)) await put(join(parent, runtimeID), setting);
+  }
+
+  async function put(group: string, { controller, file, value, optional }: Setting): Promise<void> {
+    await writeFile(join(layout.roots.get(controller) as string, group, file), value).catch((error: Error) => {
+      if (optional !== true) fail("HOST_UNSUITABLE", `${file} = ${value} is refused by the kernel: ${error.message}`, { cause: error });
+    });
   }
 
   async function setFrozen(runtimeID: string, frozen: boolean): Promise<void> {

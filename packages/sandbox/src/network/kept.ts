@@ -1,0 +1,69 @@
+// A helper program that runs as long as the node: started anew when it dies, dead when the node is.
+import type { ChildProcess } from "node:child_process";
+import type { Socket } from "node:net";
+import type { Log } from "@svc/kit/log.ts";
+
+/** The kernel kills what follows when the node dies, however that ends. */
+export const dieWithUs = ["setpriv", "--pdeathsig", "KILL"] as const;
+
+const MIN_RESTART_MS = 100;
+const MAX_RESTART_MS = 30_000;
+
+export type Kept = { close(): void };
+
+export type KeptOptions = {
+  /** What the program is, as the log names it: "the reader of denied packets". */
+  readonly what: string;
+  /** What is missing while it does not run. */
+  readonly without: string;
+  readonly log: Log;
+  readonly first: ChildProcess;
+  readonly startAnew: () => Promise<ChildProcess>;
+};
+
+export function keep({ what, without, log, first, startAnew }: KeptOptions): Kept {
+  let current = first;
+  let closed = false;
+  let restartMs = MIN_RESTART_MS;
+  let timer: NodeJS.Timeout | undefined;
+
+  function watch(child: ChildProcess): void {
+    const begun = performance.now();
+    child.once("exit", (code, signal) => {
+      if (closed) return;
+      // One that lived for a while may come back at once; one that dies again and again is tried less and less often.
+      restartMs = performance.now() - begun > MAX_RESTART_MS ? MIN_RESTART_MS : Math.min(restartMs * 2, MAX_RESTART_MS);
+      log.warn({ code, signal, restartMs }, `${what} ended; it is started anew`);
+      timer = setTimeout(() => void restart(), restartMs).unref();
+    });
+  }
+
+  async function restart(): Promise<void> {
+    try {
+      current = await startAnew();
+      if (closed) return void current.kill("SIGKILL");
+      watch(current);
+    } catch (error) {
+      if (closed) return;
+      restartMs = Math.min(restartMs * 2, MAX_RESTART_MS);
+      log.warn({ err: error, restartMs }, `${what} cannot run for now: ${without}`);
+      timer = setTimeout(() => void restart(), restartMs).unref();
+    }
+  }
+
+  watch(current);
+  return {
+    close() {
+      closed = true;
+      clearTimeout(timer);
+      current.kill("SIGKILL");
+    },
+  };
+}
+
+/** A helper keeps no process alive that has nothing else to do. */
+export function unref(child: ChildProcess): void {
+  child.unref();
+  // Pipes are sockets, which the types do not say.
+  for (const pipe of [child.stdout, child.stderr]) (pipe as Socket | null)?.unref();
+}
