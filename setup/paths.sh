@@ -11,7 +11,7 @@ fi
 [[ $SVC_HOME == /* ]] || SVC_HOME=$PWD/$SVC_HOME
 
 SVC_NODE=${SVC_NODE:-$SVC_CACHE/node/$SVC_NODE_VERSION/bin/node}
-SVC_RUNSC=${SVC_RUNSC:-$SVC_CACHE/runsc/$SVC_RUNSC_VERSION/runsc}
+SVC_RUNSC=${SVC_RUNSC:-$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING/runsc}
 SVC_TEMPLATES_DIR=${SVC_TEMPLATES_DIR:-$SVC_CACHE/templates}
 # Keyed by what is in it; a sum by bash alone, since every command passes here.
 python_key() {

@@ -1,6 +1,7 @@
 // The entry and its cheap steps: messages, locks, resuming, the host template, uninstall.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -185,4 +186,27 @@ void test("uninstall leaves a folder alone that is not svc's", async () => {
   const { stderr } = await tree.run(["uninstall", "--yes"]);
   assert.match(stderr, /does not look like a folder of svc and is left alone/);
   assert.equal(readFileSync(join(tree.home, "diary"), "utf8"), "mine");
+});
+
+void test("the tuning of runsc is kept under the hash of its files, and refuses a source that it was not written for", () => {
+  const root = new URL("..", import.meta.url).pathname;
+  const files = ["filters.go", "tune.sh"].map((name) => readFileSync(join(root, "setup/runsc", name)));
+  const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
+  assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);
+
+  using tree = new SetupTree();
+  const file = join(tree.folder, "source.go");
+  const replace = (text: string) => {
+    writeFileSync(file, text);
+    const script = `set -eu; SVC_RUNSC_VERSION=v9; source "$1"; replace_once "$2" 'most = 128' 'most = 2 & "more"'`;
+    return spawnSync("bash", ["-c", script, "bash", join(root, "setup/runsc/tune.sh"), file], { encoding: "utf8" });
+  };
+  assert.equal(replace("const (\n\tmost = 128\n)\n").status, 0);
+  assert.equal(readFileSync(file, "utf8"), 'const (\n\tmost = 2 & "more"\n)\n');
+  for (const text of ["const most = 64\n", "most = 128\nmost = 128\n"]) {
+    const { status, stdout } = replace(text);
+    assert.equal(status, 1);
+    assert.match(stdout, /does not say exactly once: most = 128\n.*another version of runsc than v9/s);
+    assert.equal(readFileSync(file, "utf8"), text);
+  }
 });
