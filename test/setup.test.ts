@@ -190,7 +190,9 @@ void test("uninstall leaves a folder alone that is not svc's", async () => {
 
 void test("the tuning of runsc is kept under the hash of its files, and refuses a source that it was not written for", () => {
   const root = new URL("..", import.meta.url).pathname;
-  const files = ["filters.go", "tune.sh"].map((name) => readFileSync(join(root, "setup/runsc", name)));
+  const programs = readdirSync(join(root, "setup/runsc/programs")).sort();
+  assert.deepEqual(programs, ["gofer_amd64.go", "gofer_arm64.go", "sentry_amd64.go", "sentry_arm64.go"]);
+  const files = [...programs.map((name) => join("programs", name)), "tune.sh"].map((name) => readFileSync(join(root, "setup/runsc", name)));
   const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
   assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);
 

@@ -13,8 +13,17 @@ replace_once() {
   printf '%s\n' "${text/"$old"/"$new"}" >"$file"
 }
 
+# Copies the pinned runsc's source, as the module proxy gives it, to the folder $1.
+fetch_runsc() {
+  local module
+  module=$("$GO" mod download -json "gvisor.dev/gvisor@$SVC_RUNSC_VERSION" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
+  [[ -d $module ]] || { echo "the module proxy gave no gvisor.dev/gvisor@$SVC_RUNSC_VERSION"; return 1; }
+  cp -r "$module" "$1"
+  chmod -R u+w "$1"
+}
+
 tune_runsc() {
-  local source=$1 folder file=$1/pkg/sentry/state/stateio/pagesfile.go
+  local source=$1 process folder architecture file=$1/pkg/sentry/state/stateio/pagesfile.go
   # 128 threads that read or write a checkpoint's pages keep the one thread that loads the kernel's state from a core.
   replace_once "$file" $'import (\n' $'import (\n\t"runtime"\n\n'
   replace_once "$file" 'pagesFileFDDefaultMaxParallel = 128' 'pagesFileFDMostParallel = 128'
@@ -22,15 +31,32 @@ tune_runsc() {
     'NewPagesFileFDReader(fd, pagesFileFDDefaultMaxIOBytes, min(pagesFileFDMostParallel, runtime.NumCPU()))'
   replace_once "$file" 'NewPagesFileFDWriter(fd, pagesFileFDDefaultMaxIOBytes, pagesFileFDDefaultMaxParallel)' \
     'NewPagesFileFDWriter(fd, pagesFileFDDefaultMaxIOBytes, min(pagesFileFDMostParallel, runtime.NumCPU()))'
+  # A program compiled ahead must not carry the process id of the program that compiled it: the sentry, which may end
+  # only threads of its own process, would be killed for ending one.
+  file=$source/pkg/sentry/platform/systrap/filters.go
+  replace_once "$file" $'\t"os"\n' ''
+  replace_once "$file" 'seccomp.EqualTo(os.Getpid())' 'seccomp.EqualTo(vars.GetUint64("self_pid"))'
   # Each sandbox's two processes compile the same seccomp programs anew otherwise.
-  for folder in boot fsgofer; do
-    file=$source/runsc/$folder/filter/filter_precompiled.go
-    replace_once "$file" 'programs := make(map[string]precompiledseccomp.Program)' \
+  for process in sentry gofer; do
+    folder=$(filter_folder "$source" "$process")
+    replace_once "$folder/filter_precompiled.go" 'programs := make(map[string]precompiledseccomp.Program)' \
       $'programs := make(map[string]precompiledseccomp.Program)\n\tregisterGenerated(programs)'
-    printf 'package filter\n\nimport "gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"\n\nfunc registerGenerated(map[string]precompiledseccomp.Program) {}\n' \
-      >"$source/runsc/$folder/filter/filter_generated.go"
+    for architecture in amd64 arm64; do
+      cp "$SVC_ROOT/setup/runsc/programs/${process}_$architecture.go" "$folder/filter_generated_$architecture.go"
+    done
   done
-  mkdir "$source/svcfilters"
-  cp "$SVC_ROOT/setup/runsc/filters.go" "$source/svcfilters/main.go"
-  (cd "$source" && "$GO" run ./svcfilters)
+}
+
+# Builds the source in $1 into the program $2; the same source gives the same bytes, wherever it lies.
+build_runsc() {
+  # Without CGO_ENABLED=0 every sandbox dies. Niced: the other steps are shorter, and wait for less.
+  (cd "$1" && CGO_ENABLED=0 nice -n 10 "$GO" build -trimpath -o "$2" \
+    -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING" ./runsc)
+}
+
+filter_folder() {
+  case $2 in
+    sentry) echo "$1/runsc/boot/filter" ;;
+    gofer) echo "$1/runsc/fsgofer/filter" ;;
+  esac
 }

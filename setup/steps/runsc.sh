@@ -6,17 +6,13 @@ probe() { "$SVC_RUNSC" --version; }
 mend() { echo "without runsc the gVisor driver is off and ./svc goes on with runc or bubblewrap; see that a Go module proxy answers, then run ./svc setup --only go runsc"; }
 
 make() {
-  local folder=$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING making module
+  local folder=$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING making
   [[ $SVC_RUNSC == "$folder/runsc" ]] || { echo "SVC_RUNSC names $SVC_RUNSC, which does not run"; exit 1; }
   making=$(fresh_beside "$folder")
   use_go
-  module=$("$GO" mod download -json "gvisor.dev/gvisor@$SVC_RUNSC_VERSION" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
-  [[ -d $module ]] || { echo "the module proxy gave no gvisor.dev/gvisor@$SVC_RUNSC_VERSION"; exit 1; }
-  cp -r "$module" "$making/source"
+  fetch_runsc "$making/source"
   tune_runsc "$making/source"
-  # Without CGO_ENABLED=0 every sandbox dies. Niced: the other steps are shorter, and wait for less.
-  (cd "$making/source" && nice -n 10 "$GO" build -trimpath -o "$making/runsc" \
-    -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING" ./runsc)
+  build_runsc "$making/source" "$making/runsc"
   rm -rf --one-file-system "$making/source"
   "$making/runsc" --version | grep -F "$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING"
   publish "$making" "$folder"
