@@ -26,9 +26,13 @@ export type MoreRoutes = (
 export async function openControlPlane(more?: MoreRoutes) {
   const sandboxes = new Map<string, Stored>();
   const requests: string[] = [];
+  /** Every API key that a request carried. */
+  const keys = new Set<string>();
   let nextID = 1;
   const server = createServer(async (request, response) => {
     requests.push(`${request.method} ${request.url}`);
+    const key = request.headers["x-api-key"];
+    if (typeof key === "string") keys.add(key);
     const answer = (status: number, body?: unknown, headers: Record<string, string> = {}) =>
       response.writeHead(status, headers).end(body === undefined ? undefined : JSON.stringify(body));
     const refuse = (status: number, error_code: string, message: string) => answer(status, { code: status, message, error_code });
@@ -75,6 +79,7 @@ export async function openControlPlane(more?: MoreRoutes) {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     sandboxes,
     requests,
+    keys,
     async [Symbol.asyncDispose]() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));

@@ -5,11 +5,12 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { urlOf } from "@svc/kit/listen.ts";
+import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openProxy } from "../proxy/server.ts";
+import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import type { Templates } from "../template/templates.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
@@ -107,7 +108,9 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
-  writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+  // The client of this machine sends the API key only to the process that this file names.
+  const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
+  writeFileSync(stateFile, `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
   log.info(
     { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
     "ready",
@@ -115,10 +118,11 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   ready("node", url);
 
   return untilStopped(log, [
+    // First: from here on the port may be another's.
+    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
     { name: "front door", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
     { name: "watch", close: watch.close },
-    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
     ...parts,
   ]);
 }
