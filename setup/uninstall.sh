@@ -34,7 +34,7 @@ for folder in "$SVC_HOME" "$SVC_CACHE"; do
 done
 # The client's saved credentials and compiled sources; then what set-up put into the tree.
 for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
-  "$SVC_ROOT/node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
+  "$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
 done
 

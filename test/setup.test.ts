@@ -19,13 +19,17 @@ function layModules(tree: SetupTree): void {
   writeFileSync(join(tree.tree, "node_modules/.package-lock.json"), "{}");
 }
 
-void test("a set-up command with a word it does not know says so and changes nothing", async () => {
+void test("a command of the entry with a word it does not know says so and installs nothing", async () => {
   using tree = new SetupTree();
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [["setup", "--fast"], /setup knows no option --fast/],
     [["setup", "--only"], /--only asks for the name of a step: .*runsc/],
     [["setup", "--only", "kernel"], /there is no step named kernel; the steps are: .*runsc/],
     [["uninstall", "--force"], /uninstall knows no option --force/],
+    [["test", "--bogus"], /test knows no option --bogus/],
+    [["test", "setup", "nosuch"], /there is no test named nosuch/],
+    [["bench", "--bogus"], /bench knows no option --bogus/],
+    [["bench", "nosuch"], /there is no bench named nosuch/],
   ];
   for (const [args, says] of cases) {
     const { code, stderr } = await tree.run(args);
