@@ -183,6 +183,26 @@ void test("uninstall asks first, and then leaves nothing", async () => {
   assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules"), join(tree.folder, ".config/svc")].filter(existsSync), []);
 });
 
+void test("uninstall needs neither Node nor envd where nothing of the home runs, and removes nothing where something does", async () => {
+  using tree = new SetupTree();
+  const bare = { PATH: tree.barePath() };
+  mkdirSync(join(tree.cache, "locks"), { recursive: true });
+  mkdirSync(join(tree.cache, "logs"));
+  mkdirSync(join(tree.home, "secrets"), { recursive: true });
+  writeFileSync(join(tree.home, "sandboxes.db"), "");
+  const sandbox = spawn("sh", ["-c", "echo runs; read -r _", join(tree.home, "sandboxes/one")], { stdio: ["pipe", "pipe", "ignore"] });
+  await once(sandbox.stdout, "data");
+  const refused = await tree.run(["uninstall", "--yes"], bare);
+  assert.equal(refused.code, 1);
+  assert.match(refused.stderr, /could not be ended, so nothing was removed/);
+  assert.ok(existsSync(join(tree.home, "sandboxes.db")));
+  sandbox.stdin.end();
+  await once(sandbox, "exit");
+  const { code, stderr } = await tree.run(["uninstall", "--yes"], bare);
+  assert.equal(code, 0, stderr);
+  assert.deepEqual([tree.cache, tree.home].filter(existsSync), []);
+});
+
 void test("uninstall leaves a folder alone that is not svc's", async () => {
   using tree = new SetupTree();
   mkdirSync(tree.home);

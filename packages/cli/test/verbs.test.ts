@@ -92,12 +92,12 @@ void test("delete ends each named sandbox, prints what is gone, and fails when o
   assert.deepEqual([...it.server.sandboxes.keys()], ["i2"]);
 });
 
-void test("delete --all asks first, so without a terminal it wants --yes", async () => {
+void test("delete --all asks first, so without a terminal it needs --yes", async () => {
   await using it = await open();
   await it.svc("start", "-d");
   const refused = await it.svc("delete", "--all");
   assert.equal(refused.code, 2);
-  assert.match(refused.stderr, /1 sandbox.*--yes/);
+  assert.match(refused.stderr, /would end 1 sandbox at .*--yes/);
   assert.equal(it.server.sandboxes.size, 1);
   assert.equal((await it.svc("delete", "--all", "--yes")).code, 0);
   assert.equal(it.server.sandboxes.size, 0);

@@ -14,10 +14,9 @@ import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import type { Templates } from "../template/templates.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
-import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
 import { openNode } from "./open.ts";
-import { recover } from "./recover.ts";
+import { endAll, recover } from "./recover.ts";
 import { nodeHandlers } from "./routes.ts";
 import { loadApiKey, type Sourced } from "./secrets.ts";
 import { nodeSettings } from "./settings.ts";
@@ -48,14 +47,14 @@ async function run(argv: readonly string[]): Promise<number> {
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   const log = openLog("node", settings.node.log_level);
   const metrics = openMetrics();
-  const apiKey = loadApiKey({ home, env: process.env });
-  const { node, templates, parts } = await openNode(home, settings, log, metrics);
+  const { node, templates, parts } = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve");
   if (destroyAll) {
-    await recover(node);
-    await Promise.all([...node.registry.all()].map((record) => endSandbox(node, record.sandboxID, "killed")));
-    return closeParts(log, parts(true));
+    const left = await endAll(node);
+    for (const sandboxID of left) process.stderr.write(`svc node: ${sandboxID} could not be ended; the log above says why\n`);
+    return (await closeParts(log, parts(true))) || (left.length === 0 ? 0 : 1);
   }
 
+  const apiKey = loadApiKey({ home, env: process.env });
   try {
     return await serveUntilStopped({ node, templates, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
   } catch (error) {
