@@ -57,7 +57,7 @@ void test("a refusal is one line on stderr and exit code 1", async () => {
     const { code, stdout, stderr } = await it.svc(...args);
     assert.equal(code, 1, args.join(" "));
     assert.equal(stdout, "");
-    assert.match(stderr, /^svc: there is no (template absent|sandbox nobody)\n$/);
+    assert.match(stderr, /^svc: (template 'absent' not found|sandbox 'nobody' was not found)\n$/);
   }
 });
 
@@ -88,7 +88,7 @@ void test("delete ends each named sandbox, prints what is gone, and fails when o
   const { code, stdout, stderr } = await it.svc("delete", "i1", "nobody", "i3");
   assert.equal(code, 1);
   assert.deepEqual(stdout.trim().split("\n").sort(), ["i1", "i3"]);
-  assert.match(stderr, /there is no sandbox nobody/);
+  assert.match(stderr, /sandbox 'nobody' was not found/);
   assert.deepEqual([...it.server.sandboxes.keys()], ["i2"]);
 });
 
