@@ -1,11 +1,13 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
+import { once } from "node:events";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { dialledAt, urlOf } from "@svc/kit/listen.ts";
+import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
@@ -47,6 +49,8 @@ async function run(argv: readonly string[]): Promise<number> {
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   const log = openLog("node", settings.node.log_level);
   const metrics = openMetrics();
+  // Before anything is made on the host for a node that could not be reached.
+  if (!destroyAll) await tryListening(settings.node.listen);
   const { node, templates, parts } = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve");
   if (destroyAll) {
     const left = await endAll(node);
@@ -126,7 +130,15 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   ]);
 }
 
-function cannotListen({ host, port }: { host: string; port: number }, error: unknown): never {
+/** Opens the port and closes it again. @throws SETTING_INVALID where it cannot be opened. */
+async function tryListening(address: ListenAddress): Promise<void> {
+  const server = createServer();
+  server.listen(address);
+  await once(server, "listening").catch((error: unknown) => cannotListen(address, error));
+  await new Promise((closed) => server.close(closed));
+}
+
+function cannotListen({ host, port }: ListenAddress, error: unknown): never {
   const code = (error as NodeJS.ErrnoException).code;
   const why = code === "EADDRINUSE" ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
   fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or name another port by --listen HOST:PORT`, {
