@@ -15,15 +15,14 @@ export async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(`svc bench [NAME…]: runs ${all.join(", ")}; results go to bench/results/NAME.json\n`);
     return 0;
   }
-  const asked = argv.filter((word) => !word.startsWith("-"));
   const named = (name: string) => all.filter((each) => each === name || each.startsWith(`${name}-`));
-  const unknown = asked.filter((name) => named(name).length === 0);
+  const unknown = argv.filter((name) => named(name).length === 0);
   if (unknown.length > 0) {
     process.stderr.write(`svc bench: there is no bench ${unknown.join(", ")}; there are ${all.join(", ")}\n`);
     return 2;
   }
   let worst = 0;
-  for (const name of asked.length === 0 ? all : new Set(asked.flatMap(named))) {
+  for (const name of argv.length === 0 ? all : new Set(argv.flatMap(named))) {
     process.stdout.write(`\n# ${name}\n`);
     worst = Math.max(worst, await run(`${directory}${name}${SUFFIX}`));
   }

@@ -1,4 +1,6 @@
 # `./svc test [NAME…]`: installs what the tests need, then hands over to test/run.ts. Sourced by `svc`.
+source "$SVC_ROOT/setup/words.sh"
+check_words test "$@"
 if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   install_for test
   source "$SVC_ROOT/setup/go.sh"

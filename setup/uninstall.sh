@@ -34,7 +34,7 @@ for folder in "$SVC_HOME" "$SVC_CACHE"; do
 done
 # The client's saved credentials and compiled sources; then what set-up put into the tree.
 for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
-  "$SVC_ROOT/node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
+  "$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
 done
 
@@ -61,18 +61,31 @@ stop_node() {
   if [[ -d /proc/$pid ]]; then kill -KILL "$pid" || true; fi
 }
 
-cannot_stop() {
-  echo "svc: $1, so nothing was removed; see above, then run ./svc uninstall again" >&2
-  exit 1
+# Runs a program of the tree; what it says is for people only where it fails.
+quietly() {
+  local said
+  said=$(exec_node "$@" 2>&1) || { tail -n 20 <<<"$said" >&2; return 1; }
+}
+
+# By the tree's own programs, which know every part of a sandbox; Node and its packages are brought back where they are missing.
+stop_all() {
+  { node_present && modules_present; } || (install_for client) || return 1
+  if [[ -f $SVC_HOME/up.json ]]; then quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1; fi
+  stop_node
+  # Sandboxes outlive the node on purpose; the node ends them by its own records.
+  if [[ -f $SVC_HOME/sandboxes.db ]]; then quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$SVC_HOME" || return 1; fi
+}
+
+# Whether a server or a sandbox of the home is left: a process that names it, or a mount below it.
+something_lives() {
+  grep -aqsF "$SVC_HOME" $(compgen -G '/proc/[0-9]*/cmdline' | grep -v "^/proc/$$/") && return
+  awk -v under="$SVC_HOME/" 'index($2, under) == 1 { found = 1 } END { exit !found }' /proc/mounts
 }
 
 if [[ -f $SVC_HOME/up.json || -f $SVC_HOME/sandboxes.db ]]; then
-  { node_present && modules_present; } || cannot_stop "Node or its packages are missing, without which the sandboxes cannot be ended (./svc setup --only node npm brings them)"
-  if [[ -f $SVC_HOME/up.json ]]; then (exec_node "$SVC_ROOT/packages/cli/src/main.ts" down) || cannot_stop "the servers did not stop"; fi
-  stop_node
-  # Sandboxes outlive the node on purpose; the node ends them by its own records.
-  if [[ -f $SVC_HOME/sandboxes.db ]]; then
-    (exec_node "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$SVC_HOME") || cannot_stop "the sandboxes could not all be ended"
+  if ! stop_all && { stop_node; something_lives; }; then
+    echo "svc: servers or sandboxes of $SVC_HOME could not be ended, so nothing was removed; see above, then run ./svc uninstall again" >&2
+    exit 1
   fi
 fi
 

@@ -13,13 +13,14 @@ export type Run = { readonly code: number | string; readonly stdout: string; rea
 export type Running = { readonly done: Promise<Run>; readonly pid: number; readonly says: () => string };
 
 export class SetupTree implements Disposable {
-  readonly folder = mkdtempSync(join(tmpdir(), "svc-test-setup-"));
+  /** With a space, which every script must bear. */
+  readonly folder = mkdtempSync(join(tmpdir(), "svc-test setup-"));
   readonly tree = join(this.folder, "tree");
   readonly cache = join(this.folder, "cache");
   readonly home = join(this.folder, "home");
 
   constructor() {
-    mkdirSync(this.tree);
+    for (const name of ["test", "packages"]) mkdirSync(join(this.tree, name), { recursive: true });
     for (const name of ["svc", "setup"]) cpSync(join(root, name), join(this.tree, name), { recursive: true });
   }
 

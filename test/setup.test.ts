@@ -19,13 +19,17 @@ function layModules(tree: SetupTree): void {
   writeFileSync(join(tree.tree, "node_modules/.package-lock.json"), "{}");
 }
 
-void test("a set-up command with a word it does not know says so and changes nothing", async () => {
+void test("a command of the entry with a word it does not know says so and installs nothing", async () => {
   using tree = new SetupTree();
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [["setup", "--fast"], /setup knows no option --fast/],
     [["setup", "--only"], /--only asks for the name of a step: .*runsc/],
     [["setup", "--only", "kernel"], /there is no step named kernel; the steps are: .*runsc/],
     [["uninstall", "--force"], /uninstall knows no option --force/],
+    [["test", "--bogus"], /test knows no option --bogus/],
+    [["test", "setup", "nosuch"], /there is no test named nosuch/],
+    [["bench", "--bogus"], /bench knows no option --bogus/],
+    [["bench", "nosuch"], /there is no bench named nosuch/],
   ];
   for (const [args, says] of cases) {
     const { code, stderr } = await tree.run(args);
@@ -177,6 +181,26 @@ void test("uninstall asks first, and then leaves nothing", async () => {
   const { code, stderr } = await tree.run(["uninstall", "--yes"]);
   assert.equal(code, 0, stderr);
   assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules"), join(tree.folder, ".config/svc")].filter(existsSync), []);
+});
+
+void test("uninstall needs neither Node nor envd where nothing of the home runs, and removes nothing where something does", async () => {
+  using tree = new SetupTree();
+  const bare = { PATH: tree.barePath() };
+  mkdirSync(join(tree.cache, "locks"), { recursive: true });
+  mkdirSync(join(tree.cache, "logs"));
+  mkdirSync(join(tree.home, "secrets"), { recursive: true });
+  writeFileSync(join(tree.home, "sandboxes.db"), "");
+  const sandbox = spawn("sh", ["-c", "echo runs; read -r _", join(tree.home, "sandboxes/one")], { stdio: ["pipe", "pipe", "ignore"] });
+  await once(sandbox.stdout, "data");
+  const refused = await tree.run(["uninstall", "--yes"], bare);
+  assert.equal(refused.code, 1);
+  assert.match(refused.stderr, /could not be ended, so nothing was removed/);
+  assert.ok(existsSync(join(tree.home, "sandboxes.db")));
+  sandbox.stdin.end();
+  await once(sandbox, "exit");
+  const { code, stderr } = await tree.run(["uninstall", "--yes"], bare);
+  assert.equal(code, 0, stderr);
+  assert.deepEqual([tree.cache, tree.home].filter(existsSync), []);
 });
 
 void test("uninstall leaves a folder alone that is not svc's", async () => {

@@ -9,17 +9,17 @@ recipe_hash() { (cd "$SVC_ROOT" && find "$1" -path "$1/build" -prune -o -type f 
 
 probe() {
   local list source addon
-  for list in $(addons); do
+  while read -r list; do
     source=${list%/CMakeLists.txt}
     [[ $(readlink "$source/build") == "$(folder_of "$source")" ]]
     addon=$(compgen -G "$source/build/*.node" | head -n 1)
     "$SVC_NODE" -e "process.dlopen({ exports: {} }, process.argv[1])" "$addon"
-  done
+  done < <(addons)
 }
 
 make() {
   local list source folder making
-  for list in $(addons); do
+  while read -r list; do
     source=${list%/CMakeLists.txt}
     folder=$(folder_of "$source")
     if ! compgen -G "$folder/*.node"; then
@@ -31,5 +31,5 @@ make() {
     # A build made by hand in its place would take the link into itself.
     [[ -L $source/build ]] || rm -rf "$source/build"
     ln -sfn "$folder" "$source/build"
-  done
+  done < <(addons)
 }

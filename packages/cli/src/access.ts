@@ -1,4 +1,4 @@
-// Which server a command talks to, and with which key: saved credentials, then SDK_API_KEY, then this machine's own.
+// Which server a command talks to, and with which key: saved credentials, then SDK_API_KEY, then this machine's own node.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
@@ -6,10 +6,19 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { UsageError } from "./complain.ts";
 import { checkURL, credentialsPath, readCredentials } from "./credentials.ts";
 import { homeDirectory } from "./home.ts";
+import { isLoopback, isNodeAt, runningNode } from "./own-node.ts";
 import { readUpState } from "./up-state.ts";
 
+const WITHHELD_ADVICE = "start the node with ./svc up, or name a server and its key with svc auth, or in SVC_URL and SDK_API_KEY";
+
 export type AccessOptions = { readonly url?: string };
-export type Access = { readonly url: string; readonly apiKey: string | undefined; readonly keyFrom: string };
+export type Access = {
+  readonly url: string;
+  readonly apiKey: string | undefined;
+  readonly keyFrom: string;
+  /** Why this machine's own key is not sent there. */
+  readonly withheld?: string;
+};
 
 /** Runs `use` with a client; refusals then say which server and which key they speak of. */
 export async function withClient<T>(options: AccessOptions, use: (client: SvcClient) => Promise<T>): Promise<T> {
@@ -32,10 +41,21 @@ export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv 
   // A key goes only to the server it was saved with.
   if (saved !== undefined && (wanted === undefined || wanted === saved.url)) return { url: saved.url, apiKey: saved.apiKey, keyFrom: credentialsPath(env) };
   const fromEnv = env["SVC_URL"] || undefined;
-  const server = wanted ?? (fromEnv === undefined ? localURL() : validURL(fromEnv, "SVC_URL"));
+  const home = homeDirectory(env);
+  const server = wanted ?? (fromEnv === undefined ? localURL(home) : validURL(fromEnv, "SVC_URL"));
   if (env["SDK_API_KEY"]) return { url: server, apiKey: env["SDK_API_KEY"], keyFrom: "SDK_API_KEY" };
-  const local = isLoopback(server) ? localKey(env) : undefined;
-  return { url: server, apiKey: local?.apiKey, keyFrom: local?.from ?? "" };
+  return ownAccess(server, home, env);
+}
+
+/** This machine's own key goes to its own node alone, never to whoever else holds the port. */
+function ownAccess(server: string, home: string, env: NodeJS.ProcessEnv): Access {
+  const none = { url: server, apiKey: undefined, keyFrom: "" };
+  const key = localKey(env, home);
+  const node = runningNode(home);
+  if (key !== undefined && node !== undefined && isNodeAt(node, server)) return { url: node.address, apiKey: key.apiKey, keyFrom: key.from };
+  if (key === undefined || !isLoopback(server)) return none;
+  const where = node === undefined ? "which is not running" : `which is at ${node.url}`;
+  return { ...none, withheld: `the API key from ${key.from} is sent to the node of ${home} alone, ${where}` };
 }
 
 function validURL(text: string, where: string): string {
@@ -44,14 +64,9 @@ function validURL(text: string, where: string): string {
   return checked.url;
 }
 
-/** Where `svc up` put the node of this machine, else the default. */
-function localURL(): string {
-  return readUpState(homeDirectory())?.servers.find(({ name }) => name === "node")?.url ?? DEFAULT_BASE_URL;
-}
-
-function isLoopback(url: string): boolean {
-  const host = new URL(url).hostname;
-  return host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+/** Where the node of this machine is, else where `svc up` had it, else the default. */
+function localURL(home: string): string {
+  return runningNode(home)?.url ?? readUpState(home)?.servers.find(({ name }) => name === "node")?.url ?? DEFAULT_BASE_URL;
 }
 
 /** The key as a node of this machine finds it: same sources, same order; undefined where none may be read. */
@@ -67,7 +82,7 @@ export function localKey(env: NodeJS.ProcessEnv = process.env, home = homeDirect
   return undefined;
 }
 
-function explain(error: unknown, { url, keyFrom }: Access): unknown {
+function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
   // Those with a sandboxID come from inside a sandbox and speak for themselves.
   if (!(error instanceof Failure) || error.details["sandboxID"] !== undefined) return error;
   if (error.name === "SERVER_UNREACHABLE") {
@@ -75,7 +90,8 @@ function explain(error: unknown, { url, keyFrom }: Access): unknown {
     return new Failure(error.name, `no server answers at ${url} (${reason}); start one with ./svc up, or name another with svc auth`, { cause: error });
   }
   if (error.name !== "UNAUTHENTICATED") return error;
-  const text =
-    keyFrom === "" ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
+  const missing =
+    withheld === undefined ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} belongs to another server: ${withheld}; ${WITHHELD_ADVICE}`;
+  const text = keyFrom === "" ? missing : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
   return new Failure(error.name, text, { cause: error });
 }

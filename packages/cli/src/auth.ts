@@ -77,7 +77,9 @@ async function tryCredentials({ url, apiKey }: Credentials): Promise<void> {
 }
 
 async function showAccess(): Promise<number> {
-  const { url, apiKey, keyFrom } = await findAccess({});
-  process.stdout.write(`url  ${url}\nkey  ${apiKey === undefined ? "none: run svc auth, or set SDK_API_KEY" : `${apiKey.slice(0, 8)}…, from ${keyFrom}`}\n`);
+  const { url, apiKey, keyFrom, withheld } = await findAccess({});
+  process.stdout.write(
+    `url  ${url}\nkey  ${apiKey === undefined ? `none: ${withheld ?? "run svc auth, or set SDK_API_KEY"}` : `${apiKey.slice(0, 8)}…, from ${keyFrom}`}\n`,
+  );
   return apiKey === undefined ? EXIT_FAILURE : 0;
 }

@@ -18,8 +18,8 @@ export type CopyPlan = {
   readonly refused: string[];
 };
 
-/** What stands at a target already. */
-export type Standing = "file" | "directory" | "link" | undefined;
+/** What stands at a target already; special: a device, a pipe, a socket. */
+export type Standing = "file" | "directory" | "link" | "special" | undefined;
 
 const MAX_ITEMS = 200_000;
 const SHOWN = 5;
@@ -44,14 +44,20 @@ export function settleConflicts(plan: CopyPlan, standing: (path: string) => Stan
   const conflicts: string[] = [];
   for (const { path, type } of plan.items) {
     const there = standing(path);
-    if (there === undefined || (there === "directory" && type === "directory")) continue;
-    // A directory is never replaced, and a link never followed or replaced.
-    if (there === "file" && type === "file" && force) continue;
-    conflicts.push(`${target(path)} is a ${there === "link" ? "symbolic link" : there} there`);
+    if (isFree(there, type, force)) continue;
+    conflicts.push(`${target(path)} is a ${WORDS[there ?? "file"]} there`);
   }
   if (conflicts.length === 0) return;
   const shown = `${conflicts.slice(0, SHOWN).join(", ")}${conflicts.length > SHOWN ? ` and ${conflicts.length - SHOWN} more` : ""}`;
-  fail("FILE_EXISTS", `nothing copied: ${shown}${force ? "" : "; --force replaces files"}`);
+  fail("FILE_EXISTS", `nothing copied: ${shown}${force ? "; only regular files are replaced" : "; --force replaces regular files"}`);
+}
+
+const WORDS = { file: "file", directory: "directory", link: "symbolic link", special: "special file" } as const;
+
+/** Directories merge; only a regular file is ever replaced, and a link is neither followed nor replaced. */
+export function isFree(there: Standing, type: CopyItem["type"], force: boolean): boolean {
+  if (there === undefined) return true;
+  return there === type && (type === "directory" || force);
 }
 
 /** Copies the plan's files, a few at a time; the first failure ends the rest. */

@@ -31,10 +31,18 @@ export function removeAll(client: SvcClient, ids: readonly string[], removed: (i
   });
 }
 
+function countOf(count: number): string {
+  return count === 1 ? "1 sandbox" : `${count} sandboxes`;
+}
+
 async function agreed(count: number, url: string): Promise<boolean> {
   if (!process.stdin.isTTY || !process.stderr.isTTY)
-    throw new UsageError(`delete --all would end ${count} sandboxes at ${url}; without a terminal it wants --yes`);
+    throw new UsageError(`delete --all would end ${countOf(count)} at ${url}; add --yes where there is no terminal to ask at`);
   const { confirm, isCancel } = await import("@clack/prompts");
-  const answer = await confirm({ message: `End ${count} sandboxes at ${url}, and all in them?`, initialValue: false, output: process.stderr });
+  const answer = await confirm({
+    message: `End ${countOf(count)} at ${url}, with all data in ${count === 1 ? "it" : "them"}?`,
+    initialValue: false,
+    output: process.stderr,
+  });
   return !isCancel(answer) && answer;
 }

@@ -6,7 +6,8 @@ import { localKey } from "./access.ts";
 import { EXIT_FAILURE, remark } from "./complain.ts";
 import { allSandboxes, removeAll } from "./delete.ts";
 import { homeDirectory } from "./home.ts";
-import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, type UpState } from "./up-state.ts";
+import { runningNode } from "./own-node.ts";
+import { endProcess, isAlive, type ProcessName, readUpState, removeUpState } from "./up-state.ts";
 
 type Options = { home?: string; sandboxes?: true };
 
@@ -25,8 +26,8 @@ export async function down(options: Options): Promise<number> {
     process.stdout.write(`nothing is up on ${home}\n`);
     return 0;
   }
-  const client = clientOf(state, home);
-  let left = await sandboxesOf(clientOf(state, home, COUNT_TIMEOUT_MS));
+  const client = clientOf(home);
+  let left = await sandboxesOf(clientOf(home, COUNT_TIMEOUT_MS));
   if (options.sandboxes === true && client !== undefined && left !== undefined) {
     const gone = await removeAll(client, left, () => {});
     if (gone < left.length) return EXIT_FAILURE;
@@ -50,12 +51,12 @@ function sentence(count: number): string {
   return `${count === 1 ? "1 sandbox lives on until its" : `${count} sandboxes live on until their`} timeout; the next svc up takes them over`;
 }
 
-function clientOf(state: UpState, home: string, timeoutMs?: number): SvcClient | undefined {
-  const node = state.servers.find(({ name }) => name === "node");
+function clientOf(home: string, timeoutMs?: number): SvcClient | undefined {
+  const node = runningNode(home);
   const key = localKey(process.env, home);
   return node === undefined || key === undefined
     ? undefined
-    : new SvcClient({ baseURL: node.url, apiKey: key.apiKey, ...(timeoutMs === undefined ? {} : { timeoutMs }) });
+    : new SvcClient({ baseURL: node.address, apiKey: key.apiKey, ...(timeoutMs === undefined ? {} : { timeoutMs }) });
 }
 
 /** Undefined where they cannot be listed: that must not keep a server from being stopped. */

@@ -1,5 +1,5 @@
 // `svc download`: a file or a directory out of a sandbox; each file under a temporary name first, then renamed.
-import { createWriteStream } from "node:fs";
+import { createWriteStream, realpathSync, statSync } from "node:fs";
 import { mkdir, rename, rm } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { Transform } from "node:stream";
@@ -7,7 +7,7 @@ import { pipeline } from "node:stream/promises";
 import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { withClient } from "./access.ts";
-import { type CopyOptions, copyFiles, interruptible, settleConflicts, settleRefused, temporaryName } from "./copy.ts";
+import { type CopyOptions, copyFiles, interruptible, isFree, settleConflicts, settleRefused, temporaryName } from "./copy.ts";
 import { standingLocal } from "./local-path.ts";
 import { absolute, statOrNothing, walkRemote } from "./remote-path.ts";
 import { write } from "./write.ts";
@@ -37,8 +37,10 @@ async function downloadPath(
   const target = targetOf(remote, path, local);
   const at = (relative: string) => join(target, relative);
   settleConflicts(plan, (relative) => standingLocal(at(relative)), at, force === true);
-  await mkdir(dirname(resolve(target)), { recursive: true });
-  for (const { path: relative, type } of plan.items) if (type === "directory") await mkdir(at(relative), { recursive: true });
+  const parent = dirname(resolve(target));
+  if (target !== local && local?.endsWith("/") === true) await makeDirectory(parent);
+  if (!isDirectory(parent)) fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${parent} here; make it first (mkdir -p), or check the path`);
+  for (const { path: relative, type } of plan.items) if (type === "directory") await makeDirectory(at(relative));
   await copyFiles(plan, `download to ${target}`, quiet === true, request.signal, async (item, progress, signal) => {
     const temporary = temporaryName(resolve(at(item.path)));
     try {
@@ -51,6 +53,9 @@ async function downloadPath(
       });
       // The umask applies; set-user-ID bits of a sandbox's files mean nothing here.
       await pipeline(body, counter, createWriteStream(temporary, { flags: "wx", mode: item.mode & 0o777 }), { signal });
+      // Looked at again: the copy may have taken an hour, and a rename replaces anything but a directory.
+      if (!isFree(standingLocal(at(item.path)), "file", force === true))
+        fail("FILE_EXISTS", `${at(item.path)} was made while it was copied; it is left as it is`);
       await rename(temporary, at(item.path));
     } catch (error) {
       await rm(temporary, { force: true });
@@ -64,11 +69,22 @@ async function downloadToStdout(envd: EnvdClient, remote: string, request: Reque
   for await (const chunk of body as AsyncIterable<Buffer>) await write(process.stdout, chunk);
 }
 
-/** As cp decides: into a directory under the source's name, else to the path itself. */
+/** One level: a path that was mistyped must not become a tree of directories. */
+async function makeDirectory(path: string): Promise<void> {
+  await mkdir(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return; // the caller names the missing parent
+    if (error.code !== "EEXIST") throw error;
+  });
+}
+
+/** As cp decides: into a directory (also through a link to one) under the source's name, else to the path itself. */
 function targetOf(remote: string, path: string, local: string | undefined): string {
-  const isContents = /(^|\/)\.$/.test(remote);
   const name = basename(path);
-  const target = local ?? (isContents ? "." : name);
-  if (isContents || local === undefined) return target;
-  return target.endsWith("/") || standingLocal(target) === "directory" ? join(target, name) : target;
+  if (/(^|\/)\.$/.test(remote)) return local === undefined ? "." : isDirectory(local) ? realpathSync(local) : local;
+  if (local === undefined) return name;
+  return local.endsWith("/") || isDirectory(local) ? join(local, name) : local;
+}
+
+function isDirectory(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }

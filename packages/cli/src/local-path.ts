@@ -33,5 +33,6 @@ export function standingLocal(path: string): Standing {
   const stats = lstatSync(path, { throwIfNoEntry: false });
   if (stats === undefined) return undefined;
   if (stats.isSymbolicLink()) return "link";
-  return stats.isDirectory() ? "directory" : "file";
+  if (stats.isDirectory()) return "directory";
+  return stats.isFile() ? "file" : "special";
 }

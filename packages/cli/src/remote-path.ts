@@ -24,7 +24,7 @@ export async function statOrNothing(envd: EnvdClient, path: string, options: Req
 export function standingOf(entry: FileEntry | undefined): Standing {
   if (entry === undefined) return undefined;
   if (entry.symlinkTarget !== undefined) return "link";
-  return entry.type === "directory" ? "directory" : "file";
+  return entry.type === "other" ? "special" : entry.type;
 }
 
 /** All below `root`, directory by directory, so that one answer never holds a whole tree. */

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { fail } from "@svc/contract/failures.ts";
+import { Failure } from "@svc/contract/failures.ts";
 import { type ProcessName, startTicksOf, type UpServer } from "./up-state.ts";
 
 const READY_BOUND_MS = 120_000;
@@ -95,20 +95,17 @@ export class Supervised {
         child.off("exit", onExit);
         act();
       };
-      const refuse = (why: string) => {
-        try {
-          fail("INTERNAL", `${name} ${why}; ${this.#lastWords()}`);
-        } catch (error) {
-          reject(error);
-        }
-      };
+      const refuse = (why: string) => reject(new Failure("INTERNAL", `${name} ${why}`));
       const onExit = (code: number | null, signal: string | null) =>
-        settle(() => refuse(`cannot start (${this.#portInUse() ?? (code === null ? signal : `exit code ${code}`)})`));
+        settle(() => {
+          const port = this.#portInUse();
+          refuse(port === undefined ? `cannot start (${code === null ? signal : `exit code ${code}`}); ${this.#lastWords()}` : `cannot start (${port})`);
+        });
       const timer = setTimeout(
         () =>
           settle(() => {
             child.kill("SIGKILL");
-            refuse(`was not ready within ${READY_BOUND_MS / 1000} s`);
+            refuse(`was not ready within ${READY_BOUND_MS / 1000} s; ${this.#lastWords()}`);
           }),
         READY_BOUND_MS,
       );

@@ -122,7 +122,7 @@ export function addFileVerbs(program: Verb): void {
     program
       .clientVerb(name, summary)
       .argument("<id>", "the sandbox")
-      .option("-f, --force", "replace files that are there already")
+      .option("-f, --force", "replace regular files that are there already")
       .option("--skip-links", "leave symbolic links and special files out instead of refusing")
       .option("-u, --user <name>", "the user inside the sandbox whose rights count")
       .option("-q, --quiet", "no progress, no summary");
@@ -135,7 +135,9 @@ export function addFileVerbs(program: Verb): void {
       "after",
       `
 As cp: into an existing directory (or one named with a slash at the end) under its own name, else to the path itself;
-LOCAL/. copies what is in the directory; directories merge. Each file appears whole or not at all.
+LOCAL/. copies what is in the directory; directories merge. Each file appears whole or not at all. Unlike cp: only regular
+files are replaced, and only with --force; links, devices, pipes and sockets are never written to or replaced; missing
+directories on the way to the target are created in the sandbox.
 
 Examples:
   svc upload $ID data.csv                   to data.csv in the user's home
@@ -152,7 +154,8 @@ Examples:
     .addHelpText(
       "after",
       `
-Paths work as in svc upload.
+Paths work as in svc upload, and the same is left alone here; the directory that the target goes into must be there (a
+target named with a slash at the end is created). For a device or a pipe, write to stdout: svc download $ID FILE - > PIPE
 
 Examples:
   svc download $ID result.json

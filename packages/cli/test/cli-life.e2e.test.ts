@@ -45,6 +45,18 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     await until("the process to go on", async () => ((await svc("exec", id, "cat", "beat")) === beat ? undefined : true));
   });
 
+  void test("a refusal of the node is one line on stderr, and exit code 1", async () => {
+    for (const [args, says] of [
+      [["timeout", "nobody", "5"], /^svc: sandbox 'nobody' was not found\n$/],
+      [["exec", "nobody", "--", "true"], /^svc: sandbox 'nobody' was not found\n$/],
+      [["start", "absent", "-d"], /^svc: template 'absent'.* not found.*\n$/],
+    ] as const) {
+      const { code, stdout, stderr } = await live.svc(args);
+      assert.deepEqual([code, stdout], [1, ""], stderr);
+      assert.match(stderr, says);
+    }
+  });
+
   void test("forks hold what their source held, and the tree shows them below it", async () => {
     const forks = (await svc("fork", id, "-n", "3", "-q")).trim().split("\n");
     assert.equal(new Set([...forks, id]).size, 4);

@@ -1,7 +1,10 @@
 // `svc upload` and `svc download` with a real sandbox: whole files, cp's rules, and refusals that change nothing.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -104,6 +107,39 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(code, 1);
     assert.match(stderr, /is a symbolic link there/);
     assert.equal(readFileSync(join(here, "victim"), "utf8"), "mine");
+  });
+
+  void test("only a regular file is ever replaced: a pipe, a socket, a device stay what they are, here and in the sandbox", async () => {
+    execFileSync("mkfifo", [join(here, "pipe")]);
+    execFileSync("mknod", [join(here, "full"), "c", "1", "7"]);
+    const server = createServer().listen(join(here, "socket"));
+    await once(server, "listening");
+    for (const name of ["pipe", "full", "socket"]) {
+      const { code, stderr } = await download("/etc/hostname", name, "--force");
+      assert.equal(code, 1, name);
+      assert.match(stderr, new RegExp(`${name} is a special file there; only regular files are replaced`));
+      assert.ok(!lstatSync(join(here, name)).isFile(), name);
+    }
+    server.close();
+    await sh("mkfifo /tmp/pipe");
+    const refused = await upload("project/none", "/tmp/pipe", "--force");
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /\/tmp\/pipe is a special file there/);
+    assert.equal(await sh("stat -c %F /tmp/pipe"), "fifo\n");
+  });
+
+  void test("a download makes no directory but the one that its target names, and follows a link that the target names", async () => {
+    const refused = await download("/etc/hostname", "no/such/place");
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /^svc: nothing copied: there is no directory .*\/no\/such here/);
+    assert.match((await download("/etc/hostname", "no/such/")).stderr, /there is no directory/);
+    assert.match((await download("/tmp/into/.", "no/such")).stderr, /there is no directory/);
+    assert.ok(!existsSync(join(here, "no")));
+    mkdirSync(join(here, "elsewhere"));
+    symlinkSync(join(here, "elsewhere"), join(here, "shortcut"));
+    assert.equal((await download("/etc/hostname", "shortcut")).code, 0);
+    assert.equal((await download("/tmp/into/.", "shortcut")).code, 0);
+    assert.deepEqual(readdirSync(join(here, "elsewhere")).sort(), ["empty", "hostname", "none", "other", "run.sh", "sub"]);
   });
 
   void test("stdin goes up and a file comes out on stdout", async () => {

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
+import { startTicksOf } from "../src/up-state.ts";
 import { KEY, openControlPlane } from "./control-plane.ts";
 import { openPlace } from "./svc.ts";
 
@@ -90,15 +91,35 @@ void test("SDK_API_KEY with SVC_URL needs no auth", async () => {
   assert.equal((await place.svc(["list"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } })).code, 0);
 });
 
-void test("on the server's own machine its generated key is used, and only towards this machine", async () => {
-  await using server = await openControlPlane();
+/** The home of a node as its client finds it; `self` is the process that holds the port. */
+function layHome(home: string, self: object): void {
+  mkdirSync(join(home, "secrets"), { recursive: true });
+  writeFileSync(join(home, "secrets", "api-key"), `${KEY}\n`);
+  writeFileSync(join(home, "node.json"), JSON.stringify(self));
+}
+
+void test("a machine's own key is sent to its own node alone: not to another port, another process, another machine", async () => {
+  await using own = await openControlPlane();
+  await using stranger = await openControlPlane();
   await using place = openPlace();
-  mkdirSync(join(place.home, "secrets"), { recursive: true });
-  writeFileSync(join(place.home, "secrets", "api-key"), `${KEY}\n`);
-  assert.equal((await place.svc(["list"], { env: { SVC_URL: server.url } })).code, 0);
-  const shown = await place.svc(["auth", "--show"], { env: { SVC_URL: "http://sandboxes.example.org" } });
-  assert.equal(shown.code, 1);
-  assert.match(shown.stdout, /key {2}none/);
+  const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url: own.url.replace("127.0.0.1", "localhost"), address: own.url };
+  layHome(place.home, self);
+  assert.equal((await place.svc(["list"])).code, 0, "found by the file that it keeps");
+  assert.equal((await place.svc(["list"], { env: { SVC_URL: self.url } })).code, 0);
+
+  const elsewhere = await place.svc(["list"], { env: { SVC_URL: stranger.url } });
+  assert.equal(elsewhere.code, 1);
+  assert.match(
+    elsewhere.stderr,
+    /^svc: http:\/\/127\S+ belongs to another server: the API key from \S+api-key is sent to the node of \S+ alone, which is at http:\/\/localhost:\d+; start .*svc auth/,
+  );
+  assert.match((await place.svc(["auth", "--show"], { env: { SVC_URL: "http://sandboxes.example.org" } })).stdout, /key {2}none/);
+
+  // The node is gone, its file is still there, and another process has its pid.
+  layHome(place.home, { ...self, startTicks: 1 });
+  const down = await place.svc(["list", "--url", own.url]);
+  assert.match(down.stderr, /which is not running; start the node with \.\/svc up/);
+  for (const { keys } of [own, stranger]) assert.deepEqual([...keys].sort(), keys === own.keys ? [KEY] : []);
 });
 
 void test("without a key the client says so, and without a server it says that first", async () => {

@@ -69,15 +69,15 @@ void test("pause prints what is paused, takes a paused one for done, and fails w
   await using it = await open(async (_request, response, url, body) => {
     if (!url.pathname.endsWith("/pause")) return false;
     const id = url.pathname.split("/")[2];
-    asked.push([id, (await body())["memory"]]);
+    asked.push([id, body()["memory"]]);
     if (id === "again") return refuse(response, 409, "SANDBOX_PAUSED", "sandbox again is paused");
-    if (id === "nobody") return refuse(response, 404, "SANDBOX_NOT_FOUND", "there is no sandbox nobody");
+    if (id === "nobody") return refuse(response, 404, "SANDBOX_NOT_FOUND", "sandbox 'nobody' was not found");
     return answer(response, 204);
   });
   const { code, stdout, stderr } = await it.svc("pause", "i1", "again", "nobody", "--files-only");
   assert.equal(code, 1);
   assert.deepEqual(stdout.trim().split("\n").sort(), ["again", "i1"]);
-  assert.match(stderr, /there is no sandbox nobody/);
+  assert.match(stderr, /sandbox 'nobody' was not found/);
   assert.match(stderr, /again was paused already/);
   assert.deepEqual(asked.map(String).sort(), ["again,false", "i1,false", "nobody,false"]);
   assert.equal((await it.svc("pause", "i1")).code, 0);
@@ -88,7 +88,7 @@ void test("resume prints the id, and says when the sandbox ran already", async (
   const asked: unknown[] = [];
   await using it = await open(async (_request, response, url, body) => {
     if (!url.pathname.endsWith("/connect")) return false;
-    asked.push(await body());
+    asked.push(body());
     const id = url.pathname.split("/")[3] ?? "";
     return answer(response, id === "running" ? 200 : 201, access(id));
   });
@@ -102,7 +102,7 @@ void test("resume prints the id, and says when the sandbox ran already", async (
 void test("fork gives each copy a row or its error, and fails when one failed", async () => {
   await using it = await open(async (_request, response, url, body) => {
     if (!url.pathname.endsWith("/fork")) return false;
-    const { count } = await body();
+    const { count } = body();
     const child = (index: number) => (index === 2 ? { error: { code: 503, message: "the node is full" } } : { sandbox: access(`c${index}`) });
     return answer(
       response,
@@ -136,7 +136,7 @@ void test("snapshots are taken, listed over all pages, and deleted by name, but 
   const asked: string[] = [];
   await using it = await open(async (request, response, url, body) => {
     asked.push(`${request.method} ${url.pathname}${url.search}`);
-    if (url.pathname === "/sandboxes/i1/snapshots") return answer(response, 201, { ...snapshot("s1"), names: [(await body())["name"]] });
+    if (url.pathname === "/sandboxes/i1/snapshots") return answer(response, 201, { ...snapshot("s1"), names: [body()["name"]] });
     if (url.pathname === "/snapshots") {
       const next = url.searchParams.get("nextToken") === null;
       if (next) response.setHeader("x-next-token", "2");
@@ -164,7 +164,7 @@ void test("network shows the rules, replaces them as a whole, and clears them", 
   let rules: Record<string, unknown> = {};
   await using it = await open(async (request, response, url, body) => {
     if (request.method === "PUT") {
-      rules = await body();
+      rules = body();
       return answer(response, 204);
     }
     if (url.pathname !== "/sandboxes/i1" || request.method !== "GET") return false;

@@ -14,6 +14,7 @@ const answer = (response: ServerResponse, status: number, body?: unknown) => {
   response.writeHead(status).end(body === undefined ? undefined : JSON.stringify(body));
   return true;
 };
+const BUILD = "7b2d9c1e-52f0-4c7a-9a53-0d7a1f6e4c21";
 const at = (ms: number, step: string, message: string) => ({ timestamp: new Date(ms).toISOString(), message, level: "info", step });
 const LOG = [
   at(0, "base", "debian:trixie is here"),
@@ -28,9 +29,9 @@ function builder(ends: "ready" | "error" = "ready") {
   const routes: MoreRoutes = async (request, response, url, body) => {
     const [, first, , third, fourth, fifth] = url.pathname.split("/");
     if (url.pathname === "/v3/templates") {
-      const asked = await body();
+      const asked = body();
       seen.requests.push(asked);
-      return answer(response, 202, { templateID: "t1", buildID: "b1", public: false, names: [asked["name"]], tags: ["default"], aliases: [] });
+      return answer(response, 202, { templateID: "t1", buildID: BUILD, public: false, names: [asked["name"]], tags: ["default"], aliases: [] });
     }
     if (request.method === "PUT") {
       let bytes = 0;
@@ -43,7 +44,7 @@ function builder(ends: "ready" | "error" = "ready") {
       return answer(response, 201, present ? { present } : { present, url: `/upload?hash=${fourth}` });
     }
     if (request.method === "POST" && first === "v2") {
-      seen.requests.push(await body());
+      seen.requests.push(body());
       return answer(response, 202);
     }
     if (first === "templates" && fifth === "status") {
@@ -51,7 +52,14 @@ function builder(ends: "ready" | "error" = "ready") {
       const from = Number(url.searchParams.get("logsOffset"));
       const shown = isOver ? LOG : LOG.slice(0, 2);
       const reason = isOver && ends === "error" ? { reason: { message: "step 2: COPY app /app: no room", step: "2", logEntries: [] } } : {};
-      return answer(response, 200, { templateID: "t1", buildID: "b1", status: isOver ? ends : "building", logs: [], logEntries: shown.slice(from), ...reason });
+      return answer(response, 200, {
+        templateID: "t1",
+        buildID: BUILD,
+        status: isOver ? ends : "building",
+        logs: [],
+        logEntries: shown.slice(from),
+        ...reason,
+      });
     }
     return false;
   };
@@ -83,7 +91,7 @@ void test("template build sends the Dockerfile's plan and the files it names, an
   await using it = await open(routes);
   const first = await it.svc(["template", "build", "My App", "--ready-cmd", "true", "--cpu", "4", "--memory", "2048"]);
   assert.equal(first.code, 0, first.stderr);
-  assert.deepEqual(JSON.parse(first.stdout), { templateID: "t1", buildID: "b1", names: ["my-app"], tags: ["default"], status: "ready" });
+  assert.deepEqual(JSON.parse(first.stdout), { templateID: "t1", buildID: BUILD, names: ["my-app"], tags: ["default"], status: "ready" });
   assert.match(
     first.stderr,
     /line 4: EXPOSE is left out[\s\S]*COPY app: \d+ B in [\s\S]*\[1\/2\] RUN apt-get update \(cached\)\n\[2\/2\] COPY app \/app\n {2}\?\[2Jcopying\n/,
@@ -166,7 +174,7 @@ void describe("a build on a terminal", needs("python3"), () => {
     assert.match(text, /\+ base image {2}1\.0 s\n/);
     assert.match(text, /\+ \[1\/2\] RUN apt-get update {2}cached\n/);
     assert.match(text, /\+ \[2\/2\] COPY app \/app {2}/);
-    assert.match(text, /TEMPLATE ID +NAMES +TAGS +BUILD ID +STATUS\nt1 +my-app +default +b1 +ready\n$/);
+    assert.match(text, /TEMPLATE ID +NAMES +TAGS +BUILD ID +STATUS\nt1 +my-app +default +[-0-9a-f]{36} +ready\n$/);
     assert.ok(!screen.includes("\u001b[2J"), "nothing that a step says steers the terminal");
   });
 
@@ -186,14 +194,14 @@ void test("templates are tagged, published and deleted by name", async () => {
   const asked: string[] = [];
   await using it = await open(async (request, response, url, body) => {
     if (!url.pathname.includes("templates")) return false;
-    asked.push(`${request.method} ${url.pathname} ${request.method === "GET" ? "" : JSON.stringify(await body().catch(() => ({})))}`.trim());
+    asked.push(`${request.method} ${url.pathname} ${request.method === "GET" ? "" : JSON.stringify(body())}`.trim());
     if (request.method === "PATCH") return answer(response, 200, { names: ["web"] });
-    if (request.method === "POST") return answer(response, 201, { buildID: "b1", tags: ["stable"] });
+    if (request.method === "POST") return answer(response, 201, { buildID: BUILD, tags: ["stable"] });
     if (request.method === "DELETE") return answer(response, 204);
-    return answer(response, 200, [{ tag: "stable", buildID: "b1", createdAt: "2026-01-31T09:05:00Z" }]);
+    return answer(response, 200, [{ tag: "stable", buildID: BUILD, createdAt: "2026-01-31T09:05:00Z" }]);
   });
   const tagged = await it.svc(["template", "tag", "web:v2", "stable", "--remove", "old,older", "-o", "table"]);
-  assert.match(tagged.stdout, /^TAG +BUILD ID +CREATED\nstable +b1 +2026-01-3/);
+  assert.match(tagged.stdout, /^TAG +BUILD ID +CREATED\nstable +[-0-9a-f]{36} +2026-01-3/);
   assert.equal((await it.svc(["template", "publish", "web"])).stdout, "web\n");
   assert.equal((await it.svc(["template", "publish", "web", "--private"])).code, 0);
   assert.equal((await it.svc(["template", "delete", "web", "py"])).code, 0);

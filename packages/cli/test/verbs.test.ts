@@ -57,7 +57,7 @@ void test("a refusal is one line on stderr and exit code 1", async () => {
     const { code, stdout, stderr } = await it.svc(...args);
     assert.equal(code, 1, args.join(" "));
     assert.equal(stdout, "");
-    assert.match(stderr, /^svc: there is no (template absent|sandbox nobody)\n$/);
+    assert.match(stderr, /^svc: (template 'absent' not found|sandbox 'nobody' was not found)\n$/);
   }
 });
 
@@ -88,16 +88,16 @@ void test("delete ends each named sandbox, prints what is gone, and fails when o
   const { code, stdout, stderr } = await it.svc("delete", "i1", "nobody", "i3");
   assert.equal(code, 1);
   assert.deepEqual(stdout.trim().split("\n").sort(), ["i1", "i3"]);
-  assert.match(stderr, /there is no sandbox nobody/);
+  assert.match(stderr, /sandbox 'nobody' was not found/);
   assert.deepEqual([...it.server.sandboxes.keys()], ["i2"]);
 });
 
-void test("delete --all asks first, so without a terminal it wants --yes", async () => {
+void test("delete --all asks first, so without a terminal it needs --yes", async () => {
   await using it = await open();
   await it.svc("start", "-d");
   const refused = await it.svc("delete", "--all");
   assert.equal(refused.code, 2);
-  assert.match(refused.stderr, /1 sandbox.*--yes/);
+  assert.match(refused.stderr, /would end 1 sandbox at .*--yes/);
   assert.equal(it.server.sandboxes.size, 1);
   assert.equal((await it.svc("delete", "--all", "--yes")).code, 0);
   assert.equal(it.server.sandboxes.size, 0);

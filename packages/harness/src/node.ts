@@ -106,9 +106,12 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   };
 }
 
-/** Ends every sandbox of a home by the node's own means. */
+/** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed. */
 export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}): Promise<void> {
-  const child = spawn(process.execPath, [MAIN, "--destroy-all", `--home=${home}`], { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, ...env } });
+  const child = spawn(process.execPath, [MAIN, "--destroy-all", `--home=${home}`], {
+    stdio: ["ignore", "ignore", "pipe"],
+    env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },
+  });
   let said = "";
   child.stderr.on("data", (chunk: Buffer) => {
     said += chunk.toString();

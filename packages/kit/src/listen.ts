@@ -19,3 +19,8 @@ export function urlOf(host: string, port: number): string {
   if (host === "0.0.0.0" || host === "::") return `http://localhost:${port}`;
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
+
+/** As urlOf, by address: `localhost` may be another server's on the other IP version. */
+export function dialledAt(host: string, port: number): string {
+  return urlOf(host === "0.0.0.0" ? "127.0.0.1" : host === "::" ? "::1" : host, port);
+}

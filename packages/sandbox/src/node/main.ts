@@ -1,22 +1,24 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
+import { once } from "node:events";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { urlOf } from "@svc/kit/listen.ts";
+import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openProxy } from "../proxy/server.ts";
+import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import type { Templates } from "../template/templates.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
-import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
 import { openNode } from "./open.ts";
-import { recover } from "./recover.ts";
+import { endAll, recover } from "./recover.ts";
 import { nodeHandlers } from "./routes.ts";
 import { loadApiKey, type Sourced } from "./secrets.ts";
 import { nodeSettings } from "./settings.ts";
@@ -47,14 +49,16 @@ async function run(argv: readonly string[]): Promise<number> {
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   const log = openLog("node", settings.node.log_level);
   const metrics = openMetrics();
-  const apiKey = loadApiKey({ home, env: process.env });
-  const { node, templates, parts } = await openNode(home, settings, log, metrics);
+  // Before anything is made on the host for a node that could not be reached.
+  if (!destroyAll) await tryListening(settings.node.listen);
+  const { node, templates, parts } = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve");
   if (destroyAll) {
-    await recover(node);
-    await Promise.all([...node.registry.all()].map((record) => endSandbox(node, record.sandboxID, "killed")));
-    return closeParts(log, parts(true));
+    const left = await endAll(node);
+    for (const sandboxID of left) process.stderr.write(`svc node: ${sandboxID} could not be ended; the log above says why\n`);
+    return (await closeParts(log, parts(true))) || (left.length === 0 ? 0 : 1);
   }
 
+  const apiKey = loadApiKey({ home, env: process.env });
   try {
     return await serveUntilStopped({ node, templates, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
   } catch (error) {
@@ -107,7 +111,9 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
-  writeFileSync(stateFile, `${JSON.stringify({ pid: process.pid, url, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+  // The client of this machine sends the API key only to the process that this file names.
+  const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
+  writeFileSync(stateFile, `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
   log.info(
     { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
     "ready",
@@ -115,15 +121,24 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   ready("node", url);
 
   return untilStopped(log, [
+    // First: from here on the port may be another's.
+    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
     { name: "front door", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
     { name: "watch", close: watch.close },
-    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
     ...parts,
   ]);
 }
 
-function cannotListen({ host, port }: { host: string; port: number }, error: unknown): never {
+/** Opens the port and closes it again. @throws SETTING_INVALID where it cannot be opened. */
+async function tryListening(address: ListenAddress): Promise<void> {
+  const server = createServer();
+  server.listen(address);
+  await once(server, "listening").catch((error: unknown) => cannotListen(address, error));
+  await new Promise((closed) => server.close(closed));
+}
+
+function cannotListen({ host, port }: ListenAddress, error: unknown): never {
   const code = (error as NodeJS.ErrnoException).code;
   const why = code === "EADDRINUSE" ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
   fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or name another port by --listen HOST:PORT`, {

@@ -1,5 +1,6 @@
 // Builds a node's parts, bottom up, and says in which order they close.
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -37,17 +38,19 @@ export type Opened = {
   parts(everything: boolean): Part[];
 };
 
-export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics): Promise<Opened> {
+/** `purpose` end: only to end what is there, for which neither the seed nor envd is needed, and none is made. */
+export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end"): Promise<Opened> {
   const records = openRecords(join(home, "sandboxes.db"));
   // Only now, with the home held, is what lies half-written certainly nobody's.
   sweepHalfWritten(home);
-  const seed = loadSeed(home, settings.sandbox.access_token_hash_seed, tokensInUse(records));
-  const envd = keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
+  const ends = purpose === "end";
+  const seed = ends ? { secret: randomBytes(32).toString("hex") } : loadSeed(home, settings.sandbox.access_token_hash_seed, tokensInUse(records));
+  const envd = ends ? "" : keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
   const spawner = openSpawner();
   const clock = systemClock;
   const registry = openRegistry(records, seed.secret, clock);
   const captures = await openCaptures(join(home, "snapshots"), spawner, log);
-  const envdVersion = execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8" }).trim();
+  const envdVersion = ends ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8" }).trim();
   const templates = await openTemplates({
     home,
     settings: settings.template,

@@ -28,6 +28,14 @@ export async function recover(node: Node): Promise<Recovered> {
   return result;
 }
 
+/** Ends every sandbox of the home, and clears away what has no record; the ids of those that could not be ended. */
+export async function endAll(node: Node): Promise<string[]> {
+  for (const record of node.records.all()) node.registry.restore(record);
+  await inParallel([...node.registry.all()], ({ sandboxID }) => endSandbox(node, sandboxID, "killed"));
+  await clearOrphans(node);
+  return [...node.registry.all()].map(({ sandboxID }) => sandboxID);
+}
+
 async function reconcile(node: Node, record: SandboxRecord): Promise<Outcome> {
   const { status, sandboxID } = record;
   switch (status.state) {

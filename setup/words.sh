@@ -1,0 +1,25 @@
+# Reads the words of `./svc test` and `./svc bench` before anything is installed for them: a mistyped name costs nothing.
+
+# $1: test or bench. Ends with 2 at a word that names nothing.
+check_words() {
+  local verb=$1 word
+  shift
+  for word in "$@"; do
+    case $word in
+      -h | --help) return ;;
+      -*) echo "svc: $verb knows no option $word; see ./svc $verb --help" >&2; exit 2 ;;
+      *) "names_$verb" "$word" || { echo "svc: there is no $verb named $word; see ./svc $verb --help" >&2; exit 2; } ;;
+    esac
+  done
+}
+
+# A group or a piece of a path, as test/run.ts takes them.
+names_test() {
+  [[ $1 == long ]] || {
+    printf '%s\n' setup checks tsc biome 'go vet packages/envd' 'go test packages/envd'
+    cd "$SVC_ROOT" && find test packages -name node_modules -prune -o -name '*.test.ts' -print
+  } | grep -F -- "${1#./}" >/dev/null
+}
+
+# A bench, or what several begin with.
+names_bench() { compgen -G "$SVC_ROOT/bench/$1.bench.ts" || compgen -G "$SVC_ROOT/bench/$1-*.bench.ts"; } >/dev/null
