@@ -195,7 +195,7 @@ async function networksFor(
     log.warn("not root: sandboxes are reached through a socket and have no network of their own");
     return undefined;
   }
-  const { subnet, denied_cidrs, dns, pool_size } = settings.network;
+  const { subnet, denied_cidrs, dns, dns_queries_per_second, pool_size } = settings.network;
   return openNetworks({
     home,
     spawner,
@@ -204,7 +204,7 @@ async function networksFor(
     poolSize: pool_size,
     onDenied,
     ...(subnet === "" ? {} : { subnet }),
-    ...(dns.length === 0 ? {} : { dns: { upstreams: dns } }),
+    dns: { perSecond: dns_queries_per_second, ...(dns.length === 0 ? {} : { upstreams: dns }) },
   });
 }
 
