@@ -102,7 +102,10 @@ export function openDenials(options: DenialsOptions): Denials {
 
   async function look(): Promise<void> {
     try {
-      const links = JSON.parse(await options.spawner.check(["ip", "-j", "link", "show", "type", "veth"])) as { ifindex: number; ifname: string }[];
+      const links = JSON.parse(await options.spawner.check(["ip", "-j", "link", "show", "type", "veth"], { repeatable: true })) as {
+        ifindex: number;
+        ifname: string;
+      }[];
       names = new Map(links.map(({ ifindex, ifname }) => [ifindex, ifname]));
     } catch (error) {
       options.log.warn({ err: error }, "cannot tell by which interfaces denied packets came");

@@ -6,7 +6,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
-import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
+import { openSpawner, programEnvironment, type Spawner } from "@svc/kit/spawn.ts";
 import type { Denial } from "../network/denial.ts";
 import type { Networks } from "../network/networks.ts";
 import { openNetworks } from "../network/open.ts";
@@ -47,7 +47,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const clock = systemClock;
   const registry = openRegistry(records, seed.secret, clock);
   const captures = await openCaptures(join(home, "snapshots"), spawner, log);
-  const envdVersion = execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8" }).trim();
+  const envdVersion = execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
   const templates = await openTemplates({
     home,
     settings: settings.template,
