@@ -8,8 +8,8 @@ import { type ConnectCode, Failure, type FailureName } from "./failures.ts";
 const HEADER_BYTES = 5;
 const FLAG_COMPRESSED = 0x01;
 const FLAG_END = 0x02;
-/** envd sends chunks of 32 KiB; anything far beyond is no stream of ours. */
-const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/** envd sends chunks of 32 KiB; what is far beyond is not a stream of ours, and would be parsed in one go. */
+const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 export type ConnectError = { code: string; message: string };
 
@@ -41,7 +41,7 @@ export async function* messagesOf(body: AsyncIterable<Buffer>, describe: string)
       if (rest.length < HEADER_BYTES) break;
       const flags = rest.readUInt8(0);
       const length = rest.readUInt32BE(1);
-      if (length > MAX_MESSAGE_BYTES) throw new Failure("INTERNAL", `${describe}: a message of ${length} bytes; at most ${MAX_MESSAGE_BYTES} are taken`);
+      if (length > MAX_MESSAGE_BYTES) throw new Failure("INTERNAL", `${describe}: a message of ${length} bytes; the maximum is ${MAX_MESSAGE_BYTES}`);
       if ((flags & FLAG_COMPRESSED) !== 0) throw new Failure("INTERNAL", `${describe}: a compressed message, though none was asked for`);
       neededBytes = HEADER_BYTES + length;
       if (rest.length < neededBytes) break;

@@ -3,6 +3,7 @@ import ctypes
 import errno
 import json
 import os
+import socket
 import struct
 import tempfile
 
@@ -16,7 +17,7 @@ NUMBERS = {
         "delete_module": (176, 106), "kexec_load": (246, 104), "bpf": (321, 280), "perf_event_open": (298, 241), "add_key": (248, 217),
         "keyctl": (250, 219), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_by_handle_at": (304, 265), "reboot": (169, 142),
         "swapon": (167, 224), "syslog": (103, 116), "settimeofday": (164, 170), "process_vm_readv": (310, 270), "pivot_root": (155, 41),
-        "acct": (163, 89), "quotactl": (179, 60), "fsopen": (430, 430), "open_tree": (428, 428), "iopl": (172, -1), "fanotify_init": (300, 262),
+        "socket": (41, 198), "acct": (163, 89), "quotactl": (179, 60), "fsopen": (430, 430), "open_tree": (428, 428), "iopl": (172, -1), "fanotify_init": (300, 262),
     }.items()
 }  # fmt: skip
 NAMESPACES = {"mount": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
@@ -163,7 +164,23 @@ def netlink_owner():
         raise Denied(done.stderr.strip())
 
 
+def open_socket(family, address=None, high=0):
+    """Families beyond the network namespace. The kernel reads the low half of the number alone."""
+    def work():
+        file = call("socket", family | high << 32, socket.SOCK_STREAM if address else socket.SOCK_RAW, 0)
+        if address:
+            with socket.socket(fileno=file, family=family, type=socket.SOCK_STREAM) as end:
+                end.bind(address)
+        return "opened"
+
+    return work
+
+
 def attempts():
+    for high in (0, 1):
+        attempt(f"socket vsock {high}", open_socket(40, (0xFFFFFFFF, 40_000 + os.getpid() % 20_000), high))
+    for name, family, kind in (("alg", 38, 5), ("tipc", 30, 5), ("rds", 21, 5), ("xdp", 44, 3), ("bluetooth", 31, 3), ("can", 29, 3), ("kcm", 41, 5)):
+        attempt(f"socket {name}", lambda family=family, kind=kind: call("socket", family, kind, 0))
     for path in (
         "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory", "/proc/sys/net/ipv4/ip_forward",
         "/proc/sys/kernel/panic", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/power/state", "/sys/module/kernel/parameters/panic",

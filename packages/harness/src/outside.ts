@@ -14,8 +14,19 @@ export const hostAddress = "198.51.100.1";
 /** Also answers there, as a neighbour on a public network would. */
 export const neighbourAddress = "198.51.100.2";
 export const publicAddresses = ["1.1.1.1", "8.8.8.8"] as const;
-/** One in each private range that the host can route, so that a test's denial is the firewall's doing and nobody else's. */
-export const privateAddresses = ["10.9.9.9", "100.100.100.200", "169.254.169.254", "172.31.255.1", "192.168.255.1"] as const;
+/** One in each closed range that the host can route, so that a test's denial is the firewall's doing and nobody else's. */
+export const privateAddresses = [
+  "10.9.9.9",
+  "100.100.100.200",
+  "168.63.129.16",
+  "169.254.169.254",
+  "172.31.255.1",
+  "192.0.0.192",
+  "192.88.99.1",
+  "192.168.255.1",
+  "198.18.0.1",
+  "240.0.0.1",
+] as const;
 
 /** Tests that need these addresses take turns; each holds them for a test's time. */
 const TURN_WAIT_MS = 240_000;

@@ -12,7 +12,7 @@ type Runtime = "gvisor" | "runc" | "bubblewrap";
 type User = "user" | "root";
 
 const probe = readFileSync(new URL("../src/escape-probe.py", import.meta.url), "utf8");
-const PROBES_AT_LEAST = 85;
+const PROBES_AT_LEAST = 94;
 const FLOOD_MB = 32;
 const LOG_BYTES = 1024 * 1024;
 
@@ -148,6 +148,20 @@ for (const [runtime, program] of [
       assert.match((await run("tr '\\0' ' ' < /proc/1/cmdline", "root")).out, /envd/, "pid 1 is the sandbox's own");
       const { out: hosts } = await run("cat /proc/[0-9]*/comm | sort -u", "root");
       assert.doesNotMatch(hosts, /^(systemd|node|MainThread|dockerd|containerd|runsc|runc|bwrap)$/m);
+    });
+
+    void test("no process that the node started holds a secret of the node's environment", () => {
+      const holding = readdirSync("/proc").filter((pid) => {
+        if (!/^\d+$/.test(pid) || Number(pid) === node.pid) return false;
+        try {
+          const environment = readFileSync(`/proc/${pid}/environ`, "latin1");
+          return Object.values(secrets).some((secret) => environment.includes(secret));
+        } catch {
+          return false; // ended meanwhile, or a thread of the kernel
+        }
+      });
+      const names = holding.map((pid) => readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " "));
+      assert.deepEqual(names, []);
     });
 
     void test("no secret of the node stands in an environment or a command line", async () => {

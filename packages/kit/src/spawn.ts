@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
 
 export type RunOptions = {
-  /** The whole environment; default: the helper's own. */
+  /** The whole environment; default: the helper's own, programEnvironment. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   /** Written to stdin, which is then closed. */
@@ -13,6 +13,8 @@ export type RunOptions = {
   readonly timeoutMs?: number;
   /** Files for the program's stdout and stderr: for programs whose children outlive them (a pipe would never end). */
   readonly outputFile?: string;
+  /** Running it twice, even at the same time, does what running it once does: it is run again when the helper died under it. */
+  readonly repeatable?: boolean;
 };
 
 export type RunResult = {
@@ -28,6 +30,9 @@ export type HelperReply = { id: number; result?: RunResult; timedOut?: boolean; 
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const MAX_IN_FLIGHT = 1024;
+const MAX_ATTEMPTS = 3;
+/** What programs need of a server's environment. The rest may hold secrets (SVC_API_KEY), and some programs serve code of strangers. */
+const passedOn = /^(PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|XDG_RUNTIME_DIR|DBUS_SESSION_BUS_ADDRESS)$/;
 
 export interface Spawner {
   /** The program's exit and output, whatever its code. */
@@ -37,11 +42,17 @@ export interface Spawner {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Starts the helper; one per server. A helper that dies fails what was in flight and is started anew by the next call. */
+type Call = { readonly request: HelperRequest; readonly done: (reply: HelperReply) => void; attempts: number; taken: boolean };
+
+/**
+ * Starts the helper; one per server. When it dies, calls that may be repeated, or that had not reached it, go to the next one;
+ * the others fail, since nobody knows what became of their programs.
+ */
 export function openSpawner(): Spawner {
   let child: ChildProcess | undefined;
   let nextID = 1;
-  const waiting = new Map<number, { resolve: (reply: HelperReply) => void }>();
+  let closed = false;
+  const waiting = new Map<number, Call>();
 
   function helper(): ChildProcess {
     if (child?.connected) return child;
@@ -49,35 +60,56 @@ export function openSpawner(): Spawner {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
       serialization: "advanced",
       execArgv: ["--disable-warning=ExperimentalWarning"],
+      env: programEnvironment(),
       // Its own group: a Ctrl-C on the terminal must not end it before the server has drained.
       detached: true,
     });
     started.on("message", (reply: HelperReply) => {
-      waiting.get(reply.id)?.resolve(reply);
+      waiting.get(reply.id)?.done(reply);
       waiting.delete(reply.id);
       if (waiting.size === 0) idle(started, true);
     });
-    started.once("exit", () => {
-      if (child === started) child = undefined;
-      for (const [id, { resolve }] of waiting) resolve({ id, error: "the spawn helper ended" });
-      waiting.clear();
-    });
+    // Without a listener a failed fork, say for want of processes, would end the server.
+    started.once("error", (error) => lost(started, `the spawn helper cannot be started: ${error.message}`));
+    started.once("exit", () => lost(started, "the spawn helper ended"));
     started.unref();
     child = started;
     return started;
+  }
+
+  /** Once per helper, whichever of its events comes first. */
+  function lost(gone: ChildProcess, why: string): void {
+    if (child !== gone) return;
+    child = undefined;
+    for (const [id, call] of waiting) {
+      const { repeatable = false } = call.request.options;
+      if ((repeatable || !call.taken) && call.attempts < MAX_ATTEMPTS && !closed) send(call);
+      else {
+        waiting.delete(id);
+        call.done({ id, error: why });
+      }
+    }
+  }
+
+  function send(call: Call): void {
+    const target = helper();
+    call.attempts++;
+    call.taken = false;
+    idle(target, false);
+    target.send(call.request, (error) => {
+      // Where it was not sent, the helper's end is about to be told.
+      if (error === null && child === target) call.taken = true;
+    });
   }
 
   async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
     if (waiting.size >= MAX_IN_FLIGHT) fail("TOO_MANY_REQUESTS", `${MAX_IN_FLIGHT} programs are being run already`);
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     const id = nextID++;
-    const target = helper();
-    idle(target, false);
-    const reply = await new Promise<HelperReply>((resolve) => {
-      waiting.set(id, { resolve });
-      target.send({ id, argv, options: { ...options, timeoutMs } } satisfies HelperRequest, (error) => {
-        if (error !== null && waiting.delete(id)) resolve({ id, error: `the spawn helper cannot be reached: ${error.message}` });
-      });
+    const reply = await new Promise<HelperReply>((done) => {
+      const call: Call = { request: { id, argv, options: { ...options, timeoutMs } }, done, attempts: 0, taken: false };
+      waiting.set(id, call);
+      send(call);
     });
     if (reply.timedOut === true) fail("TIMED_OUT", `${argv.join(" ")}: no end within ${timeoutMs} ms`);
     if (reply.result === undefined) throw new Failure("INTERNAL", `${argv[0]}: ${reply.error ?? "no answer"}`);
@@ -95,8 +127,8 @@ export function openSpawner(): Spawner {
       return result.stdout;
     },
     async [Symbol.asyncDispose]() {
+      closed = true;
       const ending = child;
-      child = undefined;
       if (ending === undefined || ending.exitCode !== null) return;
       const ended = new Promise<void>((resolve) => ending.once("exit", () => resolve()));
       ending.ref();
@@ -104,6 +136,11 @@ export function openSpawner(): Spawner {
       await ended;
     },
   };
+}
+
+/** The environment of every program that a server starts. */
+export function programEnvironment(): Record<string, string> {
+  return Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && passedOn.test(name) ? [[name, value]] : [])));
 }
 
 /** An idle helper must not keep the process alive; a busy one must. */

@@ -1,7 +1,10 @@
 // The spawn helper: results, bounds, and its own death.
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempDisposableSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
 import { openSpawner } from "../src/spawn.ts";
 
 void test("a program's code, output and input pass through the helper", async () => {
@@ -17,14 +20,51 @@ void test("a program that fails, is missing, or does not end is a failure that n
   await assert.rejects(spawner.run(["sleep", "60"], { timeoutMs: 50 }), { name: "TIMED_OUT" });
 });
 
-void test("a helper that is killed fails what was in flight, and the next call has a new one", async () => {
+void test("a helper that is killed fails what was under way and may not be repeated, and the next call has a new one", async () => {
   await using spawner = openSpawner();
   await spawner.check(["true"]);
   const waiting = spawner.run(["sleep", "60"]);
+  await until("it runs", () => (childrenOf(childNamed("spawn-helper")).length > 0 ? true : undefined));
   process.kill(childNamed("spawn-helper"), "SIGKILL");
   await assert.rejects(waiting, /spawn helper ended/);
   assert.equal(await spawner.check(["echo", "again"]), "again\n");
 });
+
+void test("a call that may be repeated survives the helper's death, and the helper's death again", async () => {
+  await using spawner = openSpawner();
+  using folder = mkdtempDisposableSync(join(tmpdir(), "svc-spawn-"));
+  const gate = join(folder.path, "gate");
+  const waiting = spawner.run(["sh", "-c", `echo begun >> ${gate}.log; until [ -e ${gate} ]; do sleep 0.05; done; echo done`], { repeatable: true });
+  for (let begun = 1; begun <= 2; begun++) {
+    await until("it runs", () => (existsSync(`${gate}.log`) && readFileSync(`${gate}.log`, "utf8").length === begun * "begun\n".length ? true : undefined));
+    process.kill(childNamed("spawn-helper"), "SIGKILL");
+  }
+  await until("it runs again", () => (readFileSync(`${gate}.log`, "utf8").length === 3 * "begun\n".length ? true : undefined));
+  writeFileSync(gate, "");
+  assert.equal((await waiting).stdout, "done\n");
+});
+
+void test("no secret of a server's environment stands in the environment of the programs it runs", async () => {
+  process.env["SVC_API_KEY"] = "sdk_secret";
+  process.env["AWS_SECRET_ACCESS_KEY"] = "secret";
+  try {
+    await using spawner = openSpawner();
+    const names = (await spawner.check(["env"])).split("\n").map((line) => line.split("=")[0]);
+    assert.ok(names.includes("PATH"));
+    assert.deepEqual(
+      names.filter((name) => /SVC|AWS/.test(name ?? "")),
+      [],
+    );
+    assert.doesNotMatch(readFileSync(`/proc/${childNamed("spawn-helper")}/environ`, "latin1"), /secret/);
+  } finally {
+    delete process.env["SVC_API_KEY"];
+    delete process.env["AWS_SECRET_ACCESS_KEY"];
+  }
+});
+
+function childrenOf(pid: number): string[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);
+}
 
 /** The child of this process whose command line holds `word`. */
 function childNamed(word: string): number {

@@ -9,6 +9,8 @@ export type Probe =
   | { readonly try: "resolve"; readonly server: string; readonly name: string }
   /** Sends `count` questions at once and says how many were answered with SERVFAIL before `expected` were. */
   | { readonly try: "flood"; readonly server: string; readonly name: string; readonly count: number; readonly expected: number }
+  /** Writes questions over `connections` at once without waiting for answers; says "asking", and how many were answered when stdin ends. */
+  | { readonly try: "pipeline"; readonly server: string; readonly name: string; readonly connections: number; readonly count: number }
   /** Opens `count` UDP flows, each to a port of its own. */
   | { readonly try: "flows"; readonly host: string; readonly count: number }
   /** Resolves a name and connects to its first address at once. */
@@ -78,12 +80,33 @@ async function lookup(server: string, name: string): Promise<string> {
   }
 }
 
+function questionFor(name: string): Buffer {
+  return Buffer.concat([...name.split(".").map((label) => Buffer.from(`${String.fromCharCode(label.length)}${label}`)), Buffer.from([0, 0, 1, 0, 1])]);
+}
+
+function pipeline(probe: Probe & { try: "pipeline" }): Promise<string> {
+  return new Promise((resolve) => {
+    const query = Buffer.concat([Buffer.from([0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]), questionFor(probe.name)]);
+    const framed = Buffer.concat([Buffer.from([query.length >> 8, query.length & 255]), query]);
+    const all = Buffer.concat(Array.from({ length: probe.count }, () => framed));
+    let bytes = 0;
+    let open = 0;
+    for (let index = 0; index < probe.connections; index++) {
+      const socket = connect({ host: probe.server, port: 53 });
+      socket.on("error", () => {}).on("data", (chunk) => (bytes += chunk.length));
+      socket.on("connect", () => {
+        socket.write(all);
+        if (++open === probe.connections) console.log("asking");
+      });
+    }
+    // A refusal without options is as long as its question.
+    process.stdin.on("end", () => resolve(String(Math.floor(bytes / framed.length)))).resume();
+  });
+}
+
 function flood(probe: Probe & { try: "flood" }): Promise<string> {
   return new Promise((resolve) => {
-    const question = Buffer.concat([
-      ...probe.name.split(".").map((label) => Buffer.from(`${String.fromCharCode(label.length)}${label}`)),
-      Buffer.from([0, 0, 1, 0, 1]),
-    ]);
+    const question = questionFor(probe.name);
     const socket = createSocket("udp4");
     let failures = 0;
     const done = (): void => {
@@ -168,6 +191,8 @@ function run(probe: Probe): Promise<string> {
       return lookup(probe.server, probe.name);
     case "flood":
       return flood(probe);
+    case "pipeline":
+      return pipeline(probe);
     case "flows":
       return flows(probe);
     case "visit":

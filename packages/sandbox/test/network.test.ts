@@ -125,7 +125,8 @@ void test("an upstream that refuses is passed over, and the next one answers", a
     address: "127.0.0.1",
     port: 0,
     resolvers,
-    askerAt: () => ({ refuses: () => undefined, denied: () => {}, resolved: async () => {} }),
+    rate: { perSecond: 100, burst: 100 },
+    askerAt: () => ({ refuses: () => undefined, denied: () => {}, dropped: () => {}, resolved: async () => {} }),
   });
   const client = createSocket("udp4");
   const answer = new Promise<Buffer>((resolve) => client.once("message", resolve));

@@ -5,8 +5,10 @@ import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Front } from "./front.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
+import { HeldBytes } from "./held-bytes.ts";
 import type { RequestHead } from "./request-head.ts";
-import { BEHIND, HELD, Wire, type WireOwner } from "./wire.ts";
+import { FREE_READS, type SlowHead } from "./slow-heads.ts";
+import { BEHIND, HELD, SLOW, Wire, type WireOwner } from "./wire.ts";
 
 /**
  * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
@@ -17,7 +19,12 @@ import { BEHIND, HELD, Wire, type WireOwner } from "./wire.ts";
  */
 export type ClientState = "head" | "body" | "waiting" | "asleep" | "tunnel" | "discard" | "linger";
 
-export abstract class ClientReader implements WireOwner {
+/** The address that a connection comes from; IPv4 as such, whatever the listener is bound to. */
+export function peerOf(socket: Socket): string {
+  return (socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
+}
+
+export abstract class ClientReader implements WireOwner, SlowHead {
   readonly wire: Wire;
   /** What upstreams are told of the client: header lines. */
   readonly forwarded: string;
@@ -34,17 +41,19 @@ export abstract class ClientReader implements WireOwner {
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
   /** An unfinished head, a request that was put back, or requests sent before their turn. */
-  protected held: Buffer | undefined;
+  protected held: HeldBytes | undefined;
   protected status = 0;
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
+  /** Reads of the head that is not whole; 0 when there is none. */
+  #slowReads = 0;
 
   constructor(front: Front, accepted: Socket, now: number) {
     this.front = front;
     this.since = now;
     this.wire = Wire.adopt(this, accepted);
-    this.peer = (this.wire.socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
+    this.peer = peerOf(this.wire.socket);
     this.forwarded = `x-forwarded-for: ${this.peer}\r\nx-forwarded-proto: http\r\n`;
   }
 
@@ -59,27 +68,61 @@ export abstract class ClientReader implements WireOwner {
     return this.state === "head" && this.held === undefined;
   }
 
+  get mayGiveWay(): boolean {
+    return this.state === "head" && this.rounds === 0;
+  }
+
   protected readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.front;
-    const isFirstPart = this.held === undefined;
-    if (this.held !== undefined) {
-      bytes = Buffer.concat([this.held, bytes.subarray(start, end)]);
-      this.held = undefined;
+    const { held } = this;
+    if (held !== undefined) {
+      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return this.#awaitHead(held);
+      ({ bytes } = held);
       start = 0;
       end = bytes.length;
     }
     const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
+    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(held ?? new HeldBytes(bytes, start, end), true);
+    this.held = undefined;
+    this.endSlowHead();
     if (bodyAt === REFUSED) return this.refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
-    if (bodyAt !== INCOMPLETE) return this.begin(head, bytes, start, bodyAt, end);
-    if (end - start >= limits.headBytes) return this.refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
-    if (isFirstPart) this.since = performance.now();
-    this.held = Buffer.from(bytes.subarray(start, end));
+    if (bodyAt === INCOMPLETE) return this.refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
+    return this.begin(head, bytes, start, bodyAt, end);
+  }
+
+  #awaitHead(held: HeldBytes, wasRead = false): void {
+    this.held = held;
+    if (wasRead) held.headIncomplete();
+    if (this.#slowReads === 0) {
+      this.since = performance.now();
+      this.front.slowHeads.enter(this);
+      // Where too many are unfinished it may have been this one's turn to end.
+      if (this.state !== "head") return;
+    }
+    if (++this.#slowReads < FREE_READS) return;
+    this.wire.pause(SLOW);
+    this.front.slowHeads.wait(this);
+  }
+
+  protected endSlowHead(): void {
+    if (this.#slowReads === 0) return;
+    this.#slowReads = 0;
+    this.front.slowHeads.leave(this);
+    this.wire.resume(SLOW);
+  }
+
+  goOn(): void {
+    this.wire.resume(SLOW);
+  }
+
+  giveUp(): void {
+    this.refuse(408, "Too many request heads of this client are unfinished; send each head at once");
   }
 
   /** Bytes sent before their turn wait here; past the bound the connection is not read. */
   protected hold(bytes: Buffer, start: number, end: number): void {
-    const piece = bytes.subarray(start, end);
-    this.held = this.held === undefined ? Buffer.from(piece) : Buffer.concat([this.held, piece]);
+    if (this.held === undefined) this.held = new HeldBytes(bytes, start, end);
+    else this.held.append(bytes, start, end);
     if (this.held.length >= this.front.limits.headBytes) this.wire.pause(HELD);
   }
 
@@ -106,7 +149,7 @@ export abstract class ClientReader implements WireOwner {
       const { held } = this;
       if (this.state !== "head" || held === undefined || this.wire.closed) return;
       this.held = undefined;
-      this.readHead(held, 0, held.length);
+      this.readHead(held.bytes, 0, held.length);
     });
   }
 
@@ -141,6 +184,7 @@ export abstract class ClientReader implements WireOwner {
   protected linger(): void {
     this.state = "linger";
     this.held = undefined;
+    this.endSlowHead();
     this.since = performance.now();
     this.wire.end();
     this.wire.resume(BEHIND);

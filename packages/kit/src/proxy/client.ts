@@ -3,6 +3,7 @@ import { performance } from "node:perf_hooks";
 import type { Answer } from "./answer.ts";
 import { ClientReader } from "./client-reader.ts";
 import type { Wait } from "./front.ts";
+import { HeldBytes } from "./held-bytes.ts";
 import { Opening } from "./opening.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
 import type { Target, Trouble } from "./target.ts";
@@ -159,7 +160,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const held = this.held;
     this.held = undefined;
     this.wire.resume(HELD);
-    if (held !== undefined) this.upstream?.wire.forward(held, 0, held.length, this.wire);
+    if (held !== undefined) this.upstream?.wire.forward(held.bytes, 0, held.length, this.wire);
   }
 
   onTunnelEnd(): void {
@@ -182,7 +183,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const unsent = this.#unsent;
     this.#unsent = undefined;
     if (trouble === "dropped" && unsent !== undefined) {
-      this.held = unsent;
+      this.held = new HeldBytes(unsent, 0, unsent.length);
       this.rounds++;
       return this.#readAgain();
     }
@@ -214,6 +215,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     else this.upstream?.destroy();
     this.upstream = undefined;
     this.held = undefined;
+    this.endSlowHead();
     this.#unsent = undefined;
     this.#opening.forget();
     this.front.forget(this);

@@ -1,10 +1,13 @@
 // The listener: takes every connection, bounds their number and their waits, and ends in order.
-import { createServer, type Server } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
-import { type Answer, answer, renderAnswer } from "./answer.ts";
+import { type Answer, answer } from "./answer.ts";
 import { ClientConnection } from "./client.ts";
+import { peerOf } from "./client-reader.ts";
 import type { ProxyLimits } from "./limits.ts";
+import { Peers } from "./peers.ts";
 import type { RequestHead } from "./request-head.ts";
+import { SlowHeads } from "./slow-heads.ts";
 import type { Target, UpstreamPool } from "./target.ts";
 
 /** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
@@ -37,17 +40,18 @@ export type FrontOptions = {
 };
 
 const sweepMs = 1_000;
-const crowded = renderAnswer(answer(503, "The server has as many connections as it takes; try again", {}, { "Retry-After": "1" }), false, false);
 
 export class Front {
   readonly limits: ProxyLimits;
   readonly head: RequestHead;
   readonly observe: FrontOptions["observe"];
+  readonly slowHeads: SlowHeads;
   draining = false;
   bytesIn = 0;
   readonly #options: FrontOptions;
   readonly #server: Server;
   readonly #clients = new Set<ClientConnection>();
+  readonly #peers: Peers;
   #sweeper: NodeJS.Timeout | undefined;
   #onEmpty: (() => void) | undefined;
 
@@ -57,14 +61,21 @@ export class Front {
     this.head = options.head;
     this.observe = options.observe;
     // Connections are taken over before anything is read from them.
-    this.#server = createServer({ pauseOnConnect: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (accepted) => {
-      accepted.on("error", () => {});
-      if (this.#clients.size >= this.limits.connections) {
-        accepted.end(crowded, "latin1", () => accepted.destroy());
-        return;
-      }
-      this.#clients.add(new ClientConnection(this, accepted, performance.now()));
-    });
+    this.#server = createServer({ pauseOnConnect: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (accepted) => this.#accept(accepted));
+    this.slowHeads = new SlowHeads(options.limits);
+    this.#peers = new Peers(options.limits);
+  }
+
+  #accept(accepted: Socket): void {
+    accepted.on("error", () => {});
+    const refusal = this.#peers.admit(peerOf(accepted));
+    if (refusal !== undefined) {
+      accepted.end(refusal, "latin1", () => accepted.destroy());
+      return;
+    }
+    const client = new ClientConnection(this, accepted, performance.now());
+    this.#clients.add(client);
+    this.#peers.add(client);
   }
 
   async listen(): Promise<{ host: string; port: number }> {
@@ -97,6 +108,7 @@ export class Front {
 
   forget(client: ClientConnection): void {
     this.#clients.delete(client);
+    this.#peers.remove(client);
     if (this.#clients.size === 0) this.#onEmpty?.();
   }
 
@@ -120,6 +132,7 @@ export class Front {
     }
     for (const client of this.#clients) client.wire.destroy();
     this.#options.pool.close();
+    this.slowHeads.close();
     clearInterval(this.#sweeper);
     await closed;
   }

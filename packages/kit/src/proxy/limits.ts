@@ -9,8 +9,13 @@ export type ProxyLimits = {
   readonly headMs: number;
   /** A client's connection that carries no request. */
   readonly idleMs: number;
-  /** Client connections at once; the next one is answered 503. */
+  /** Client connections at once; the next one takes the place of an idle one of the peer that has most, or is answered 503. */
   readonly connections: number;
+  /** Of one peer address; the next one is answered 503. */
+  readonly connectionsPerPeer: number;
+  /** Request heads of which only a part has come; the oldest of the peer that has most is answered 408. */
+  readonly unfinishedHeads: number;
+  readonly unfinishedHeadsPerPeer: number;
   /** From dialling an upstream to its first usable byte position. */
   readonly connectMs: number;
   /** Idle connections kept per target. */
@@ -35,6 +40,9 @@ export const proxyLimits: ProxyLimits = {
   headMs: 15_000,
   idleMs: 75_000,
   connections: 8192,
+  connectionsPerPeer: 4096,
+  unfinishedHeads: 2048,
+  unfinishedHeadsPerPeer: 512,
   connectMs: 5_000,
   idlePerTarget: 64,
   discardBytes: 256 * 1024,

@@ -6,13 +6,20 @@ const largeBytes = 256 * 1024;
 /** Large buffers kept for reuse, 16 MiB in all. */
 const spareLimit = 64;
 const spares: Buffer[] = [];
+/** Large buffers in use, 128 MiB in all; past it connections that move bulk read into the shared one, too, which costs a copy. */
+const inUseLimit = 512;
+let inUse = 0;
 
 function takeLarge(): Buffer {
+  if (inUse >= inUseLimit) return shared;
+  inUse++;
   return spares.pop() ?? Buffer.allocUnsafeSlow(largeBytes);
 }
 
 function giveLarge(buffer: Buffer): void {
-  if (buffer !== shared && spares.length < spareLimit) spares.push(buffer);
+  if (buffer === shared) return;
+  inUse--;
+  if (spares.length < spareLimit) spares.push(buffer);
 }
 
 /**

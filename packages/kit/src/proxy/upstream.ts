@@ -1,6 +1,7 @@
 // One connection to a target: opens it, reads response heads, passes bodies on, and returns to the pool.
 import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
+import { HeldBytes } from "./held-bytes.ts";
 import type { Target, Trouble, Way } from "./target.ts";
 import { BEHIND, Wire, type WireOwner } from "./wire.ts";
 
@@ -39,7 +40,8 @@ export class Upstream implements WireOwner {
   reused = false;
   idleSince = 0;
   #state: State = "dialling";
-  #held: Buffer | undefined;
+  /** A head that is not whole. */
+  #held: HeldBytes | undefined;
   #interim = 0;
   #reusable = false;
   readonly #way: Way;
@@ -133,27 +135,32 @@ export class Upstream implements WireOwner {
   }
 
   #readOpening(bytes: Buffer, length: number): void {
-    const all = this.#join(bytes, 0, length);
-    const head = this.target.pool.head;
+    const { head, limits } = this.target.pool;
+    const held = this.#held ?? new HeldBytes(bytes, 0, 0);
+    if (!held.appendToHead(bytes, 0, length, limits.headBytes)) {
+      this.#held = held;
+      return;
+    }
+    const all = held.bytes;
     const end = head.parse(all, 0, all.length, false);
-    if (end === INCOMPLETE && all.length <= this.target.pool.limits.headBytes) this.#held = Buffer.from(all);
-    else if (end > 0 && head.status === 101 && end === all.length) this.#opened();
-    else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
-  }
-
-  #join(bytes: Buffer, start: number, end: number): Buffer {
-    const piece = bytes.subarray(start, end);
-    if (this.#held === undefined) return piece;
-    const all = Buffer.concat([this.#held, piece]);
+    if (end === INCOMPLETE && all.length <= limits.headBytes) {
+      held.headIncomplete();
+      this.#held = held;
+      return;
+    }
     this.#held = undefined;
-    return all;
+    if (end > 0 && head.status === 101 && end === all.length) this.#opened();
+    else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
   }
 
   #readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.target.pool;
     const client = this.client as UpstreamClient;
-    if (this.#held !== undefined) {
-      bytes = this.#join(bytes, start, end);
+    const held = this.#held;
+    if (held !== undefined) {
+      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return;
+      this.#held = undefined;
+      ({ bytes } = held);
       start = 0;
       end = bytes.length;
     }
@@ -161,7 +168,8 @@ export class Upstream implements WireOwner {
       const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes), client.isHead);
       if (bodyAt === INCOMPLETE) {
         if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
-        this.#held = Buffer.from(bytes.subarray(start, end));
+        this.#held = new HeldBytes(bytes, start, end);
+        this.#held.headIncomplete();
         return;
       }
       if (bodyAt === REFUSED) return this.#fail("malformed", head.problem);

@@ -19,8 +19,11 @@ export interface WireOwner {
 const bulkBytes = 32 * 1024;
 /** Up to this size a piece is written as a latin1 string, which the kernel usually takes whole without a buffer of its own. */
 const textBytes = 8 * 1024;
-/** Unsent bytes from which the other side is paused. */
+/** Unsent bytes of one connection from which the other side is paused: so many, or its part of what all may have together. */
 const behindBytes = 256 * 1024;
+const leastBehindBytes = 16 * 1024;
+const behindBytesOfAll = 256 * 1024 * 1024;
+let wireCount = 0;
 
 /** Of an answer that came before a write failed; a longer one is cut off, as the connection is. */
 const restBytes = 64 * 1024;
@@ -28,6 +31,7 @@ const restBytes = 64 * 1024;
 /** Reasons for not reading; reading goes on when none is left. */
 export const BEHIND = 1;
 export const HELD = 2;
+export const SLOW = 4;
 
 /** Where a connection goes; a function opens it itself, with these options of the socket. */
 export type Dial = NetConnectOpts | ((options: object) => Socket);
@@ -52,8 +56,10 @@ export class Wire {
     this.socket.on("error", (error) => {
       this.#error = error;
     });
+    wireCount++;
     this.socket.on("close", () => {
       this.closed = true;
+      wireCount--;
       this.#buffer.close();
       owner.onClose(this.#error);
     });
@@ -119,7 +125,7 @@ export class Wire {
   }
 
   get isBehind(): boolean {
-    return this.socket.writableLength >= behindBytes;
+    return this.socket.writableLength >= Math.max(leastBehindBytes, Math.min(behindBytes, behindBytesOfAll / wireCount));
   }
 
   isPaused(reason: number): boolean {

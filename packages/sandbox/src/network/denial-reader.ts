@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
+import { programEnvironment } from "@svc/kit/spawn.ts";
 import { dieWithUs, keep, unref } from "./kept.ts";
 import { type Noted, NotedStream } from "./nflog.ts";
 
@@ -88,7 +89,7 @@ function boundGroups(): Set<number> {
  */
 function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildProcess> {
   const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
-  const child = spawn(command, argv, { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(command, argv, { stdio: ["ignore", "pipe", "pipe"], env: programEnvironment() });
   const stream = new NotedStream();
   let words = "";
   return new Promise((resolve, reject) => {

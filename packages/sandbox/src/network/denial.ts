@@ -5,8 +5,11 @@ import type { NetworkSlot } from "./networks.ts";
 export const packetReasons = ["closed_range", "sibling", "host", "policy", "connections", "spoofed"] as const;
 export type PacketReason = (typeof packetReasons)[number];
 
-/** `dns`: a name was not resolved. `unlisted`: more packets were denied than are told one by one. */
-export type DenialReason = PacketReason | "dns" | "unlisted";
+/**
+ * `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: more packets
+ * and names were denied than are listed.
+ */
+export type DenialReason = PacketReason | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
 
 export type Denial = {
   readonly slot: NetworkSlot;
@@ -32,9 +35,13 @@ export function denialText({ protocol, address, port, name, reason, detail, repe
   const times = repeated > 1 ? ` (${repeated} times)` : "";
   switch (reason) {
     case "unlisted":
-      return `${repeated} more denied packets are not listed one by one: ${detail}`;
+      return `${repeated} more denied packets are not listed individually: ${detail}`;
+    case "unlisted_names":
+      return `${repeated} more refused names are not listed individually: ${detail}`;
     case "dns":
-      return `blocked by policy: the name ${name} is not resolved: ${detail}${times}`;
+      return `blocked by policy: ${name === undefined ? "what is not a host name" : `the name ${name}`} is not resolved: ${detail}${times}`;
+    case "dns_rate":
+      return `blocked: DNS questions: ${detail}${times}`;
     case "policy":
       return `blocked by policy: ${target} ${detail}${times}`;
     default:

@@ -4,7 +4,7 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { type Cidr, formatCidr, parseAddress } from "./cidr.ts";
 import { type Denial, type PacketReason, packetReasons } from "./denial.ts";
 import { openFolder } from "./denial-log.ts";
-import type { Transport } from "./dns-forward.ts";
+import type { DnsReport } from "./dns-worker.ts";
 import type { Fence } from "./fence.ts";
 import type { Noted } from "./nflog.ts";
 import { addressRefusal, nameAllowed } from "./policy.ts";
@@ -16,12 +16,14 @@ const MAX_UNPLACED = 256;
 /** An interface that is not found is not looked for more often than this. */
 const LOOK_AGAIN_MS = 1000;
 const DNS_PORT = 53;
+const LISTED = `the maximum is ${NOTED_PER_SECOND} a second after a burst`;
 
 export type DenialsOptions = {
   readonly spawner: Spawner;
   readonly log: Log;
   readonly deniedCidrs: readonly Cidr[];
   readonly maxConnections: number;
+  readonly dnsPerSecond: number;
   readonly gatewayAddress: string;
   readonly fenceAt: (address: string) => Fence | undefined;
   readonly fenceOn: (veth: string) => Fence | undefined;
@@ -32,7 +34,7 @@ export type DenialsOptions = {
 
 export interface Denials {
   packet(noted: Noted): void;
-  name(fence: Fence, name: string, transport: Transport, why: string): void;
+  names(fence: Fence, report: DnsReport): void;
   /** What the firewall has counted beside the packets it told, per interface and since its beginning. */
   counted(counts: ReadonlyMap<string, number>): void;
   close(): void;
@@ -100,7 +102,10 @@ export function openDenials(options: DenialsOptions): Denials {
 
   async function look(): Promise<void> {
     try {
-      const links = JSON.parse(await options.spawner.check(["ip", "-j", "link", "show", "type", "veth"])) as { ifindex: number; ifname: string }[];
+      const links = JSON.parse(await options.spawner.check(["ip", "-j", "link", "show", "type", "veth"], { repeatable: true })) as {
+        ifindex: number;
+        ifname: string;
+      }[];
       names = new Map(links.map(({ ifindex, ifname }) => [ifindex, ifname]));
     } catch (error) {
       options.log.warn({ err: error }, "cannot tell by which interfaces denied packets came");
@@ -120,10 +125,15 @@ export function openDenials(options: DenialsOptions): Denials {
       if (fence !== undefined) tell(fence, noted);
       else if (noted.interfaceIndex !== 0) place(noted);
     },
-    name(fence, name, transport, why) {
-      const asked = name === "" ? {} : { name };
-      const what = { slot: fence.slot, atMs: options.now(), protocol: transport, address: options.gatewayAddress, port: DNS_PORT };
-      folder.tell({ ...what, ...asked, reason: "dns", detail: why, repeated: 1 });
+    names({ slot }, { refused, unlisted, dropped }) {
+      const what = { slot, atMs: options.now(), address: options.gatewayAddress, port: DNS_PORT } as const;
+      for (const { name, transport, why } of refused) {
+        folder.tell({ ...what, protocol: transport, ...(name === "" ? {} : { name }), reason: "dns", detail: why, repeated: 1 });
+      }
+      if (unlisted > 0) options.onDenied({ ...what, protocol: "any", reason: "unlisted_names", detail: LISTED, repeated: unlisted });
+      if (dropped === 0) return;
+      const detail = `more than ${options.dnsPerSecond} a second are not answered`;
+      folder.tell({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
     },
     counted(counts) {
       for (const [veth, count] of counts) {
@@ -133,8 +143,7 @@ export function openDenials(options: DenialsOptions): Denials {
         // Fewer than before: the table was made anew, and counts from zero.
         const more = count < before ? count : count - before;
         if (fence === undefined || more === 0) continue;
-        const detail = `at most ${NOTED_PER_SECOND} a second are, after a burst`;
-        options.onDenied({ slot: fence.slot, atMs: options.now(), protocol: "any", address: "", reason: "unlisted", detail, repeated: more });
+        options.onDenied({ slot: fence.slot, atMs: options.now(), protocol: "any", address: "", reason: "unlisted", detail: LISTED, repeated: more });
       }
     },
     close() {

@@ -81,16 +81,24 @@ export function frame(message: Buffer): Buffer {
 
 /** Messages out of a TCP stream, each behind its length; holds one message's bytes at most. */
 export class Frames {
+  readonly #maxBytes: number;
   #rest: Buffer = Buffer.alloc(0);
 
+  constructor(maxBytes = MAX_MESSAGE_BYTES) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** @throws when a message is announced that is longer than allowed. */
   *take(chunk: Buffer): Generator<Buffer> {
     let rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
     while (rest.length >= 2) {
       const length = rest.readUInt16BE(0);
+      if (length > this.#maxBytes) throw new RangeError(`a DNS message of ${length} bytes; the maximum is ${this.#maxBytes}`);
       if (rest.length < 2 + length) break;
       yield rest.subarray(2, 2 + length);
       rest = rest.subarray(2 + length);
     }
-    this.#rest = rest.length > MAX_MESSAGE_BYTES + 2 ? Buffer.alloc(0) : rest;
+    // A copy: a slice would keep the whole read alive for the few bytes that are left of it.
+    this.#rest = Buffer.from(rest);
   }
 }

@@ -1,17 +1,22 @@
-// DNS for sandboxes on the gateway address: questions go to the host's resolvers, within bounds per sandbox and in all.
+// DNS for sandboxes on the gateway address: questions go to the host's resolvers, within a rate and bounds per sandbox.
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { createServer, type Server, type Socket } from "node:net";
+import { performance } from "node:perf_hooks";
+import { setImmediate as loopTurn, setTimeout as sleep } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
+import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 import { AAAA_TYPE, addressesIn, nameAsked, typeAsked } from "./dns-answer.ts";
 import { ask, Frames, frame, type Transport } from "./dns-forward.ts";
 import { HEADER_BYTES, isResponse, opcodeOf, questionOf, refusal } from "./dns-message.ts";
 import { type Found, MAX_OPEN_SECONDS } from "./fence.ts";
 import type { Resolvers } from "./resolvers.ts";
+import { Shares } from "./shares.ts";
 
-const MAX_QUERIES_PER_SANDBOX = 64;
-const MAX_QUERIES = 1024;
-const MAX_CONNECTIONS_PER_SANDBOX = 8;
-const MAX_CONNECTIONS = 256;
+const QUERY_LIMITS = { perSandbox: 64, inAll: 1024, least: 4 };
+const CONNECTION_LIMITS = { perSandbox: 8, inAll: 256, least: 1 };
+const LISTEN_BACKLOG = 256;
+/** A query is a name and options; what is longer is not one. */
+const MAX_QUERY_BYTES = 4096;
 const CONNECTION_IDLE_MS = 10_000;
 const MAX_REASON_LENGTH = 200;
 /** Tries for a port that is free for UDP and TCP alike. */
@@ -22,6 +27,8 @@ export type DnsOptions = {
   readonly address: string;
   readonly port: number;
   readonly resolvers: Resolvers;
+  /** Questions of one sandbox. Beyond it datagrams are dropped, and connections are read more slowly. */
+  readonly rate: Rate;
   /** The sandbox with this address; undefined: no sandbox has it, and nothing is answered. */
   readonly askerAt: (address: string) => Asker | undefined;
 };
@@ -32,20 +39,31 @@ export interface Asker {
   refuses(name: string | undefined): string | undefined;
   /** Told of each refusal. */
   denied(name: string, transport: Transport, why: string): void;
+  /** Told of each datagram that was dropped because of the rate. */
+  dropped(): void;
   /** Told of an answer before it is given; the addresses are open when this returns. */
   resolved(name: string, found: readonly Found[]): Promise<void>;
 }
 
 export interface Dns {
   readonly port: number;
+  /** The sandbox with this address is gone: its connections end. */
+  forget(address: string): void;
   close(): Promise<void>;
 }
 
 export async function openDns(options: DnsOptions): Promise<Dns> {
   const stopping = new AbortController();
-  const queries = new Counter(MAX_QUERIES_PER_SANDBOX, MAX_QUERIES);
-  const connections = new Counter(MAX_CONNECTIONS_PER_SANDBOX, MAX_CONNECTIONS);
-  const open = new Set<Socket>();
+  const queries = new Shares(QUERY_LIMITS);
+  const connections = new Shares(CONNECTION_LIMITS);
+  const open = new Map<Socket, string>();
+  const buckets = new Map<string, TokenBucket>();
+
+  function bucketOf(sandbox: string): TokenBucket {
+    let bucket = buckets.get(sandbox);
+    if (bucket === undefined) buckets.set(sandbox, (bucket = new TokenBucket(options.rate, performance.now())));
+    return bucket;
+  }
 
   async function answer(transport: Transport, query: Buffer, sandbox: string): Promise<Buffer | undefined> {
     const asker = options.askerAt(sandbox);
@@ -78,6 +96,9 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
   }
 
   async function onDatagram(socket: UdpSocket, query: Buffer, from: { address: string; port: number }): Promise<void> {
+    const asker = options.askerAt(from.address);
+    if (asker === undefined) return;
+    if (!bucketOf(from.address).take(performance.now())) return asker.dropped();
     const response = await answer("udp", query, from.address);
     // The sandbox may be gone by now, and so may this server.
     if (response !== undefined && !stopping.signal.aborted) socket.send(response, from.port, from.address, () => {});
@@ -87,7 +108,7 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     const sandbox = socket.remoteAddress ?? "";
     socket.on("error", () => {});
     if (options.askerAt(sandbox) === undefined || !connections.enter(sandbox)) return void socket.destroy();
-    open.add(socket);
+    open.set(socket, sandbox);
     socket.once("close", () => {
       open.delete(socket);
       connections.leave(sandbox);
@@ -96,16 +117,24 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     void converse(socket, sandbox).catch(() => socket.destroy());
   }
 
-  /** One query after the other: reading stops while one is being answered. */
+  /** One query after the other: nothing is read while one is answered, waits for its token, or its answer is not taken. */
   async function converse(socket: Socket, sandbox: string): Promise<void> {
-    const frames = new Frames();
+    const frames = new Frames(MAX_QUERY_BYTES);
     for await (const chunk of socket) {
       for (const query of frames.take(chunk as Buffer)) {
-        const response = await answer("tcp", query, sandbox);
+        await admitted(sandbox);
+        const response = socket.destroyed ? undefined : await answer("tcp", query, sandbox);
         if (response === undefined) return void socket.destroy();
-        socket.write(frame(response));
+        if (!socket.write(frame(response))) await drained(socket);
       }
     }
+  }
+
+  async function admitted(sandbox: string): Promise<void> {
+    const bucket = bucketOf(sandbox);
+    while (!bucket.take(performance.now())) await sleep(bucket.waitMs(performance.now()), undefined, { signal: stopping.signal });
+    // A refusal takes no turn of the loop by itself: a long row of questions would be answered before anybody else's.
+    await loopTurn();
   }
 
   const { udp, tcp, port } = await bind(options.address, options.port);
@@ -114,40 +143,26 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
   tcp.on("connection", onConnection);
   return {
     port,
+    forget(address) {
+      buckets.delete(address);
+      for (const [socket, sandbox] of open) if (sandbox === address) socket.destroy();
+    },
     async close() {
       stopping.abort();
-      for (const socket of open) socket.destroy();
+      for (const socket of open.keys()) socket.destroy();
       await Promise.all([new Promise<void>((done) => udp.close(() => done())), new Promise<void>((done) => tcp.close(() => done()))]);
     },
   };
 }
 
-/** Counts what is in progress per sandbox and in all. */
-class Counter {
-  readonly #perSandbox: number;
-  readonly #inAll: number;
-  readonly #counts = new Map<string, number>();
-  #total = 0;
-
-  constructor(perSandbox: number, inAll: number) {
-    this.#perSandbox = perSandbox;
-    this.#inAll = inAll;
-  }
-
-  enter(sandbox: string): boolean {
-    const count = this.#counts.get(sandbox) ?? 0;
-    if (count >= this.#perSandbox || this.#total >= this.#inAll) return false;
-    this.#counts.set(sandbox, count + 1);
-    this.#total++;
-    return true;
-  }
-
-  leave(sandbox: string): void {
-    const count = this.#counts.get(sandbox) ?? 0;
-    if (count <= 1) this.#counts.delete(sandbox);
-    else this.#counts.set(sandbox, count - 1);
-    this.#total--;
-  }
+function drained(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      socket.off("drain", done).off("close", done);
+      resolve();
+    };
+    socket.on("drain", done).on("close", done);
+  });
 }
 
 /** One port for both transports. A port of the node's own choice: 53 may be in use on all addresses of the host. */
@@ -158,7 +173,7 @@ async function bind(address: string, wanted: number): Promise<{ udp: UdpSocket; 
     try {
       await new Promise<void>((resolve, reject) => {
         tcp.once("error", reject);
-        tcp.listen({ host: address, port: attempt === 0 ? wanted : 0, backlog: MAX_CONNECTIONS }, resolve);
+        tcp.listen({ host: address, port: attempt === 0 ? wanted : 0, backlog: LISTEN_BACKLOG }, resolve);
       });
       const { port } = tcp.address() as { port: number };
       const udp = createSocket("udp4");

@@ -19,7 +19,11 @@ export type Found = { readonly address: string; readonly ttlSeconds: number };
 /** `name` is absent for an address that a node before this one opened and whose name is not known any more. */
 type Known = { readonly name: string | undefined; readonly expiresAtMs: number; readonly open: boolean };
 
+let nextID = 1;
+
 export class Fence {
+  /** No two fences of a process have the same: addresses are used again. */
+  readonly id = nextID++;
   readonly slot: NetworkSlot;
   /** The opening of addresses that was asked for last. */
   opening: Promise<void> = Promise.resolve();

@@ -52,7 +52,7 @@ export async function removeLinks(spawner: Spawner, names: readonly string[], gr
   ];
   if (lines.length === 0) return;
   // A namespace that ends takes its veth along at any moment: what is already gone is no failure, what stays is.
-  const result = await spawner.run(["ip", "-force", "-batch", "-"], { input: `${lines.join("\n")}\n` });
+  const result = await spawner.run(["ip", "-force", "-batch", "-"], { input: `${lines.join("\n")}\n`, repeatable: true });
   const left = present(names);
   const stayed = [...new Set([...left.devices, ...left.namespaces])];
   if (stayed.length > 0) throw new Error(`these stayed after removal: ${stayed.join(", ")}: ${result.stderr.trim()}`);

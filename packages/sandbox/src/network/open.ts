@@ -10,7 +10,8 @@ import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "./cidr
 import type { Denial } from "./denial.ts";
 import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
-import { type Asker, type Dns, openDns } from "./dns.ts";
+import { type DnsThread, openDnsThread } from "./dns-thread.ts";
+import type { Found } from "./fence.ts";
 import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
 import type { Networks } from "./networks.ts";
@@ -21,8 +22,26 @@ import { Slots } from "./slots.ts";
 export { networkChecks } from "./checks.ts";
 
 export const defaultSubnet = "10.200.0.0/13";
-export const defaultDeniedCidrs = ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"] as const;
+/** Private and shared ranges, link-local and cloud metadata, what is reserved or no address of one host. */
+export const defaultDeniedCidrs = [
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "127.0.0.0/8",
+  "168.63.129.16/32", // Azure's host: metadata, DNS and health of the machine
+  "169.254.0.0/16",
+  "172.16.0.0/12",
+  "192.0.0.0/24", // IETF protocol assignments; 192.0.0.192 is Oracle's metadata service
+  "192.88.99.0/24", // 6to4 relays
+  "192.168.0.0/16",
+  "198.18.0.0/15", // tests of network devices; providers use it inside their networks
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+] as const;
 const DEFAULT_POOL_SIZE = 8;
+const DEFAULT_DNS_PER_SECOND = 200;
+/** Seconds of the rate that a sandbox may use at once: a page or an installer asks for many names together. */
+const DNS_BURST_SECONDS = 5;
 /** No name opens these, whatever else is denied: this host, groups of hosts, what is no address. */
 const neverOpened: readonly Cidr[] = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"].flatMap((text) => parseCidr(text) ?? []);
 
@@ -35,7 +54,7 @@ export type NetworksOptions = {
   /** What no sandbox reaches, beside the host's own addresses and other sandboxes. */
   readonly deniedCidrs?: readonly string[];
   /** DNS servers to ask; default: the host's, as /etc/resolv.conf names them at the time. */
-  readonly dns?: { readonly upstreams?: readonly string[] };
+  readonly dns?: { readonly upstreams?: readonly string[]; readonly perSecond?: number };
   /** Slots prepared ahead of attach(). */
   readonly poolSize?: number;
   /** Connections that one sandbox may have outward. */
@@ -75,7 +94,10 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
 
   async function start(): Promise<Networks> {
     if (await enableForwarding()) log.warn("switched on net.ipv4.ip_forward for sandbox networks; it stays on");
-    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, maxConnections: options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX };
+    const perSecond = options.dns?.perSecond ?? DEFAULT_DNS_PER_SECOND;
+    const dnsRate = { perSecond, burst: perSecond * DNS_BURST_SECONDS };
+    const maxConnections = options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX;
+    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, dnsRate, maxConnections };
     let reader: DenialReader | undefined;
     const denials: Denials | undefined =
       options.onDenied === undefined
@@ -84,7 +106,8 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
             spawner,
             log,
             deniedCidrs,
-            maxConnections: rules.maxConnections,
+            maxConnections,
+            dnsPerSecond: perSecond,
             gatewayAddress: gatewayOf(block),
             fenceAt: (address) => slots.fenceAt(address),
             fenceOn: (veth) => slots.fenceOn(veth),
@@ -100,12 +123,23 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       poolSize: options.poolSize ?? DEFAULT_POOL_SIZE,
       homeText: () => homeText({ ...rules, logGroup: reader?.group }),
       onCounted: (counts) => denials?.counted(counts),
+      onPolicy: (fence) => dns.setPolicy(fence),
+      onGone: (fence) => dns.forget(fence),
     });
-    const dns = await openDns({
+    const onPort = (port: number): void => {
+      rules.dnsPort = port;
+      void slots.renewHome().catch((error: unknown) => log.error({ err: error }, "the firewall still names the old port of the sandboxes' DNS"));
+    };
+    const dns: DnsThread = await openDnsThread({
       address: gatewayOf(block),
       port: rules.dnsPort,
-      resolvers,
-      askerAt: (address) => askerAt(slots, denials, isClosed, address),
+      upstreams: options.dns?.upstreams,
+      rate: dnsRate,
+      log,
+      fences: () => slots.fences(),
+      resolved: (fence, name, found) => slots.resolved(fence, name, found.filter(isOpenable)),
+      onReport: (fence, report) => denials?.names(fence, report),
+      onPort,
     });
     undo.defer(() => dns.close());
     rules.dnsPort = dns.port;
@@ -142,12 +176,13 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     log.warn({ err: error, mend }, "connections that sandboxes are denied are not logged on this host; they are denied all the same");
   }
 
-  function isClosed(address: string): boolean {
+  /** A name that somebody points at a closed range opens nothing: neither now nor after the range is opened. */
+  function isOpenable({ address }: Found): boolean {
     const value = parseAddress(address) ?? 0;
-    return [...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
+    return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: Dns, closeLog: () => void, held: Server): Networks {
+  function assemble(slots: Slots, dns: DnsThread, closeLog: () => void, held: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -165,23 +200,6 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       },
     };
   }
-}
-
-/** What DNS does for the sandbox with this address. */
-function askerAt(slots: Slots, denials: Denials | undefined, isClosed: (address: string) => boolean, address: string): Asker | undefined {
-  const fence = slots.fenceAt(address);
-  if (fence === undefined) return undefined;
-  return {
-    refuses: (name) => fence.refuses(name),
-    denied: (name, transport, why) => denials?.name(fence, name, transport, why),
-    // A name that somebody points at a closed range opens nothing: neither now nor after the range is opened.
-    resolved: (name, found) =>
-      slots.resolved(
-        fence,
-        name,
-        found.filter((each) => !isClosed(each.address)),
-      ),
-  };
 }
 
 /** One process serves a home's networks: two would hand out the same addresses. */

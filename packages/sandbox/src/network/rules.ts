@@ -1,5 +1,6 @@
 // The nftables text of a home: what is closed for all its sandboxes, and how a refusal is answered and noted.
 
+import type { Rate } from "@svc/kit/token-bucket.ts";
 import { type Cidr, formatCidr } from "./cidr.ts";
 import type { PacketReason } from "./denial.ts";
 import { gatewayOf, prefixOf, tableOf } from "./names.ts";
@@ -18,6 +19,8 @@ export type HomeRules = {
   readonly block: Cidr;
   readonly deniedCidrs: readonly Cidr[];
   readonly dnsPort: number;
+  /** DNS datagrams of one sandbox; its new DNS connections share it with nothing. */
+  readonly dnsRate: Rate;
   /** The nflog group that denied packets are told to; undefined: nobody listens. */
   readonly logGroup: number | undefined;
   readonly maxConnections: number;
@@ -29,6 +32,8 @@ export const MAX_CONNECTIONS_PER_SANDBOX = 16_384;
 /** Denied packets of one sandbox that are told one by one; the rest is counted. Enough to read, too few to be a load. */
 export const NOTED_PER_SECOND = 5;
 export const NOTED_BURST = 50;
+/** New TCP connections of one sandbox to its DNS. */
+const DNS_CONNECTIONS = "rate over 50/second burst 100 packets";
 /** The headers of IPv4, with all options, and TCP. */
 const NOTED_BYTES = 96;
 /** Counts, per interface, what was not told one by one. */
@@ -43,7 +48,7 @@ const baseChains = {
 };
 
 /** Creates or renews what all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
-export function homeText({ token, block, deniedCidrs, dnsPort, logGroup, maxConnections }: HomeRules): string {
+export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
   const table = `inet ${tableOf(token)}`;
   const ours = `"${prefixOf(token)}*"`;
   const gateway = gatewayOf(block);
@@ -84,6 +89,10 @@ export function homeText({ token, block, deniedCidrs, dnsPort, logGroup, maxConn
       "ct direction reply ct state established accept",
       "ct direction reply ct state related icmp type { destination-unreachable, time-exceeded, parameter-problem } accept",
       bounded,
+      // The DNS thread keeps the same rate. It has one socket for all, and one that floods it must not fill that: twice as much
+      // is let through, so that the thread can say what it dropped.
+      `ip daddr ${gateway} udp dport ${dnsPort} add @dns_datagrams { iifname limit rate over ${2 * dnsRate.perSecond}/second burst ${2 * dnsRate.burst} packets } drop`,
+      `ip daddr ${gateway} tcp dport ${dnsPort} ct state new add @dns_connections { iifname limit ${DNS_CONNECTIONS} } goto refuse`,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
       "goto refuse_host",
@@ -117,6 +126,11 @@ export function homeText({ token, block, deniedCidrs, dnsPort, logGroup, maxConn
     `add element ${table} closed { ${closed} }`,
     `add set ${table} guests { type ifname . ipv4_addr; }`,
     `add set ${table} connections { type ifname; size ${slots}; flags dynamic; }`,
+    // A rate that was changed takes effect with new elements only.
+    ...["dns_datagrams", "dns_connections"].flatMap((set) => [
+      `add set ${table} ${set} { type ifname; size ${slots}; flags dynamic; }`,
+      `flush set ${table} ${set}`,
+    ]),
     `add set ${table} noted { type ifname; size ${slots}; flags dynamic; }`,
     `add set ${table} ${UNNOTED_SET} { type ifname; size ${slots}; flags dynamic; }`,
     // What was counted for an earlier run was told by it, or by nobody.

@@ -63,7 +63,9 @@ export class Ruleset {
   /** Addresses that a slot's names opened, by an earlier run of this node, and those that connections still use. */
   async held(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
     const table = tableOf(this.#options.token);
-    const sets = [namesSet(slot), liveSet(slot)].map((set) => this.#options.spawner.run(["nft", "-j", "list", "set", "inet", table, set]));
+    const sets = [namesSet(slot), liveSet(slot)].map((set) =>
+      this.#options.spawner.run(["nft", "-j", "list", "set", "inet", table, set], { repeatable: true }),
+    );
     const [named = [], live = []] = (await Promise.all(sets)).map(({ code, stdout }) => (code === 0 ? elementsOf(stdout) : []));
     const found = new Map([...live, ...named].map((element) => [element.val, element]));
     return [...found.values()].map(({ val, comment, expires = 0 }) => ({ address: val, name: comment, seconds: expires }));
@@ -71,7 +73,7 @@ export class Ruleset {
 
   /** Indices of the slots that have rules. */
   async slotIndices(): Promise<number[]> {
-    const listing = await this.#options.spawner.check(["nft", "-t", "list", "table", "inet", tableOf(this.#options.token)]);
+    const listing = await this.#options.spawner.check(["nft", "-t", "list", "table", "inet", tableOf(this.#options.token)], { repeatable: true });
     return [...listing.matchAll(/chain slot_(\d+) /g)].map(([, index]) => Number(index));
   }
 
@@ -89,7 +91,7 @@ export class Ruleset {
   /** One look says both: whether the table is there, and what it counted. */
   async #check(): Promise<void> {
     const { token, spawner, onCounted } = this.#options;
-    const { code, stdout } = await spawner.run(["nft", "-j", "list", "set", "inet", tableOf(token), UNNOTED_SET]);
+    const { code, stdout } = await spawner.run(["nft", "-j", "list", "set", "inet", tableOf(token), UNNOTED_SET], { repeatable: true });
     if (code !== 0) return this.change(`list chain inet ${tableOf(token)} refuse\n`);
     onCounted?.(new Map(elementsOf(stdout).map(({ val, counter }) => [val, counter?.packets ?? 0])));
   }
@@ -100,7 +102,7 @@ export class Ruleset {
       await this.#nft(text);
     } catch (error) {
       const table = tableOf(this.#options.token);
-      const { code } = await this.#options.spawner.run(["nft", "list", "chain", "inet", table, "refuse"]);
+      const { code } = await this.#options.spawner.run(["nft", "list", "chain", "inet", table, "refuse"], { repeatable: true });
       if (code === 0) throw error;
       this.#options.log.error({ table }, "another program removed the firewall table of sandbox networks; putting it back");
       await this.#nft(this.#options.wholeText());
@@ -108,8 +110,9 @@ export class Ruleset {
     }
   }
 
+  /** Every text of ours puts the table into a state, whatever it was in before: it may be loaded twice. */
   async #nft(text: string): Promise<void> {
-    await this.#options.spawner.check(["nft", "-f", "-"], { input: text });
+    await this.#options.spawner.check(["nft", "-f", "-"], { input: text, repeatable: true });
   }
 }
 

@@ -25,6 +25,9 @@ export type SlotsOptions = {
   /** The rules that all slots share. */
   readonly homeText: () => string;
   readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
+  /** Told of each fence and each change of its policy; what it resolves for goes by the new one when this is done. */
+  readonly onPolicy?: (fence: Fence) => Promise<void>;
+  readonly onGone?: (fence: Fence) => void;
 };
 
 export class Slots {
@@ -69,6 +72,11 @@ export class Slots {
     return this.#taken.get(indexOf(this.#options.token, veth) ?? -1);
   }
 
+  /** All whose address is in use. */
+  fences(): Iterable<Fence> {
+    return this.#byAddress.values();
+  }
+
   renewHome(): Promise<void> {
     return this.#ruleset.renew(this.#options.homeText());
   }
@@ -93,9 +101,13 @@ export class Slots {
     const before = fence.policy;
     try {
       // Changes take effect in the order of these calls: what DNS learns from now on is judged by the new policy.
-      await this.#ruleset.change(fence.replace(policy, performance.now()));
+      const changing = this.#ruleset.change(fence.replace(policy, performance.now()));
+      await Promise.all([changing, this.#options.onPolicy?.(fence)]);
     } catch (error) {
-      if (fence.policy === policy) fence.replace(before, performance.now());
+      if (fence.policy === policy) {
+        fence.replace(before, performance.now());
+        await this.#options.onPolicy?.(fence);
+      }
       fence.doubt();
       throw error;
     }
@@ -197,12 +209,21 @@ export class Slots {
     const fence = new Fence(this.#options.token, slot, policy);
     this.#taken.set(slot.index, fence);
     this.#byAddress.set(slot.guestAddress, fence);
+    void this.#options.onPolicy?.(fence);
     return fence;
   }
 
   #drop({ slot }: Fence): void {
     this.#taken.delete(slot.index);
-    this.#byAddress.delete(slot.guestAddress);
+    this.#closeAddress(slot.guestAddress);
+  }
+
+  /** DNS for it stops at once. */
+  #closeAddress(address: string): void {
+    const fence = this.#byAddress.get(address);
+    if (fence === undefined) return;
+    this.#byAddress.delete(address);
+    this.#options.onGone?.(fence);
   }
 
   /** Goes round: an address is used again as late as possible, when no peer still sends to its last owner. */
@@ -238,8 +259,8 @@ export class Slots {
   }
 
   async #detach(slot: NetworkSlot): Promise<void> {
-    // DNS stops at once; the index stays in use until nothing of the slot is left.
-    this.#byAddress.delete(slot.guestAddress);
+    // The index stays in use until nothing of the slot is left.
+    this.#closeAddress(slot.guestAddress);
     await this.#removals.add(slot);
     this.#taken.delete(slot.index);
     this.#leftovers.delete(slot.index);

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Log } from "@svc/kit/log.ts";
+import { programEnvironment } from "@svc/kit/spawn.ts";
 import { dieWithUs, type Kept, keep, unref } from "./kept.ts";
 
 export type TableWatchOptions = {
@@ -17,7 +18,7 @@ export async function watchTable({ table, log, onDeleted }: TableWatchOptions): 
   const deletion = `delete table inet ${table}`;
   const start = async (): Promise<ChildProcess> => {
     const [command, ...argv] = [...dieWithUs, "nft", "monitor", "destroy", "tables"];
-    const child = spawn(command, argv, { stdio: ["ignore", "pipe", "ignore"] });
+    const child = spawn(command, argv, { stdio: ["ignore", "pipe", "ignore"], env: programEnvironment() });
     await new Promise<void>((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     createInterface({ input: child.stdout }).on("line", (line) => {
       if (line.trim() === deletion) onDeleted();

@@ -1,8 +1,10 @@
 // Brings a sandbox's system up on a network slot of its own, anew or from a capture, until its envd answers.
+
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { EgressPolicy, NetworkSlot } from "../network/networks.ts";
 import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
-import { ENVD_PORT, untilHealthy } from "./envd.ts";
+import { untilHealthy } from "./envd.ts";
 import { envdPath } from "./envd-binary.ts";
 import type { Node } from "./node.ts";
 import type { SandboxRecord } from "./state.ts";

@@ -51,7 +51,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
   /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
   async function checksums(directory: string, names: readonly string[]): Promise<Map<string, string>> {
     if (names.length === 0) return new Map();
-    const output = await spawner.check(["xxh128sum", "--", ...names], { cwd: directory, timeoutMs: CHECKSUM_TIMEOUT_MS });
+    const output = await spawner.check(["xxh128sum", "--", ...names], { cwd: directory, timeoutMs: CHECKSUM_TIMEOUT_MS, repeatable: true });
     return new Map(
       output
         .trim()

@@ -1,17 +1,18 @@
 // What the node says to envd: its identity, signed, as soon as envd answers.
 import { createHash, type KeyObject, sign } from "node:crypto";
-import { request } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
-import { dialUnix } from "../runtime/dial.ts";
+import { askGuest, type GuestAnswer, type GuestRequest } from "../runtime/ask-guest.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-export const ENVD_PORT = 49983;
 const POLL_MS = 3;
 /** While the network stack inside takes over, a SYN may be lost; its retransmission would cost a second. */
 const ATTEMPT_MS = 50;
 const LONGEST_ATTEMPT_MS = 2_000;
 const CALL_MS = 5_000;
+/** envd's answers to these calls are empty, or a sentence. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_SENTENCE_CHARS = 500;
 /** Of an enveloped message: a byte of flags and four of length. */
 const CONNECT_HEAD_BYTES = 5;
 const NONCE_HEADER = "x-svc-init-nonce";
@@ -43,7 +44,7 @@ export async function untilHealthy(handle: RuntimeHandle, boundMs: number, isAli
   while (performance.now() < end) {
     const begun = performance.now();
     try {
-      const status = await httpCall(handle, "GET", "/health", {}, undefined, Math.min(attemptMs, end - performance.now()));
+      const status = await ask(handle, { method: "GET", path: "/health", boundMs: Math.min(attemptMs, end - performance.now()) });
       if (status.code === 204) return;
       last = `/health answered ${status.code}`;
     } catch (error) {
@@ -66,7 +67,8 @@ export async function warmShell(handle: RuntimeHandle): Promise<void> {
   const envelope = Buffer.alloc(CONNECT_HEAD_BYTES);
   envelope.writeUInt32BE(message.length, 1);
   const headers = { "content-type": "application/connect+json", "connect-protocol-version": "1", "connect-timeout-ms": String(CALL_MS) };
-  await httpCall(handle, "POST", "/process.Process/Start", headers, Buffer.concat([envelope, message]), CALL_MS).catch(() => undefined);
+  const body = Buffer.concat([envelope, message]);
+  await ask(handle, { method: "POST", path: "/process.Process/Start", headers, body, boundMs: CALL_MS }).catch(() => undefined);
 }
 
 let lastNonce = 0n;
@@ -78,8 +80,11 @@ let lastNonce = 0n;
 export async function sendIdentity(handle: RuntimeHandle, identity: Identity, privateKey: KeyObject): Promise<void> {
   const body = JSON.stringify(identity);
   let answer = await signedInit(handle, body, nextNonce(BigInt(Date.now()) * 1_000_000n), privateKey);
-  if (answer.code === 401 && /^\d{1,20}$/.test(answer.nonce)) answer = await signedInit(handle, body, nextNonce(BigInt(answer.nonce) + 1n), privateKey);
-  if (answer.code !== 204) throw new Failure("SANDBOX_START_FAILED", `envd refused its identity: HTTP ${answer.code} ${answer.body}`);
+  const known = String(answer.headers[NONCE_HEADER] ?? "");
+  if (answer.code === 401 && /^\d{1,20}$/.test(known)) answer = await signedInit(handle, body, nextNonce(BigInt(known) + 1n), privateKey);
+  if (answer.code === 204) return;
+  const sentence = answer.body.toString("utf8").slice(0, MAX_SENTENCE_CHARS);
+  throw new Failure("SANDBOX_START_FAILED", `envd refused its identity: HTTP ${answer.code} ${sentence}`);
 }
 
 function nextNonce(atLeast: bigint): string {
@@ -87,46 +92,17 @@ function nextNonce(atLeast: bigint): string {
   return String(lastNonce);
 }
 
-async function signedInit(handle: RuntimeHandle, body: string, nonce: string, privateKey: KeyObject): Promise<HttpAnswer> {
+async function signedInit(handle: RuntimeHandle, body: string, nonce: string, privateKey: KeyObject): Promise<GuestAnswer> {
   const digest = createHash("sha256").update(body).digest("hex");
   const signature = sign(null, Buffer.from(`svc-init\n${nonce}\n${digest}`), privateKey).toString("base64");
   const headers = { "content-type": "application/json", [NONCE_HEADER]: nonce, "x-svc-init-signature": signature };
   try {
-    return await httpCall(handle, "POST", "/init", headers, body, CALL_MS);
+    return await ask(handle, { method: "POST", path: "/init", headers, body, boundMs: CALL_MS });
   } catch (error) {
     throw new Failure("SANDBOX_START_FAILED", `envd did not take its identity: ${(error as Error).message}`, { cause: error });
   }
 }
 
-type HttpAnswer = { readonly code: number; readonly body: string; readonly nonce: string };
-
-function httpCall(handle: RuntimeHandle, method: string, path: string, headers: Record<string, string>, body: string | Buffer | undefined, boundMs: number) {
-  const where = handle.endpoint.kind === "tcp" ? { host: handle.endpoint.host, port: ENVD_PORT, agent: false as const } : unixDoor(handle.endpoint.path);
-  return new Promise<HttpAnswer>((resolve, reject) => {
-    const length = body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };
-    const call = request({ ...where, method, path, headers: { ...headers, ...length, connection: "close" } }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on("data", (chunk: Buffer) => chunks.push(chunk));
-      response.once("end", () => {
-        clearTimeout(timer);
-        resolve({
-          code: response.statusCode ?? 0,
-          body: Buffer.concat(chunks).toString("utf8").slice(0, 500),
-          nonce: String(response.headers[NONCE_HEADER] ?? ""),
-        });
-      });
-      response.once("error", reject);
-    });
-    const timer = setTimeout(() => call.destroy(new Error(`no answer within ${Math.round(boundMs)} ms`)), boundMs);
-    call.once("error", (error) => {
-      clearTimeout(timer);
-      reject(error);
-    });
-    call.end(body);
-  });
-}
-
-/** The socket's name lies inside the sandbox: only dialUnix may open it. */
-function unixDoor(path: string) {
-  return { host: "envd", createConnection: () => dialUnix(path) };
+function ask(handle: RuntimeHandle, call: Omit<GuestRequest, "maxBytes">): Promise<GuestAnswer> {
+  return askGuest(handle, { ...call, maxBytes: MAX_ANSWER_BYTES });
 }

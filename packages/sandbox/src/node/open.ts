@@ -7,7 +7,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
-import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
+import { openSpawner, programEnvironment, type Spawner } from "@svc/kit/spawn.ts";
 import type { Denial } from "../network/denial.ts";
 import type { Networks } from "../network/networks.ts";
 import { openNetworks } from "../network/open.ts";
@@ -50,7 +50,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const clock = systemClock;
   const registry = openRegistry(records, seed.secret, clock);
   const captures = await openCaptures(join(home, "snapshots"), spawner, log);
-  const envdVersion = ends ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8" }).trim();
+  const envdVersion = ends ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
   const templates = await openTemplates({
     home,
     settings: settings.template,
@@ -198,7 +198,7 @@ async function networksFor(
     log.warn("not root: sandboxes are reached through a socket and have no network of their own");
     return undefined;
   }
-  const { subnet, denied_cidrs, dns, pool_size } = settings.network;
+  const { subnet, denied_cidrs, dns, dns_queries_per_second, pool_size } = settings.network;
   return openNetworks({
     home,
     spawner,
@@ -207,7 +207,7 @@ async function networksFor(
     poolSize: pool_size,
     onDenied,
     ...(subnet === "" ? {} : { subnet }),
-    ...(dns.length === 0 ? {} : { dns: { upstreams: dns } }),
+    dns: { perSecond: dns_queries_per_second, ...(dns.length === 0 ? {} : { upstreams: dns }) },
   });
 }
 

@@ -41,6 +41,7 @@ export const nodeSettings = z.object({
     subnet: z.union([z.literal(""), cidr]),
     denied_cidrs: z.array(cidr),
     dns: z.array(z.string()),
+    dns_queries_per_second: count(1, 100_000),
     pool_size: count(0, 1000),
   }),
   template: templateSettings,

@@ -1,34 +1,25 @@
 // Bounds how much of one kind a sandbox may log: a burst, then so many a second; what is left out is counted.
+import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 
-export type FloodLimits = { readonly burst: number; readonly perSecond: number };
+export type FloodLimits = Rate;
 
 /** A flood is told of at most this often. */
 const SUMMARY_MS = 5_000;
 
 export class FloodGate {
-  readonly #limits: FloodLimits;
-  #tokens: number;
-  #atMs: number;
+  readonly #bucket: TokenBucket;
   #suppressed = 0;
   #toldAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(limits: FloodLimits, nowMs: number) {
-    this.#limits = limits;
-    this.#tokens = limits.burst;
-    this.#atMs = nowMs;
+    this.#bucket = new TokenBucket(limits, nowMs);
   }
 
   /** Whether one more may be written. */
   take(nowMs: number): boolean {
-    const { burst, perSecond } = this.#limits;
-    this.#tokens = Math.min(burst, this.#tokens + (Math.max(0, nowMs - this.#atMs) / 1000) * perSecond);
-    this.#atMs = nowMs;
-    if (this.#tokens < 1) {
-      this.#suppressed++;
-      return false;
-    }
-    this.#tokens--;
-    return true;
+    if (this.#bucket.take(nowMs)) return true;
+    this.#suppressed++;
+    return false;
   }
 
   get isSuppressing(): boolean {

@@ -1,15 +1,15 @@
 // Fetches what envd remembers of the processes it started; asked only when somebody reads the sandbox's log.
-import { request } from "node:http";
 import { z } from "zod";
-import { dialUnix } from "../runtime/dial.ts";
+import { askGuest } from "../runtime/ask-guest.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-const ENVD_PORT = 49983;
 /** A reader of the log waits no longer for a sandbox that does not answer. */
 const BOUND_MS = 1_000;
-/** A thousand entries of some six hundred bytes, and room. What is inside could send without end. */
+/** A thousand entries of some six hundred bytes, and room; little enough to be parsed at once. */
 const MAX_BYTES = 2 * 1024 * 1024;
 const MAX_ENTRIES = 1_000;
+/** Brackets, commas and colons of a page: an entry has eleven members. */
+const MAX_MARKS = 32 * MAX_ENTRIES;
 
 /** Code inside the sandbox may have written all of this: every length is bounded here. */
 const processEntry = z.object({
@@ -46,7 +46,10 @@ export async function fetchProcesses(
 
 async function ask(handle: RuntimeHandle, accessToken: string | undefined, after: number, boundMs: number): Promise<ProcessPage | undefined> {
   try {
-    const parsed = processPage.safeParse(JSON.parse(await get(handle, accessToken, `/svc/log?after=${after}`, boundMs)));
+    const headers = accessToken === undefined ? {} : { "x-access-token": accessToken };
+    const { code, body } = await askGuest(handle, { method: "GET", path: `/svc/log?after=${after}`, headers, boundMs, maxBytes: MAX_BYTES });
+    if (code !== 200 || !isSimple(body)) return undefined;
+    const parsed = processPage.safeParse(JSON.parse(body.toString("utf8")));
     if (!parsed.success) return undefined;
     const { run, entries } = parsed.data;
     const isRising = entries.every(({ seq }, index) => seq > (entries[index - 1]?.seq ?? after));
@@ -56,34 +59,15 @@ async function ask(handle: RuntimeHandle, accessToken: string | undefined, after
   }
 }
 
-function get({ endpoint }: RuntimeHandle, accessToken: string | undefined, path: string, boundMs: number): Promise<string> {
-  // The socket's name lies inside the sandbox: only dialUnix may open it.
-  const where =
-    endpoint.kind === "tcp"
-      ? { host: endpoint.host, port: ENVD_PORT, agent: false as const }
-      : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
-  const headers = { connection: "close", ...(accessToken === undefined ? {} : { "x-access-token": accessToken }) };
-  return new Promise((resolve, reject) => {
-    const call = request({ ...where, path, headers }, (response) => {
-      const chunks: Buffer[] = [];
-      let bytes = 0;
-      response.on("data", (chunk: Buffer) => {
-        bytes += chunk.length;
-        if (bytes > MAX_BYTES) call.destroy(new Error(`more than ${MAX_BYTES} bytes`));
-        else chunks.push(chunk);
-      });
-      response.once("end", () => {
-        clearTimeout(timer);
-        if (response.statusCode === 200) resolve(Buffer.concat(chunks).toString("utf8"));
-        else reject(new Error(`HTTP ${response.statusCode}`));
-      });
-      response.once("error", reject);
-    });
-    const timer = setTimeout(() => call.destroy(new Error(`no answer within ${boundMs} ms`)), boundMs);
-    call.once("error", (error) => {
-      clearTimeout(timer);
-      reject(error);
-    });
-    call.end();
-  });
+/** Whether text has few enough parts to be parsed at once: two megabytes of nothing but brackets take JSON.parse half a second. */
+function isSimple(text: Buffer): boolean {
+  let marks = 0;
+  let inString = false;
+  for (let at = 0; at < text.length; at++) {
+    const byte = text[at];
+    if (byte === 0x22) inString = !inString;
+    else if (inString) at += byte === 0x5c ? 1 : 0;
+    else if (byte === 0x5b || byte === 0x7b || byte === 0x2c || byte === 0x3a) marks++;
+  }
+  return marks <= MAX_MARKS;
 }

@@ -29,7 +29,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
 
   async function keep(): Promise<string> {
     const program = await findProgram("runsc", host.programs?.runsc);
-    const hash = (await host.spawner.check(["xxh128sum", "--", program])).slice(0, 16);
+    const hash = (await host.spawner.check(["xxh128sum", "--", program], { repeatable: true })).slice(0, 16);
     const path = join(folder, PREFIX + hash);
     if (await isThere(path)) return path;
     await mkdir(folder, { recursive: true, mode: 0o711 });

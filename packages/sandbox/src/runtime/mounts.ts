@@ -36,7 +36,7 @@ export async function unmountUnder(spawner: Spawner, directory: string): Promise
   for (const lazily of [false, true]) {
     const points = mountsUnder(real);
     if (points.length === 0) return;
-    await spawner.run(["umount", ...(lazily ? ["-l"] : []), "--", ...points], { timeoutMs: UNMOUNT_TIMEOUT_MS });
+    await spawner.run(["umount", ...(lazily ? ["-l"] : []), "--", ...points], { timeoutMs: UNMOUNT_TIMEOUT_MS, repeatable: true });
   }
   const left = mountsUnder(real);
   if (left.length > 0) fail("INTERNAL", `${left.join(", ")}: cannot be unmounted`);

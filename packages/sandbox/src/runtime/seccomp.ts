@@ -22,8 +22,18 @@ const clone = { x64: 56, arm64: 220 };
 /** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
 const namespaceFlags = 0x7e020000;
 
+/**
+ * Kinds of sockets that a sandbox may open: unspecified, unix, IPv4, IPv6, netlink, packet. The others do not belong to a network
+ * namespace (vsock reaches the machine's host, and the ports that others on this one listen on), or are kernel code without need.
+ */
+const socketFamilies = [0, 1, 2, 10, 16, 17];
+/** No family that a kernel knows is above. */
+const maxFamily = 63;
+const socketCalls = { socket: [41, 198], socketpair: [53, 199] } as const;
+
 const EPERM = 1;
 const ENOSYS = 38;
+const EAFNOSUPPORT = 97;
 
 export type SeccompProfile = Readonly<Record<string, unknown>>;
 
@@ -41,8 +51,19 @@ export function ociSeccomp(): SeccompProfile {
         errnoRet: EPERM,
         args: [{ index: 0, value: bit, valueTwo: bit, op: "SCMP_CMP_MASKED_EQ" }],
       })),
+      // The kernel looks at the low half of the argument only, and so must the rule.
+      ...closedFamilies().map((family) => ({
+        names: Object.keys(socketCalls),
+        action: "SCMP_ACT_ERRNO",
+        errnoRet: EAFNOSUPPORT,
+        args: [{ index: 0, value: 0xffffffff, valueTwo: family, op: "SCMP_CMP_MASKED_EQ" }],
+      })),
     ],
   };
+}
+
+function closedFamilies(): number[] {
+  return Array.from({ length: maxFamily + 1 }, (_, family) => family).filter((family) => !socketFamilies.includes(family));
 }
 
 function bitsOf(mask: number): number[] {
@@ -85,10 +106,19 @@ export function bpfSeccomp(): Buffer {
     ]),
     [EQUAL, 0, 1, clone3],
     [RETURN, 0, 0, ERRNO | ENOSYS],
-    [EQUAL, 0, 3, arm ? clone.arm64 : clone.x64],
+    [EQUAL, 0, 4, arm ? clone.arm64 : clone.x64],
     [LOAD, 0, 0, 16],
     [ANY_BIT, 0, 1, namespaceFlags],
     [RETURN, 0, 0, ERRNO | EPERM],
+    [RETURN, 0, 0, ALLOW],
+    ...Object.values(socketCalls).flatMap((pair): Instruction[] => [
+      // The argument is loaded for one of the calls only, and each way on from there ends.
+      [EQUAL, 0, socketFamilies.length + 3, pair[arm ? 1 : 0]],
+      [LOAD, 0, 0, 16],
+      ...socketFamilies.map((family, index): Instruction => [EQUAL, socketFamilies.length - index, 0, family]),
+      [RETURN, 0, 0, ERRNO | EAFNOSUPPORT],
+      [RETURN, 0, 0, ALLOW],
+    ]),
     [RETURN, 0, 0, ALLOW],
   ];
   const bytes = Buffer.alloc(program.length * 8);

@@ -3,10 +3,9 @@ import { request } from "node:http";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { envelope, messagesOf } from "@svc/contract/connect-stream.ts";
-import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { processEventOf, shellExitCode } from "@svc/contract/process-event.ts";
-import { dialUnix } from "../runtime/dial.ts";
+import { envdOf } from "../runtime/ask-guest.ts";
 import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 
 export type Command = {
@@ -33,13 +32,10 @@ export interface Guest {
 const ALIVE_CHECK_MS = 250;
 /** A line that never ends is cut here. */
 const MAX_LINE_CHARS = 64 * 1024;
+const MAX_SENTENCE_CHARS = 1000;
 
 export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive" | "deathReason">): Guest {
-  const { endpoint } = handle;
-  const where =
-    endpoint.kind === "tcp"
-      ? { host: endpoint.host, port: ENVD_PORT, agent: false as const }
-      : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
+  const where = envdOf(handle);
 
   /** A signal that also goes off when the sandbox is gone. */
   async function whileAlive<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -112,7 +108,12 @@ export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive
         await Promise.race([pipeline(body, call, { signal: alive }), answered]);
         const response = await answered;
         let said = "";
-        for await (const chunk of response) said = (said + String(chunk)).slice(0, 1000);
+        for await (const chunk of response) {
+          said += String(chunk);
+          // What is inside could answer without end.
+          if (said.length > MAX_SENTENCE_CHARS) break;
+        }
+        said = said.slice(0, MAX_SENTENCE_CHARS);
         if (response.statusCode === 507) fail("DISK_FULL", "the files do not fit on the build's disk; ask for more minFreeDiskMb");
         if (response.statusCode !== 200) fail("INTERNAL", `envd refused the files: HTTP ${response.statusCode} ${said}`);
       }),

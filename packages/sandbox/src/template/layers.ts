@@ -100,7 +100,7 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
 
   /** A sandbox's start touches a few folders, so an unchanged root is a layer of folders that are there already. */
   async function sameFolders(diff: string, below: string | undefined): Promise<boolean> {
-    const folders = (await spawner.check(["find", ".", "-mindepth", "1", "-printf", "%m %U %G %P\\0"], { cwd: diff }))
+    const folders = (await spawner.check(["find", ".", "-mindepth", "1", "-printf", "%m %U %G %P\\0"], { cwd: diff, repeatable: true }))
       .split("\0")
       .filter((line) => line !== "");
     if (below === undefined || folders.length > MAX_TOUCHED_FOLDERS) return folders.length === 0;
@@ -129,7 +129,7 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
         await chmod(part, 0o711);
         await chmod(join(part, "diff"), 0o755);
         await write(join(part, "diff"));
-        const output = await spawner.check(["bash", "-c", describe], { cwd: join(part, "diff"), timeoutMs: SCAN_TIMEOUT_MS });
+        const output = await spawner.check(["bash", "-c", describe], { cwd: join(part, "diff"), timeoutMs: SCAN_TIMEOUT_MS, repeatable: true });
         const [counts = "", some = "", entries = "", sums = ""] = output.split("\n");
         if (some.trim() === "0" && (await sameFolders(join(part, "diff"), below))) {
           await rm(part, { recursive: true, force: true });
@@ -175,7 +175,7 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
       await rename(join(folder, layerID), part).catch(() => undefined);
       await rm(part, { recursive: true, force: true });
     },
-    sync: async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS })),
+    sync: async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS, repeatable: true })),
   };
 }
 

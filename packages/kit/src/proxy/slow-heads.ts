@@ -1,0 +1,96 @@
+// Request heads that come in many pieces: bounded in number, and read round robin over the peers that send them.
+
+/** A connection whose head is not whole. */
+export interface SlowHead {
+  readonly peer: string;
+  /** Reads on. */
+  goOn(): void;
+  /** Answers that too many heads are unfinished, and ends. */
+  giveUp(): void;
+}
+
+export type SlowHeadLimits = {
+  readonly unfinishedHeads: number;
+  readonly unfinishedHeadsPerPeer: number;
+};
+
+/** Read this often, then in turns. Ordinary heads come in one or two reads, long ones over slow links in a few. */
+export const FREE_READS = 4;
+const TURN_MS = 10;
+const READS_PER_TURN = 64;
+
+export class SlowHeads {
+  readonly #limits: SlowHeadLimits;
+  /** The oldest first. */
+  readonly #byPeer = new Map<string, Set<SlowHead>>();
+  /** Who waits for a turn, by peer; peers in the order of their turns. */
+  readonly #waiting = new Map<string, Set<SlowHead>>();
+  #count = 0;
+  #turns: NodeJS.Timeout | undefined;
+
+  constructor(limits: SlowHeadLimits) {
+    this.#limits = limits;
+  }
+
+  /** A head has begun. Where there are too many, the oldest one of the peer that has most gives way. */
+  enter(head: SlowHead): void {
+    const ofPeer = this.#byPeer.get(head.peer) ?? new Set();
+    this.#byPeer.set(head.peer, ofPeer);
+    ofPeer.add(head);
+    this.#count++;
+    if (ofPeer.size > this.#limits.unfinishedHeadsPerPeer) this.#evict(ofPeer);
+    else if (this.#count > this.#limits.unfinishedHeads) this.#evict(this.#largest());
+  }
+
+  /** Its head is whole, or refused, or the connection is gone. */
+  leave(head: SlowHead): void {
+    const ofPeer = this.#byPeer.get(head.peer);
+    if (ofPeer?.delete(head) !== true) return;
+    this.#count--;
+    if (ofPeer.size === 0) this.#byPeer.delete(head.peer);
+    const waiting = this.#waiting.get(head.peer);
+    if (waiting?.delete(head) === true && waiting.size === 0) this.#waiting.delete(head.peer);
+  }
+
+  /** `goOn` is called when it is this head's turn to be read. */
+  wait(head: SlowHead): void {
+    const waiting = this.#waiting.get(head.peer) ?? new Set();
+    this.#waiting.set(head.peer, waiting);
+    waiting.add(head);
+    this.#turns ??= setInterval(() => this.#turn(), TURN_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#turns);
+  }
+
+  #turn(): void {
+    for (let reads = 0; reads < READS_PER_TURN; reads++) {
+      const next = this.#waiting.entries().next();
+      if (next.done === true) {
+        clearInterval(this.#turns);
+        this.#turns = undefined;
+        return;
+      }
+      const [peer, waiting] = next.value;
+      const [head] = waiting;
+      // The peer goes to the end of the row.
+      this.#waiting.delete(peer);
+      if (head === undefined) continue;
+      waiting.delete(head);
+      if (waiting.size > 0) this.#waiting.set(peer, waiting);
+      head.goOn();
+    }
+  }
+
+  #largest(): Set<SlowHead> | undefined {
+    let largest: Set<SlowHead> | undefined;
+    for (const ofPeer of this.#byPeer.values()) if (largest === undefined || ofPeer.size > largest.size) largest = ofPeer;
+    return largest;
+  }
+
+  #evict(ofPeer: Set<SlowHead> | undefined): void {
+    const [oldest] = ofPeer ?? [];
+    oldest?.giveUp();
+  }
+}

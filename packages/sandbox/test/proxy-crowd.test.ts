@@ -1,0 +1,73 @@
+// Many connections of one client: slow heads, idle ones, answers that nobody reads; others are served meanwhile.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
+import { dial, openFixture } from "./proxy-fixture.ts";
+
+const REQUEST = "GET /v2/sandboxes HTTP/1.1\r\nHost: a\r\n\r\n";
+const isWhole = (received: string) => received.includes('"who":"control"');
+
+/** A connection from another loopback address: another peer. */
+async function from(address: string, port: number): Promise<{ socket: Socket; received: () => string } & Disposable> {
+  const socket = connect({ host: "127.0.0.1", port, localAddress: address });
+  let received = "";
+  socket.setEncoding("latin1").on("error", () => {});
+  socket.on("data", (text) => (received += text));
+  await once(socket, "connect");
+  return { socket, received: () => received, [Symbol.dispose]: () => socket.destroy() };
+}
+
+void test("2,000 connections that send their heads byte by byte keep nobody waiting: the oldest give way, others are answered", async () => {
+  await using fixture = await openFixture();
+  const slow = Array.from({ length: 2000 }, () => dial(fixture.port));
+  const sent = "GET /v2/sandboxes HTTP/1.1\r\nHost: ";
+  let at = 0;
+  const trickle = setInterval(() => {
+    for (const { socket } of slow) if (socket.writable) socket.write(sent[at % sent.length] ?? "");
+    at++;
+  }, 20);
+  await until("the oldest are refused", () => (slow.filter(({ received }) => received.startsWith("HTTP/1.1 408")).length > 1000 ? true : undefined));
+  for (let round = 0; round < 20; round++) assert.match(await fixture.raw(REQUEST, isWhole), /^HTTP\/1.1 200 /);
+  using other = await from("127.0.0.2", fixture.port);
+  other.socket.write(REQUEST);
+  await until("another peer is answered", () => (isWhole(other.received()) ? true : undefined));
+  clearInterval(trickle);
+  assert.match(slow.find(({ received }) => received !== "")?.received ?? "", /Too many request heads of this client are unfinished/);
+  for (const { socket } of slow) socket.destroy();
+});
+
+void test("a head that comes byte by byte is answered as one that comes at once", async () => {
+  await using fixture = await openFixture();
+  using client = dial(fixture.port);
+  client.socket.setNoDelay(true);
+  for (const byte of REQUEST) {
+    client.send(byte);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+  assert.match(await client.until(isWhole), /^HTTP\/1.1 200 /);
+  // The connection goes on, and so does the next head.
+  client.send(REQUEST);
+  await client.until((received) => received.split('"who":"control"').length === 3);
+});
+
+void test("an address that holds all the connections it may is refused one more with the reason, and another address is served", async () => {
+  await using fixture = await openFixture({ limits: { connectionsPerPeer: 5 } });
+  const held = await Promise.all(Array.from({ length: 5 }, () => from("127.0.0.1", fixture.port)));
+  await until("all are counted", async () => ((await fixture.raw(REQUEST, (_, closed?: boolean) => closed === true)).includes("503") ? true : undefined));
+  using other = await from("127.0.0.2", fixture.port);
+  other.socket.write(REQUEST);
+  await until("the other address is answered", () => (isWhole(other.received()) ? true : undefined));
+  for (const each of held) each[Symbol.dispose]();
+});
+
+void test("where all connections are taken by one address, an idle one of it is closed for another address", async () => {
+  await using fixture = await openFixture({ limits: { connections: 6 } });
+  const held = await Promise.all(Array.from({ length: 6 }, () => from("127.0.0.1", fixture.port)));
+  using other = await from("127.0.0.2", fixture.port);
+  other.socket.write(REQUEST);
+  await until("the other address is answered", () => (isWhole(other.received()) ? true : undefined));
+  await until("one of the crowd was closed", () => (held.filter(({ socket }) => socket.closed || socket.readableEnded).length === 1 ? true : undefined));
+  for (const each of held) each[Symbol.dispose]();
+});
