@@ -11,6 +11,8 @@ export class Counts {
   lostGaps = 0;
   restarts = 0;
   disconnects = 0;
+  /** Connections that ended although the publisher went on: so does one that brings a message too large. */
+  brokenOff = 0;
   /** By `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
 

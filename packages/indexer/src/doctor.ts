@@ -1,6 +1,7 @@
 // Says in a sentence what is wrong with a registration, from what its first events and its silence show.
 import { outcomeIndex } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
+import { MAX_MESSAGE_BYTES } from "./zmq.ts";
 
 const FLAPPING_RESTARTS = 4;
 const FLAPPING_WITHIN_MS = 60_000;
@@ -31,7 +32,9 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
   ] as const;
   for (const [name, what] of refused) if (count(name) > 0) says.push(`${count(name)} events were refused for ${what}; the last refusal: ${complaint}`);
   if (count("rank_differs") > 0)
-    says.push(`the publisher's batches carry another data-parallel rank than the registered ${registration.dp_rank}; the registered one is used`);
+    says.push(
+      `${count("rank_differs")} batches carry another data-parallel rank than the registered ${registration.dp_rank}; their blocks count for the rank that they carry: register each rank with the endpoint it publishes at`,
+    );
   if (count("unknown_event") + count("malformed_event") > 0)
     says.push(`${count("unknown_event") + count("malformed_event")} events could not be understood and were skipped`);
   if (counts.malformedFrames > 0) says.push(`${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed`);
@@ -39,14 +42,23 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
     says.push("every event came without a hash: the store's keys are neither decimal nor 0x-hexadecimal numbers");
   if (count("over_budget") > 0) says.push(`${count("over_budget")} events did not fit into the memory budget; raise indexer.memory_budget_mb`);
   if (count("too_many_streams") > 0) says.push(`${count("too_many_streams")} events name more streams than one registration may have`);
-  if (subscription.gap) {
-    const mend =
+  if (counts.brokenOff > 0)
+    says.push(
+      `the connection to ${registration.endpoint} broke off ${counts.brokenOff} times although the publisher went on: a message above ${MAX_MESSAGE_BYTES >> 20} MiB ends it so, and is lost; have the publisher send smaller batches, or look for what cuts connections on the way`,
+    );
+  const several = flaps(subscription, nowMs);
+  if (several)
+    says.push(
+      `${registration.endpoint} seems to have two publishers: batch numbers go back again and again. Give each process (each rank of an engine) an endpoint and a registration of its own`,
+    );
+  // Two publishers look like one that loses events: nothing that it could be told to do would help.
+  if (subscription.gap && !several) {
+    const advice =
       registration.replay_endpoint === ""
         ? "register a replay_endpoint so that gaps can be healed"
         : "raise buffer_steps in the engine's KV events configuration";
-    says.push(`events were lost and could not be replayed; this stream's blocks were dropped. ${mend}`);
+    says.push(`events were lost and could not be replayed; the blocks that they can have touched were dropped. ${advice}`);
   }
-  if (flaps(subscription, nowMs)) says.push(`${registration.endpoint} seems to have two publishers: batch numbers go back again and again`);
   if (count("parked") > 0 && count("blocks_stored") === 0)
     says.push("every stored event waits for a parent that was never seen: the indexer came late and there is no replay_endpoint");
   return says;

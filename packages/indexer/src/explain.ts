@@ -22,6 +22,7 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
   const streams = new Map(views.streams().map((row) => [row.stream, row]));
   const subscriptions = new Map([...registry.subscriptions.values()].map((subscription) => [subscription.id, subscription]));
 
+  const freshness = freshnessOf(index, registry, query.tenant);
   const instances: Explanation["instances"] = {};
   for (const [instance, match] of Object.entries(rows)) {
     const reasons = Object.entries(match.DP).map(([rank, tokens]): Reason => {
@@ -41,21 +42,23 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
     });
     if (reasons.length === 0)
       reasons.push({ dp_rank: 0, matched_blocks: 0, because: "no such instance is registered for this tenant, model, LoRA, block size and salt" });
-    instances[instance] = { ...match, freshness: freshnessOf(registry, query.tenant, instance), reasons };
+    instances[instance] = { ...match, freshness: freshness.get(instance) ?? {}, reasons };
   }
   return { [query.tenant]: { query: { blocks, ignored_tokens: byTokens ? list.length - blocks * query.blockSize : 0 }, instances } };
 }
 
-/** By data-parallel rank: an instance has a publisher for each. */
-export function freshnessOf(registry: Registry, tenant: string, instance: string): Record<string, Freshness> {
+/** By instance, then by data-parallel rank: of every publisher that gives to the tenant's instances. */
+export function freshnessOf(index: NativeIndex, registry: Registry, tenant: string): Map<string, Record<string, Freshness>> {
   const now = Date.now();
-  const found: Record<string, Freshness> = {};
+  const found = new Map<string, Record<string, Freshness>>();
   for (const subscription of registry.subscriptions.values()) {
     const { registration } = subscription;
-    if (registration.instance_id !== instance) continue;
     // A store's own events may name other tenants than its registration.
     if (registration.tenant_id !== tenant && subscription.kind !== "store") continue;
-    found[String(registration.dp_rank)] = subscription.freshness(now);
+    const ranks = found.get(registration.instance_id) ?? {};
+    const freshness = subscription.freshness(now);
+    for (const rank of index.ranks(subscription.id)) ranks[String(rank)] = freshness;
+    found.set(registration.instance_id, ranks);
   }
   return found;
 }

@@ -1,16 +1,22 @@
 // Heals a stream: asks for a replay at the start, at a gap and after a reconnect; without one, or in vain, the stream is lost.
 import { setTimeout as delay } from "node:timers/promises";
+import type { Batch } from "./frames.ts";
 import { ReplayFailed, replay } from "./replay.ts";
+import { Slots } from "./slots.ts";
 import type { Subscription, SubscriptionOptions } from "./subscription.ts";
 
 /** Replays tried for one gap. */
 const MAX_ATTEMPTS = 3;
 
-type Ended = "whole" | "again";
+/** Replays under way, over all publishers: each brings thousands of batches at once. */
+const replays = new Slots(64);
+
+/** `hole`: the publisher left some out in the middle, as one does that sends faster than it is read. */
+type Ended = "whole" | "again" | "hole";
 
 export class Healer {
   ended: Promise<void> = Promise.resolve();
-  #running = false;
+  running = false;
   #wanted = false;
   readonly #subscription: Subscription;
   readonly #options: SubscriptionOptions;
@@ -25,14 +31,18 @@ export class Healer {
   /** Begins unless it is under way; events go on coming in meanwhile. */
   begin(): void {
     this.#wanted = true;
-    if (this.#running || this.#signal.aborted) return;
-    this.#running = true;
-    this.ended = this.#run().finally(() => {
-      this.#running = false;
-    });
+    if (this.running || this.#signal.aborted) return;
+    this.running = true;
+    this.ended = this.#run();
   }
 
   async #run(): Promise<void> {
+    await this.#heal();
+    // Right behind the last look at what is wanted: whatever is wanted later begins anew.
+    this.running = false;
+  }
+
+  async #heal(): Promise<void> {
     while (this.#wanted && !this.#signal.aborted) {
       this.#wanted = false;
       const gap = this.#subscription.order.gap;
@@ -43,6 +53,7 @@ export class Healer {
         if (!this.#signal.aborted) this.#options.log.error({ subscription: this.#subscription.key, err: error }, "healing a stream failed");
       }
       if (this.#signal.aborted) return;
+      await this.#subscription.drained;
       if (gap && !this.#subscription.order.gap && !this.#subscription.gap) this.#subscription.counts.healedGaps++;
       if (this.#subscription.order.gap) this.#wanted = true;
     }
@@ -54,8 +65,9 @@ export class Healer {
     if (!order.gap) return;
     const before = order.next;
     await delay(this.#options.reorderGraceMs, undefined, { signal: this.#signal }).catch(() => {});
-    await this.#options.stillness.wait();
-    if (order.gap && order.next === before) this.#subscription.lose("batches are missing and there is no replay endpoint");
+    await this.#change(() => {
+      if (order.gap && order.next === before) this.#subscription.lose("batches are missing and there is no replay endpoint");
+    });
   }
 
   async #replay(): Promise<void> {
@@ -68,13 +80,15 @@ export class Healer {
       order.next ??= 0;
       const from = order.next;
       try {
-        const ended = await this.#once();
+        const ended = await replays.within(this.#signal, () => this.#once());
+        await subscription.drained;
         if (ended === "whole" && !order.gap) {
           subscription.problem = "";
           return;
         }
         // A replay that brought the stream on was not in vain: what is missing now was lost since.
-        if (ended === "whole" && (order.next ?? 0) > from) attempt = 0;
+        if (ended !== "again" && (order.next ?? 0) > from) attempt = 0;
+        if (ended === "hole") continue;
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
       } catch (error) {
         if (!(error instanceof ReplayFailed)) throw error;
@@ -90,8 +104,16 @@ export class Healer {
       }
       if (!order.gap) return;
     }
-    await this.#options.stillness.wait();
-    if (!this.#signal.aborted && order.gap) this.#giveUp(trouble);
+    await this.#change(() => {
+      if (order.gap) this.#giveUp(trouble);
+    });
+  }
+
+  /** Changes the index, when its turn comes. */
+  #change(change: () => void): Promise<void> | undefined {
+    return this.#options.intake.run(this.#subscription.key, () => {
+      if (!this.#signal.aborted) change();
+    });
   }
 
   #giveUp(why: string): void {
@@ -111,33 +133,47 @@ export class Healer {
     const { order } = subscription;
     const next = order.next ?? 0;
     // One batch more than is missing: the last one we have proves that it is the same publisher.
-    let proven = next === 0;
-    let answered = 0;
+    const seen = { proven: next === 0, answered: 0 };
+    let ended: Ended | undefined;
     for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), this.#options.replayTimeoutMs, this.#signal)) {
-      answered++;
-      if (this.#options.stillness.over !== undefined) await this.#options.stillness.wait();
+      const later = this.#change(() => {
+        ended = this.#replayed(batch, next, seen);
+      });
+      if (later !== undefined) await later;
       if (this.#signal.aborted) return "whole";
-      if (!proven && batch.sequence === next - 1) {
-        if (this.#options.index.seen(subscription.id, batch.sequence, batch.payload) !== 1) {
-          subscription.restart(`a replay has another batch ${batch.sequence}`);
-          return "again";
-        }
-        proven = true;
-        continue;
-      }
-      if (batch.sequence > (order.next ?? 0) || (!proven && batch.sequence >= next)) {
-        this.#beginsLater(batch.sequence);
-        proven = true;
-      }
-      subscription.offer(batch.sequence, batch.payload, "replay");
+      if (ended !== undefined) return ended;
     }
-    await this.#options.stillness.wait();
-    if (!proven && answered === 0 && order.next === next) {
+    await this.#change(() => {
+      if (seen.proven || seen.answered > 0 || order.next !== next) return;
       // It would have had the last batch we know; this one has sent fewer.
       subscription.restart("the publisher's replay does not reach what was taken in before");
-      return "again";
+      ended = "again";
+    });
+    return ended ?? "whole";
+  }
+
+  /** One batch of a replay that was asked for from `next` on; what it ends the replay with. */
+  #replayed(batch: Batch, next: number, seen: { proven: boolean; answered: number }): Ended | undefined {
+    const subscription = this.#subscription;
+    const { order } = subscription;
+    seen.answered++;
+    if (!seen.proven && batch.sequence === next - 1) {
+      if (this.#options.index.seen(subscription.id, batch.sequence, batch.payload) !== 1) {
+        subscription.restart(`a replay has another batch ${batch.sequence}`);
+        return "again";
+      }
+      seen.proven = true;
+      return undefined;
     }
-    return "whole";
+    // What waits and is due is taken in before this one.
+    const expected = order.next ?? 0;
+    if (batch.sequence > expected && !order.due) {
+      if (seen.proven && expected > next) return "hole";
+      this.#beginsLater(batch.sequence);
+    } else if (!seen.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
+    seen.proven = true;
+    subscription.offer(batch.sequence, batch.payload, "replay");
+    return undefined;
   }
 
   /** The publisher's buffer no longer has what is missing: goes on from what it has. */
@@ -149,6 +185,6 @@ export class Healer {
       return;
     }
     subscription.complete = false;
-    subscription.order.next = sequence;
+    subscription.order.goTo(sequence);
   }
 }

@@ -1,27 +1,32 @@
-// One client's connection: heads read strictly, bodies into a buffer that is kept, one answer after the other.
+// One client's connection: heads read strictly, bodies into a buffer that grows as they come, one answer after the other.
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
 import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
-import { HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
+import { BEHIND, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
+import { GrowingBuffer, joinChunks } from "./growing-buffer.ts";
 import type { Answer, Request } from "./http.ts";
 import { Refusal } from "./refusal.ts";
 
 const CONTENT_TYPE = hopNames.length + 1;
 const ACCEPT = hopNames.length + 2;
+const AUTHORIZATION = hopNames.length + 3;
+const API_KEY = hopNames.length + 4;
 const MAX_HEAD_BYTES = 32 * 1024;
 const MAX_HEAD_LINES = 128;
 /** A connection that says nothing for this long ends. */
 const IDLE_MS = 120_000;
+/** A head, and a body, must be whole this long after its first byte. */
+const HEAD_MS = 10_000;
+const BODY_MS = 60_000;
 /** Between requests a connection keeps a body buffer up to this size. */
-const KEPT_BUFFER_BYTES = 1024 * 1024;
+const KEPT_BUFFER_BYTES = 64 * 1024;
 /** Up to this size head and body go out as one piece of text, which the kernel takes without a buffer of its own. */
 const TEXT_BYTES = 64 * 1024;
 
-const NOTHING = Buffer.alloc(0);
 /** Heads are read one at a time, whoever's they are. */
-const head = new RequestHead(["content-type", "accept"], MAX_HEAD_LINES);
+const head = new RequestHead(["content-type", "accept", "authorization", "x-api-key"], MAX_HEAD_LINES);
 
 export type Front = {
   readonly maxBodyBytes: number;
@@ -30,26 +35,33 @@ export type Front = {
   answer(request: Request): Answer | Promise<Answer>;
   /** The answer to a request that could not be read. */
   refuse(refusal: Refusal): Answer;
+  /** A part of a body is kept, or given back (below 0); others may be ended to make room for it. */
+  keep(connection: Connection, bytes: number): void;
+  answered(connection: Connection): void;
   closed(connection: Connection): void;
 };
 
 export class Connection implements WireOwner {
   readonly #front: Front;
   readonly #wire: Wire;
+  readonly #peer: string;
   readonly #scanner = new BodyScanner();
   /** Bytes of a head that is not whole, or of requests behind the one being answered. */
-  #left = NOTHING;
-  #buffer = NOTHING;
-  #size = 0;
+  readonly #left = new GrowingBuffer();
+  readonly #body = new GrowingBuffer();
   #request: Omit<Request, "body"> | undefined;
   #chunked = false;
-  #expected = 0;
   #keepAlive = true;
   #answering = false;
   #ended = false;
+  /** The last answer was given: what still comes is not read. */
+  #over = false;
+  /** When the head or body that is under way began. */
+  begunMs = 0;
 
   constructor(front: Front, accepted: Socket) {
     this.#front = front;
+    this.#peer = accepted.remoteAddress ?? "";
     this.#wire = Wire.adopt(this, accepted);
     this.#wire.socket.setTimeout(IDLE_MS, () => this.#wire.destroy());
   }
@@ -58,23 +70,49 @@ export class Connection implements WireOwner {
     return !this.#answering && this.#request === undefined;
   }
 
+  /** Whether a request is being answered, or its answer is still on its way. */
+  get busy(): boolean {
+    return this.#answering || this.#wire.isPaused(BEHIND);
+  }
+
+  get bodyBytes(): number {
+    return this.#body.size;
+  }
+
   destroy(): void {
     this.#wire.destroy();
   }
 
+  /** Refuses what is under way: it takes too long, or too much while others wait. */
+  giveUp(refusal: Refusal, status: number): void {
+    if (this.busy || this.#over || this.#wire.closed) return;
+    this.#refuse(refusal, status);
+  }
+
+  /** Ends a request that does not become whole. */
+  checkTime(nowMs: number): void {
+    if (this.busy || (this.#request === undefined && this.#left.size === 0)) return;
+    const limitMs = this.#request === undefined ? HEAD_MS : BODY_MS;
+    if (nowMs - this.begunMs <= limitMs) return;
+    this.giveUp(new Refusal("timeout", `the ${this.#request === undefined ? "head" : "body"} was not whole within ${limitMs / 1000} s`), 408);
+  }
+
   onBytes(bytes: Buffer, length: number): void {
-    if (this.#answering) {
-      this.#left = Buffer.concat([this.#left, bytes.subarray(0, length)]);
-      if (this.#left.length > this.#front.maxBodyBytes) this.#wire.destroy();
+    if (this.#over) return;
+    if (this.busy) {
+      // Read before the pause took hold.
+      this.#left.append(bytes, 0, length);
       return;
     }
-    if (this.#left.length === 0) {
+    if (this.#left.size === 0) {
+      if (this.#request === undefined) this.begunMs = performance.now();
       this.#read(bytes, length);
       return;
     }
-    const all = Buffer.concat([this.#left, bytes.subarray(0, length)]);
-    this.#left = NOTHING;
-    this.#read(all, all.length);
+    const before = this.#left.size;
+    this.#left.append(bytes, 0, length);
+    // A head that is not whole is not read again for each of its bytes.
+    if (this.#left.endsHead(Math.max(0, before - 3)) || this.#left.size > MAX_HEAD_BYTES) this.#readLeft();
   }
 
   onEnd(): void {
@@ -83,18 +121,34 @@ export class Connection implements WireOwner {
   }
 
   onClose(): void {
+    this.#front.keep(this, -this.#body.size);
     this.#front.closed(this);
   }
 
-  onDrain(): void {}
+  onDrain(): void {
+    if (!this.#wire.isPaused(BEHIND) || this.#wire.isBehind) return;
+    this.#wire.resume(BEHIND);
+    this.begunMs = performance.now();
+    this.#readLeft();
+  }
+
+  #readLeft(): void {
+    if (this.#left.size === 0 || this.busy || this.#over) return;
+    const all = this.#left.take();
+    this.#read(all, all.length);
+  }
 
   #read(bytes: Buffer, end: number): void {
     let at = 0;
-    while (at < end && !this.#wire.closed) {
+    while (at < end && !this.#wire.closed && !this.#over) {
+      if (this.busy) {
+        this.#left.append(bytes, at, end);
+        return;
+      }
       if (this.#request === undefined) {
         const body = head.parse(bytes, at, end);
         if (body === INCOMPLETE && end - at <= MAX_HEAD_BYTES) {
-          this.#left = Buffer.from(bytes.subarray(at, end));
+          this.#left.append(bytes, at, end);
           return;
         }
         if (body === INCOMPLETE) {
@@ -114,20 +168,21 @@ export class Connection implements WireOwner {
         return;
       }
       // A body that lies whole in what was just read is used where it lies.
-      const whole = this.#size === 0 && this.#scanner.done ? bytes.subarray(at, bodyEnd) : undefined;
-      if (whole === undefined) this.#keep(bytes, at, bodyEnd);
+      const whole = this.#body.size === 0 && this.#scanner.done ? bytes.subarray(at, bodyEnd) : undefined;
+      if (whole === undefined) {
+        const most = this.#front.maxBodyBytes;
+        if (this.#body.size + bodyEnd - at > most) {
+          this.#refuse(new Refusal("too_large", `the body is larger than ${most} bytes (indexer.max_body_bytes)`));
+          return;
+        }
+        this.#body.append(bytes, at, bodyEnd);
+        this.#front.keep(this, bodyEnd - at);
+        // Others, or this one, may have been ended for the room.
+        if (this.#over) return;
+      }
       at = bodyEnd;
-      const most = this.#front.maxBodyBytes;
-      if (this.#size > most) {
-        this.#refuse(new Refusal("too_large", `the body is larger than ${most} bytes (indexer.max_body_bytes)`));
-        return;
-      }
       if (!this.#scanner.done) return;
-      this.#answer(whole ?? this.#buffer.subarray(0, this.#size));
-      if (this.#answering) {
-        if (at < end) this.#left = Buffer.from(bytes.subarray(at, end));
-        return;
-      }
+      this.#answer(whole ?? this.#body.view());
     }
   }
 
@@ -135,96 +190,112 @@ export class Connection implements WireOwner {
   #begin(): boolean {
     const target = head.target;
     const mark = target.indexOf("?");
+    this.begunMs = performance.now();
     this.#request = {
       method: head.method,
       path: mark < 0 ? target : target.slice(0, mark),
       search: mark < 0 ? "" : target.slice(mark + 1),
       type: (head.value(CONTENT_TYPE) ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "",
       accept: head.value(ACCEPT) ?? "",
-      startedMs: performance.now(),
+      credential: head.value(API_KEY) ?? /^bearer\s+(.*)$/i.exec(head.value(AUTHORIZATION) ?? "")?.[1],
+      peer: this.#peer,
+      startedMs: this.begunMs,
     };
     this.#keepAlive = !head.isHttp10 && !/\bclose\b/i.test(head.value(CONNECTION) ?? "");
     this.#chunked = head.bodyBytes === CHUNKED;
     const most = this.#front.maxBodyBytes;
     if (head.bodyBytes > most) {
-      this.#refuse(new Refusal("too_large", `the body has ${head.bodyBytes} bytes; ${most} are taken (indexer.max_body_bytes)`));
+      this.#refuse(new Refusal("too_large", `the body has ${head.bodyBytes} bytes; the maximum is ${most} (indexer.max_body_bytes)`));
       return false;
     }
     if (head.isOnly(EXPECT, "100-continue")) this.#wire.write("HTTP/1.1 100 Continue\r\n\r\n");
     this.#scanner.start(head.bodyBytes);
-    this.#expected = head.bodyBytes;
     return true;
   }
 
-  #keep(bytes: Buffer, from: number, to: number): void {
-    const size = this.#size + to - from;
-    if (size > this.#front.maxBodyBytes) {
-      this.#size = size;
-      return;
-    }
-    if (size > this.#buffer.length) this.#grow(Math.max(size, this.#expected, this.#chunked ? 2 * this.#buffer.length : 0));
-    bytes.copy(this.#buffer, this.#size, from, to);
-    this.#size = size;
-  }
-
-  #grow(size: number): void {
-    const fresh = Buffer.allocUnsafeSlow(size);
-    this.#buffer.copy(fresh, 0, 0, this.#size);
-    this.#buffer = fresh;
-  }
-
   #answer(body: Buffer): void {
-    const request = this.#request as Request;
-    this.#size = 0;
+    const request = this.#request as Omit<Request, "body">;
     const answer = this.#front.answer({ ...request, body: this.#chunked ? joinChunks(body) : body });
-    if (this.#buffer.length > KEPT_BUFFER_BYTES) this.#buffer = NOTHING;
+    this.#forgetBody();
     if (!(answer instanceof Promise)) {
       this.#send(answer);
       return;
     }
     this.#answering = true;
+    // What comes behind it stays with the kernel.
+    this.#wire.pause(HELD);
     void answer.then((late) => {
-      this.#answering = false;
+      if (late.file !== undefined) return this.#sendFile(late);
       this.#send(late);
-      const left = this.#left;
-      this.#left = NOTHING;
-      if (left.length > 0 && !this.#wire.closed) this.#read(left, left.length);
+      this.#goOn();
     });
   }
 
-  #refuse(refusal: Refusal): void {
-    this.#keepAlive = false;
-    this.#left = NOTHING;
-    // What still comes is of the request that was refused.
-    this.#wire.pause(HELD);
-    this.#send(this.#front.refuse(refusal));
+  /** With what came while an answer was made or taken. */
+  #goOn(): void {
+    this.#answering = false;
+    this.begunMs = performance.now();
+    this.#wire.resume(HELD);
+    this.#readLeft();
   }
 
-  #send({ status = 200, type, body }: Answer): void {
+  #forgetBody(): void {
+    this.#front.keep(this, -this.#body.size);
+    this.#body.clear(KEPT_BUFFER_BYTES);
+  }
+
+  #refuse(refusal: Refusal, status?: number): void {
+    this.#keepAlive = false;
+    this.#left.clear(0);
+    this.#forgetBody();
+    // What still comes is of the request that was refused.
+    this.#wire.pause(HELD);
+    const answer = this.#front.refuse(refusal);
+    this.#send(status === undefined ? answer : { ...answer, status });
+  }
+
+  /** A body that is larger than memory should hold: read from its file as fast as the client takes it. */
+  #sendFile(answer: Answer): void {
+    const { stream, size } = answer.file as NonNullable<Answer["file"]>;
+    const { socket } = this.#wire;
+    const keep = this.#keepAlive && !this.#front.draining;
+    this.#over = !keep;
+    this.#wire.write(headOf(answer, size, keep));
+    const cut = (): void => this.#wire.destroy();
+    socket.once("close", () => stream.destroy());
+    stream.once("error", cut);
+    if (this.#request?.method === "HEAD") stream.destroy();
+    stream.once("close", () => {
+      this.#request = undefined;
+      if (this.#wire.closed) return;
+      this.#front.answered(this);
+      if (!keep) this.#wire.end();
+      else this.#goOn();
+    });
+    if (!stream.destroyed) stream.pipe(socket, { end: false });
+  }
+
+  #send(answer: Answer): void {
+    const { body } = answer;
     const bytes = typeof body === "string" ? Buffer.from(body) : body;
     const withoutBody = this.#request?.method === "HEAD";
     this.#request = undefined;
     const keep = this.#keepAlive && !this.#ended && !this.#front.draining;
-    const lines = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Unknown"}\r\nContent-Type: ${type}\r\nContent-Length: ${bytes.length}\r\n${keep ? "" : "Connection: close\r\n"}\r\n`;
+    this.#over = !keep;
+    const lines = headOf(answer, bytes.length, keep);
     if (withoutBody) this.#wire.write(lines);
     else if (bytes.length <= TEXT_BYTES) this.#wire.write(lines + bytes.toString("latin1"));
     else {
       this.#wire.write(lines);
       this.#wire.socket.write(bytes);
     }
+    this.#front.answered(this);
     if (!keep) this.#wire.end();
+    // A client that asks and does not read is not answered further than this.
+    else if (this.#wire.isBehind) this.#wire.pause(BEHIND);
   }
 }
 
-/** The content of a body whose chunk framing was checked while it came. */
-function joinChunks(framed: Buffer): Buffer {
-  const parts: Buffer[] = [];
-  for (let at = 0; at < framed.length; ) {
-    const lineEnd = framed.indexOf("\r\n", at);
-    const size = Number.parseInt(framed.toString("latin1", at, lineEnd), 16);
-    if (!(size > 0)) break;
-    parts.push(framed.subarray(lineEnd + 2, lineEnd + 2 + size));
-    at = lineEnd + 2 + size + 2;
-  }
-  return Buffer.concat(parts);
+function headOf({ status = 200, type }: Answer, length: number, keep: boolean): string {
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Unknown"}\r\nContent-Type: ${type}\r\nContent-Length: ${length}\r\n${keep ? "" : "Connection: close\r\n"}\r\n`;
 }

@@ -2,6 +2,7 @@
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Counts } from "./counts.ts";
 import { figuresOf, type NativeIndex, outcomes } from "./native.ts";
+import type { WaitingRoom } from "./order.ts";
 import type { Registry } from "./registry.ts";
 import type { Snapshots } from "./snapshot.ts";
 
@@ -20,7 +21,7 @@ const batchLabels: Record<(typeof batchFields)[number], string> = {
 
 export type IndexerMetrics = { collect(): void; onAnswer(path: string, status: number, seconds: number): void };
 
-export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots): IndexerMetrics {
+export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, room: WaitingRoom): IndexerMetrics {
   const requests = metrics.seconds("svc_indexer_request_seconds", "Time from a request's head to its answer", ["path", "code"]);
   const events = metrics.counter("svc_indexer_events_total", "What became of events and their blocks", ["outcome"]);
   const batches = metrics.counter("svc_indexer_batches_total", "What became of batches", ["outcome"]);
@@ -80,7 +81,8 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
       bytes.set({ part: "index" }, figures.indexBytes);
       bytes.set({ part: "engine_names" }, figures.nameBytes);
       bytes.set({ part: "other" }, figures.bytes - figures.indexBytes - figures.nameBytes);
-      budget.set(figures.budgetBytes);
+      bytes.set({ part: "waiting" }, room.bytes);
+      budget.set(figures.budgetBytes + room.limitBytes);
       blocks.set(figures.blocks);
       registrations.set(registry.subscriptions.size);
       gaps.set(withGap);

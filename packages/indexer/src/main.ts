@@ -9,18 +9,28 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { Aside } from "./aside.ts";
 import { openHttp } from "./http.ts";
 import { openIndexerMetrics } from "./indexer-metrics.ts";
-import { type NativeIndex, openIndex } from "./native.ts";
-import { keyOf, readStatic } from "./register-input.ts";
-import { Registry, type SavedSubscription } from "./registry.ts";
+import { Intake } from "./intake.ts";
+import { openIndex } from "./native.ts";
+import { WaitingRoom } from "./order.ts";
+import { readStatic } from "./register-input.ts";
+import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, indexerSettings } from "./settings.ts";
-import { fetchSibling, Snapshots } from "./snapshot.ts";
+import { Snapshots } from "./snapshot.ts";
+import { beginAgain } from "./start.ts";
 import { Stillness } from "./stillness.ts";
+import { Turns } from "./turns.ts";
 import { Views } from "./views.ts";
+import { limitsOf } from "./zmq.ts";
 
 const MIB = 1024 * 1024;
+/** Of the memory budget, what batches may take that wait for missing ones. */
+const WAITING_SHARE = 8;
+/** Of each turn of the event loop, what requests may take; /health is answered between. */
+const REQUEST_SLICE_MS = 5;
 /**
  * Messages lie outside of V8's heap, which is small; counted together they had it marked whole eight times for two million blocks,
  * a tenth of what taking them in costs. Now twice.
@@ -47,27 +57,42 @@ async function run(argv: readonly string[]): Promise<number> {
   const folder = join(loaded.home, "indexer");
   const log = openLog("indexer", settings.log_level);
   const metrics = openMetrics();
-  const index = openIndex(settings.memory_budget_mb * MIB, BigInt(settings.hash_seed));
+  const budgetBytes = settings.memory_budget_mb * MIB;
+  const waitingBytes = budgetBytes / WAITING_SHARE;
+  const index = openIndex(budgetBytes - waitingBytes, BigInt(settings.hash_seed));
   const stillness = new Stillness();
-  const snapshots = new Snapshots(index, stillness, log, folder);
-  const registry = new Registry(index, stillness, settings, log, folder);
-  await begin(settings, index, registry, snapshots);
+  const intake = new Intake(stillness, new WaitingRoom(waitingBytes));
+  const aside = new Aside(log, folder);
+  const limits = limitsOf();
+  const snapshots = new Snapshots(index, stillness, log, aside, folder);
+  const registry = new Registry({ index, intake, settings, log, folder, aside, limits });
+  await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, aside, log, folder });
 
-  const views = new Views(index, stillness, registry, settings);
-  const figures = openIndexerMetrics(metrics, index, registry, snapshots);
+  const views = new Views({ index, stillness, registry, settings, aside, snapshots });
+  const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
+  const turns = new Turns(REQUEST_SLICE_MS);
   const routes = indexerRoutes({
     index,
     registry,
     views,
     metrics,
+    turns,
+    apiKey: settings.api_key,
     collect: figures.collect,
-    snapshot: async () => (await snapshots.take(registry)).bytes,
+    snapshot: () => snapshots.download(registry),
     startedAtMs: Date.now(),
   });
   const { host, port } = settings.listen;
-  const server = await openHttp({ listen: settings.listen, routes, maxBodyBytes: settings.max_body_bytes, log, onAnswer: figures.onAnswer }).catch(
-    (error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot be listened on: ${error.message}`),
-  );
+  const server = await openHttp({
+    listen: settings.listen,
+    routes,
+    urgent: ["/health"],
+    turns,
+    maxBodyBytes: settings.max_body_bytes,
+    maxConnections: limits.connections,
+    log,
+    onAnswer: figures.onAnswer,
+  }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot be listened on: ${error.message}`));
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");
@@ -81,26 +106,7 @@ async function run(argv: readonly string[]): Promise<number> {
   ]);
 }
 
-/** Snapshot first, then the registrations: each finds its former blocks and asks only for what came since. */
-async function begin(settings: IndexerSettings, index: NativeIndex, registry: Registry, snapshots: Snapshots): Promise<void> {
-  const wanted = new Map<string, Registration>();
-  for (const registration of [...registry.saved(), ...staticRegistrations(settings)]) wanted.set(keyOf(registration), registration);
-  let saved = snapshots.load();
-  if (saved.length === 0 && settings.bootstrap_from !== "") {
-    saved = snapshots.read(await fetchSibling(settings.bootstrap_from));
-    for (const { registration } of saved) wanted.set(keyOf(registration), registration);
-  }
-  const former = new Map<string, SavedSubscription>();
-  for (const one of saved) {
-    // Blocks of a registration that is gone, or means something else now, are nobody's.
-    const registration = wanted.get(keyOf(one.registration));
-    if (registration !== undefined && JSON.stringify(registration) === JSON.stringify(one.registration)) former.set(keyOf(registration), one);
-    else index.unsubscribe(one.id);
-  }
-  for (const [key, registration] of wanted) await registry.register(registration, former.get(key));
-}
-
-function staticRegistrations(settings: IndexerSettings): Registration[] {
+function configuredRegistrations(settings: IndexerSettings): Registration[] {
   const file = settings.registrations_file || process.env["CONDUCTOR_CONFIG_PATH"] || "";
   const found: Registration[] = [];
   if (file !== "") {

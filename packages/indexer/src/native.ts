@@ -18,38 +18,54 @@ export type NativeSubscription = {
 /** `lora`: "" for the base model, "n:" and a name, or "i:" and an id that came without a name. */
 export type NativeQuery = { tenant: string; model: string; lora: string; salt: string; blockSize: number; instance: string };
 
+export type SplitBody = { rest: Buffer; token_ids?: Uint32Array; seq_hashes?: BigUint64Array; block_hash?: BigUint64Array; problem?: string };
+
 export type TokenOrHashList = Uint32Array | BigUint64Array;
 
 export interface NativeIndex {
   subscribe(description: NativeSubscription): number;
   unsubscribe(id: number): void;
-  /** Drops the subscription's blocks; with `forgetOrder` also what is known of its sequence: its publisher began anew. */
-  clear(id: number, forgetOrder: boolean): void;
-  /** 1: taken in, with counts by `outcomes` and [timestampMs]; 0: malformed, nothing was applied. */
+  /** Drops the subscription's blocks and what is known of its sequence: its publisher began anew. */
+  clear(id: number): void;
+  /** Events were lost: drops the blocks that they can have touched. */
+  lose(id: number): void;
+  /** MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; MORE: `applyMore` goes on with the same payload, and nothing else is applied before. */
   apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, time: Float64Array): number;
+  applyMore(id: number, payload: Buffer, counts: Uint32Array): number;
+  /** The data-parallel ranks that a subscription stands for: the registered one, and those of its batches. */
+  ranks(id: number): number[];
   /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */
   seen(id: number, sequence: number, payload: Buffer): number;
   complaint(id: number): string;
   parked(id: number): number;
-  /** The answer as JSON text; undefined when the body is not plain enough for the fast reader. */
-  answerJson(body: Buffer, byHash: boolean): Buffer | undefined;
+  /** The answer as JSON text; undefined when the body is not plain enough for the fast reader. `lists`: see query-input.ts; `asked[0]`: 1 for freshness. */
+  answerJson(body: Buffer, lists: number, asked: Uint8Array): Buffer | undefined;
+  /** A query's lists, read up to the first thing wrong, and the body without them. */
+  splitQuery(body: Buffer, msgpack: boolean): SplitBody;
+  /** Where each of a batch's queries begins and ends in the body. */
+  splitBatch(body: Buffer, msgpack: boolean): { rest: Buffer; count: number; spans?: Uint32Array; problem?: string };
   answer(query: NativeQuery, list: TokenOrHashList): Buffer;
   explain(query: NativeQuery, list: TokenOrHashList, depths: Uint32Array): string;
   sequences(tokens: Uint32Array, blockSize: number): BigUint64Array;
-  spaces(): string;
+  /** A page of the namespaces, with the number of all. */
+  spaces(cursor: number, limit: number): string;
   /** Every stream; `tally` has the blocks and digests of the same ones. */
   streams(): string;
   blocks(cursor: number, limit: number, space: number): string;
   figures(): number[];
   /** Frees blocks that were cleared, at most this many looked at; 1 while there are more. What was cleared is not answered anyway. */
   reclaim(most: number): number;
-  /** These two read everything on another thread; what would change the index meanwhile blocks (stillness.ts waits instead). */
+  /** These two read everything on another thread (`save` into a new file, whose size it gives); what would change the index meanwhile blocks (stillness.ts waits instead). */
   tally(): Promise<string>;
-  save(note: string): Promise<Buffer>;
-  load(snapshot: Buffer): string;
+  save(path: string, note: string): Promise<number>;
+  /** Reads a snapshot's file; the note that was saved with it. */
+  load(path: string): string;
 }
 
-/** What became of a batch's events; the order is that of `Outcome` in native/src/index.h. */
+export const MALFORMED = 0;
+export const MORE = 2;
+
+/** What became of a batch's events; the addon names the same ones in this order, or is not loaded. */
 export const outcomes = [
   "events",
   "blocks_stored",
@@ -86,7 +102,7 @@ export type Outcome = (typeof outcomes)[number];
 
 export const outcomeIndex = Object.fromEntries(outcomes.map((name, index) => [name, index])) as Record<Outcome, number>;
 
-/** The order is that of `figures` in native/src/addon.cc. */
+/** As `outcomes`. */
 export const figureNames = [
   "bytes",
   "budgetBytes",
@@ -111,7 +127,7 @@ export function figuresOf(index: NativeIndex): Figures {
 /** A new index; HOST_UNSUITABLE where the addon was not built. */
 export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
   const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_indexer.node", import.meta.url));
-  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex };
+  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[] };
   try {
     addon = createRequire(import.meta.url)(path);
   } catch (error) {
@@ -119,5 +135,7 @@ export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
       cause: error,
     });
   }
+  if (String(addon.outcomeNames) !== String(outcomes) || String(addon.figureNames) !== String(figureNames))
+    fail("HOST_UNSUITABLE", `the indexer's native part at ${path} is of another version than its TypeScript part; ./svc setup builds it`);
   return new addon.NativeIndex(budgetBytes, seed);
 }

@@ -4,46 +4,76 @@
 //                               ▲  └─lower number, another batch: restart─┐        │
 //                               └──────────────── from 0 ◀───────────────┘   given up: jump
 
-/** Batches that overtook missing ones, at most. */
+/** Batches of one publisher that overtook missing ones, at most. */
 export const MAX_WAITING = 20_000;
-export const MAX_WAITING_BYTES = 256 * 1024 * 1024;
+
+/** What batches may take that wait for missing ones: of all publishers, and a share of it for each. */
+export class WaitingRoom {
+  readonly limitBytes: number;
+  bytes = 0;
+
+  constructor(limitBytes: number) {
+    this.limitBytes = limitBytes;
+  }
+
+  /** Whether a publisher that has this much here may keep as much more. */
+  takes(more: number, own: number): boolean {
+    return this.bytes + more <= this.limitBytes && own + more <= this.limitBytes / 4;
+  }
+}
 
 export type Verdict = "apply" | "wait" | "behind" | "full";
 
 export class Order {
-  /** The number that follows the last one taken in; undefined before the first. */
+  /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `goTo`, `jump` and `restart`. */
   next: number | undefined;
   readonly #waiting = new Map<number, Buffer>();
+  readonly #room: WaitingRoom;
   #bytes = 0;
 
+  constructor(room: WaitingRoom) {
+    this.#room = room;
+  }
+
   /** What is to be done with a batch of this number. */
-  judge(sequence: number): Verdict {
+  judge(sequence: number, sizeBytes: number): Verdict {
     if (this.next === undefined || sequence === this.next) return "apply";
     if (sequence < this.next) return "behind";
-    return this.#waiting.size >= MAX_WAITING || this.#bytes >= MAX_WAITING_BYTES ? "full" : "wait";
+    if (this.#waiting.has(sequence)) return "wait";
+    return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
 
   wait(sequence: number, payload: Buffer): void {
     if (this.#waiting.has(sequence)) return;
     this.#waiting.set(sequence, payload);
-    this.#bytes += payload.length;
+    this.#count(payload.length);
   }
 
   applied(sequence: number): void {
+    // It may have come by two ways.
+    this.#drop(sequence);
     this.next = sequence + 1;
   }
 
   /** The waiting batch whose turn it is. */
   takeDue(): Buffer | undefined {
-    if (this.next === undefined) return undefined;
-    const payload = this.#waiting.get(this.next);
-    if (payload === undefined) return undefined;
-    this.#drop(this.next, payload);
-    return payload;
+    return this.next === undefined ? undefined : this.#drop(this.next);
   }
 
+  /** Whether the batch whose turn it is waits here. */
+  get due(): boolean {
+    return this.next !== undefined && this.#waiting.has(this.next);
+  }
+
+  /** Whether batches wait for one that did not come. */
   get gap(): boolean {
-    return this.#waiting.size > 0;
+    return this.#waiting.size > 0 && !this.due;
+  }
+
+  /** Goes on from a number, and forgets what waits before it. */
+  goTo(sequence: number): void {
+    this.next = sequence;
+    for (const waiting of [...this.#waiting.keys()]) if (waiting < sequence) this.#drop(waiting);
   }
 
   /** Gives up on what is missing: goes on with the first waiting batch. */
@@ -56,17 +86,24 @@ export class Order {
   /** Another publisher process speaks: nothing known of the former order holds. */
   restart(): void {
     this.next = 0;
+    this.clear();
+  }
+
+  clear(): void {
     this.#waiting.clear();
-    this.#bytes = 0;
+    this.#count(-this.#bytes);
   }
 
-  /** Forgets waiting batches that were taken in by another way. */
-  forgetBehind(): void {
-    for (const [sequence, payload] of this.#waiting) if (this.next !== undefined && sequence < this.next) this.#drop(sequence, payload);
-  }
-
-  #drop(sequence: number, payload: Buffer): void {
+  #drop(sequence: number): Buffer | undefined {
+    const payload = this.#waiting.get(sequence);
+    if (payload === undefined) return undefined;
     this.#waiting.delete(sequence);
-    this.#bytes -= payload.length;
+    this.#count(-payload.length);
+    return payload;
+  }
+
+  #count(bytes: number): void {
+    this.#bytes += bytes;
+    this.#room.bytes += bytes;
   }
 }

@@ -1,19 +1,31 @@
 // A query in any form becomes the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
 import { hashQuery, query } from "@svc/contract/indexer.ts";
-import type { NativeQuery, TokenOrHashList } from "./native.ts";
+import { parseJson, parseMsgpack, type SplitProblem, splitRefusal } from "./bodies.ts";
+import type { NativeIndex, NativeQuery, TokenOrHashList } from "./native.ts";
 import { Refusal, refusalOf } from "./refusal.ts";
 
 export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: boolean };
 
-export function readQuery(input: unknown, byHash: boolean): ReadQuery {
-  if (typeof input !== "object" || input === null || Array.isArray(input)) throw new Refusal("invalid_type", "the body must be an object");
+/** Which list a query has; the numbers are those of `ListKind` in native/src/json_scan.h. */
+export const LISTS = { tokens: 0, hashes: 1, either: 2 } as const;
+export type Lists = keyof typeof LISTS;
+
+/** The careful way, for what the one-pass scan leaves: the lists are read natively, only the rest becomes JavaScript values. */
+export function readQuery(index: NativeIndex, body: Buffer, msgpack: boolean, lists: Lists): ReadQuery {
+  const { rest, problem, token_ids, seq_hashes, block_hash } = index.splitQuery(body, msgpack);
+  if (problem !== undefined) throw splitRefusal(JSON.parse(problem) as SplitProblem);
+  const others = (msgpack ? parseMsgpack : parseJson)(rest) as Record<string, unknown>;
+  const byHash = lists === "hashes" || (lists === "either" && (seq_hashes ?? block_hash ?? others["seq_hashes"] ?? others["block_hash"]) !== undefined);
+  // Lists that were read stand as empty ones: the schema looks at all others.
+  const input = byHash
+    ? { ...others, ...(seq_hashes === undefined ? {} : { seq_hashes: [] }), ...(block_hash === undefined ? {} : { block_hash: [] }) }
+    : { ...others, ...(token_ids === undefined ? {} : { token_ids: [] }) };
   const parsed = (byHash ? hashQuery : query).safeParse(input);
   if (!parsed.success) throw refusalOf(parsed.error, input);
   const given = parsed.data;
-  const list = "token_ids" in given ? Uint32Array.from(given.token_ids) : hashesOf(given);
+  const list = "token_ids" in given ? (token_ids ?? Uint32Array.from(given.token_ids)) : (seq_hashes ?? block_hash ?? hashesOf(given));
   return { query: scopeOf(given), list, freshness: given.freshness === true };
 }
-
 type Scope = {
   model: string;
   block_size: number;

@@ -15,6 +15,10 @@ export type Reason =
   | "not_found"
   | "method_not_allowed"
   | "too_large"
+  | "timeout"
+  | "busy"
+  | "disk_full"
+  | "unauthorized"
   | "internal";
 
 const failureByReason: Partial<Record<Reason, FailureName>> = {
@@ -22,6 +26,9 @@ const failureByReason: Partial<Record<Reason, FailureName>> = {
   method_not_allowed: "METHOD_NOT_ALLOWED",
   too_large: "PAYLOAD_TOO_LARGE",
   invalid_registration: "REGISTRATION_CONFLICT",
+  busy: "CAPACITY_EXHAUSTED",
+  disk_full: "DISK_FULL",
+  unauthorized: "UNAUTHENTICATED",
   internal: "INTERNAL",
 };
 

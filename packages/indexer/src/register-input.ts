@@ -8,8 +8,15 @@ export type PublisherKind = "engine" | "store";
 const engineWords = ["vllm", "sglang"];
 const storeWords = ["mooncake"];
 
-/** What unregister names, and what each removed entry reads. */
-export function keyOf(record: { instance_id: string; tenant_id: string; dp_rank: number }): string {
+export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number };
+
+/** What tells a registration from all others: its parts may have any character. */
+export function keyOf({ instance_id, tenant_id, dp_rank }: Identity): string {
+  return JSON.stringify([instance_id, tenant_id, dp_rank]);
+}
+
+/** As people and `removed_instances` read it. */
+export function nameOf(record: Identity): string {
   return `${record.instance_id}|${record.tenant_id}|${record.dp_rank}`;
 }
 
@@ -26,7 +33,7 @@ export function kindOf(type: string, brands: readonly string[]): PublisherKind {
   const word = type.toLowerCase();
   if (engineWords.includes(word)) return "engine";
   if (storeWords.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
-  throw new Refusal("invalid_value", `type: found ${JSON.stringify(type)}, asked for vLLM, SGLang, Mooncake or ${brands.join(", ")}`, { field: "type" });
+  throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 
 export type Endpoint = { readonly address: string; readonly binds: boolean };
@@ -38,7 +45,7 @@ export function readEndpoint(address: string, field: string): Endpoint {
   const host = match?.[1] ?? "";
   const port = Number(match?.[2] ?? 0);
   if (match === null || host === "" || port < 1 || port > 65535)
-    throw new Refusal("invalid_value", `${field}: found ${JSON.stringify(address)}, asked for tcp://HOST:PORT or ipc://PATH`, { field });
+    throw new Refusal("invalid_value", `${field}: expected tcp://HOST:PORT or ipc://PATH, got ${JSON.stringify(address)}`, { field });
   const binds = host === "*" || host === "0.0.0.0" || host === "::" || host === "[::]";
   return { address: host === "::" ? `tcp://[::]:${port}` : address, binds };
 }
@@ -49,7 +56,7 @@ export function readStatic(text: string, origin: string, brands: readonly string
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new Refusal("invalid_value", `${origin} is no JSON: ${(error as Error).message}`);
+    throw new Refusal("invalid_value", `${origin} is not valid JSON: ${(error as Error).message}`);
   }
   const named = (value as { kvevent_instance?: unknown } | null)?.kvevent_instance;
   const records = Array.isArray(value)
@@ -57,7 +64,7 @@ export function readStatic(text: string, origin: string, brands: readonly string
     : typeof named === "object" && named !== null
       ? Object.entries(named).map(([instance, record]) => ({ instance_id: instance, ...(record as object) }))
       : undefined;
-  if (records === undefined) throw new Refusal("invalid_type", `${origin}: asked for a list of registrations, or {"kvevent_instance": {NAME: {...}}}`);
+  if (records === undefined) throw new Refusal("invalid_type", `${origin}: expected a list of registrations, or {"kvevent_instance": {NAME: {...}}}`);
   return records.map((record, index) => {
     try {
       return readRegistration(record, brands);

@@ -1,152 +1,173 @@
 // The registrations in force: made, ended, kept on disk, and read back at the start.
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { Aside } from "./aside.ts";
+import { asDiskFailure } from "./disk.ts";
+import type { Intake } from "./intake.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import { Reclaimer } from "./reclaim.ts";
 import { Refusal } from "./refusal.ts";
-import { keyOf, kindOf, readRegistration } from "./register-input.ts";
+import { keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
+import { RegistrationFiles } from "./registration-files.ts";
 import type { IndexerSettings } from "./settings.ts";
-import type { Stillness } from "./stillness.ts";
 import { type Remembered, Subscription } from "./subscription.ts";
-
-/** Publishers at once. */
-export const MAX_REGISTRATIONS = 4096;
+import type { Limits } from "./zmq.ts";
 
 /** A subscription as a snapshot has it. */
 export type SavedSubscription = { id: number; registration: Registration; remembered: Remembered };
 
+export type RegistryOptions = {
+  readonly index: NativeIndex;
+  readonly intake: Intake;
+  readonly settings: IndexerSettings;
+  readonly log: Log;
+  readonly folder: string;
+  readonly aside: Aside;
+  readonly limits: Limits;
+};
+
 export class Registry {
+  /** By `keyOf`. */
   readonly subscriptions = new Map<string, Subscription>();
-  readonly #index: NativeIndex;
+  readonly files: RegistrationFiles;
+  readonly #options: RegistryOptions;
   readonly #reclaimer: Reclaimer;
-  readonly #stillness: Stillness;
-  readonly #settings: IndexerSettings;
-  readonly #log: Log;
-  readonly #file: string;
   /** Keys whose registration or end is under way. */
   readonly #changing = new Set<string>();
 
-  constructor(index: NativeIndex, stillness: Stillness, settings: IndexerSettings, log: Log, folder: string) {
-    this.#index = index;
-    this.#stillness = stillness;
-    this.#reclaimer = new Reclaimer(index, stillness);
-    this.#settings = settings;
-    this.#log = log;
-    this.#file = join(folder, "registrations.json");
-    mkdirSync(folder, { recursive: true });
+  constructor(options: RegistryOptions) {
+    this.#options = options;
+    this.#reclaimer = new Reclaimer(options.index, options.intake.stillness);
+    this.files = new RegistrationFiles(options.folder, options.aside, (input) => this.read(input));
   }
 
   read(input: unknown): Registration {
-    return readRegistration(input, this.#settings.brand);
+    return readRegistration(input, this.#options.settings.brand);
   }
 
-  /** The registrations that the former process had. */
-  saved(): Registration[] {
-    let text: string;
-    try {
-      text = readFileSync(this.#file, "utf8");
-    } catch {
-      return [];
-    }
-    return (JSON.parse(text) as unknown[]).map((record) => this.read(record));
-  }
-
-  /** Begins to consume; a repeat of the same registration changes nothing. */
-  async register(registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
+  /** Begins to consume; a repeat of the same registration changes nothing. What does not come to its end leaves nothing behind. */
+  async register(registration: Registration, { saved, kept = false }: { saved?: SavedSubscription | undefined; kept?: boolean } = {}): Promise<Subscription> {
+    const { index, log, limits, intake } = this.#options;
     const key = keyOf(registration);
+    const name = nameOf(registration);
     const known = this.subscriptions.get(key);
     if (known !== undefined) {
       if (isDeepStrictEqual(known.registration, registration)) return known;
       throw new Refusal(
         "invalid_registration",
-        `${key} is registered with other fields (${differences(known.registration, registration)}); unregister it first`,
+        `${name} is registered with other fields (${differences(known.registration, registration)}); unregister it first`,
       );
     }
-    if (this.subscriptions.size >= MAX_REGISTRATIONS) throw new Refusal("out_of_range", `${MAX_REGISTRATIONS} publishers are registered; no more are taken`);
-    this.#hold(key);
-    await this.#stillness.wait();
-    const id = saved?.id ?? this.#index.subscribe(this.#describe(registration, key));
-    const subscription = new Subscription({
-      index: this.#index,
-      reclaimer: this.#reclaimer,
-      stillness: this.#stillness,
-      id,
-      registration,
-      kind: kindOf(registration.type, this.#settings.brand),
-      log: this.#log,
-      replayTimeoutMs: this.#settings.replay_timeout_ms,
-      reorderGraceMs: this.#settings.reorder_grace_ms,
-      quietCheckMs: this.#settings.quiet_check_ms,
-      remembered: saved?.remembered,
-    });
+    if (this.subscriptions.size + this.#changing.size >= limits.publishers)
+      throw new Refusal(
+        "out_of_range",
+        `${this.subscriptions.size} publishers are registered, the maximum under the limit of ${limits.descriptors} open files (ulimit -n)`,
+      );
+    this.#hold(key, name);
     try {
-      await subscription.start();
-    } catch (error) {
-      await subscription.close();
-      await this.#stillness.wait();
-      this.#index.unsubscribe(id);
-      const message = `${registration.endpoint} cannot be listened on: ${(error as Error).message}`;
-      throw new Refusal("invalid_value", message, { field: "endpoint" });
+      await intake.stillness.wait();
+      const id = saved?.id ?? index.subscribe(this.#describe(registration));
+      let subscription: Subscription | undefined;
+      try {
+        subscription = await this.#begin(id, registration, saved);
+        if (!kept) await this.files.keep(registration);
+      } catch (error) {
+        await subscription?.close();
+        if (subscription !== undefined && !kept) await this.files.forget(registration).catch(() => {});
+        await intake.stillness.wait();
+        index.unsubscribe(id);
+        throw asDiskFailure(error, `the registration ${name}`);
+      }
+      this.subscriptions.set(key, subscription);
     } finally {
       this.#changing.delete(key);
     }
-    this.subscriptions.set(key, subscription);
     // At the start: of snapshots whose registrations are gone.
     this.#reclaimer.begin();
-    this.#keep();
-    this.#log.info({ subscription: key, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
-    return subscription;
+    this.#options.aside.forget(name);
+    log.info({ subscription: name, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
+    return this.subscriptions.get(key) as Subscription;
   }
 
   /** Ends a subscription; what it gave is gone when this returns. */
-  async unregister(key: string): Promise<void> {
+  async unregister(registration: { instance_id: string; tenant_id: string; dp_rank: number }): Promise<void> {
+    const { index, log, intake } = this.#options;
+    const key = keyOf(registration);
+    const name = nameOf(registration);
     const subscription = this.subscriptions.get(key);
-    if (subscription === undefined) throw new Refusal("not_found", `no registration ${key} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
-    this.#hold(key);
-    this.subscriptions.delete(key);
+    if (subscription === undefined) throw new Refusal("not_found", `no registration ${name} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
+    this.#hold(key, name);
     try {
+      // First: were it not gone from the disk, the next start would have it again.
+      await this.files.forget(subscription.registration);
+      this.subscriptions.delete(key);
       await subscription.close();
-      await this.#stillness.wait();
-      this.#index.unsubscribe(subscription.id);
+      await intake.stillness.wait();
+      index.unsubscribe(subscription.id);
       this.#reclaimer.begin();
     } finally {
       this.#changing.delete(key);
     }
-    this.#keep();
-    this.#log.info({ subscription: key }, "unregistered");
+    log.info({ subscription: name }, "unregistered");
   }
 
   async close(): Promise<void> {
     await Promise.all([...this.subscriptions.values()].map((subscription) => subscription.close()));
   }
 
-  #hold(key: string): void {
-    if (this.#changing.has(key)) throw new Refusal("invalid_registration", `${key} is being registered or unregistered by another request; repeat it`);
+  async #begin(id: number, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
+    const { index, intake, settings, log } = this.#options;
+    let subscription: Subscription | undefined;
+    try {
+      subscription = new Subscription({
+        index,
+        reclaimer: this.#reclaimer,
+        intake,
+        id,
+        registration,
+        kind: kindOf(registration.type, settings.brand),
+        log,
+        replayTimeoutMs: settings.replay_timeout_ms,
+        reorderGraceMs: settings.reorder_grace_ms,
+        quietCheckMs: settings.quiet_check_ms,
+        remembered: saved?.remembered,
+      });
+      await subscription.start();
+      return subscription;
+    } catch (error) {
+      await subscription?.close();
+      const { code, message } = error as NodeJS.ErrnoException;
+      if (code === "EMFILE" || code === "ENFILE")
+        throw new Refusal("out_of_range", `no more sockets can be opened (${message}); raise the limit of open files (ulimit -n)`);
+      throw new Refusal("invalid_value", `endpoint: ${registration.endpoint} cannot be ${isBound(message) ? "listened on" : "used"}: ${message}`, {
+        field: "endpoint",
+      });
+    }
+  }
+
+  #hold(key: string, name: string): void {
+    if (this.#changing.has(key)) throw new Refusal("invalid_registration", `${name} is being registered or unregistered by another request; repeat it`);
     this.#changing.add(key);
   }
 
-  #describe(registration: Registration, key: string): NativeSubscription {
+  #describe(registration: Registration): NativeSubscription {
     return {
       instance: registration.instance_id,
       tenant: registration.tenant_id,
       model: registration.modelname,
       lora: registration.lora_name,
       salt: registration.additionalsalt,
-      key,
+      key: keyOf(registration),
       blockSize: registration.block_size,
       rank: registration.dp_rank,
-      store: kindOf(registration.type, this.#settings.brand) === "store" ? 1 : 0,
+      store: kindOf(registration.type, this.#options.settings.brand) === "store" ? 1 : 0,
     };
   }
+}
 
-  #keep(): void {
-    const records = [...this.subscriptions.values()].map(({ registration }) => registration);
-    writeFileSync(`${this.#file}.new`, `${JSON.stringify(records, null, 2)}\n`, { flush: true });
-    renameSync(`${this.#file}.new`, this.#file);
-  }
+function isBound(message: string): boolean {
+  return /address (already )?in use/i.test(message);
 }
 
 function differences(known: Registration, given: Registration): string {

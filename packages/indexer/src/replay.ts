@@ -4,17 +4,26 @@ import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import { Dealer } from "zeromq";
 import { type Batch, readReplay } from "./frames.ts";
 import { readEndpoint } from "./register-input.ts";
+import { context, MAX_MESSAGE_BYTES } from "./zmq.ts";
 
 /** A replay of more than this is no replay of a bounded buffer. */
 const MAX_REPLAYED = 4_000_000;
-const MAX_MESSAGE_BYTES = 256 * 1024 * 1024;
+/** Batches that wait to be read, as many as a publisher's ROUTER holds by default. */
+const HIGH_WATER_MARK = 1000;
 
 export class ReplayFailed extends Error {}
 
 /** The buffered batches from this number on, in the publisher's order; ends at the publisher's end mark. */
 export async function* replay(endpoint: string, from: number, timeoutMs: number, signal: AbortSignal): AsyncGenerator<Batch> {
   const { address, binds } = readEndpoint(endpoint, "replay_endpoint");
-  const socket = new Dealer({ linger: 0, receiveHighWaterMark: 0, maxMessageSize: MAX_MESSAGE_BYTES, receiveTimeout: timeoutMs, sendTimeout: timeoutMs });
+  const socket = new Dealer({
+    context,
+    linger: 0,
+    receiveHighWaterMark: HIGH_WATER_MARK,
+    maxMessageSize: MAX_MESSAGE_BYTES,
+    receiveTimeout: timeoutMs,
+    sendTimeout: timeoutMs,
+  });
   const stop = () => socket.close();
   signal.addEventListener("abort", stop);
   try {

@@ -1,65 +1,79 @@
 // The warm restart: the whole index on disk from time to time, read back at the start; a sibling's serves as well.
-import { mkdirSync, readFileSync } from "node:fs";
-import { open, rename, rm } from "node:fs/promises";
+import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { Aside } from "./aside.ts";
+import { asDiskFailure, replace } from "./disk.ts";
+import type { Answer } from "./http.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
+import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
 import type { Stillness } from "./stillness.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 
 const NOTE_VERSION = 1;
-const MAX_SIBLING_BYTES = 64 * 1024 ** 3;
+/** Snapshots that clients download at once; each is a file of its own meanwhile. */
+const MAX_DOWNLOADS = 2;
 
 export class Snapshots {
   readonly #index: NativeIndex;
   readonly #stillness: Stillness;
   readonly #log: Log;
+  readonly #aside: Aside;
+  readonly #folder: string;
   readonly #file: string;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> = Promise.resolve();
   #written = -1;
+  #downloads = 0;
+  #named = 0;
   lastSeconds = 0;
   lastBytes = 0;
+  /** Why the last one could not be written; "" when it was. */
+  problem = "";
 
-  constructor(index: NativeIndex, stillness: Stillness, log: Log, folder: string) {
-    mkdirSync(folder, { recursive: true });
+  constructor(index: NativeIndex, stillness: Stillness, log: Log, aside: Aside, folder: string) {
     this.#index = index;
     this.#stillness = stillness;
     this.#log = log;
+    this.#aside = aside;
+    this.#folder = folder;
     this.#file = join(folder, "index.snapshot");
   }
 
-  /** What the last process knew; a damaged file is told of and left out. */
+  /** What the last process knew; a file that cannot be used is set aside. */
   load(): SavedSubscription[] {
-    let bytes: Buffer;
-    try {
-      bytes = readFileSync(this.#file);
-    } catch {
-      return [];
-    }
-    try {
-      return this.read(bytes);
-    } catch (error) {
-      this.#log.error({ err: error, file: this.#file }, "the snapshot is not used; the index begins empty and is filled by replays");
-      return [];
-    }
+    rmSync(`${this.#file}.new`, { force: true });
+    return existsSync(this.#file) ? this.#read(this.#file) : [];
   }
 
-  read(bytes: Buffer): SavedSubscription[] {
+  /** Of a sibling, from a file that is gone afterwards. */
+  loadFrom(path: string): SavedSubscription[] {
+    const saved = this.#read(path);
+    rmSync(path, { force: true });
+    return saved;
+  }
+
+  #read(path: string): SavedSubscription[] {
     const started = performance.now();
-    const note = JSON.parse(this.#index.load(bytes)) as Note;
-    this.#log.info(
-      { blocks: figuresOf(this.#index).blocks, subscriptions: note.subscriptions.length, ms: Math.round(performance.now() - started) },
-      "a snapshot was read",
-    );
-    return note.subscriptions;
+    try {
+      const { version, subscriptions } = JSON.parse(this.#index.load(path)) as Note;
+      if (version !== NOTE_VERSION) throw new Error(`its note has version ${version}; this indexer reads ${NOTE_VERSION}`);
+      this.#log.info(
+        { blocks: figuresOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
+        "a snapshot was read",
+      );
+      return subscriptions;
+    } catch (error) {
+      this.#aside.move(path, "index.snapshot", `this snapshot is not used: ${(error as Error).message}; the index begins empty and is filled by replays`);
+      return [];
+    }
   }
 
-  /** What was taken in up to one moment: the index's copy and the subscriptions' places are of the same one. */
-  take(registry: Registry): Promise<{ bytes: Buffer; changes: number }> {
+  /** A file of what was taken in up to one moment: the index's copy and the subscriptions' places are of the same one. It is not synced yet. */
+  #take(registry: Registry, path: string): Promise<{ bytes: number; changes: number }> {
     return this.#stillness.during(async () => {
       const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
         id: subscription.id,
@@ -67,35 +81,62 @@ export class Snapshots {
         remembered: subscription.remember(),
       }));
       const { changes } = figuresOf(this.#index);
-      const bytes = await this.#index.save(JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
+      // At the start there may have been no room for it.
+      mkdirSync(this.#folder, { recursive: true });
+      const bytes = await this.#index.save(path, JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
       return { bytes, changes };
     });
   }
 
   /** One at a time; nothing is written while nothing changed. */
   write(registry: Registry): Promise<void> {
-    this.#writing = this.#writing.then(async () => {
-      if (figuresOf(this.#index).changes === this.#written) return;
-      const started = performance.now();
-      const { bytes, changes } = await this.take(registry);
-      const fresh = `${this.#file}.new`;
-      const file = await open(fresh, "w");
+    this.#writing = this.#writing.then(() => this.#write(registry));
+    return this.#writing;
+  }
+
+  async #write(registry: Registry): Promise<void> {
+    if (figuresOf(this.#index).changes === this.#written) return;
+    const started = performance.now();
+    const fresh = `${this.#file}.new`;
+    try {
+      const { bytes, changes } = await this.#take(registry, fresh);
+      const file = await open(fresh, "r");
       try {
-        await file.writeFile(bytes);
         await file.sync();
       } finally {
         await file.close();
       }
-      await rename(fresh, this.#file);
+      await replace(fresh, this.#file);
       this.#written = changes;
-      this.lastBytes = bytes.length;
+      this.lastBytes = bytes;
       this.lastSeconds = (performance.now() - started) / 1000;
-    });
-    return this.#writing.catch(async (error: unknown) => {
-      this.#writing = Promise.resolve();
-      this.#log.error({ err: error, file: this.#file }, "the snapshot could not be written; the former one stays");
-      await rm(`${this.#file}.new`, { force: true });
-    });
+      this.problem = "";
+    } catch (error) {
+      const failure = asDiskFailure(error, "the snapshot") as Error;
+      this.problem = failure.message;
+      this.#log.error({ err: failure, file: this.#file }, "the snapshot could not be written; the former one stays");
+      await rm(fresh, { force: true }).catch(() => {});
+    }
+  }
+
+  /** A snapshot of this moment for a client, as its file: memory holds no copy. */
+  async download(registry: Registry): Promise<Answer> {
+    if (this.#downloads >= MAX_DOWNLOADS) throw new Refusal("busy", `${MAX_DOWNLOADS} snapshots are being downloaded, the maximum; repeat the request later`);
+    this.#downloads++;
+    const path = join(this.#folder, `download-${++this.#named}.snapshot.new`);
+    try {
+      const { bytes } = await this.#take(registry, path);
+      const file = await open(path, "r");
+      const stream = file.createReadStream();
+      stream.once("close", () => this.#downloads--);
+      return { body: "", type: "application/octet-stream", file: { stream, size: bytes } };
+    } catch (error) {
+      this.#downloads--;
+      throw asDiskFailure(error, "a snapshot");
+    } finally {
+      // Who has it open goes on reading it.
+      await rm(path, { force: true }).catch(() => {});
+    }
   }
 
   every(seconds: number, registry: Registry): void {
@@ -105,18 +146,4 @@ export class Snapshots {
   stop(): void {
     clearInterval(this.#timer);
   }
-}
-
-/** A running indexer's snapshot. */
-export async function fetchSibling(url: string): Promise<Buffer> {
-  let response: Response;
-  try {
-    response = await fetch(`${url.replace(/\/+$/, "")}/snapshot`);
-  } catch (error) {
-    return fail("SERVER_UNREACHABLE", `indexer.bootstrap_from: no indexer answers at ${url}`, { cause: error });
-  }
-  if (!response.ok) fail("SERVER_UNREACHABLE", `indexer.bootstrap_from: ${url}/snapshot answered ${response.status}`);
-  if (Number(response.headers.get("content-length")) > MAX_SIBLING_BYTES)
-    fail("CAPACITY_EXHAUSTED", `the snapshot of ${url} is larger than ${MAX_SIBLING_BYTES} bytes`);
-  return Buffer.from(await response.arrayBuffer());
 }

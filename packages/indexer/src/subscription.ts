@@ -1,27 +1,31 @@
 // One publisher: its SUB socket, its order, the healing of gaps, and what the index is told.
-import { setImmediate as turn } from "node:timers/promises";
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { Subscriber } from "zeromq";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
-import { type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
+import type { Intake } from "./intake.ts";
+import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { Order } from "./order.ts";
 import type { Reclaimer } from "./reclaim.ts";
-import { keyOf, type PublisherKind, readEndpoint } from "./register-input.ts";
-import type { Stillness } from "./stillness.ts";
+import { nameOf, type PublisherKind, readEndpoint } from "./register-input.ts";
+import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
-const MAX_MESSAGE_BYTES = 256 * 1024 * 1024;
-const HIGH_WATER_MARK = 100_000;
+/** Between two questions to a publisher that stays quiet. */
+const MAX_QUIET_MS = 60_000;
+/** A publisher that is back this soon after its connection broke off was not restarted. */
+const BROKEN_OFF_MS = 2_000;
 
 /** What a snapshot remembers of a subscription beside its blocks. */
 export type Remembered = { next: number | null; gap: boolean; complete: boolean };
 
+type Offered = "applied" | "waits" | "duplicate" | "full";
+
 export type SubscriptionOptions = {
   readonly index: NativeIndex;
   readonly reclaimer: Reclaimer;
-  readonly stillness: Stillness;
+  readonly intake: Intake;
   readonly id: number;
   readonly registration: Registration;
   readonly kind: PublisherKind;
@@ -38,7 +42,7 @@ export class Subscription {
   readonly kind: PublisherKind;
   readonly key: string;
   readonly counts = new Counts();
-  readonly order = new Order();
+  readonly order: Order;
   readonly startedAtMs = Date.now();
   gap = false;
   complete = true;
@@ -48,9 +52,12 @@ export class Subscription {
   /** When recent restarts were seen: two publishers on one endpoint look like endless restarts. */
   readonly restartsAtMs: number[] = [];
   readonly #options: SubscriptionOptions;
-  readonly #socket = new Subscriber({ linger: 0, receiveHighWaterMark: HIGH_WATER_MARK, maxMessageSize: MAX_MESSAGE_BYTES });
+  readonly #socket = new Subscriber({ context, linger: 0, receiveHighWaterMark: RECEIVE_HIGH_WATER_MARK, maxMessageSize: MAX_MESSAGE_BYTES });
   readonly #healer: Healer;
   readonly #ending = new AbortController();
+  /** Until what waited and is due now is taken in. */
+  drained: Promise<void> = Promise.resolve();
+  #draining = false;
   readonly #batchCounts = new Uint32Array(outcomes.length);
   readonly #time = new Float64Array(1);
   #lastSequence: number | null = null;
@@ -58,6 +65,7 @@ export class Subscription {
   #receivedAtMs: number | null = null;
   #running: Promise<void> = Promise.resolve();
   #wasConnected = false;
+  #disconnectedAtMs = Number.NEGATIVE_INFINITY;
   #quietTimer: NodeJS.Timeout | undefined;
   #quietMs = 0;
   #spokeAtMs = performance.now();
@@ -67,7 +75,8 @@ export class Subscription {
     this.id = options.id;
     this.registration = options.registration;
     this.kind = options.kind;
-    this.key = keyOf(options.registration);
+    this.key = nameOf(options.registration);
+    this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
     if (options.remembered === undefined) return;
     const { next, gap, complete } = options.remembered;
@@ -87,6 +96,7 @@ export class Subscription {
     this.#socket.events.on("disconnect", () => {
       this.connected = false;
       this.counts.disconnects++;
+      this.#disconnectedAtMs = performance.now();
     });
     if (binds) await this.#socket.bind(address);
     else this.#socket.connect(address);
@@ -101,11 +111,13 @@ export class Subscription {
     this.#socket.close();
     await this.#running;
     await this.#healer.ended;
+    await this.drained;
+    this.order.clear();
   }
 
-  /** A batch by either way. Returns what became of it. */
-  offer(sequence: number, payload: Buffer, source: "event" | "replay"): "applied" | "waits" | "duplicate" | "restarted" {
-    switch (this.order.judge(sequence)) {
+  /** A batch by either way, within the intake. Returns what became of it; `full`: nothing yet, there is no room to wait in. */
+  offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
+    switch (this.order.judge(sequence, payload.length)) {
       case "apply":
         this.#apply(sequence, payload, source);
         this.drain();
@@ -115,15 +127,13 @@ export class Subscription {
         this.#healer.begin();
         return "waits";
       case "full":
-        this.lose(`more than can wait overtook batch ${this.order.next}`);
-        this.order.wait(sequence, payload);
-        return "waits";
+        return "full";
       case "behind":
         return this.#behind(sequence, payload, source);
     }
   }
 
-  #behind(sequence: number, payload: Buffer, source: "event" | "replay"): "duplicate" | "restarted" {
+  #behind(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
     // A lower number is the same batch again, or the first words of a new publisher process.
     if (source === "replay") return "duplicate";
     if (this.#options.index.seen(this.id, sequence, payload) === 1) {
@@ -131,14 +141,13 @@ export class Subscription {
       return "duplicate";
     }
     this.restart(`batch ${sequence} came where ${this.order.next} was expected`);
-    this.offer(sequence, payload, source);
-    return "restarted";
+    return this.offer(sequence, payload, source);
   }
 
   /** Another process publishes here now: whatever the former one held is gone. */
   restart(why: string): void {
     this.#options.log.info({ subscription: this.key, why }, "the publisher began anew; its blocks are cleared");
-    this.#options.index.clear(this.id, true);
+    this.#options.index.clear(this.id);
     this.#options.reclaimer.begin();
     this.order.restart();
     this.counts.restarts++;
@@ -148,22 +157,40 @@ export class Subscription {
     this.complete = true;
   }
 
-  /** What is missing cannot be had: nothing this publisher gave can be trusted any more. */
+  /** What is missing cannot be had: what it can have touched is not answered any more. */
   lose(why: string, resumeAt?: number): void {
-    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the stream's blocks are dropped");
-    this.#options.index.clear(this.id, false);
+    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they can have touched are dropped");
+    this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
     this.counts.lostGaps++;
     this.gap = true;
     this.complete = false;
     if (resumeAt === undefined) this.order.jump();
-    else this.order.next = resumeAt;
+    else this.order.goTo(resumeAt);
     this.drain();
   }
 
+  /** Takes in what waited and is due now, in slices of the intake. */
   drain(): void {
-    this.order.forgetBehind();
-    for (let payload = this.order.takeDue(); payload !== undefined; payload = this.order.takeDue()) this.#apply(this.order.next ?? 0, payload, "event");
+    if (this.#draining || !this.order.due) return;
+    this.#draining = true;
+    this.drained = this.#drain();
+  }
+
+  async #drain(): Promise<void> {
+    try {
+      while (this.order.due && !this.#ending.signal.aborted) {
+        const later = this.#options.intake.run(this.key, () => {
+          const payload = this.order.takeDue();
+          if (payload !== undefined) this.#apply(this.order.next as number, payload, "event");
+        });
+        if (later !== undefined) await later;
+      }
+    } catch (error) {
+      this.#failed("taking in batches that waited", error);
+    } finally {
+      this.#draining = false;
+    }
   }
 
   freshness(nowMs: number = Date.now()): Freshness {
@@ -185,7 +212,8 @@ export class Subscription {
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
     // The first batch we ever see need not be the publisher's first.
     if (this.order.next === undefined && sequence > 0) this.complete = false;
-    const sound = this.#options.index.apply(this.id, sequence, payload, this.#batchCounts, this.#time) === 1;
+    const { index } = this.#options;
+    const taken = index.apply(this.id, sequence, payload, this.#batchCounts, this.#time);
     this.order.applied(sequence);
     this.counts.batches++;
     if (source === "replay") this.counts.replayedBatches++;
@@ -194,13 +222,23 @@ export class Subscription {
     this.#spokeAtMs = performance.now();
     this.#quietMs = this.#options.quietCheckMs;
     this.#receivedAtMs = Date.now();
-    if (!sound) {
+    if (taken === MALFORMED) {
       this.counts.malformedFrames++;
       return;
     }
-    this.counts.add(this.#batchCounts);
+    this.#count();
+    if (taken === MORE)
+      this.#options.intake.goOn(() => {
+        const more = index.applyMore(this.id, payload, this.#batchCounts) === MORE;
+        this.#count();
+        return more;
+      });
     const sentAtMs = this.#time[0] as number;
     this.#lagMs = sentAtMs > 0 ? Math.max(0, Math.round(this.#receivedAtMs - sentAtMs)) : null;
+  }
+
+  #count(): void {
+    this.counts.add(this.#batchCounts);
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
       // Known to be empty is known wholly.
@@ -216,7 +254,7 @@ export class Subscription {
     this.#quietMs = quietCheckMs;
     this.#quietTimer = setInterval(
       () => {
-        if (performance.now() - this.#spokeAtMs < this.#quietMs) return;
+        if (performance.now() - this.#spokeAtMs < this.#quietMs || !this.connected) return;
         this.#quietMs = Math.min(this.#quietMs * 4, Math.max(MAX_QUIET_MS, quietCheckMs));
         this.#spokeAtMs = performance.now();
         this.#healer.begin();
@@ -227,6 +265,7 @@ export class Subscription {
 
   #onConnect(): void {
     this.connected = true;
+    if (performance.now() - this.#disconnectedAtMs < BROKEN_OFF_MS) this.counts.brokenOff++;
     // While we were away the publisher may have been replaced; its replay tells.
     if (this.#wasConnected) this.#healer.begin();
     this.#wasConnected = true;
@@ -235,25 +274,45 @@ export class Subscription {
   async #receive(): Promise<void> {
     try {
       // Not by its iterator, which makes two more promises a message.
-      const { stillness } = this.#options;
-      for (let received = 1; !this.#socket.closed; received++) {
-        const batch = readLive(await this.#socket.receive());
-        if (stillness.over !== undefined) await stillness.wait();
-        if (this.#ending.signal.aborted) return;
-        if (batch === undefined) this.counts.malformedFrames++;
-        else this.offer(batch.sequence, batch.payload, "event");
-        // Messages that are there already would otherwise keep queries waiting.
-        if (received % BATCHES_BETWEEN_YIELDS === 0) await turn();
+      while (!this.#socket.closed) {
+        const frames = await this.#socket.receive();
+        let full = false;
+        const take = (): void => {
+          full = !this.#ending.signal.aborted && this.#taken(frames, full);
+        };
+        const later = this.#options.intake.run(this.key, take);
+        if (later !== undefined) await later;
+        while (full && !this.#ending.signal.aborted) {
+          // The replay that is under way makes room; until then what comes waits with ZMQ and the publisher.
+          await this.#healer.ended;
+          await this.drained;
+          await this.#options.intake.run(this.key, take);
+        }
       }
     } catch (error) {
       if (!this.#ending.signal.aborted) {
         this.problem = `the event socket failed: ${(error as Error).message}`;
-        this.#options.log.error({ subscription: this.key, err: error }, "the event socket failed");
+        this.#failed("the event socket", error);
       }
     }
   }
-}
 
-const BATCHES_BETWEEN_YIELDS = 64;
-/** Between two questions to a publisher that stays quiet. */
-const MAX_QUIET_MS = 60_000;
+  /** Whether there was no room for it, and it may be tried once more. */
+  #taken(frames: readonly Buffer[], again: boolean): boolean {
+    const batch = readLive(frames);
+    if (batch === undefined) {
+      this.counts.malformedFrames++;
+      return false;
+    }
+    if (this.offer(batch.sequence, batch.payload, "event") !== "full") return false;
+    if (this.#healer.running && !again) return true;
+    // Nothing that waits is of use without what is missing before it.
+    this.lose(`more than can wait overtook batch ${this.order.next}`, batch.sequence);
+    this.offer(batch.sequence, batch.payload, "event");
+    return false;
+  }
+
+  #failed(what: string, error: unknown): void {
+    this.#options.log.error({ subscription: this.key, err: error }, `${what} failed`);
+  }
+}

@@ -1,9 +1,11 @@
 // What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
+import type { Aside } from "./aside.ts";
 import { diagnose } from "./doctor.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import type { IndexerSettings } from "./settings.ts";
+import type { Snapshots } from "./snapshot.ts";
 import type { Stillness } from "./stillness.ts";
 
 const DEFAULT_PAGE = 1000;
@@ -22,22 +24,28 @@ type SpaceRow = {
   blocks: number;
   streams: number[];
 };
+type SpacePage = { count: number; spaces: SpaceRow[]; next: number | null };
 type BlockPage = { blocks: { space: number; hash: string; streams: number[] }[]; next: number | null };
 
+export type ViewsOptions = {
+  readonly index: NativeIndex;
+  readonly stillness: Stillness;
+  readonly registry: Registry;
+  readonly settings: IndexerSettings;
+  readonly aside: Aside;
+  readonly snapshots: Snapshots;
+};
+
 export class Views {
+  readonly #options: ViewsOptions;
   readonly #index: NativeIndex;
-  readonly #registry: Registry;
-  readonly #settings: IndexerSettings;
-  readonly #stillness: Stillness;
   /** Of contents and streams as they were. */
   #tallied: { changes: number; version: string; tally: ReadonlyMap<number, Tally> } | undefined;
   #asked: Promise<unknown> | undefined;
 
-  constructor(index: NativeIndex, stillness: Stillness, registry: Registry, settings: IndexerSettings) {
-    this.#index = index;
-    this.#stillness = stillness;
-    this.#registry = registry;
-    this.#settings = settings;
+  constructor(options: ViewsOptions) {
+    this.#options = options;
+    this.#index = options.index;
   }
 
   streams(): StreamRow[] {
@@ -48,7 +56,7 @@ export class Views {
   services(): Promise<unknown> {
     const { changes } = figuresOf(this.#index);
     if (this.#tallied?.changes === changes && this.#tallied.version === this.#index.streams()) return Promise.resolve(this.#describe(this.#tallied.tally));
-    this.#asked ??= this.#stillness
+    this.#asked ??= this.#options.stillness
       .during(async () => {
         const now = { changes: figuresOf(this.#index).changes, version: this.#index.streams() };
         const tally = new Map((JSON.parse(await this.#index.tally()) as Tally[]).map((row) => [row.stream, row]));
@@ -63,15 +71,17 @@ export class Views {
   }
 
   #describe(tally: ReadonlyMap<number, Tally>): unknown {
-    const rows = this.streams().map((row) => ({ blocks: 0, digest: "", ...row, ...tally.get(row.stream) }));
+    const { registry, settings } = this.#options;
+    const rows = Map.groupBy(this.streams(), ({ subscription }) => subscription);
     const now = Date.now();
-    const services = [...this.#registry.subscriptions.values()].map((subscription) => ({
+    const services = [...registry.subscriptions.values()].map((subscription) => ({
       ...subscription.registration,
       kind: subscription.kind,
       freshness: subscription.freshness(now),
-      streams: rows
-        .filter(({ subscription: id }) => id === subscription.id)
-        .map(({ backend, medium, rank, blocks, digest }) => ({ backend_id: backend, medium, dp_rank: rank, blocks, digest })),
+      streams: (rows.get(subscription.id) ?? []).map(({ stream, backend, medium, rank }) => {
+        const { blocks = 0, digest = "" } = tally.get(stream) ?? {};
+        return { backend_id: backend, medium, dp_rank: rank, blocks, digest };
+      }),
       batches: {
         received: subscription.counts.batches,
         replayed: subscription.counts.replayedBatches,
@@ -84,20 +94,27 @@ export class Views {
       },
       events: subscription.counts.named(),
       parked: this.#index.parked(subscription.id),
-      doctor: diagnose(subscription, this.#index.complaint(subscription.id), this.#settings.silence_seconds * 1000, now),
+      doctor: diagnose(subscription, this.#index.complaint(subscription.id), settings.silence_seconds * 1000, now),
     }));
-    return { count: services.length, services };
+    return { count: services.length, doctor: this.#doctor(), services };
+  }
+
+  /** What is wrong with the indexer itself. */
+  #doctor(): string[] {
+    const { aside, snapshots } = this.#options;
+    const says = aside.entries.map(({ name, reason }) => `${name}: ${reason}`);
+    if (snapshots.problem !== "") says.push(`the last snapshot could not be written: ${snapshots.problem}`);
+    return says;
   }
 
   globalView(parameters: URLSearchParams): unknown {
-    const spaces = JSON.parse(this.#index.spaces()) as SpaceRow[];
-    const instances = new Map(this.streams().map((row) => [row.stream, row]));
-    const keys = new Map([...this.#registry.subscriptions.values()].map((subscription) => [subscription.id, subscription.registration]));
-    const nameOf = (stream: number): string => {
-      const row = instances.get(stream);
-      const registration = row === undefined ? undefined : keys.get(row.subscription);
-      return `${registration?.instance_id ?? "?"}|${row?.rank ?? 0}|${row?.medium ?? "?"}`;
-    };
+    const from = whole(parameters, "context_cursor", 0);
+    const limit = Math.min(whole(parameters, "limit", DEFAULT_PAGE), MAX_PAGE);
+    const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
+    const names = new Map<number, string>();
+    const keys = new Map([...this.#options.registry.subscriptions.values()].map((subscription) => [subscription.id, subscription.registration]));
+    for (const { stream, subscription, rank, medium } of this.streams()) names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}`);
+    const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,
       model_name: model,
@@ -110,13 +127,7 @@ export class Views {
       prefix_count: blocks,
       holders: streams.map(nameOf),
     }));
-    const from = whole(parameters, "context_cursor", 0);
-    const limit = Math.min(whole(parameters, "limit", DEFAULT_PAGE), MAX_PAGE);
-    const page = {
-      context_count: contexts.length,
-      contexts: contexts.slice(from, from + limit),
-      next_context_cursor: from + limit < contexts.length ? from + limit : null,
-    };
+    const page = { context_count: count, contexts, next_context_cursor: next };
     if (!parameters.has("cursor")) return page;
     const blocks = JSON.parse(
       this.#index.blocks(whole(parameters, "cursor", 0), limit, parameters.has("context") ? whole(parameters, "context", 0) : -1),
@@ -132,6 +143,6 @@ export class Views {
 function whole(parameters: URLSearchParams, name: string, otherwise: number): number {
   const text = parameters.get(name);
   if (text === null) return otherwise;
-  if (!/^\d{1,10}$/.test(text)) throw new Refusal("invalid_value", `${name}: found ${JSON.stringify(text)}, asked for a whole number`, { field: name });
+  if (!/^\d{1,10}$/.test(text)) throw new Refusal("invalid_value", `${name}: expected a whole number, got ${JSON.stringify(text)}`, { field: name });
   return Number(text);
 }

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
 import { figuresOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
 const blockSize = 2;
@@ -90,7 +91,7 @@ for (const standard of [true, false])
     }
     for (const [chain, blocks] of held) assert.equal(publisher.held(chain), blocks, `chain ${chain} in the very end`);
     const copy = openIndex(256 * 1024 * 1024, 1337n);
-    copy.load(await publisher.index.save(""));
+    await copyInto(copy, publisher.index);
     assert.equal(await copy.tally(), await publisher.index.tally());
   });
 

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
 import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);
@@ -106,12 +107,12 @@ void test("a store's block that is kept in shards is there when every kind of sh
   const copy = new Engine(1);
   copy.index.unsubscribe(copy.id);
   const fresh = openIndex(256 * 1024 * 1024, 1337n);
-  fresh.load(await store.index.save(""));
+  await copyInto(fresh, store.index);
   Object.assign(copy, { index: fresh, id: store.id });
   copy.send(shard("stored", 1, 2));
   assert.equal(copy.ask(tokens).CPU, 8);
   // One that begins anew may cut its blocks otherwise.
-  copy.index.clear(copy.id, true);
+  copy.index.clear(copy.id);
   copy.send(shard("stored", 0, 0));
   assert.equal(copy.ask(tokens).CPU, 4);
   // More kinds than are kept: nothing is known to be whole.
@@ -132,7 +133,7 @@ void test("namespaces that hold nothing are given back, and one that comes again
   store("customer-1");
   assert.equal(engine.ask(plain, { salt: "customer-1" }).GPU, 16);
   const copy = openIndex(256 * 1024 * 1024, 1337n);
-  copy.load(await engine.index.save(""));
+  await copyInto(copy, engine.index);
   assert.equal(copy.streams(), engine.index.streams());
   assert.equal(await copy.tally(), await engine.index.tally());
   assert.equal(JSON.parse(copy.answer({ ...scope, salt: "customer-1" }, plain).toString()).default.e.GPU, 16);
@@ -163,7 +164,7 @@ void test("events that wait for their parent wait on in an index that is read ba
   engine.send(["BlockStored", [3, 4], 2, [...tokens.subarray(8)], 4, null, "GPU"], ["BlockRemoved", [4], "GPU"]);
   const copy = new Engine();
   const index = openIndex(16 * 1024 * 1024, 1337n);
-  index.load(await engine.index.save(""));
+  await copyInto(index, engine.index);
   Object.assign(copy, { index, id: engine.id });
   assert.equal(index.parked(engine.id), 1);
   copy.send(["BlockStored", [1, 2], null, [...tokens.subarray(0, 8)], 4, null, "GPU"]);

@@ -8,7 +8,7 @@ import { Packr } from "msgpackr";
 import { parseExact, writeExact } from "../src/exact-json.ts";
 import { readLive, readReplay } from "../src/frames.ts";
 import { openIndex, outcomes } from "../src/native.ts";
-import { Order } from "../src/order.ts";
+import { Order, WaitingRoom } from "../src/order.ts";
 import { readEndpoint } from "../src/register-input.ts";
 
 void test("whatever order batches come in, each is applied once and in order", () => {
@@ -17,7 +17,7 @@ void test("whatever order batches come in, each is applied once and in order", (
     .chain((order) => fc.array(fc.nat(11), { maxLength: 6 }).map((again) => [...order, ...again]));
   fc.assert(
     fc.property(arrivals, (sequences) => {
-      const order = new Order();
+      const order = new Order(new WaitingRoom(1 << 20));
       order.next = 0;
       const applied: number[] = [];
       const apply = (payload: Buffer) => {
@@ -26,7 +26,7 @@ void test("whatever order batches come in, each is applied once and in order", (
       };
       for (const sequence of sequences) {
         const payload = Buffer.from([sequence]);
-        const verdict = order.judge(sequence);
+        const verdict = order.judge(sequence, payload.length);
         if (verdict === "apply") apply(payload);
         if (verdict === "wait") order.wait(sequence, payload);
         for (let due = order.takeDue(); due !== undefined; due = order.takeDue()) apply(due);
@@ -93,7 +93,7 @@ void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () =
       if (damage === 0) body = body.replace(/\d/, "$&.5");
       if (damage === 1) body = body.replace(/\[(\d)/, "[0$1");
       if (damage === 2) body = body.slice(0, -1);
-      const answer = index.answerJson(Buffer.from(body), false);
+      const answer = index.answerJson(Buffer.from(body), 0, new Uint8Array(1));
       if (damage > 2) assert.notEqual(answer, undefined);
       if (damage === 2) assert.equal(answer, undefined);
     }),
@@ -112,7 +112,7 @@ void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quo
       const batch = packr.pack([1.5, [{ event_type: "cleared" }, { event_type: "stored", seq_hashes: hashes, base_block_idx: 0 }], 0]);
       index.apply(id, sequence++, batch, new Uint32Array(outcomes.length), new Float64Array(1));
       const body = `{"model":"m","block_size":1,"seq_hashes":[${hashes.map((hash) => `${quote}${hash}${quote}`).join(", ")}]}`;
-      const answer = JSON.parse(String(index.answerJson(Buffer.from(body), true))) as { default: { e: { GPU: number } } };
+      const answer = JSON.parse(String(index.answerJson(Buffer.from(body), 1, new Uint8Array(1)))) as { default: { e: { GPU: number } } };
       assert.equal(answer.default.e.GPU, hashes.length);
     }),
   );
@@ -127,5 +127,5 @@ void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quo
     "-1",
     "01",
   ])
-    assert.equal(index.answerJson(Buffer.from(`{"seq_hashes":[${wrong}],"model":"m","block_size":1}`), true), undefined, wrong);
+    assert.equal(index.answerJson(Buffer.from(`{"seq_hashes":[${wrong}],"model":"m","block_size":1}`), 1, new Uint8Array(1)), undefined, wrong);
 });

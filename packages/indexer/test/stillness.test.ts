@@ -5,6 +5,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { Packr } from "msgpackr";
 import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
 import { Stillness } from "../src/stillness.ts";
+import { snapshotPath } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
 const blockSize = 4;
@@ -55,17 +56,19 @@ async function mostAnswered(index: NativeIndex, read: () => Promise<unknown>): P
 
 void test("queries are answered while a snapshot is made and while digests are reckoned, and what comes then is not in them", async () => {
   const { index, send } = filled();
-  assert.ok((await mostAnswered(index, () => index.save("note"))) > ENOUGH);
+  const path = snapshotPath();
+  assert.ok((await mostAnswered(index, () => index.save(path, "note"))) > ENOUGH);
   assert.ok((await mostAnswered(index, () => index.tally())) > ENOUGH);
   const blocks = EVENTS * EVENT_BLOCKS;
   assert.equal((JSON.parse(await index.tally()) as { blocks: number }[])[0]?.blocks, blocks);
 
   // Without stillness.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
-  const another = index.save("note");
+  const another = index.save(path, "note");
   send(EVENTS);
   assert.equal(figuresOf(index).blocks, blocks + EVENT_BLOCKS);
   const copy = openIndex(1024 ** 3, 1337n);
-  copy.load(await another);
+  await another;
+  copy.load(path);
   assert.equal(figuresOf(copy).blocks, blocks);
 });
 

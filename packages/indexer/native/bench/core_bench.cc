@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
   const double removeRate = static_cast<double>(hashes.size()) * (publishers - 1) / removed;
   // One publisher holds all now; it clears, and the blocks are freed in the slices that src/reclaim.ts asks for.
   start = cpu();
-  index.clear(subs[0], true);
+  index.clear(subs[0]);
   const double clearTime = cpu() - start;
   std::vector<double> slices;
   for (bool more = true; more;) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "json_scan.h"
+#include "query_split.h"
 #include "report.h"
 
 using namespace svc;
@@ -127,8 +128,11 @@ int main(int argc, char** argv) {
     std::vector<u8> exact(to.out.begin(), to.out.end());
     exact.shrink_to_fit();
     const u32 sub = subs[upTo(3)];
-    (index.apply(sub, round, exact.data(), exact.size(), outcomes) ? sound : refused) += 1;
-    if (upTo(500) == 0) index.clear(sub, true);
+    Taken taken = index.apply(sub, round, exact.data(), exact.size(), outcomes);
+    (taken != Taken::Malformed ? sound : refused) += 1;
+    while (taken == Taken::More) taken = index.applyMore(sub, outcomes);
+    if (upTo(500) == 0) index.clear(sub);
+    if (upTo(500) == 0) index.lose(sub);
     if (upTo(20) == 0) index.reclaim(static_cast<u32>(upTo(2000)));
     u32 tokens[12];
     for (u32& token : tokens) token = static_cast<u32>(upTo(5));
@@ -143,10 +147,15 @@ int main(int argc, char** argv) {
     for (u64 damage = upTo(3); damage > 0; --damage) body[upTo(body.size() - 1)] = static_cast<char>(source());
     ScannedQuery scanned;
     const std::vector<char> exactBody(body.begin(), body.end());
-    if (scanQuery({exactBody.data(), exactBody.size()}, false, scanned)) query.answer(scanned.request);
+    if (scanQuery({exactBody.data(), exactBody.size()}, static_cast<ListKind>(upTo(2)), scanned)) query.answer(scanned.request);
+    splitJson({exactBody.data(), exactBody.size()});
+    splitJsonBatch({exactBody.data(), exactBody.size()});
+    splitMsgpack(exact.data(), exact.data() + exact.size());
+    splitMsgpackBatch(exact.data(), exact.data() + exact.size());
     if (answer.empty()) return 1;
     if (round % 5000 == 4999) {
-      const std::vector<u8> bytes = index.save("note");
+      std::vector<u8> bytes;
+      index.save("note", [&](const u8* piece, std::size_t size) { bytes.insert(bytes.end(), piece, piece + size); });
       Index again(4 << 20, 1337);
       std::string note, problem;
       if (!again.load(bytes.data(), bytes.size(), note, problem)) return std::fprintf(stderr, "%s\n", problem.c_str()), 1;

@@ -1,11 +1,15 @@
 // The Node-API face of the index: one class, whose methods src/native.ts declares.
 #include <cmath>
 #include <memory>
+#include <set>
 
+#include "figures.h"
 #include "json_scan.h"
 #include "later.h"
 #include "node_values.h"
 #include "report.h"
+#include "snapshot_file.h"
+#include "split_values.h"
 
 namespace svc {
 namespace {
@@ -77,11 +81,23 @@ napi_value unsubscribe(Addon& addon, const Arguments& args) {
 }
 
 napi_value clear(Addon& addon, const Arguments& args) {
-  changing(addon).clear(liveSubscription(addon, args), args.flag(1));
+  changing(addon).clear(liveSubscription(addon, args));
   return args.undefined();
 }
 
-// (subscription, sequence, payload, outcomes: Uint32Array, time: Float64Array) → whether the frame was sound.
+napi_value lose(Addon& addon, const Arguments& args) {
+  changing(addon).lose(liveSubscription(addon, args));
+  return args.undefined();
+}
+
+napi_value ranks(Addon& addon, const Arguments& args) {
+  const Subscription& sub = addon.index.subscription(liveSubscription(addon, args));
+  std::set<u32> ranks{sub.rank};
+  for (const u32 stream : sub.streams) ranks.insert(addon.index.streams()[stream].rank);
+  return args.list(std::vector<double>(ranks.begin(), ranks.end()));
+}
+
+// (subscription, sequence, payload, outcomes: Uint32Array, time: Float64Array) → Taken.
 napi_value apply(Addon& addon, const Arguments& args) {
   const u32 id = liveSubscription(addon, args);
   const Bytes payload = args.bytes(2);
@@ -89,10 +105,21 @@ napi_value apply(Addon& addon, const Arguments& args) {
   u32* out = args.array<u32>(3, napi_uint32_array, outLength);
   double* time = args.array<double>(4, napi_float64_array, timeLength);
   if (outLength < outcomeCount || timeLength < 1) throw std::invalid_argument("the result arrays are too short");
-  const bool sound = changing(addon).apply(id, static_cast<u64>(args.number(1)), payload.data, payload.size, addon.outcomes);
+  const Taken taken = changing(addon).apply(id, static_cast<u64>(args.number(1)), payload.data, payload.size, addon.outcomes);
   std::copy(addon.outcomes.begin(), addon.outcomes.end(), out);
   time[0] = addon.index.batch().timestampMs;
-  return args.of(sound ? 1.0 : 0.0);
+  return args.of(static_cast<double>(taken));
+}
+
+// (subscription, the same payload, outcomes): the events' texts lie in it.
+napi_value applyMore(Addon& addon, const Arguments& args) {
+  args.bytes(1);
+  std::size_t outLength = 0;
+  u32* out = args.array<u32>(2, napi_uint32_array, outLength);
+  if (outLength < outcomeCount) throw std::invalid_argument("the result array is too short");
+  const Taken taken = changing(addon).applyMore(args.index(0), addon.outcomes);
+  std::copy(addon.outcomes.begin(), addon.outcomes.end(), out);
+  return args.of(static_cast<double>(taken));
 }
 
 napi_value seen(Addon& addon, const Arguments& args) {
@@ -107,11 +134,19 @@ napi_value parked(Addon& addon, const Arguments& args) {
   return args.of(static_cast<double>(addon.index.subscription(liveSubscription(addon, args)).park.size()));
 }
 
+// (body, ListKind, asked: Uint8Array) → the answer, and whether the body asks for freshness.
 napi_value answerJson(Addon& addon, const Arguments& args) {
   const Bytes body = args.bytes(0);
-  if (!scanQuery({reinterpret_cast<const char*>(body.data), body.size}, args.flag(1), addon.scanned)) return args.undefined();
+  std::size_t length = 0;
+  u8* asked = args.array<u8>(2, napi_uint8_array, length);
+  if (length < 1) throw std::invalid_argument("the result array is too short");
+  if (!scanQuery({reinterpret_cast<const char*>(body.data), body.size}, static_cast<ListKind>(args.index(1)), addon.scanned)) return args.undefined();
+  asked[0] = addon.scanned.freshness ? 1 : 0;
   return args.copied(addon.query.answer(addon.scanned.request));
 }
+
+napi_value splitQuery(Addon&, const Arguments& args) { return splitQueryValues(args); }
+napi_value splitBatch(Addon&, const Arguments& args) { return splitBatchValues(args); }
 
 napi_value answer(Addon& addon, const Arguments& args) {
   std::string instance;
@@ -136,7 +171,7 @@ napi_value explain(Addon& addon, const Arguments& args) {
     out.append("{\"depth\":").append(std::to_string(positions[i])).append(",\"hash\":\"").append(std::to_string(hashes[positions[i]])).append("\",\"streams\":[");
     bool first = true;
     for (u32 stream = 0; block != 0 && stream < addon.index.streams().size(); ++stream) {
-      if (!addon.index.sets()[addon.index.arena().holders[block]].has(stream)) continue;
+      if (!addon.index.sets()[addon.index.arena().holders[block]].has(stream) || addon.index.isDoubted(stream, space)) continue;
       if (!first) out.push_back(',');
       first = false;
       out.append(std::to_string(stream));
@@ -163,33 +198,20 @@ napi_value sequences(Addon& addon, const Arguments& args) {
   return out;
 }
 
-napi_value spaces(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeSpaces(addon.index))); }
+napi_value spaces(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeSpaces(addon.index, args.index(0), args.index(1)))); }
 napi_value streams(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeStreams(addon.index))); }
 napi_value blocks(Addon& addon, const Arguments& args) {
   return args.of(std::string_view(pageBlocks(addon.index, args.index(0), args.index(1), static_cast<std::int64_t>(args.number(2)))));
 }
 
-// The order is that of `figures` in src/native.ts.
-napi_value figures(Addon& addon, const Arguments& args) {
-  const Index& index = addon.index;
-  const auto& totals = addon.query.totals();
-  const double values[] = {static_cast<double>(index.bytes()), static_cast<double>(index.budgetBytes()), static_cast<double>(index.indexBytes()),
-                           static_cast<double>(index.nameBytes()), static_cast<double>(index.arena().live()), static_cast<double>(index.evicted()),
-                           static_cast<double>(index.sets().size()), static_cast<double>(index.liveSpaces()), static_cast<double>(totals.queries),
-                           static_cast<double>(totals.askedBlocks), static_cast<double>(totals.matchedBlocks), static_cast<double>(index.changes())};
-  napi_value out = nullptr;
-  check(napi_create_array_with_length(args.env, std::size(values), &out), "array");
-  for (u32 i = 0; i < std::size(values); ++i) check(napi_set_element(args.env, out, i, args.of(values[i])), "element");
-  return out;
-}
-
+napi_value figures(Addon& addon, const Arguments& args) { return figureValues(addon.index, addon.query.totals(), args); }
 napi_value reclaim(Addon& addon, const Arguments& args) { return args.of(changing(addon).reclaim(args.index(0)) ? 1.0 : 0.0); }
 
-// (note) → a promise of the snapshot.
+// (path, note) → a promise of the file's size.
 napi_value save(Addon& addon, const Arguments& args) {
-  const auto bytes = std::make_shared<std::vector<u8>>();
-  const auto read = [&index = addon.index, bytes, note = args.text(0)] { *bytes = index.save(note); };
-  return Later::begin(args, addon.still, read, [bytes](const Arguments& of) { return of.handed(std::move(*bytes)); });
+  const auto size = std::make_shared<u64>();
+  const auto read = [&index = addon.index, size, path = args.text(0), note = args.text(1)] { *size = saveTo(path, index, note); };
+  return Later::begin(args, addon.still, read, [size](const Arguments& of) { return of.of(static_cast<double>(*size)); });
 }
 
 // () → a promise of JSON: blocks and digest per stream.
@@ -200,9 +222,8 @@ napi_value tally(Addon& addon, const Arguments& args) {
 }
 
 napi_value load(Addon& addon, const Arguments& args) {
-  const Bytes bytes = args.bytes(0);
   std::string note, problem;
-  if (!changing(addon).load(bytes.data, bytes.size, note, problem)) {
+  if (!loadFrom(args.text(0), changing(addon), note, problem)) {
     // Half of a snapshot is none.
     const u64 budget = addon.index.budgetBytes(), seed = addon.index.seed();
     std::destroy_at(&addon.index);
@@ -252,11 +273,12 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(apply), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(splitQuery), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");
     check(napi_set_named_property(env, exports, "NativeIndex", type), "export");
+    exportNames(env, exports);
     return exports;
   });
 }

@@ -8,15 +8,6 @@
 namespace svc {
 namespace {
 
-bool isRemote(std::string_view locality) {
-  return locality.size() == 6 && std::equal(locality.begin(), locality.end(), "REMOTE", [](char a, char b) { return std::toupper(static_cast<u8>(a)) == b; });
-}
-
-// Groups of a hybrid cache other than full attention keep windows or states, not prefixes.
-bool isOtherGroup(const Event& event) {
-  return event.group != 0 || event.spec.find("sliding_window") != std::string_view::npos || event.spec.find("mamba") != std::string_view::npos;
-}
-
 std::string_view mediumName(const Event& event, std::string& scratch) {
   scratch = mediumOf(event.medium);
   return scratch;
@@ -35,37 +26,6 @@ std::string mediumOf(std::string_view wire) {
   if (name == "CPU_PINNED") return "CPU";
   if (name == "STORAGE") return "DISK";
   return name;
-}
-
-bool Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes) {
-  outcomes.fill(0);
-  Subscription& sub = subscriptions_[id];
-  sub.seen[sequence % seenRing] = {sequence, XXH3_64bits(payload, size)};
-  if (!batch_.read(payload, payload + size)) return false;
-  limit_ = limitBlocks();
-  sets_.collect();
-  tick();
-  if (batch_.hasRank && batch_.rank != sub.rank && sub.kind == PublisherKind::Engine) outcomes[RankDiffers] = 1;
-  outcomes[Events] = static_cast<u32>(batch_.events.size());
-  for (const Event& event : batch_.events) applyEvent(id, event, outcomes);
-  weigh(sub);
-  return true;
-}
-
-int Index::seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const {
-  const auto& known = subscriptions_[id].seen[sequence % seenRing];
-  if (known.sequence != sequence) return 0;
-  return known.print == XXH3_64bits(payload, size) ? 1 : 2;
-}
-
-void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
-  if (event.kind == EventKind::Unknown) ++outcomes[UnknownEvent];
-  else if (event.malformed) ++outcomes[MalformedEvent];
-  else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
-  else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
-  else if (isOtherGroup(event)) ++outcomes[OtherGroup];
-  else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
-  else applyRemoved(id, event, outcomes);
 }
 
 // Fills in the dimensions: the event's own, else the registration's; false where they contradict each other.
@@ -91,6 +51,7 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
 }
 
 bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes) {
+  settleDoubt(sub, stream, space, event);
   if (!event.hasEventId) return true;
   const auto [last, first] = sub.lastEventId.try_emplace(static_cast<u64>(stream) << 32 | space, event.eventId);
   if (first) return true;
@@ -130,7 +91,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     return;
   }
   std::string scratch;
-  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  const u32 rank = rankOf(sub, event);
   const std::string_view medium = mediumName(event, scratch);
   const std::int64_t found = hasRoomForSpace(like) ? internStream(id, event.backend, medium, rank, event.shard) : -1;
   if (found < 0) {
@@ -142,6 +103,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   u32 space = internSpace(like);
   if (sub.spaces.insert(space).second) ++version_;
   if (!inOrder(sub, orderOf(stream), space, event, outcomes)) return;
+  taken_ = true;
 
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const u32 count = event.hashCount;
@@ -205,7 +167,7 @@ bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub,
     for (u32 i = 0; i < count; ++i) locals_[i] = localHash(tokens + static_cast<u64>(i) * size, window, seed_);
     return true;
   }
-  ExtraKeys extras(event.extraBegin, event.extraEnd, event.lora, !event.hasParent);
+  ExtraKeys extras(event.extraBegin, event.extraEnd, event.extraCount, event.lora, !event.hasParent);
   for (u32 i = 0; i < count; ++i) {
     const auto* bytes = reinterpret_cast<const u8*>(tokens + static_cast<u64>(i) * size);
     blockBytes_.assign(bytes, bytes + window * 4ull);
@@ -234,18 +196,18 @@ void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
   const std::string medium = mediumOf(event.medium);
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const std::int64_t space = findSpace(like);
-  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  taken_ = true;
+  const u32 rank = rankOf(sub, event);
   for (u32 stream : sub.streams) {
     const Stream& known = streams_[stream];
     if (known.rank != rank || known.shard != event.shard || media_[known.medium] != medium || known.backend != event.backend) continue;
-    if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) return;
+    if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) {
+      taken_ = false;
+      return;
+    }
     const u64* own = qualified(names, event.hashCount, qualifierOf(sub, event, like));
     remove(id, stream, space, names, event.hashCount, outcomes, own, !event.named);
-    for (auto& parked : sub.park) {
-      if (parked.stream != stream) continue;
-      for (std::size_t i = 0; i < parked.names.size(); ++i)
-        if (std::find(own, own + event.hashCount, parked.names[i]) != own + event.hashCount) parked.gone[i] = true;
-    }
+    removeParked(sub, stream, own, event.hashCount);
     return;
   }
   outcomes[UnknownRemoved] += event.hashCount;
@@ -256,27 +218,31 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   Namespace like;
   if (!accepts(sub, event, like, outcomes)) return;
   const std::string medium = mediumOf(event.medium);
-  const u32 rank = event.hasRank ? event.rank : sub.rank;
+  const u32 rank = rankOf(sub, event);
   const std::int64_t space = event.named ? findSpace(like) : -1;
+  // A batch without a rank may be of any.
+  const bool ranked = event.hasRank || (sub.kind == PublisherKind::Engine && batch_.hasRank);
   std::vector<u32> streams;
   for (u32 stream : sub.streams) {
     const Stream& known = streams_[stream];
-    // An engine's AllBlocksCleared names nothing and means all it has; the envelope means exactly its own stream.
+    // An engine's AllBlocksCleared names nothing and means all that its rank has; the envelope means exactly its own stream.
     const bool same = known.rank == rank && media_[known.medium] == medium && known.backend == event.backend;
-    if (event.named ? same : (!event.hasMedium || media_[known.medium] == medium)) streams.push_back(stream);
+    const bool meant = (!ranked || known.rank == rank) && (!event.hasMedium || media_[known.medium] == medium);
+    if (event.named ? same : meant) streams.push_back(stream);
   }
   if (event.named) {
     if (space < 0) return;
     if (!streams.empty() && !inOrder(sub, orderOf(streams.front()), static_cast<u32>(space), event, outcomes)) return;
   }
   ++outcomes[Cleared];
-  if (!event.named && !event.hasMedium) ++outcomes[ClearedAll];
+  if (!event.named && streams.size() == sub.streams.size()) ++outcomes[ClearedAll];
   std::erase_if(sub.park, [&](const ParkedEvent& parked) {
     const bool hit = std::find(streams.begin(), streams.end(), parked.stream) != streams.end() && (space < 0 || parked.space == static_cast<u32>(space));
     if (hit) sub.parkedBlocks -= static_cast<u32>(parked.names.size());
     return hit;
   });
   purge(streams, space);
+  if (space < 0) std::erase_if(sub.doubted, [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); });
 }
 
 }  // namespace svc

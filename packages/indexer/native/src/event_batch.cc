@@ -98,7 +98,7 @@ bool EventBatch::read(const u8* begin, const u8* end) {
   else if (time.kind == Kind::Uint) timestampMs = static_cast<double>(time.number) * (time.number < 100000000000ull ? 1000 : 1);
   else if (time.kind != Kind::Nil) return false;
   const Head list = in.next();
-  if (list.kind != Kind::Array) return false;
+  if (list.kind != Kind::Array || list.number > mostEvents) return false;
   for (u64 i = 0; i < list.number; ++i) {
     Event event;
     if (!readEvent(in, event)) return false;
@@ -117,7 +117,10 @@ bool EventBatch::read(const u8* begin, const u8* end) {
       return false;
     }
   }
-  return in.done();
+  if (!in.done()) return false;
+  wholeEvents = static_cast<u32>(events.size());
+  part();
+  return true;
 }
 
 bool EventBatch::readEvent(MsgpackReader& in, Event& event) {
@@ -152,17 +155,28 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
   switch (field) {
     case Ignored: return in.skip();
     case SeqHashes:
+      // Nil is as good as absent: then the alias counts.
+      if (in.left() > 0 && *in.at() == 0xc0) return in.skip();
       event.standardNames = true;
       return readHashes(in, event);
     case BlockHashes:
       // The alias beside `seq_hashes` says the same, perhaps as signed numbers.
       return event.standardNames ? in.skip() : readHashes(in, event);
     case TokenIds: return readTokens(in, event);
-    case ExtraKeys:
+    case ExtraKeys: {
+      const u8* start = in.at();
+      const Head list = in.next();
+      if (list.kind != Kind::Array) {
+        in = MsgpackReader(start, in.at() + in.left());
+        return in.skip();
+      }
       event.extraBegin = in.at();
-      if (!in.skip()) return false;
+      event.extraCount = list.number;
+      for (u64 i = 0; i < list.number; ++i)
+        if (!in.skip()) return false;
       event.extraEnd = in.at();
       return true;
+    }
     default: break;
   }
   const u8* start = in.at();

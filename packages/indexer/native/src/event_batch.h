@@ -22,6 +22,7 @@ struct Event {
   bool hasBlockSize = false;
   bool hasRank = false;
   bool hasMedium = false;
+  bool continues = false;  // a further part of the event before it, which was too large to be applied in one go
   u32 blockSize = 0;
   u32 rank = 0;
   u32 hashBegin = 0, hashCount = 0;    // in EventBatch::hashes
@@ -34,22 +35,31 @@ struct Event {
   u64 shard = 0;  // of a store's object that is a part of a block (a rank's, a layer's); 0: the block itself
   // Texts lie in the payload; an empty `loraId` stands for `loraNumber`.
   std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality;
-  const u8* extraBegin = nullptr;  // extra_keys, as msgpack
+  const u8* extraBegin = nullptr;  // the elements of extra_keys, as msgpack
   const u8* extraEnd = nullptr;
+  u64 extraCount = 0;
 };
 
 struct EventBatch {
+  // Blocks of an event that are applied in one go: a larger event becomes several, each the child of the one before.
+  static constexpr u32 partBlocks = 4096;
+  static constexpr std::size_t mostEvents = 1 << 17;
+
   double timestampMs = 0;
   bool hasRank = false;
   u32 rank = 0;
+  u32 wholeEvents = 0;  // as they came
   std::vector<Event> events;
   std::vector<u64> hashes;
   std::vector<u32> tokens;
 
   // False when the frame is malformed; nothing of it may be used then.
   bool read(const u8* begin, const u8* end);
+  // Gives back the memory of a batch far larger than others.
+  void shrink();
 
  private:
+  void part();
   bool readEvent(MsgpackReader& in, Event& event);
   bool readArrayForm(MsgpackReader& in, u64 fields, Event& event);
   bool readMapForm(MsgpackReader& in, u64 fields, Event& event);

@@ -9,10 +9,7 @@ namespace svc {
 class ExtraKeys {
  public:
   // `root`: the event begins a chain, so its first block may carry the request's salt.
-  ExtraKeys(const u8* begin, const u8* end, std::string_view lora, bool root) : in_(begin, end), lora_(lora), root_(root) {
-    const Head list = in_.next();
-    left_ = list.kind == Kind::Array ? list.number : 0;
-  }
+  ExtraKeys(const u8* begin, const u8* end, u64 count, std::string_view lora, bool root) : in_(begin, end), left_(count), lora_(lora), root_(root) {}
 
   // Appends to `content` what of the next block's keys changes its content; true when there was any.
   bool next(std::vector<u8>& content, bool first) {

@@ -66,15 +66,16 @@ u32 Index::subscribe(Subscription description) {
 }
 
 void Index::unsubscribe(u32 id) {
-  clear(id, true);
+  clear(id);
   for (u32 stream : subscriptions_[id].streams) streams_[stream] = {};
   subscriptionBytes_ -= subscriptions_[id].weighed;
   subscriptions_[id] = {};
   ++version_;
 }
 
-void Index::clear(u32 id, bool forgetOrder) {
+void Index::clear(u32 id) {
   Subscription& sub = subscriptions_[id];
+  forgetPending(id);
   purge(sub.streams, -1);
   forgetShards(sub);
   sub.names.clear();
@@ -82,7 +83,9 @@ void Index::clear(u32 id, bool forgetOrder) {
   sub.park.clear();
   sub.awaited.clear();
   sub.parkedBlocks = 0;
-  if (!forgetOrder) return;
+  if (!sub.doubted.empty()) ++version_;
+  sub.doubted.clear();
+  sub.unnumbered = false;
   sub.lastEventId.clear();
   sub.spaces.clear();
   sub.standard = false;

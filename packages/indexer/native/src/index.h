@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -12,6 +13,7 @@
 #include "flat_map.h"
 #include "holder_sets.h"
 #include "id_table.h"
+#include "outcomes.h"
 
 namespace svc {
 
@@ -27,13 +29,8 @@ struct Namespace {
 
 enum class PublisherKind : u8 { Engine, Store };
 
-// What happened to the events of a batch; the order is that of `outcomes` in src/native.ts.
-enum Outcome : u32 {
-  Events, Stored, Removed, Cleared, Parked, Unparked, ParkDropped, Duplicate, IdJump, MalformedEvent, UnknownEvent, Unhashed, RemoteBlocks, OtherGroup,
-  RefusedModel, RefusedBlockSize, RefusedLora, RefusedSalt, RefusedTokens, MissingTokens, MissingParent, TooManyStreams, OverBudget, UnknownRemoved,
-  WrongSeed, ForeignHashes, StandardHashes, RankDiffers, Multimodal, ClearedAll, outcomeCount
-};
-using Outcomes = std::array<u32, outcomeCount>;
+// What became of a batch: `More` waits for `applyMore`.
+enum class Taken : u8 { Malformed, Whole, More };
 
 // One holder: a bit in HolderSets.
 struct Stream {
@@ -64,11 +61,13 @@ struct Subscription {
   bool active = false;
   bool ownNames = false;  // its block names contradict another publisher's: they are kept in `names` alone
   bool standard = false;  // its hashes were seen to be the standard's
+  bool unnumbered = false;  // some event of it had no event_id
   u64 scope = 0;
   FlatMap names;
   std::vector<u32> streams;
   std::unordered_set<u32> spaces;
   std::unordered_map<u64, u64> lastEventId;  // by stream and namespace
+  std::unordered_set<u64> doubted;           // of the same: what a gap may have touched, see doubt.cc
   std::deque<ParkedEvent> park;
   std::unordered_set<u64> awaited;  // the parked events' parents
   u32 parkedBlocks = 0;
@@ -80,6 +79,9 @@ struct Subscription {
   u64 weighed = 0;         // its share of Index::subscriptionBytes_
 };
 
+// What a snapshot begins with: "SVCVIX03".
+inline constexpr u64 snapshotMagic = 0x3330584956435653ull;
+
 class Index {
  public:
   Index(u64 budgetBytes, u64 seed);
@@ -87,9 +89,13 @@ class Index {
   // Subscriptions
   u32 subscribe(Subscription description);
   void unsubscribe(u32 id);
-  void clear(u32 id, bool forgetOrder);
-  // Batches. False: malformed, nothing was applied.
-  bool apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
+  // Its publisher began anew.
+  void clear(u32 id);
+  // Batches of it were lost.
+  void lose(u32 id);
+  // Batches. Malformed: nothing was applied. More: the payload must stay, and no other batch comes between.
+  Taken apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
+  Taken applyMore(u32 id, Outcomes& outcomes);
   // 0: not among the last batches, 1: the very same one, 2: another one of that number.
   int seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const;
 
@@ -121,6 +127,11 @@ class Index {
   // By the name that publishers have for it.
   u32 findNamed(u32 space, u64 name) const;
   void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
+  // Not answered until it is known whether a gap touched it.
+  bool isDoubted(u32 stream, std::int64_t space) const {
+    const auto& doubted = subscriptions_[streams_[stream].subscription].doubted;
+    return !doubted.empty() && space >= 0 && doubted.contains(static_cast<u64>(stream) << 32 | static_cast<u64>(space));
+  }
   u32 spaceOf(u32 block) const { return sets_[arena_.holders[block]].space; }
 
   // For measuring and for snapshots: the plain moves, without an event around them.
@@ -129,8 +140,8 @@ class Index {
   void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
   // `own`: what the publisher's names were made into where its namespaces may use the same ones; `everywhere`: the event did not say in which namespace.
   void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes, const u64* own = nullptr, bool everywhere = false);
-  // `note` travels with the snapshot: what the caller has to remember beside the index.
-  std::vector<u8> save(std::string_view note) const;
+  // In pieces to `put`. `note` travels with the snapshot: what the caller has to remember beside the index.
+  void save(std::string_view note, const std::function<void(const u8*, std::size_t)>& put) const;
   // Into an index that has nothing yet; false with `problem` set, and the index is not to be used then.
   bool load(const u8* data, std::size_t size, std::string& note, std::string& problem);
 
@@ -140,11 +151,21 @@ class Index {
   static constexpr u32 maxParkedBlocks = 1 << 14;
   static constexpr u32 ghostCapacity = 1 << 16;
   static constexpr std::size_t seenRing = 1024;
+  static constexpr u32 sliceBlocks = 8192;  // of a batch in one go: a matter of a millisecond or two
+  static constexpr u32 nobody = ~0u;
 
   bool loadBlocks(class SnapshotReader& in);
   void loadPark(class SnapshotReader& in, Subscription& sub);
   void restoreSpace(const Namespace& like, bool live, bool bare);
   void fillSpace(u32 id, const Namespace& like);
+  Taken goOn(Outcomes& outcomes);
+  u32 rankOf(const Subscription& sub, const Event& event) const;
+  void forgetPending(u32 id) {
+    if (pending_ == id) pending_ = nobody;
+  }
+  void settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event);
+  void dropNames(Subscription& sub);
+  void removeParked(Subscription& sub, u32 stream, const u64* names, u32 count);
   void applyEvent(u32 id, const Event& event, Outcomes& outcomes);
   void applyStored(u32 id, const Event& event, Outcomes& outcomes);
   void applyRemoved(u32 id, const Event& event, Outcomes& outcomes);
@@ -247,6 +268,9 @@ class Index {
   std::vector<std::pair<u32, u32>> oldest_;  // stamp and inverse number of the pages that are evicted next, from the end
   u64 freedSinceSpaces_ = 0;
   EventBatch batch_;
+  u32 pending_ = nobody;  // whose batch is not applied wholly yet
+  std::size_t pendingAt_ = 0;
+  bool taken_ = false;  // of the event that is applied: it was not refused
   std::vector<u64> locals_, sequences_, qualified_;
   std::vector<u8> blockBytes_;
   u64 version_ = 1, changes_ = 0, evicted_ = 0;

@@ -82,16 +82,11 @@ class Arguments {
     check(napi_create_buffer_copy(env, bytes.size(), bytes.data(), nullptr, &value), "buffer");
     return value;
   }
-  // Hands the vector over; its memory goes when the Buffer does.
-  napi_value handed(std::vector<u8>&& bytes) const {
-    auto* kept = new std::vector<u8>(std::move(bytes));
-    napi_value value = nullptr;
-    const auto drop = [](napi_env, void*, void* hint) { delete static_cast<std::vector<u8>*>(hint); };
-    if (napi_create_external_buffer(env, kept->size(), kept->data(), drop, kept, &value) != napi_ok) {
-      delete kept;
-      throw std::bad_alloc();
-    }
-    return value;
+  napi_value list(const std::vector<double>& numbers) const {
+    napi_value out = nullptr;
+    check(napi_create_array_with_length(env, numbers.size(), &out), "array");
+    for (std::size_t i = 0; i < numbers.size(); ++i) check(napi_set_element(env, out, static_cast<u32>(i), of(numbers[i])), "element");
+    return out;
   }
 
  private:

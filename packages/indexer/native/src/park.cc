@@ -1,4 +1,6 @@
 // Stored events whose parent is unknown wait here, bounded, until it comes; and the check of a publisher's hashes.
+#include <algorithm>
+
 #include "index.h"
 
 namespace svc {
@@ -21,6 +23,18 @@ void Index::parkEvent(Subscription& sub, const Event& event, u64 parent, const u
   }
   sub.awaited.insert(parent);
   ++outcomes[Parked];
+}
+
+// What is removed while it waits stays removed.
+void Index::removeParked(Subscription& sub, u32 stream, const u64* names, u32 count) {
+  if (sub.park.empty()) return;
+  std::vector<u64> sorted(names, names + count);
+  std::sort(sorted.begin(), sorted.end());
+  for (auto& parked : sub.park) {
+    if (parked.stream != stream) continue;
+    for (std::size_t i = 0; i < parked.names.size(); ++i)
+      if (std::binary_search(sorted.begin(), sorted.end(), parked.names[i])) parked.gone[i] = true;
+  }
 }
 
 void Index::unpark(u32 id, Outcomes& outcomes) {

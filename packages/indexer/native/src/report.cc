@@ -17,6 +17,8 @@ std::string hex(u64 value) {
 
 // Blocks a page looks at: those of one namespace may be few among many.
 constexpr u32 mostLooked = 1 << 20;
+// A page ends behind the entry that fills this.
+constexpr std::size_t mostPageBytes = 1 << 20;
 
 template <typename Each>
 void eachStream(const HolderSets::Set& set, Each visit) {
@@ -52,35 +54,45 @@ std::vector<Tally> tallyStreams(const Index& index) {
   return streams;
 }
 
-std::string describeSpaces(const Index& index) {
-  std::vector<u64> blocks(index.spaces().size());
-  std::vector<std::vector<bool>> streams(index.spaces().size(), std::vector<bool>(index.streams().size()));
+std::string describeSpaces(const Index& index, u32 cursor, u32 limit) {
+  // Those of the page, in order, and where each stands in it.
+  std::vector<u32> shown;
+  std::vector<u32> places(index.spaces().size(), ~0u);
+  u64 live = 0;
+  for (u32 id = 0; id < index.spaces().size(); ++id) {
+    if (!index.spaces()[id].live || live++ < cursor || shown.size() == limit) continue;
+    places[id] = static_cast<u32>(shown.size());
+    shown.push_back(id);
+  }
+  std::vector<u64> blocks(shown.size());
+  std::vector<HolderSets::Set> streams(shown.size());
   for (u32 set = 1; set < index.sets().size(); ++set) {
     const auto& known = index.sets()[set];
-    const u32 count = index.sets().blocksOf(set);
-    if (count == 0 || known.empty()) continue;
-    blocks[known.space] += count;
-    eachStream(known, [&](u32 stream) { streams[known.space][stream] = true; });
+    const u32 count = index.sets().blocksOf(set), place = count == 0 || known.empty() ? ~0u : places[known.space];
+    if (place == ~0u) continue;
+    blocks[place] += count;
+    std::vector<u64>& bits = streams[place].bits;
+    bits.resize(std::max(bits.size(), known.bits.size()));
+    for (std::size_t word = 0; word < known.bits.size(); ++word) bits[word] |= known.bits[word];
   }
-  std::string out = "[";
-  for (u32 id = 0; id < index.spaces().size(); ++id) {
-    const Namespace& space = index.spaces()[id];
-    if (!space.live) continue;
-    if (out.size() > 1) out.push_back(',');
-    out.append("{\"space\":").append(std::to_string(id)).append(",\"tenant\":").append(jsonText(space.tenant));
+  std::string out = "{\"count\":" + std::to_string(live) + ",\"spaces\":[";
+  u32 given = 0;
+  for (; given < shown.size() && out.size() < mostPageBytes; ++given) {
+    const Namespace& space = index.spaces()[shown[given]];
+    if (given > 0) out.push_back(',');
+    out.append("{\"space\":").append(std::to_string(shown[given])).append(",\"tenant\":").append(jsonText(space.tenant));
     out.append(",\"model\":").append(jsonText(space.model)).append(",\"lora\":").append(jsonText(space.lora));
     out.append(",\"salt\":").append(jsonText(space.salt)).append(",\"pairs\":").append(space.pairs ? "true" : "false");
-    out.append(",\"block_size\":").append(std::to_string(space.blockSize)).append(",\"blocks\":").append(std::to_string(blocks[id])).append(",\"streams\":[");
+    out.append(",\"block_size\":").append(std::to_string(space.blockSize)).append(",\"blocks\":").append(std::to_string(blocks[given])).append(",\"streams\":[");
     bool first = true;
-    for (u32 stream = 0; stream < index.streams().size(); ++stream) {
-      if (!streams[id][stream]) continue;
+    eachStream(streams[given], [&](u32 stream) {
       if (!first) out.push_back(',');
       first = false;
       out.append(std::to_string(stream));
-    }
+    });
     out.append("]}");
   }
-  return out.append("]");
+  return out.append("],\"next\":").append(cursor + given < live ? std::to_string(cursor + given) : "null").append("}");
 }
 
 std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space) {
@@ -88,7 +100,7 @@ std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t s
   std::string out = "{\"blocks\":[";
   u32 block = std::max(cursor, BlockArena::pageBlocks), given = 0;
   const u32 until = std::min(arena.end(), block + mostLooked);
-  for (; block < until && given < limit; ++block) {
+  for (; block < until && given < limit && out.size() < mostPageBytes; ++block) {
     const auto& set = index.sets()[arena.holders[block]];
     if (arena.holders[block] == HolderSets::none || set.empty() || (space >= 0 && set.space != space)) continue;
     if (given++ > 0) out.push_back(',');

@@ -9,8 +9,8 @@ struct Tally {
   u64 blocks = 0, digest = 0;
 };
 std::vector<Tally> tallyStreams(const Index& index);
-// JSON: [{model, tenant, lora, salt, block_size, blocks, streams}] of the namespaces.
-std::string describeSpaces(const Index& index);
+// JSON: {"count", "spaces": [{model, tenant, lora, salt, block_size, blocks, streams}], "next": cursor or null}: a page of the namespaces.
+std::string describeSpaces(const Index& index, u32 cursor, u32 limit);
 // JSON: {"blocks":[{space, hash, streams:[…]}], "next": number or null}, from block number `cursor` on.
 std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space);
 // JSON: [{stream, subscription, backend, medium, rank, shard?}].

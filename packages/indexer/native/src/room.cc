@@ -54,7 +54,7 @@ u64 Index::bytes() const {
 
 // Each batch changes one publisher's share only.
 void Index::weigh(Subscription& sub) {
-  const u64 now = sub.names.bytes() + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size()) * 64;
+  const u64 now = sub.names.bytes() + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
   subscriptionBytes_ += now - sub.weighed;
   sub.weighed = now;
 }

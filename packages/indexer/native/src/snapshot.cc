@@ -1,33 +1,10 @@
-// The whole index as bytes and back: tables in order, then the block arrays as they lie, then a checksum.
+// A snapshot's bytes become an index again; snapshot_save.cc says how they lie.
 #include <algorithm>
 #include <cstring>
 
 #include "index.h"
 
 namespace svc {
-namespace {
-
-constexpr u64 magic = 0x3230584956435653ull;  // "SVCVIX02"
-
-class SnapshotWriter {
- public:
-  template <typename T>
-  void number(T value) {
-    raw(&value, sizeof value);
-  }
-  void text(std::string_view value) {
-    number<u64>(value.size());
-    raw(value.data(), value.size());
-  }
-  void raw(const void* from, std::size_t size) {
-    if (size == 0) return;
-    const auto* bytes = static_cast<const u8*>(from);
-    out.insert(out.end(), bytes, bytes + size);
-  }
-  std::vector<u8> out;
-};
-
-}  // namespace
 
 class SnapshotReader {
  public:
@@ -51,6 +28,12 @@ class SnapshotReader {
     at_ += size;
     return true;
   }
+  // Where `size` bytes begin that are used where they lie.
+  const u8* pass(u64 size) {
+    if (size > left()) return fail(), at_;
+    at_ += size;
+    return at_ - size;
+  }
   // A count of things that take `each` bytes at least.
   u64 count(u64 each) {
     const u64 value = number<u64>();
@@ -66,81 +49,19 @@ class SnapshotReader {
   const u8* end_;
 };
 
-std::vector<u8> Index::save(std::string_view note) const {
-  SnapshotWriter to;
-  to.out.reserve(arena_.end() * (engineInUse_ ? 20ull : 12ull) + (1 << 20));
-  to.number(magic);
-  to.number(seed_);
-  to.text(note);
-  to.number<u64>(media_.size());
-  for (const auto& medium : media_) to.text(medium);
-  to.number<u64>(spaces_.size());
-  for (const Namespace& space : spaces_) {
-    for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)}) to.text(part);
-    to.number(space.blockSize);
-    for (const bool flag : {space.pairs, space.bare, space.live}) to.number<u8>(flag);
-  }
-  to.number<u64>(streams_.size());
-  for (const Stream& stream : streams_) {
-    to.number(stream.subscription);
-    to.number(stream.rank);
-    to.number(stream.medium);
-    to.number<u8>(stream.active);
-    to.number(stream.shard);
-    to.number<u8>(stream.broken);
-    to.text(stream.backend);
-  }
-  to.number<u64>(subscriptions_.size());
-  for (const Subscription& sub : subscriptions_) {
-    for (std::string_view part : {std::string_view(sub.instance), std::string_view(sub.tenant), std::string_view(sub.model), std::string_view(sub.lora), std::string_view(sub.salt), std::string_view(sub.key)})
-      to.text(part);
-    to.number(sub.blockSize);
-    to.number(sub.rank);
-    to.number(sub.scope);
-    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard)}) to.number(flag);
-    to.number<u64>(sub.streams.size());
-    for (u32 stream : sub.streams) to.number(stream);
-    to.number<u64>(sub.spaces.size());
-    for (u32 space : sub.spaces) to.number(space);
-    to.number<u64>(sub.lastEventId.size());
-    for (const auto& [stream, last] : sub.lastEventId) to.number(stream), to.number(last);
-    to.number<u64>(sub.seen.size());
-    to.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
-    to.number<u64>(sub.names.size());
-    sub.names.each([&](u64 name, u32 block) { to.number(name), to.number(block); });
-    to.number<u64>(sub.park.size());
-    for (const ParkedEvent& parked : sub.park) {
-      to.number(parked.parent), to.number(parked.stream), to.number(parked.space), to.number<u8>(parked.inheritsSalt);
-      to.number<u64>(parked.names.size());
-      for (std::size_t i = 0; i < parked.names.size(); ++i) to.number(parked.names[i]), to.number(parked.locals[i]), to.number<u8>(parked.gone[i]);
-    }
-  }
-  to.number<u64>(sets_.size());
-  for (u32 set = 1; set < sets_.size(); ++set) {
-    to.number(sets_[set].space);
-    const bool used = sets_.blocksOf(set) != 0;
-    to.number<u64>(used ? sets_[set].bits.size() : 0);
-    if (used) to.raw(sets_[set].bits.data(), sets_[set].bits.size() * 8);
-  }
-  to.number<u8>(engineInUse_);
-  to.number(arena_.end());
-  const u64 count = arena_.end() - BlockArena::pageBlocks;
-  to.raw(arena_.holders.data() + BlockArena::pageBlocks, count * 4);
-  to.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
-  if (engineInUse_) to.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
-  to.number(XXH3_64bits(to.out.data(), to.out.size()));
-  return std::move(to.out);
-}
-
 bool Index::load(const u8* data, std::size_t size, std::string& note, std::string& problem) {
   u64 sum = 0;
-  if (size < 32) return problem = "the snapshot is shorter than its head", false;
+  if (size < 32) return problem = "it is shorter than a snapshot's head", false;
+  u64 begins = 0;
+  std::memcpy(&begins, data, 8);
+  // First: another version may end otherwise.
+  if (begins != snapshotMagic) return problem = "it is of another version of the indexer, or no snapshot at all", false;
   std::memcpy(&sum, data + size - 8, 8);
-  if (XXH3_64bits(data, size - 8) != sum) return problem = "the snapshot's checksum is wrong: it is damaged or cut off", false;
+  if (XXH3_64bits(data, size - 8) != sum) return problem = "its checksum is wrong: it is damaged or truncated", false;
   SnapshotReader in(data, data + size - 8);
-  if (in.number<u64>() != magic) return problem = "this is no snapshot of this version of the indexer", false;
+  in.number<u64>();
   const u64 seed = in.number<u64>();
-  if (seed != seed_) return problem = "the snapshot was made with hash seed " + std::to_string(seed) + ", the setting says " + std::to_string(seed_), false;
+  if (seed != seed_) return problem = "it was made with hash seed " + std::to_string(seed) + ", the setting says " + std::to_string(seed_), false;
   note = in.text();
   media_.clear();
   for (u64 i = in.count(8); i > 0; --i) media_.push_back(in.text());
@@ -175,12 +96,14 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     sub.active = in.number<u8>() != 0;
     sub.ownNames = in.number<u8>() != 0;
     sub.standard = in.number<u8>() != 0;
+    sub.unnumbered = in.number<u8>() != 0;
     for (u64 k = in.count(4); k > 0; --k) sub.streams.push_back(in.number<u32>());
     for (u64 k = in.count(4); k > 0; --k) sub.spaces.insert(in.number<u32>());
     for (u64 k = in.count(16); k > 0; --k) {
       const u64 stream = in.number<u64>();
       sub.lastEventId[stream] = in.number<u64>();
     }
+    for (u64 k = in.count(8); k > 0; --k) sub.doubted.insert(in.number<u64>());
     sub.seen.resize(in.count(16));
     if (sub.active && sub.seen.size() != seenRing) in.fail();
     in.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
@@ -197,7 +120,7 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
   }
   for (const Stream& stream : streams_)
     if (stream.active && stream.subscription >= subscriptions_.size()) in.fail();
-  if (in.bad || !loadBlocks(in)) return problem = "the snapshot contradicts itself, or holds more than the memory budget takes", false;
+  if (in.bad || !loadBlocks(in)) return problem = "it contradicts itself, or holds more than indexer.memory_budget_mb takes", false;
   for (Subscription& sub : subscriptions_) {
     sweepNames(sub);
     weigh(sub);
@@ -243,30 +166,37 @@ bool Index::loadBlocks(SnapshotReader& in) {
   const u64 count = end - BlockArena::pageBlocks;
   if (in.bad || end < BlockArena::pageBlocks || in.left() != count * (engineInUse_ ? 20 : 12)) return false;
   const u64 room = std::min<u64>(limitBlocks(), count);
-  std::vector<u32> holders(count);
-  in.raw(holders.data(), count * 4);
+  const u8* const holdersAt = in.pass(count * 4);
+  const auto holdersOf = [&](u64 i) {
+    u32 set = 0;
+    std::memcpy(&set, holdersAt + i * 4, 4);
+    return set;
+  };
   if (end > BlockArena::pageBlocks + room) return false;
   in.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
   if (engineInUse_) in.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
   constexpr u64 ahead = 16;
-  const u64 taken = count - static_cast<u64>(std::count(holders.begin(), holders.end(), HolderSets::none));
+  u64 taken = 0;
+  for (u64 i = 0; i < count; ++i) taken += holdersOf(i) != HolderSets::none;
   table_.reserve(taken);
   if (engineInUse_) engineTable_.reserve(taken);
   for (u64 i = 0; i < count; ++i) {
-    if (holders[i] == HolderSets::none) continue;
-    if (holders[i] >= sets.size() || sets[holders[i]] == HolderSets::none) return false;
+    const u32 set = holdersOf(i);
+    if (set == HolderSets::none) continue;
+    if (set >= sets.size() || sets[set] == HolderSets::none) return false;
     const u32 block = static_cast<u32>(BlockArena::pageBlocks + i);
     arena_.restore(block);
-    arena_.holders[block] = sets[holders[i]];
-    sets_.gain(sets[holders[i]], 1);
-    if (i + ahead < count && holders[i + ahead] < sets.size() && sets[holders[i + ahead]] != HolderSets::none) {
-      const u32 space = sets_[sets[holders[i + ahead]]].space;
+    arena_.holders[block] = sets[set];
+    sets_.gain(sets[set], 1);
+    const u32 coming = i + ahead < count ? holdersOf(i + ahead) : HolderSets::none;
+    if (coming < sets.size() && sets[coming] != HolderSets::none) {
+      const u32 space = sets_[sets[coming]].space;
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
     table_.insert(keyOf(block), block, BlockKeys(*this));
     if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, NameKeys(*this));
-    if (sets_[sets[holders[i]]].empty()) toGhost(block);
+    if (sets_[sets[set]].empty()) toGhost(block);
   }
   return true;
 }

@@ -67,7 +67,7 @@ View Query::build(const Namespace& like) const {
   const auto maskOf = [&](auto counts) {
     std::vector<u64> bits(view.words);
     for (u32 i = 0; i < streams.size(); ++i)
-      if (streams[i].counts() && counts(streams[i])) bits[i / 64] |= 1ull << (i % 64);
+      if (streams[i].counts() && counts(streams[i]) && !index_.isDoubted(i, spaces[0]) && !index_.isDoubted(i, spaces[1])) bits[i / 64] |= 1ull << (i % 64);
     const auto [at, added] = known.try_emplace(bits, view.masks);
     if (added) {
       view.bits.insert(view.bits.end(), bits.begin(), bits.end());

@@ -1,0 +1,82 @@
+// A batch in slices: which of its events come next, and what each is handed to.
+#include <algorithm>
+#include <cctype>
+
+#include "index.h"
+
+namespace svc {
+namespace {
+
+bool isRemote(std::string_view locality) {
+  return locality.size() == 6 && std::equal(locality.begin(), locality.end(), "REMOTE", [](char a, char b) { return std::toupper(static_cast<u8>(a)) == b; });
+}
+
+// Groups of a hybrid cache other than full attention keep windows or states, not prefixes.
+bool isOtherGroup(const Event& event) {
+  return event.group != 0 || event.spec.find("sliding_window") != std::string_view::npos || event.spec.find("mamba") != std::string_view::npos;
+}
+
+}  // namespace
+
+Taken Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes) {
+  outcomes.fill(0);
+  Subscription& sub = subscriptions_[id];
+  sub.seen[sequence % seenRing] = {sequence, XXH3_64bits(payload, size)};
+  pending_ = nobody;
+  if (!batch_.read(payload, payload + size)) return Taken::Malformed;
+  tick();
+  if (batch_.hasRank && batch_.rank != sub.rank && sub.kind == PublisherKind::Engine) outcomes[RankDiffers] = 1;
+  outcomes[Events] = batch_.wholeEvents;
+  pending_ = id;
+  pendingAt_ = 0;
+  return goOn(outcomes);
+}
+
+Taken Index::applyMore(u32 id, Outcomes& outcomes) {
+  outcomes.fill(0);
+  return pending_ == id ? goOn(outcomes) : Taken::Whole;
+}
+
+Taken Index::goOn(Outcomes& outcomes) {
+  Subscription& sub = subscriptions_[pending_];
+  limit_ = limitBlocks();
+  sets_.collect();
+  for (u32 blocks = 0; pendingAt_ < batch_.events.size() && blocks < sliceBlocks;) {
+    const Event& event = batch_.events[pendingAt_++];
+    blocks += 1 + event.hashCount;
+    applyEvent(pending_, event, outcomes);
+  }
+  weigh(sub);
+  if (pendingAt_ < batch_.events.size()) return Taken::More;
+  pending_ = nobody;
+  batch_.shrink();
+  return Taken::Whole;
+}
+
+// Engines say in each batch whose it is; a store's trailer says nothing.
+u32 Index::rankOf(const Subscription& sub, const Event& event) const {
+  if (event.hasRank) return event.rank;
+  return sub.kind == PublisherKind::Engine && batch_.hasRank ? batch_.rank : sub.rank;
+}
+
+int Index::seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const {
+  const auto& known = subscriptions_[id].seen[sequence % seenRing];
+  if (known.sequence != sequence) return 0;
+  return known.print == XXH3_64bits(payload, size) ? 1 : 2;
+}
+
+void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
+  // What was refused is refused wholly.
+  if (event.continues && !taken_) return;
+  taken_ = event.continues;
+  if (!event.continues && !event.hasEventId) subscriptions_[id].unnumbered = true;
+  if (event.kind == EventKind::Unknown) ++outcomes[UnknownEvent];
+  else if (event.malformed) ++outcomes[MalformedEvent];
+  else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
+  else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
+  else if (isOtherGroup(event)) ++outcomes[OtherGroup];
+  else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
+  else applyRemoved(id, event, outcomes);
+}
+
+}  // namespace svc

@@ -1,0 +1,51 @@
+// An event of very many blocks becomes several, so that none keeps queries waiting for longer than its part takes.
+#include <algorithm>
+
+#include "event_batch.h"
+
+namespace svc {
+
+void EventBatch::shrink() {
+  constexpr std::size_t kept = 1 << 20;
+  if (hashes.capacity() + tokens.capacity() / 2 + events.capacity() * (sizeof(Event) / 8) <= kept) return;
+  events = {};
+  hashes = {};
+  tokens = {};
+}
+
+void EventBatch::part() {
+  const auto large = [](const Event& event) { return event.hashCount > partBlocks && !event.malformed; };
+  if (std::none_of(events.begin(), events.end(), large)) return;
+  std::vector<Event> parts;
+  for (const Event& event : events) {
+    const u32 each = event.hasTokens ? event.tokenCount / event.hashCount : 0;
+    // One whose tokens do not fit its blocks is refused whole.
+    if (!large(event) || event.tokenCount != static_cast<u64>(each) * event.hashCount) {
+      parts.push_back(event);
+      continue;
+    }
+    MsgpackReader extras(event.extraBegin, event.extraEnd);
+    for (u32 from = 0; from < event.hashCount; from += partBlocks) {
+      Event one = event;
+      one.hashBegin += from;
+      one.hashCount = std::min(partBlocks, event.hashCount - from);
+      one.tokenBegin += from * each;
+      one.tokenCount = one.hashCount * each;
+      if (event.extraBegin != nullptr) {
+        one.extraBegin = extras.at();
+        one.extraCount = event.extraCount > from ? event.extraCount - from : 0;
+        for (u64 i = std::min<u64>(one.extraCount, one.hashCount); i > 0; --i) extras.skip();
+      }
+      if (from > 0) {
+        one.continues = true;
+        one.hasEventId = false;
+        one.base += from;
+        if (event.kind == EventKind::Stored) one.hasParent = true, one.parent = hashes[one.hashBegin - 1];
+      }
+      parts.push_back(one);
+    }
+  }
+  events.swap(parts);
+}
+
+}  // namespace svc

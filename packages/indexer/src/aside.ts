@@ -1,0 +1,57 @@
+// What could not be read or begun at the start: set aside under its name, with the reason, in the log and in what /services answers.
+import { mkdirSync, readdirSync, renameSync } from "node:fs";
+import { join } from "node:path";
+import type { Log } from "@svc/kit/log.ts";
+
+export type SetAside = { readonly name: string; readonly reason: string };
+
+const FOLDER = "set-aside";
+/** Named in an answer; the log has all. */
+const MAX_NAMED = 100;
+
+export class Aside {
+  readonly #folder: string;
+  readonly #log: Log;
+  readonly #entries = new Map<string, string>();
+
+  constructor(log: Log, folder: string) {
+    this.#log = log;
+    this.#folder = join(folder, FOLDER);
+    for (const name of namesIn(this.#folder))
+      this.#entries.set(join(FOLDER, name), "set aside at an earlier start, whose log has the reason; repair or delete it");
+  }
+
+  get entries(): SetAside[] {
+    return [...this.#entries].slice(0, MAX_NAMED).map(([name, reason]) => ({ name, reason }));
+  }
+
+  /** Moves a file away so that the next start does not meet it again; a later one of its name takes its place. */
+  move(path: string, name: string, reason: string): void {
+    let named = join(FOLDER, name);
+    try {
+      mkdirSync(this.#folder, { recursive: true });
+      renameSync(path, join(this.#folder, name));
+    } catch (error) {
+      named = name;
+      this.#log.error({ err: error, file: path }, "what could not be read could not be moved either; it stays where it is");
+    }
+    this.note(named, reason);
+  }
+
+  note(name: string, reason: string): void {
+    this.#entries.set(name, reason);
+    this.#log.error({ name, reason }, "set aside; everything else starts");
+  }
+
+  forget(name: string): void {
+    this.#entries.delete(name);
+  }
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

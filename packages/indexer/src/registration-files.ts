@@ -1,0 +1,110 @@
+// Registrations on disk, a file each: one more needs room for itself alone, one less needs none, and one that is damaged harms no other.
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import type { Registration } from "@svc/contract/indexer.ts";
+import type { Aside } from "./aside.ts";
+import { removeDurably, writeDurably } from "./disk.ts";
+import { keyOf } from "./register-input.ts";
+
+const SUFFIX = ".json";
+
+export type Kept = {
+  readonly registrations: Registration[];
+  /** File names of records that could not be read: a snapshot may know what they said. */
+  readonly unreadable: ReadonlySet<string>;
+  /** The one file that former versions kept could not be read. */
+  readonly formerUnreadable: boolean;
+};
+
+export class RegistrationFiles {
+  readonly #folder: string;
+  readonly #former: string;
+  readonly #aside: Aside;
+  readonly #read: (input: unknown) => Registration;
+
+  /** `read` checks a record, and throws with a sentence where it is wrong. */
+  constructor(folder: string, aside: Aside, read: (input: unknown) => Registration) {
+    this.#folder = join(folder, "registrations");
+    this.#former = join(folder, "registrations.json");
+    this.#aside = aside;
+    this.#read = read;
+  }
+
+  static nameOf(registration: { instance_id: string; tenant_id: string; dp_rank: number }): string {
+    return createHash("sha256").update(keyOf(registration)).digest("hex").slice(0, 32) + SUFFIX;
+  }
+
+  /** What the former process had. */
+  load(): Kept {
+    const registrations: Registration[] = [];
+    const unreadable = new Set<string>();
+    for (const name of filesIn(this.#folder)) {
+      const path = join(this.#folder, name);
+      // The rest of a write that did not come to its end.
+      if (!name.endsWith(SUFFIX)) {
+        rmSync(path, { force: true });
+        continue;
+      }
+      try {
+        registrations.push(this.#read(JSON.parse(readFileSync(path, "utf8"))));
+      } catch (error) {
+        unreadable.add(name);
+        this.#aside.move(path, name, `this registration cannot be read: ${(error as Error).message}`);
+      }
+    }
+    return { registrations, unreadable, formerUnreadable: !this.#loadFormer(registrations) };
+  }
+
+  has(registration: Registration): boolean {
+    return existsSync(join(this.#folder, RegistrationFiles.nameOf(registration)));
+  }
+
+  async keep(registration: Registration): Promise<void> {
+    // At the start there may have been no room for it.
+    mkdirSync(this.#folder, { recursive: true });
+    await writeDurably(join(this.#folder, RegistrationFiles.nameOf(registration)), `${JSON.stringify(registration, null, 2)}\n`);
+  }
+
+  async forget(registration: Registration): Promise<void> {
+    await removeDurably(join(this.#folder, RegistrationFiles.nameOf(registration)));
+  }
+
+  /** All of the former file are in files of their own now. */
+  async forgetFormer(): Promise<void> {
+    await removeDurably(this.#former);
+  }
+
+  #loadFormer(into: Registration[]): boolean {
+    let records: unknown;
+    try {
+      records = JSON.parse(readFileSync(this.#former, "utf8"));
+      if (!Array.isArray(records)) throw new Error("expected a list of registrations");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return true;
+      this.#aside.move(this.#former, "registrations.json", `the registrations cannot be read: ${(error as Error).message}`);
+      return false;
+    }
+    const known = new Set(into.map(keyOf));
+    for (const [at, record] of (records as unknown[]).entries()) {
+      try {
+        const registration = this.#read(record);
+        if (!known.has(keyOf(registration))) into.push(registration);
+      } catch (error) {
+        this.#aside.note(
+          `registrations.json, record ${at}`,
+          `this registration cannot be read: ${(error as Error).message}; it was ${JSON.stringify(record).slice(0, 500)}`,
+        );
+      }
+    }
+    return true;
+  }
+}
+
+function filesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,43 @@
+// So many at once and no more: who comes later waits, in order, until it is let in or gives up.
+
+export class Slots {
+  #free: number;
+  readonly #waiting: { enter: () => void; signal: AbortSignal }[] = [];
+
+  constructor(count: number) {
+    this.#free = count;
+  }
+
+  /** Runs `work` in a slot; undefined when `signal` ended the wait. */
+  async within<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
+    if (this.#free > 0) this.#free--;
+    else if (!(await this.#entered(signal))) return undefined;
+    try {
+      return await work();
+    } finally {
+      this.#pass();
+    }
+  }
+
+  async #entered(signal: AbortSignal): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const mine = { enter: resolve, signal };
+    this.#waiting.push(mine);
+    signal.addEventListener("abort", () => resolve(), { once: true });
+    await promise;
+    const at = this.#waiting.indexOf(mine);
+    if (at < 0) return true;
+    this.#waiting.splice(at, 1);
+    return false;
+  }
+
+  /** To the next one that still wants it. */
+  #pass(): void {
+    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
+      if (next.signal.aborted) continue;
+      next.enter();
+      return;
+    }
+    this.#free++;
+  }
+}

@@ -1,0 +1,80 @@
+// What the former process had comes back: its snapshot, its registrations, those of the configuration; what cannot is set aside and named.
+
+import { Failure } from "@svc/contract/failures.ts";
+import type { Registration } from "@svc/contract/indexer.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Aside } from "./aside.ts";
+import type { NativeIndex } from "./native.ts";
+import { keyOf, nameOf } from "./register-input.ts";
+import { RegistrationFiles } from "./registration-files.ts";
+import type { Registry, SavedSubscription } from "./registry.ts";
+import type { IndexerSettings } from "./settings.ts";
+import { fetchSibling } from "./sibling.ts";
+import type { Snapshots } from "./snapshot.ts";
+
+const MIB = 1024 * 1024;
+
+export type StartOptions = {
+  readonly settings: IndexerSettings;
+  readonly configured: readonly Registration[];
+  readonly index: NativeIndex;
+  readonly registry: Registry;
+  readonly snapshots: Snapshots;
+  readonly aside: Aside;
+  readonly log: Log;
+  readonly folder: string;
+};
+
+/** Snapshot first, then the registrations: each finds its former blocks and asks only for what came since. */
+export async function beginAgain(options: StartOptions): Promise<void> {
+  const { settings, configured, index, registry, snapshots, log } = options;
+  const { registrations, unreadable, formerUnreadable } = registry.files.load();
+  const wanted = new Map<string, Registration>();
+  for (const registration of [...registrations, ...configured]) wanted.set(keyOf(registration), registration);
+  let saved = snapshots.load();
+  // What a record said that cannot be read any more stands in the snapshot as well.
+  for (const { registration } of saved)
+    if (!wanted.has(keyOf(registration)) && (formerUnreadable || unreadable.has(RegistrationFiles.nameOf(registration))))
+      wanted.set(keyOf(registration), registration);
+  if (saved.length === 0 && settings.bootstrap_from !== "") {
+    saved = await bootstrapped(options);
+    for (const { registration } of saved) wanted.set(keyOf(registration), registration);
+  }
+  const former = new Map<string, SavedSubscription>();
+  for (const one of saved) {
+    // Blocks of a registration that is gone, or means something else now, are nobody's.
+    const registration = wanted.get(keyOf(one.registration));
+    if (registration !== undefined && JSON.stringify(registration) === JSON.stringify(one.registration)) former.set(keyOf(registration), one);
+    else index.unsubscribe(one.id);
+  }
+  for (const [key, registration] of wanted) await beginOne(options, registration, former.get(key));
+  const onDisk = new Map(registrations.map((registration) => [keyOf(registration), JSON.stringify(registration)]));
+  try {
+    for (const [key, registration] of wanted)
+      if (onDisk.get(key) !== JSON.stringify(registration) || !registry.files.has(registration)) await registry.files.keep(registration);
+    await registry.files.forgetFormer();
+  } catch (error) {
+    log.error({ err: error }, "registrations that came by another way than /register could not be written; the next start takes them from there again");
+  }
+}
+
+async function beginOne({ registry, aside }: StartOptions, registration: Registration, saved: SavedSubscription | undefined): Promise<void> {
+  try {
+    await registry.register(registration, { saved, kept: true });
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    // Its record stays: the next start tries again.
+    aside.note(nameOf(registration), `this registration could not begin: ${error.message}`);
+  }
+}
+
+async function bootstrapped({ settings, snapshots, aside, folder }: StartOptions): Promise<SavedSubscription[]> {
+  try {
+    const maxBytes = 2 * settings.memory_budget_mb * MIB + 64 * MIB;
+    return snapshots.loadFrom(await fetchSibling({ url: settings.bootstrap_from, apiKey: settings.api_key, folder, maxBytes }));
+  } catch (error) {
+    if (!(error instanceof Failure) || error.name !== "DISK_FULL") throw error;
+    aside.note(settings.bootstrap_from, error.message);
+    return [];
+  }
+}
