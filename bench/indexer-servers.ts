@@ -18,14 +18,14 @@ export type Form = { readonly what: string; readonly path: string; readonly body
 export class IndexerProcess {
   readonly name: string;
   readonly #child: ChildProcess;
-  readonly #port: number;
+  readonly port: number;
   readonly #home: string;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
 
   constructor(name: string, child: ChildProcess, port: number, home: string) {
     this.name = name;
     this.#child = child;
-    this.#port = port;
+    this.port = port;
     this.#home = home;
     process.once("exit", () => child.kill("SIGKILL"));
   }
@@ -33,7 +33,7 @@ export class IndexerProcess {
   ask({ path, body, type }: Omit<Form, "what">): Promise<string> {
     return new Promise((resolve, reject) => {
       const headers = { "content-type": type, "content-length": body.length };
-      const sent = request({ agent: this.#agent, host: "127.0.0.1", port: this.#port, path, method: body.length === 0 ? "GET" : "POST", headers }, (answer) => {
+      const sent = request({ agent: this.#agent, host: "127.0.0.1", port: this.port, path, method: body.length === 0 ? "GET" : "POST", headers }, (answer) => {
         const chunks: Buffer[] = [];
         answer.on("data", (chunk: Buffer) => chunks.push(chunk));
         answer.on("end", () => resolve(Buffer.concat(chunks).toString()));
@@ -55,6 +55,11 @@ export class IndexerProcess {
   cpuSeconds(): number {
     const fields = readFileSync(`/proc/${this.#child.pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
     return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
+  }
+
+  /** The most memory that the process ever had. */
+  peakBytes(): number {
+    return 1024 * Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${this.#child.pid}/status`, "utf8"))?.[1]);
   }
 
   /** CPU per request in microseconds, and the round trips. */
@@ -81,10 +86,10 @@ export class IndexerProcess {
   }
 }
 
-export async function startOurs(): Promise<IndexerProcess> {
+export async function startOurs(more: readonly string[] = []): Promise<IndexerProcess> {
   const home = mkdtempSync(join(tmpdir(), "svc-bench-"));
   const port = await freePort();
-  const flags = [`--listen=127.0.0.1:${port}`, `--home=${home}`, "--indexer.snapshot_interval_seconds=0", "--log-level=error"];
+  const flags = [`--listen=127.0.0.1:${port}`, `--home=${home}`, "--indexer.snapshot_interval_seconds=0", "--log-level=fatal", ...more];
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...flags], { stdio: ["ignore", "ignore", "inherit"] });
   return answering(new IndexerProcess("svc", child, port, home));
 }

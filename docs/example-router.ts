@@ -22,7 +22,7 @@ export class Router {
   readonly #scope: QueryScope;
 
   constructor(indexerURL: string, scope: QueryScope, instances: readonly string[], timeoutMs: number = INDEXER_TIMEOUT_MS) {
-    this.#index = new IndexClient(indexerURL, timeoutMs);
+    this.#index = new IndexClient(indexerURL, { timeoutMs });
     this.#scope = { ...scope, freshness: true };
     for (const instance of instances) this.waitingTokens.set(instance, 0);
   }

@@ -46,13 +46,22 @@ export type QueryScope = {
   readonly freshness?: boolean;
 };
 
+export type IndexClientOptions = {
+  /** Default 5,000. */
+  readonly timeoutMs?: number;
+  /** Needed to register and unregister where the indexer has one. */
+  readonly apiKey?: string | undefined;
+};
+
 export class IndexClient {
   readonly #baseURL: string;
   readonly #timeoutMs: number;
+  readonly #apiKey: string | undefined;
 
-  constructor(baseURL: string, timeoutMs: number = DEFAULT_TIMEOUT_MS) {
+  constructor(baseURL: string, { timeoutMs = DEFAULT_TIMEOUT_MS, apiKey }: IndexClientOptions = {}) {
     this.#baseURL = baseURL.replace(/\/+$/, "");
     this.#timeoutMs = timeoutMs;
+    this.#apiKey = apiKey;
   }
 
   /** By tokens, sent as raw little-endian u32: the server has nothing to parse. */
@@ -94,7 +103,11 @@ export class IndexClient {
     try {
       response = await fetch(url, {
         method: body === undefined ? "GET" : "POST",
-        ...(body === undefined ? {} : { body, headers: { "content-type": type ?? "application/json" } }),
+        ...(body === undefined ? {} : { body }),
+        headers: {
+          ...(body === undefined ? {} : { "content-type": type ?? "application/json" }),
+          ...(this.#apiKey === undefined ? {} : { "x-api-key": this.#apiKey }),
+        },
         signal: AbortSignal.timeout(this.#timeoutMs),
       });
     } catch (error) {

@@ -1,4 +1,4 @@
-// The cache indexer's HTTP API: registrations, queries, and what it tells about itself.
+// The cache indexer's HTTP API: registrations, queries, and what it says of itself.
 import { z } from "zod";
 import { operation } from "./operation.ts";
 
@@ -41,7 +41,7 @@ export const u64 = z.union([
     .transform((value) => BigInt(value)),
   z
     .string()
-    .regex(/^\d{1,20}$/, "asked for decimal digits")
+    .regex(/^\d{1,20}$/, "expected decimal digits")
     .transform((value) => BigInt(value))
     .refine((value) => value <= MAX_U64, "above 2^64 - 1"),
 ]);
@@ -69,7 +69,7 @@ export type Freshness = {
   lag_ms: number | null;
   /** Since the last batch came. */
   age_ms: number | null;
-  /** Events were lost and could not be replayed: the stream's blocks were dropped, what it has now is true but not all. */
+  /** Events were lost and could not be replayed: the blocks that they can have touched were dropped, what is there now is true but not all. */
   gap: boolean;
   /** Everything since the publisher's start, or since it cleared all, was taken in. */
   complete: boolean;
@@ -104,7 +104,7 @@ export const indexerOperations = {
     output: registerAnswer,
     success: 200,
     credential: "none",
-    failures: [...failures, "REGISTRATION_CONFLICT"],
+    failures: [...failures, "UNAUTHENTICATED", "REGISTRATION_CONFLICT", "DISK_FULL"],
   }),
   unregister: operation({
     name: "unregister",
@@ -115,7 +115,7 @@ export const indexerOperations = {
     output: unregisterAnswer,
     success: 200,
     credential: "none",
-    failures: [...failures, "REGISTRATION_NOT_FOUND"],
+    failures: [...failures, "UNAUTHENTICATED", "REGISTRATION_NOT_FOUND"],
   }),
   query: operation({
     name: "query",

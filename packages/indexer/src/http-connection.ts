@@ -20,6 +20,8 @@ const IDLE_MS = 120_000;
 /** A head, and a body, must be whole this long after its first byte. */
 const HEAD_MS = 10_000;
 const BODY_MS = 60_000;
+/** How long a refused connection stays, for its answer to be read. */
+const LINGER_MS = 2_000;
 /** Between requests a connection keeps a body buffer up to this size. */
 const KEPT_BUFFER_BYTES = 64 * 1024;
 /** Up to this size head and body go out as one piece of text, which the kernel takes without a buffer of its own. */
@@ -252,6 +254,8 @@ export class Connection implements WireOwner {
     this.#wire.pause(HELD);
     const answer = this.#front.refuse(refusal);
     this.#send(status === undefined ? answer : { ...answer, status });
+    // A client that goes on sending is not read; it has this long to take the answer.
+    setTimeout(() => this.#wire.destroy(), LINGER_MS).unref();
   }
 
   /** A body that is larger than memory should hold: read from its file as fast as the client takes it. */

@@ -60,7 +60,7 @@ void test("registrations come from the environment, in both shapes, and a wrong 
     SVC_INDEXER_REGISTRATIONS: JSON.stringify([{ ...record, instance_id: "a", type: "x" }]),
   });
   assert.equal(wrong.code, 1);
-  assert.match(wrong.err, /indexer.registrations, registration 0: type: found "x", asked for vLLM, SGLang, Mooncake or svc/);
+  assert.match(wrong.err, /indexer.registrations, registration 0: type: expected vLLM, SGLang, Mooncake or svc, got "x"/);
 });
 
 void test("what is wrong on the command line is said in a sentence, and help is printed", async () => {
@@ -68,4 +68,20 @@ void test("what is wrong on the command line is said in a sentence, and help is 
   assert.match((await run(CLI, ["query", "--model", "m"])).err, /--block-size is missing/);
   assert.match((await run(CLI, ["services"], { SVC_INDEXER_URL: "http://127.0.0.1:1" })).err, /no cache indexer answers at http:\/\/127.0.0.1:1/);
   assert.match((await run(SERVER, ["--help"])).out, /indexer.memory_budget_mb/);
+});
+
+void test("a list with something else than a whole number is refused by name, and asks nobody", async () => {
+  const asked = ["query", "--url", "http://127.0.0.1:9", "--model", "m", "--block-size", "1"];
+  for (const [flag, list, says] of [
+    ["--tokens", "1,a,3", /--tokens: expected whole numbers from 0 to 4294967295, got "a"/],
+    ["--tokens", "1,,3", /got ""/],
+    ["--tokens", "1,-2", /got "-2"/],
+    ["--tokens", "4294967296", /got "4294967296"/],
+    ["--hashes", "7,x", /--hashes: expected whole numbers from 0 to 18446744073709551615, got "x"/],
+    ["--file", "/no/such/file", /--file: \/no\/such\/file cannot be read as JSON/],
+  ] as const) {
+    const { code, err } = await run(CLI, [...asked, flag, list]);
+    assert.equal(code, 2, list);
+    assert.match(err, says);
+  }
 });

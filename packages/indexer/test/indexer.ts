@@ -33,6 +33,8 @@ export type TestIndexer = {
   register(record: RegistrationInput): Promise<void>;
   query(body: Record<string, unknown>): Promise<QueryAnswer[string]>;
   services(): Promise<Service[]>;
+  /** What the indexer says is wrong with itself. */
+  doctor(): Promise<string>;
   /** Waits until this holds; the last thing seen stands in the failure. */
   until<T>(what: string, look: () => Promise<T>, holds: (seen: T) => boolean): Promise<T>;
   /** Waits until this many batches of an instance were taken in. */
@@ -42,8 +44,11 @@ export type TestIndexer = {
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-export async function startIndexer(flags: readonly string[] = []): Promise<TestIndexer> {
-  const home = makeHome();
+/** `home`: somebody else's, who removes it; `launcher`: a command that starts the rest of its arguments. */
+export type IndexerOptions = { readonly home?: string; readonly launcher?: readonly string[] };
+
+export async function startIndexer(flags: readonly string[] = [], options: IndexerOptions = {}): Promise<TestIndexer> {
+  const home = options.home ?? makeHome();
   let child: ChildProcess | undefined;
   let url = "";
   let logged = "";
@@ -58,7 +63,8 @@ export async function startIndexer(flags: readonly string[] = []): Promise<TestI
       ...flags,
       ...more,
     ];
-    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    const [command = "", ...rest] = [...(options.launcher ?? []), process.execPath, "--disable-warning=ExperimentalWarning", ...args];
+    const started = spawn(command, rest, { stdio: ["ignore", "pipe", "pipe"] });
     endWithUs(started);
     child = started;
     started.stderr?.on("data", (chunk: Buffer) => {
@@ -133,6 +139,9 @@ export async function startIndexer(flags: readonly string[] = []): Promise<TestI
     async services() {
       return ((await indexer.get("/services")) as { services: Service[] }).services;
     },
+    async doctor() {
+      return ((await indexer.get("/services")) as { doctor: string[] }).doctor.join("\n");
+    },
     until,
     async taken(instance, batches) {
       const find = async () => (await indexer.services()).find(({ instance_id }) => instance_id === instance);
@@ -148,7 +157,7 @@ export async function startIndexer(flags: readonly string[] = []): Promise<TestI
     start,
     async [Symbol.asyncDispose]() {
       await kill("SIGTERM");
-      removeHome(home);
+      if (options.home === undefined) removeHome(home);
     },
   };
   return indexer;

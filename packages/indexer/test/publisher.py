@@ -143,10 +143,12 @@ def main():
         for number, step in enumerate(generate(order["generate"]) if "generate" in order else order["batches"]):
             if "payload" in step:
                 payload = bytes.fromhex(step["payload"])
+            elif "zeros" in step:
+                payload = bytes(step["zeros"])
             else:
                 events = [build(kinds, one) for one in step["events"]]
                 ts = step.get("ts", time.time())
-                payload = encoder.encode([ts, events, 0] if step.get("master") else Batch(ts=ts, events=events, data_parallel_rank=rank))
+                payload = encoder.encode([ts, events, 0] if step.get("master") else Batch(ts=ts, events=events, data_parallel_rank=step.get("rank", rank)))
             skipped = step.get("skip", 0)
             sequence += skipped
             frames = [topic, sequence.to_bytes(8, "big"), payload]

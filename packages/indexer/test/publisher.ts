@@ -21,7 +21,17 @@ export type PublisherOptions = {
   connect?: string;
 };
 export type EventStep = Record<string, unknown>;
-export type BatchStep = { events?: EventStep[]; payload?: string; drop?: boolean; twice?: boolean; skip?: number; ts?: number; master?: boolean };
+export type BatchStep = {
+  events?: EventStep[];
+  payload?: string;
+  zeros?: number;
+  rank?: number;
+  drop?: boolean;
+  twice?: boolean;
+  skip?: number;
+  ts?: number;
+  master?: boolean;
+};
 
 export type Plan = { seed: number; batches: number; blocks: number; block_size: number };
 

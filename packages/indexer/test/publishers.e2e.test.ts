@@ -56,7 +56,9 @@ void test("two publishers under one registration are told of, and only the last 
     ([service]) => (service?.batches["restarts"] ?? 0) >= 6,
   );
   await seen(6);
-  assert.match(await doctorOf(indexer, "e"), /seems to have two publishers/);
+  const says = await doctorOf(indexer, "e");
+  assert.match(says, /seems to have two publishers.*an endpoint and a registration of its own/);
+  assert.doesNotMatch(says, /replay_endpoint|buffer_steps/);
   const before = (await indexer.services())[0]?.batches["received"] ?? 0;
   await indexer.until(
     "the last one's",
@@ -174,4 +176,51 @@ void test("the doctor tells quiet publishers, lost beginnings, unnumbered keys, 
     () => doctorOf(indexer, "quiet"),
     (text) => /no event has come for \d+ s: is KV event publishing switched on/.test(text),
   );
+});
+
+void test("two ranks that share a publisher are told apart by their batches, and a clear of one leaves the other's blocks", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  await using publisher = await startPublisher({ rank: 0 });
+  await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
+  await publisher.send({ rank: 0, events: [stored([1, 2], 0, null)] }, { rank: 1, events: [stored([1, 2, 3], 0, null)] });
+  await indexer.taken("e", 2);
+  assert.deepEqual((await rowOf(indexer, "e"))?.DP, { "0": 8, "1": 12 });
+  await publisher.send({ rank: 1, events: [{ kind: "cleared" }] });
+  await indexer.taken("e", 3);
+  const row = await rowOf(indexer, "e", { freshness: true });
+  assert.deepEqual(row?.DP, { "0": 8, "1": 0 });
+  assert.deepEqual(Object.keys(row?.freshness ?? {}), ["0", "1"]);
+  await publisher.send({ rank: 0, events: [{ kind: "removed", block_hashes: [2] }] });
+  await indexer.taken("e", 4);
+  assert.deepEqual((await rowOf(indexer, "e"))?.DP, { "0": 4, "1": 0 });
+  assert.match(
+    await doctorOf(indexer, "e"),
+    /2 batches carry another data-parallel rank than the registered 0; their blocks count for the rank that they carry/,
+  );
+});
+
+void test("names with a bar in them are registrations of their own, and ending one leaves the other", async () => {
+  await using indexer = await startIndexer();
+  const record = { ...base, endpoint: "tcp://127.0.0.1:9" };
+  await indexer.register({ ...record, instance_id: "a|b", tenant_id: "c" });
+  await indexer.register({ ...record, instance_id: "a", tenant_id: "b|c" });
+  const ended = await indexer.post("/unregister", { instance_id: "a|b", tenant_id: "c", dp_rank: 0 });
+  assert.deepEqual(ended.body, { status: "unregistered successfully", removed_instances: ["a|b|c|0"] });
+  const [left, ...others] = await indexer.services();
+  assert.deepEqual([left?.instance_id, left?.tenant_id, others.length], ["a", "b|c", 0]);
+});
+
+void test("an event whose seq_hashes are nil is read by its block_hashes, whichever comes first", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  await using publisher = await startPublisher({ rank: 0 });
+  await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
+  const tokens = (block: number) => prompt.slice(block * blockSize, (block + 1) * blockSize);
+  await publisher.send({
+    events: [
+      { raw: { type: "BlockStored", seq_hashes: null, block_hashes: [1], parent_block_hash: null, token_ids: tokens(0), block_size: blockSize } },
+      { raw: { type: "BlockStored", block_hashes: [2], seq_hashes: null, parent_block_hash: 1, token_ids: tokens(1), block_size: blockSize } },
+    ],
+  });
+  await indexer.taken("e", 1);
+  assert.equal((await rowOf(indexer, "e"))?.GPU, 8);
 });

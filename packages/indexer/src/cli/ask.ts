@@ -23,14 +23,18 @@ const options = {
   type: { type: "string" },
   "dp-rank": { type: "string" },
   explain: { type: "boolean" },
+  "api-key": { type: "string" },
 } as const;
+
+const MAX_U32 = 0xffffffffn;
+const MAX_U64 = 0xffffffffffffffffn;
 
 type Values = ReturnType<typeof read>;
 
 export async function ask(verb: "query" | "register" | "unregister" | "services", argv: readonly string[]): Promise<number> {
   const values = read(argv);
   const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
-  const client = new IndexClient(url);
+  const client = new IndexClient(url, { apiKey: values["api-key"] ?? process.env["SVC_INDEXER_API_KEY"] });
   const json = values.output === "json" || !process.stdout.isTTY;
   if (verb === "query") return query(values, client, url, json);
   if (verb === "services") {
@@ -73,7 +77,7 @@ async function query(values: Values, client: IndexClient, url: string, json: boo
   };
   if (values.hashes !== undefined) {
     const answer = await client.queryByHash(
-      BigUint64Array.from(values.hashes.split(","), (text) => BigInt(text.trim())),
+      BigUint64Array.from(values.hashes.split(","), (text) => wholeOf("--hashes", text.trim(), MAX_U64)),
       scope,
     );
     print(answer, json, matchRows);
@@ -112,13 +116,25 @@ function need(values: Values, name: "model" | "instance" | "endpoint" | "type"):
 
 function whole(values: Values, name: "block-size" | "dp-rank"): number {
   const text = values[name] ?? fail("INVALID_REQUEST", `--${name} is missing; \`svc index --help\` lists the flags`);
-  return /^\d{1,10}$/.test(text) ? Number(text) : fail("INVALID_REQUEST", `--${name}: found ${JSON.stringify(text)}, asked for a whole number`);
+  return Number(wholeOf(`--${name}`, text, MAX_U32));
+}
+
+function wholeOf(what: string, text: string, most: bigint): bigint {
+  const value = /^\d{1,20}$/.test(text) ? BigInt(text) : -1n;
+  return value >= 0n && value <= most ? value : fail("INVALID_REQUEST", `${what}: expected whole numbers from 0 to ${most}, got ${JSON.stringify(text)}`);
 }
 
 function tokensOf(values: Values): Uint32Array {
-  if (values.tokens !== undefined) return Uint32Array.from(values.tokens.split(","), Number);
-  if (values.file !== undefined) return Uint32Array.from(JSON.parse(readFileSync(values.file, "utf8")) as number[]);
-  return fail("INVALID_REQUEST", "what is asked for is missing: --tokens 1,2,3, --file TOKENS.json or --hashes H1,H2");
+  if (values.tokens !== undefined) return Uint32Array.from(values.tokens.split(","), (text) => Number(wholeOf("--tokens", text.trim(), MAX_U32)));
+  if (values.file === undefined) return fail("INVALID_REQUEST", "expected --tokens 1,2,3, --file TOKENS.json or --hashes H1,H2");
+  let list: unknown;
+  try {
+    list = JSON.parse(readFileSync(values.file, "utf8"));
+  } catch (error) {
+    return fail("INVALID_REQUEST", `--file: ${values.file} cannot be read as JSON: ${(error as Error).message}`, { cause: error });
+  }
+  if (!Array.isArray(list)) return fail("INVALID_REQUEST", `--file: expected ${values.file} to have a list of whole numbers`);
+  return Uint32Array.from(list, (token: unknown) => Number(wholeOf(`--file ${values.file}`, String(token), MAX_U32)));
 }
 
 type Row = {

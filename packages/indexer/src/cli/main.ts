@@ -14,6 +14,7 @@ const usage = `svc index: asks a cache indexer, and simulates engines for it.
   svc index simulate --model M --instance I [--block-size N] [--trace FILE] [--help]
 
   --url URL       the indexer (default $SVC_INDEXER_URL, else http://localhost:13333)
+  --api-key KEY   for register and unregister, where indexer.api_key is set (default $SVC_INDEXER_API_KEY)
   --output json   JSON where a table would be printed; also when piped
 `;
 

@@ -109,7 +109,7 @@ async function registerAt(values: ReturnType<typeof read>, engine: SimulatedEngi
   const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
   const modelname = values.model ?? fail("INVALID_REQUEST", "--model is missing; or say --no-register");
   const instance_id = values.instance ?? fail("INVALID_REQUEST", "--instance is missing; or say --no-register");
-  await new IndexClient(url).register({
+  await new IndexClient(url, { apiKey: process.env["SVC_INDEXER_API_KEY"] }).register({
     endpoint: engine.endpoint,
     replay_endpoint: engine.replayEndpoint,
     type: "vLLM",

@@ -1,0 +1,131 @@
+// Lost batches, judged by a plain dictionary: never a hit that is not there, and streams whose numbers go on keep all they have.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Packr } from "msgpackr";
+import { type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { copyInto } from "./copies.ts";
+
+const blockSize = 4;
+const DEPTH = 5;
+const packr = new Packr({ useRecords: false });
+const counts = new Uint32Array(outcomes.length);
+const tokens = Uint32Array.from({ length: DEPTH * blockSize }, (_, i) => 7 * i + 1);
+const hashes = openIndex(16 * 1024 * 1024, 1337n).sequences(tokens, blockSize);
+const query: NativeQuery = { tenant: "default", model: "m", lora: "", salt: "", blockSize, instance: "" };
+const media = ["gpu", "cpu", "disk"] as const;
+type Medium = (typeof media)[number];
+
+/** A publisher with a stream for each medium, each with its own numbers. */
+class Numbered {
+  index: NativeIndex = openIndex(16 * 1024 * 1024, 1337n);
+  readonly id = this.index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
+  readonly held = new Map<Medium, Set<number>>(media.map((medium) => [medium, new Set()]));
+  /** Streams of which nothing was lost since the last loss was known, by what came after it. */
+  readonly known = new Set<Medium>(media);
+  readonly #next = new Map<Medium, number>(media.map((medium) => [medium, 0]));
+  readonly #lost = new Set<Medium>();
+  #sequence = 0;
+
+  send(medium: Medium, type: "stored" | "removed" | "cleared", depth: number, arrives: boolean): void {
+    const event_id = this.#next.get(medium) as number;
+    this.#next.set(medium, event_id + 1);
+    const held = this.held.get(medium) as Set<number>;
+    if (type === "stored") held.add(depth);
+    else if (type === "removed") held.delete(depth);
+    else held.clear();
+    const at = tokens.subarray(depth * blockSize, (depth + 1) * blockSize);
+    const fields = type === "stored" ? { base_block_idx: depth, parent_hash: depth === 0 ? null : hashes[depth - 1], token_ids: [...at] } : {};
+    const event = { event_id, event_type: type, medium, ...(type === "cleared" ? {} : { seq_hashes: [hashes[depth]] }), ...fields };
+    if (!arrives) {
+      this.#sequence++;
+      this.#lost.add(medium);
+      this.index.lose(this.id);
+      this.known.clear();
+      return;
+    }
+    assert.equal(this.index.apply(this.id, this.#sequence++, packr.pack([1.5, [event], 0]), counts, new Float64Array(1)), 1);
+    if (!this.#lost.has(medium)) this.known.add(medium);
+  }
+
+  /** What is answered for a medium, in blocks. */
+  answered(medium: Medium): number {
+    const rows = JSON.parse(this.index.answer(query, tokens).toString()) as { default: { e?: Record<string, number> } };
+    return (rows.default.e?.[medium.toUpperCase()] ?? 0) / blockSize;
+  }
+
+  check(): void {
+    for (const medium of media) {
+      const held = this.held.get(medium) as Set<number>;
+      let truth = 0;
+      while (held.has(truth)) truth++;
+      const answered = this.answered(medium);
+      assert.ok(answered <= truth, `${medium}: ${answered} blocks answered, ${truth} held`);
+      if (this.known.has(medium)) assert.equal(answered, truth, `${medium}: nothing of it was lost`);
+    }
+  }
+}
+
+const step = fc.record({
+  medium: fc.constantFrom(...media),
+  type: fc.constantFrom("stored" as const, "stored" as const, "stored" as const, "removed" as const, "cleared" as const),
+  depth: fc.integer({ min: 0, max: DEPTH - 1 }),
+  arrives: fc.integer({ min: 0, max: 9 }).map((chance) => chance > 0),
+});
+
+void test("after lost batches no block is answered that is not held, and a stream whose event numbers go on keeps all it has", () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+      const publisher = new Numbered();
+      for (const { medium, type, depth, arrives } of steps) {
+        publisher.send(medium, type, depth, arrives);
+        publisher.check();
+      }
+    }),
+    { numRuns: 1500 },
+  );
+});
+
+void test("what is doubted stays doubted in an index that is read back, until its stream's next event", async () => {
+  const publisher = new Numbered();
+  for (let depth = 0; depth < DEPTH; depth++) publisher.send("gpu", "stored", depth, true);
+  publisher.send("cpu", "stored", 0, true);
+  publisher.send("cpu", "stored", 1, false);
+  assert.equal(publisher.answered("gpu"), 0);
+  const copy = openIndex(16 * 1024 * 1024, 1337n);
+  await copyInto(copy, publisher.index);
+  publisher.index = copy;
+  assert.equal(publisher.answered("gpu"), 0);
+  publisher.send("gpu", "stored", 0, true);
+  publisher.send("cpu", "stored", 2, true);
+  assert.equal(publisher.answered("gpu"), DEPTH);
+  assert.equal(publisher.answered("cpu"), 0);
+  publisher.check();
+});
+
+void test("a publisher whose events have no numbers loses all it held with a lost batch", () => {
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
+  const send = (sequence: number, event: unknown) => index.apply(id, sequence, packr.pack([1.5, [event], 0]), counts, new Float64Array(1));
+  send(0, ["BlockStored", [1, 2], null, [...tokens.subarray(0, 8)], blockSize, null, "GPU"]);
+  send(1, {
+    event_id: 0,
+    event_type: "stored",
+    medium: "cpu",
+    seq_hashes: [hashes[0]],
+    base_block_idx: 0,
+    parent_hash: null,
+    token_ids: [...tokens.subarray(0, 4)],
+  });
+  index.lose(id);
+  send(3, {
+    event_id: 1,
+    event_type: "stored",
+    medium: "cpu",
+    seq_hashes: [hashes[4]],
+    base_block_idx: 4,
+    parent_hash: hashes[3],
+    token_ids: [...tokens.subarray(16)],
+  });
+  assert.deepEqual(JSON.parse(index.answer(query, tokens).toString()).default.e, { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } });
+});

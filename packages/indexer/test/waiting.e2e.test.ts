@@ -1,0 +1,77 @@
+// Batches that overtook others wait within bounds, and what waited comes in one after the other while queries are answered.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { MAX_WAITING, Order, WaitingRoom } from "../src/order.ts";
+import { startIndexer } from "./indexer.ts";
+import { type BatchStep, needsPublishers, startPublisher } from "./publisher.ts";
+
+const base = { type: "vLLM", modelname: "m", block_size: 4, dp_rank: 0, instance_id: "e" };
+const block = (n: number, more: object = {}): BatchStep => ({
+  events: [{ kind: "stored", block_hashes: [n + 1], parent_block_hash: null, token_ids: [n, n, n, n], block_size: 4 }],
+  ...more,
+});
+const longest = async (indexer: { query(body: Record<string, unknown>): Promise<Record<string, { longest_matched: number }>> }, n: number) =>
+  (await indexer.query({ model: "m", block_size: 4, token_ids: [n, n, n, n] }))["e"]?.longest_matched;
+
+void test("what waits is bounded for each publisher and for all of them together, and given back", () => {
+  const room = new WaitingRoom(4000);
+  const orders = Array.from({ length: 6 }, () => new Order(room));
+  const payload = Buffer.alloc(100);
+  for (const order of orders) {
+    order.next = 0;
+    for (let n = 1; order.judge(n, payload.length) === "wait"; n++) order.wait(n, payload);
+  }
+  assert.equal(room.bytes, 4000);
+  orders[0]?.goTo(6);
+  assert.equal(room.bytes, 3500);
+  orders[1]?.restart();
+  for (const order of orders) order.clear();
+  assert.equal(room.bytes, 0);
+});
+
+void test("one lost batch without a replay endpoint is one loss, also where more overtook it than can wait", needsPublishers(), async () => {
+  await using indexer = await startIndexer(["--indexer.reorder_grace_ms=50"]);
+  await using publisher = await startPublisher({ rank: 0 });
+  await indexer.register({ ...base, endpoint: publisher.endpoint });
+  await indexer.until(
+    "the first batch",
+    async () => {
+      await publisher.send(block(1));
+      return indexer.services();
+    },
+    ([one]) => one?.freshness.last_sequence !== null,
+  );
+  await publisher.send(block(2), block(3, { drop: true }), block(4));
+  await indexer.until(
+    "the last one",
+    () => longest(indexer, 4),
+    (tokens) => tokens === 4,
+  );
+  const [few] = await indexer.services();
+  assert.equal(few?.batches["gaps_lost"], 1);
+  assert.equal(await longest(indexer, 2), 0);
+  const payloads = Array.from({ length: MAX_WAITING + 50 }, (_, n) => block(n));
+  await publisher.send(block(5, { drop: true }), ...payloads, block(6));
+  await indexer.until(
+    "what came after the second",
+    () => longest(indexer, 6),
+    (tokens) => tokens === 4,
+  );
+  assert.equal((await indexer.services())[0]?.batches["gaps_lost"], 2);
+});
+
+void test(
+  "twenty thousand replayed batches with thousands waiting behind them are all taken in, in order, while queries are answered",
+  needsPublishers(),
+  async () => {
+    await using indexer = await startIndexer();
+    await using publisher = await startPublisher({ rank: 0, buffer: 60_000 });
+    await publisher.send(...Array.from({ length: 20_000 }, (_, n) => block(n % 500, { drop: true })));
+    await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint });
+    await publisher.send(...Array.from({ length: 20_000 }, (_, n) => block(n % 500)));
+    const service = await indexer.taken("e", 40_000);
+    assert.equal(service.freshness.complete, true);
+    assert.deepEqual([service.batches["gaps_lost"], service.batches["received"]], [0, 40_000]);
+    assert.equal(await longest(indexer, 499), 4);
+  },
+);
