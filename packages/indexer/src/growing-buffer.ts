@@ -8,6 +8,11 @@ export class GrowingBuffer {
   size = 0;
   #bytes: Buffer = Buffer.alloc(0);
 
+  /** What fits before it grows again. */
+  get room(): number {
+    return this.#bytes.length;
+  }
+
   append(source: Buffer, from: number, to: number): void {
     const size = this.size + to - from;
     if (size > this.#bytes.length) {

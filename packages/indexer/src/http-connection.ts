@@ -1,10 +1,10 @@
 // One client's connection: heads read strictly, bodies into a buffer that grows as they come, one answer after the other.
-import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
 import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { BEHIND, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
+import { headOf } from "./answer-head.ts";
 import { GrowingBuffer, joinChunks } from "./growing-buffer.ts";
 import type { Answer, Request } from "./http.ts";
 import { Refusal } from "./refusal.ts";
@@ -51,7 +51,7 @@ export class Connection implements WireOwner {
   /** Bytes of a head that is not whole, or of requests behind the one being answered. */
   readonly #left = new GrowingBuffer();
   readonly #body = new GrowingBuffer();
-  #request: Omit<Request, "body"> | undefined;
+  #request: Omit<Request, "body" | "bodyStays"> | undefined;
   #chunked = false;
   #keepAlive = true;
   #answering = false;
@@ -91,12 +91,13 @@ export class Connection implements WireOwner {
     this.#refuse(refusal, status);
   }
 
-  /** Ends a request that does not become whole. */
-  checkTime(nowMs: number): void {
-    if (this.busy || (this.#request === undefined && this.#left.size === 0)) return;
+  /** Ends a request that does not become whole in time, and says whether it did. */
+  endIfLate(nowMs: number): boolean {
+    if (this.busy || this.#over || (this.#request === undefined && this.#left.size === 0)) return false;
     const limitMs = this.#request === undefined ? HEAD_MS : BODY_MS;
-    if (nowMs - this.begunMs <= limitMs) return;
+    if (nowMs - this.begunMs <= limitMs) return false;
     this.giveUp(new Refusal("timeout", `the ${this.#request === undefined ? "head" : "body"} was not whole within ${limitMs / 1000} s`), 408);
+    return true;
   }
 
   onBytes(bytes: Buffer, length: number): void {
@@ -216,8 +217,10 @@ export class Connection implements WireOwner {
   }
 
   #answer(body: Buffer): void {
-    const request = this.#request as Omit<Request, "body">;
-    const answer = this.#front.answer({ ...request, body: this.#chunked ? joinChunks(body) : body });
+    const request = this.#request as Omit<Request, "body" | "bodyStays">;
+    // A large buffer is not kept for the next request.
+    const bodyStays = this.#body.size > 0 && this.#body.room > KEPT_BUFFER_BYTES;
+    const answer = this.#front.answer({ ...request, body: this.#chunked ? joinChunks(body) : body, bodyStays });
     this.#forgetBody();
     if (!(answer instanceof Promise)) {
       this.#send(answer);
@@ -298,8 +301,4 @@ export class Connection implements WireOwner {
     // A client that asks and does not read is not answered further than this.
     else if (this.#wire.isBehind) this.#wire.pause(BEHIND);
   }
-}
-
-function headOf({ status = 200, type }: Answer, length: number, keep: boolean): string {
-  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Unknown"}\r\nContent-Type: ${type}\r\nContent-Length: ${length}\r\n${keep ? "" : "Connection: close\r\n"}\r\n`;
 }

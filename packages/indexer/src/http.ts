@@ -9,7 +9,9 @@ import { type Reason, Refusal } from "./refusal.ts";
 import type { Turns } from "./turns.ts";
 
 /** How often requests that do not become whole are looked for. */
-const CHECK_MS = 1_000;
+const CHECK_MS = 250;
+/** Ended in one look: each takes a while. */
+const MAX_ENDED = 64;
 /** Parts of bodies that are kept, over all connections; never less than two bodies. */
 const MAX_BODIES_BYTES = 128 * 1024 * 1024;
 /** Requests under way get this long when the server stops. */
@@ -29,6 +31,8 @@ export type Request = {
   readonly peer: string;
   /** Valid until the handler returns or waits: the connection reads into it again. */
   readonly body: Buffer;
+  /** The body stays valid after that, too: it has a buffer of its own. */
+  readonly bodyStays: boolean;
   readonly startedMs: number;
 };
 export type Answer = {
@@ -79,7 +83,7 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
       try {
         const now = options.urgent.includes(request.path) || turns.open;
         // Its bytes are read into again before its turn comes.
-        const kept = now ? request : { ...request, body: Buffer.from(request.body) };
+        const kept = now || request.bodyStays ? request : { ...request, body: Buffer.from(request.body), bodyStays: true };
         const answer = now ? handlerOf(routes, request)(request) : inTurn(kept);
         return answer instanceof Promise ? answer.then((late) => counted(request, late), failed) : counted(request, answer);
       } catch (error) {
@@ -121,7 +125,10 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
   });
   const checking = setInterval(() => {
     const now = performance.now();
-    for (const connection of connections) connection.checkTime(now);
+    let ended = 0;
+    for (const connection of connections) {
+      if (connection.endIfLate(now) && ++ended > MAX_ENDED) break;
+    }
   }, CHECK_MS);
   server.maxConnections = 2 * options.maxConnections;
   await new Promise<void>((resolve, reject) => {

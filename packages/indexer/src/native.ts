@@ -42,6 +42,8 @@ export interface NativeIndex {
   answerJson(body: Buffer, lists: number, asked: Uint8Array): Buffer | undefined;
   /** A query's lists, read up to the first thing wrong, and the body without them. */
   splitQuery(body: Buffer, msgpack: boolean): SplitBody;
+  /** The same, read on another thread; the body must stay as it is meanwhile. */
+  splitLater(body: Buffer, msgpack: boolean): Promise<SplitBody>;
   /** Where each of a batch's queries begins and ends in the body. */
   splitBatch(body: Buffer, msgpack: boolean): { rest: Buffer; count: number; spans?: Uint32Array; problem?: string };
   answer(query: NativeQuery, list: TokenOrHashList): Buffer;

@@ -1,7 +1,7 @@
 // A query in any form becomes the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
 import { hashQuery, query } from "@svc/contract/indexer.ts";
 import { parseJson, parseMsgpack, type SplitProblem, splitRefusal } from "./bodies.ts";
-import type { NativeIndex, NativeQuery, TokenOrHashList } from "./native.ts";
+import type { NativeQuery, SplitBody, TokenOrHashList } from "./native.ts";
 import { Refusal, refusalOf } from "./refusal.ts";
 
 export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: boolean };
@@ -10,9 +10,8 @@ export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: 
 export const LISTS = { tokens: 0, hashes: 1, either: 2 } as const;
 export type Lists = keyof typeof LISTS;
 
-/** The careful way, for what the one-pass scan leaves: the lists are read natively, only the rest becomes JavaScript values. */
-export function readQuery(index: NativeIndex, body: Buffer, msgpack: boolean, lists: Lists): ReadQuery {
-  const { rest, problem, token_ids, seq_hashes, block_hash } = index.splitQuery(body, msgpack);
+/** The careful way, for what the one-pass scan leaves: the lists were read natively, only the rest becomes JavaScript values. */
+export function readQuery({ rest, problem, token_ids, seq_hashes, block_hash }: SplitBody, msgpack: boolean, lists: Lists): ReadQuery {
   if (problem !== undefined) throw splitRefusal(JSON.parse(problem) as SplitProblem);
   const others = (msgpack ? parseMsgpack : parseJson)(rest) as Record<string, unknown>;
   const byHash = lists === "hashes" || (lists === "either" && (seq_hashes ?? block_hash ?? others["seq_hashes"] ?? others["block_hash"]) !== undefined);

@@ -23,8 +23,10 @@ export class Slots {
     const { promise, resolve } = Promise.withResolvers<void>();
     const mine = { enter: resolve, signal };
     this.#waiting.push(mine);
-    signal.addEventListener("abort", () => resolve(), { once: true });
+    const leave = (): void => resolve();
+    signal.addEventListener("abort", leave, { once: true });
     await promise;
+    signal.removeEventListener("abort", leave);
     const at = this.#waiting.indexOf(mine);
     if (at < 0) return true;
     this.#waiting.splice(at, 1);

@@ -8,12 +8,11 @@ import { Healer } from "./heal.ts";
 import type { Intake } from "./intake.ts";
 import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { Order } from "./order.ts";
+import { Quiet } from "./quiet.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import { nameOf, type PublisherKind, readEndpoint } from "./register-input.ts";
 import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
-/** Between two questions to a publisher that stays quiet. */
-const MAX_QUIET_MS = 60_000;
 /** A publisher that is back this soon after its connection broke off was not restarted. */
 const BROKEN_OFF_MS = 2_000;
 
@@ -66,9 +65,7 @@ export class Subscription {
   #running: Promise<void> = Promise.resolve();
   #wasConnected = false;
   #disconnectedAtMs = Number.NEGATIVE_INFINITY;
-  #quietTimer: NodeJS.Timeout | undefined;
-  #quietMs = 0;
-  #spokeAtMs = performance.now();
+  readonly #quiet = new Quiet();
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
@@ -102,12 +99,15 @@ export class Subscription {
     else this.#socket.connect(address);
     this.#running = this.#receive();
     this.#healer.begin();
-    this.#watchQuiet();
+    if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
+      this.#quiet.watch(this.#options.quietCheckMs, () => {
+        if (this.connected) this.#healer.begin();
+      });
   }
 
   async close(): Promise<void> {
     this.#ending.abort();
-    clearInterval(this.#quietTimer);
+    this.#quiet.stop();
     this.#socket.close();
     await this.#running;
     await this.#healer.ended;
@@ -219,8 +219,7 @@ export class Subscription {
     if (source === "replay") this.counts.replayedBatches++;
     this.#lastSequence = sequence;
     this.source = source;
-    this.#spokeAtMs = performance.now();
-    this.#quietMs = this.#options.quietCheckMs;
+    this.#quiet.spoke();
     this.#receivedAtMs = Date.now();
     if (taken === MALFORMED) {
       this.counts.malformedFrames++;
@@ -245,22 +244,6 @@ export class Subscription {
       this.gap = false;
       this.complete = true;
     }
-  }
-
-  /** A lost last message leaves no gap behind it: only the publisher's replay can tell of it. */
-  #watchQuiet(): void {
-    const { quietCheckMs } = this.#options;
-    if (quietCheckMs === 0 || this.registration.replay_endpoint === "") return;
-    this.#quietMs = quietCheckMs;
-    this.#quietTimer = setInterval(
-      () => {
-        if (performance.now() - this.#spokeAtMs < this.#quietMs || !this.connected) return;
-        this.#quietMs = Math.min(this.#quietMs * 4, Math.max(MAX_QUIET_MS, quietCheckMs));
-        this.#spokeAtMs = performance.now();
-        this.#healer.begin();
-      },
-      Math.max(50, quietCheckMs / 4),
-    );
   }
 
   #onConnect(): void {

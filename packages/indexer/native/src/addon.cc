@@ -146,6 +146,7 @@ napi_value answerJson(Addon& addon, const Arguments& args) {
 }
 
 napi_value splitQuery(Addon&, const Arguments& args) { return splitQueryValues(args); }
+napi_value splitLater(Addon&, const Arguments& args) { return splitQueryLater(args); }
 napi_value splitBatch(Addon&, const Arguments& args) { return splitBatchValues(args); }
 
 napi_value answer(Addon& addon, const Arguments& args) {
@@ -273,7 +274,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(splitQuery), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");
