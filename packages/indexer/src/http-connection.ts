@@ -158,18 +158,12 @@ export class Connection implements WireOwner {
           this.#refuse(new Refusal("too_large", `the request's head is larger than ${MAX_HEAD_BYTES} bytes`, {}, "HEADERS_TOO_LARGE"));
           return;
         }
-        if (body === REFUSED) {
-          this.#refuse(new Refusal("invalid_value", head.problem));
-          return;
-        }
+        if (body === REFUSED) return this.#refuse(new Refusal("invalid_value", head.problem));
         at = body;
         if (!this.#begin()) return;
       }
       const bodyEnd = this.#scanner.scan(bytes, at, end);
-      if (bodyEnd < 0) {
-        this.#refuse(new Refusal("invalid_value", "the body's chunks are not well framed"));
-        return;
-      }
+      if (bodyEnd < 0) return this.#refuse(new Refusal("invalid_value", "the body's chunks are not well framed"));
       // A body that lies whole in what was just read is used where it lies.
       const whole = this.#body.size === 0 && this.#scanner.done ? bytes.subarray(at, bodyEnd) : undefined;
       if (whole === undefined) {

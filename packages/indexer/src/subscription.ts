@@ -187,7 +187,7 @@ export class Subscription {
         if (later !== undefined) await later;
       }
     } catch (error) {
-      this.#failed("taking in batches that waited", error);
+      this.#options.log.error({ subscription: this.key, err: error }, "taking in batches that waited failed");
     } finally {
       this.#draining = false;
     }
@@ -275,7 +275,7 @@ export class Subscription {
     } catch (error) {
       if (!this.#ending.signal.aborted) {
         this.problem = `the event socket failed: ${(error as Error).message}`;
-        this.#failed("the event socket", error);
+        this.#options.log.error({ subscription: this.key, err: error }, "the event socket failed");
       }
     }
   }
@@ -293,9 +293,5 @@ export class Subscription {
     this.lose(`more than can wait overtook batch ${this.order.next}`, batch.sequence);
     this.offer(batch.sequence, batch.payload, "event");
     return false;
-  }
-
-  #failed(what: string, error: unknown): void {
-    this.#options.log.error({ subscription: this.key, err: error }, `${what} failed`);
   }
 }
