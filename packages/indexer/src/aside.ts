@@ -1,5 +1,5 @@
 // What could not be read or begun at the start: set aside under its name, with the reason, in the log and in what /services answers.
-import { mkdirSync, readdirSync, renameSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 
@@ -36,6 +36,16 @@ export class Aside {
       this.#log.error({ err: error, file: path }, "what could not be read could not be moved either; it stays where it is");
     }
     this.note(named, reason);
+  }
+
+  /** Keeps what a file says whose other records are taken over. */
+  copy(path: string, name: string): void {
+    try {
+      mkdirSync(this.#folder, { recursive: true });
+      copyFileSync(path, join(this.#folder, name));
+    } catch (error) {
+      this.#log.error({ err: error, file: path }, "what could not be read could not be copied either");
+    }
   }
 
   note(name: string, reason: string): void {

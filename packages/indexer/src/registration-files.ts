@@ -86,6 +86,7 @@ export class RegistrationFiles {
       return false;
     }
     const known = new Set(into.map(keyOf));
+    const odd = false;
     for (const [at, record] of (records as unknown[]).entries()) {
       try {
         const registration = this.#read(record);
@@ -97,6 +98,7 @@ export class RegistrationFiles {
         );
       }
     }
+    if (odd) this.#aside.copy(this.#former, "registrations.json");
     return true;
   }
 }
