@@ -154,16 +154,19 @@ export class Connection implements WireOwner {
           this.#left.append(bytes, at, end);
           return;
         }
-        if (body === INCOMPLETE) {
-          this.#refuse(new Refusal("too_large", `the request's head is larger than ${MAX_HEAD_BYTES} bytes`, {}, "HEADERS_TOO_LARGE"));
+        if (body === INCOMPLETE || body === REFUSED) {
+          const large = `the request's head is larger than ${MAX_HEAD_BYTES} bytes`;
+          this.#refuse(body === REFUSED ? new Refusal("invalid_value", head.problem) : new Refusal("too_large", large, {}, "HEADERS_TOO_LARGE"));
           return;
         }
-        if (body === REFUSED) return this.#refuse(new Refusal("invalid_value", head.problem));
         at = body;
         if (!this.#begin()) return;
       }
       const bodyEnd = this.#scanner.scan(bytes, at, end);
-      if (bodyEnd < 0) return this.#refuse(new Refusal("invalid_value", "the body's chunks are not well framed"));
+      if (bodyEnd < 0) {
+        this.#refuse(new Refusal("invalid_value", "the body's chunks are not well framed"));
+        return;
+      }
       // A body that lies whole in what was just read is used where it lies.
       const whole = this.#body.size === 0 && this.#scanner.done ? bytes.subarray(at, bodyEnd) : undefined;
       if (whole === undefined) {
