@@ -15,13 +15,13 @@ const AUTHORIZATION = hopNames.length + 3;
 const API_KEY = hopNames.length + 4;
 const MAX_HEAD_BYTES = 32 * 1024;
 const MAX_HEAD_LINES = 128;
+const HEAD_TOO_LARGE = `the request's head is larger than ${MAX_HEAD_BYTES} bytes`;
 /** A connection that says nothing for this long ends. */
 const IDLE_MS = 120_000;
 /** A head, and a body, must be whole this long after its first byte. */
 const HEAD_MS = 10_000;
 const BODY_MS = 60_000;
-/** How long a refused connection stays, for its answer to be read. */
-const LINGER_MS = 2_000;
+const LINGER_MS = 2_000; // of a refused connection, for its answer to be read
 /** Between requests a connection keeps a body buffer up to this size. */
 const KEPT_BUFFER_BYTES = 64 * 1024;
 /** Up to this size head and body go out as one piece of text, which the kernel takes without a buffer of its own. */
@@ -155,8 +155,7 @@ export class Connection implements WireOwner {
           return;
         }
         if (body === INCOMPLETE || body === REFUSED) {
-          const large = `the request's head is larger than ${MAX_HEAD_BYTES} bytes`;
-          this.#refuse(body === REFUSED ? new Refusal("invalid_value", head.problem) : new Refusal("too_large", large, {}, "HEADERS_TOO_LARGE"));
+          this.#refuse(body === REFUSED ? new Refusal("invalid_value", head.problem) : new Refusal("too_large", HEAD_TOO_LARGE, {}, "HEADERS_TOO_LARGE"));
           return;
         }
         at = body;
