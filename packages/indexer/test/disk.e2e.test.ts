@@ -89,6 +89,8 @@ void test(
     // Ending one needs no room.
     const gone = acknowledged.shift() as string;
     assert.equal((await indexer.post("/unregister", { instance_id: gone, dp_rank: 0 })).status, 200);
+    // What it held is free now.
+    disk.fill();
     assert.equal((await indexer.post("/register", { ...record, instance_id: "late" })).status, 507);
     disk.free();
     await indexer.register({ ...record, instance_id: "late" });
