@@ -26,6 +26,8 @@ void test("a command of the entry with a word it does not know says so and insta
     [["setup", "--only"], /--only asks for the name of a step: .*runsc/],
     [["setup", "--only", "kernel"], /there is no step named kernel; the steps are: .*runsc/],
     [["uninstall", "--force"], /uninstall knows no option --force/],
+    [["up", "nosuch"], /up takes flags, got "nosuch"/],
+    [["node", "nosuch"], /node takes flags, got "nosuch"/],
     [["test", "--bogus"], /test knows no option --bogus/],
     [["test", "setup", "nosuch"], /there is no test named nosuch/],
     [["bench", "--bogus"], /bench knows no option --bogus/],

@@ -12,6 +12,6 @@ make() {
   use_go
   "$SVC_ROOT/packages/envd/build.sh" "$making/envd"
   publish "$making" "$folder"
-  # Each edit of the sources makes a folder; the last few are enough.
-  ls -dt "$SVC_CACHE"/envd/*/ | tail -n +5 | xargs -r rm -rf
+  # Each edit of the sources makes a folder; of those that no tree made lately the last few are enough.
+  ls -dt "$SVC_CACHE"/envd/*/ | tail -n +5 | while read -r folder; do find "$folder" -maxdepth 0 -mtime +0 -exec rm -rf {} +; done
 }

@@ -8,7 +8,8 @@ const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
 process.on("message", (request: HelperRequest) => {
   run(request).then(reply, (error: unknown) => reply({ id: request.id, error: String(error) }));
 });
-process.on("disconnect", () => process.exit(0));
+// With what it runs: nothing of a server that was killed may work on beside the next one.
+process.on("disconnect", () => process.kill(-process.pid, "SIGKILL"));
 // The parent decides when to end; a signal to the whole group must not end running steps half-way.
 process.on("SIGINT", () => {});
 process.on("SIGTERM", () => {});

@@ -71,7 +71,10 @@ export function openSpawner(): Spawner {
     });
     // Without a listener a failed fork, say for want of processes, would end the server.
     started.once("error", (error) => lost(started, `the spawn helper cannot be started: ${error.message}`));
-    started.once("exit", () => lost(started, "the spawn helper ended"));
+    started.once("exit", () => {
+      endGroup(started.pid);
+      lost(started, "the spawn helper ended");
+    });
     started.unref();
     child = started;
     return started;
@@ -141,6 +144,15 @@ export function openSpawner(): Spawner {
 /** The environment of every program that a server starts. */
 export function programEnvironment(): Record<string, string> {
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && passedOn.test(name) ? [[name, value]] : [])));
+}
+
+/** What the helper ran is of its group, and would go on unseen beside what is run next; what shall outlive it has a session of its own. */
+function endGroup(pid: number | undefined): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, "SIGKILL");
+  } catch {
+    // nothing was left of it
+  }
 }
 
 /** An idle helper must not keep the process alive; a busy one must. */

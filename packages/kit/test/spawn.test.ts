@@ -1,5 +1,6 @@
 // The spawn helper: results, bounds, and its own death.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { existsSync, mkdtempDisposableSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -44,6 +45,32 @@ void test("a call that may be repeated survives the helper's death, and the help
   assert.equal((await waiting).stdout, "done\n");
 });
 
+void test("what a helper ran ends with it, and so does what it ran for a server that is gone; a session of its own goes on", async () => {
+  using folder = mkdtempDisposableSync(join(tmpdir(), "svc-spawn-"));
+  const started = (name: string) => {
+    const file = join(folder.path, name);
+    return until(`${name} to run`, () => (existsSync(file) && readFileSync(file, "utf8").endsWith("\n") ? Number(readFileSync(file, "utf8")) : undefined));
+  };
+  const isGone = (pid: number) => until(`the end of ${pid}`, () => (existsSync(`/proc/${pid}`) && !/^\d+ .*\) Z/.test(statOf(pid)) ? undefined : true));
+  await using spawner = openSpawner();
+  await spawner.check(["setsid", "--fork", "sh", "-c", `echo $$ > ${folder.path}/own; exec sleep 1000`], { outputFile: join(folder.path, "log") });
+  const own = await started("own");
+  const waiting = spawner.run(["sh", "-c", `echo $$ > ${folder.path}/killed; exec sleep 1000`]).catch(() => undefined);
+  const killed = await started("killed");
+  process.kill(childNamed("spawn-helper"), "SIGKILL");
+  await waiting;
+  await isGone(killed);
+
+  const script = `import { openSpawner } from ${JSON.stringify(import.meta.resolve("../src/spawn.ts"))};
+    await openSpawner().run(["sh", "-c", "echo $$ > ${folder.path}/left; exec sleep 1000"]);`;
+  const server = spawn(process.execPath, ["--input-type=module", "-e", script], { stdio: "ignore" });
+  const left = await started("left");
+  server.kill("SIGKILL");
+  await isGone(left);
+  assert.ok(existsSync(`/proc/${own}`));
+  process.kill(own, "SIGKILL");
+});
+
 void test("no secret of a server's environment stands in the environment of the programs it runs", async () => {
   process.env["SVC_API_KEY"] = "sdk_secret";
   process.env["AWS_SECRET_ACCESS_KEY"] = "secret";
@@ -61,6 +88,14 @@ void test("no secret of a server's environment stands in the environment of the 
     delete process.env["AWS_SECRET_ACCESS_KEY"];
   }
 });
+
+function statOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "latin1");
+  } catch {
+    return `${pid} () Z`;
+  }
+}
 
 function childrenOf(pid: number): string[] {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);

@@ -6,6 +6,7 @@ import type { NetworkInput } from "@svc/contract/network.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import { type EgressPolicy, openEgress, sameEgress } from "../network/networks.ts";
 import type { Template } from "../template/catalogue.ts";
+import { beginAgain } from "./begin-again.ts";
 import { egressOf } from "./egress.ts";
 import { endSandbox } from "./end.ts";
 import { type Origin, tellAll } from "./identity.ts";
@@ -113,8 +114,10 @@ async function create(node: Node, claim: Claim, template: Template, idempotent: 
   const begin = performance.now();
   node.creating++;
   try {
-    const { record, source } = await obtain(node, claim.egress, template);
-    const answerable = await own(node, record, claim, idempotent, template.captureID === undefined ? "fresh" : "copied");
+    const { answerable, source } = await beginAgain(node, async () => {
+      const { record, source } = await obtain(node, claim.egress, template);
+      return { answerable: await own(node, record, claim, idempotent, template.captureID === undefined ? "fresh" : "copied"), source };
+    });
     node.metrics.createSeconds.observe({ source }, (performance.now() - begin) / 1000);
     node.catalogue.spawned(template.templateID);
     return answerable;

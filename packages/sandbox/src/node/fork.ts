@@ -2,6 +2,7 @@
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { Template } from "../template/catalogue.ts";
+import { beginAgain } from "./begin-again.ts";
 import { answer, checkRoom, checkTimeout, own } from "./create.ts";
 import type { Node } from "./node.ts";
 import { checkCapture } from "./pause.ts";
@@ -49,8 +50,11 @@ async function child(node: Node, source: RunningRecord, template: Template, time
         parentSandboxID: source.sandboxID,
         forkDepth: claim.forkDepth + 1,
       };
-      const warm = await node.gate.run(() => startWarm(node, template, claim.egress));
-      return { sandbox: answer(node, await own(node, warm, asked, undefined, "copied")) };
+      const owned = await beginAgain(node, async () => {
+        const warm = await node.gate.run(() => startWarm(node, template, claim.egress));
+        return own(node, warm, asked, undefined, "copied");
+      });
+      return { sandbox: answer(node, owned) };
     } finally {
       node.creating--;
     }

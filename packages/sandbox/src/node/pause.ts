@@ -11,6 +11,7 @@ export const PAUSE_RETRY_MS = 60_000;
 const GUEST_ANSWERS_MS = 2_000;
 /** What envd knows of its processes can be read while the sandbox is paused, if it says so this fast. */
 const COLLECT_MS = 100;
+const PARTS_ATTEMPTS = 3;
 
 export type PauseRequest = { readonly kind: CaptureKind; readonly cause: "request" | "timeout"; readonly requireHealthyGuest?: boolean };
 
@@ -67,14 +68,24 @@ async function pause(node: Node, record: RunningRecord, { kind, cause, requireHe
 async function takeRunningParts(node: Node, { sandboxID, directory, status }: RunningRecord): Promise<void> {
   const { runtime: name, network } = status.handle;
   const runtime = node.runtimeNamed(name);
-  await node
-    .stages(name)("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory }))
+  await severalTimes(() => node.stages(name)("destroy", () => runtime.destroy({ runtimeID: sandboxID, directory })))
     .then(() => node.takenDown.add(sandboxID))
     .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the running parts of a paused sandbox could not be removed; its resume tries again"));
   if (network === undefined) return;
-  void node.networks
-    ?.detach(network)
-    .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "the network of a paused sandbox could not be removed"));
+  void severalTimes(async () => node.networks?.detach(network)).catch((error: unknown) =>
+    node.log.error({ err: error, sandboxID }, "the network of a paused sandbox could not be removed"),
+  );
+}
+
+/** What works for it may just have been killed; it is asked again at once, since a paused sandbox should hold nothing. */
+async function severalTimes(work: () => Promise<void>): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt >= PARTS_ATTEMPTS) throw error;
+    }
+  }
 }
 
 /** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */

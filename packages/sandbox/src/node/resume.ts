@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { NetworkSlot } from "../network/networks.ts";
 import type { CaptureKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import { beginAgain } from "./begin-again.ts";
 import { bringUp } from "./bring-up.ts";
 import { checkRoom } from "./create.ts";
 import { tellAll, tellReturn } from "./identity.ts";
@@ -27,7 +28,12 @@ export function resumeSandbox(node: Node, sandboxID: string, request: ResumeRequ
     checkRoom(node);
     node.creating++;
     try {
-      return { record: await node.gate.run(() => resume(node, known, request)), resumed: true };
+      const attempt = () => {
+        const paused = node.registry.get(sandboxID);
+        // An end may have been decided since the last attempt.
+        return isPaused(paused) ? resume(node, paused, request) : Promise.resolve(node.registry.running(sandboxID));
+      };
+      return { record: await beginAgain(node, () => node.gate.run(attempt)), resumed: true };
     } finally {
       node.creating--;
     }

@@ -1,0 +1,40 @@
+// What a storm does in a round, drawn from its seed and the round's number alone, so that any round can be run again.
+
+export type Target = "node" | "spawn helper" | "runsc" | "sandbox" | "envd" | "gofer";
+export type Kind = "create" | "pause" | "resume" | "fork" | "snapshot" | "build" | "delete";
+export type RoundPlan = {
+  readonly target: Target;
+  /** After the first operation began. */
+  readonly killAfterMs: number;
+  readonly operations: readonly { readonly wanted: Kind; readonly afterMs: number }[];
+  /** Chooses among what there is by then. */
+  readonly random: () => number;
+};
+
+const targets: readonly Target[] = ["node", "spawn helper", "runsc", "sandbox", "envd", "gofer"];
+const kinds: readonly Kind[] = ["create", "pause", "pause", "resume", "resume", "fork", "fork", "snapshot", "snapshot", "build", "build", "delete"];
+const OPERATIONS = 3;
+const MAX_STAGGER_MS = 300;
+const MAX_KILL_AFTER_MS = 1500;
+
+export function planOf(seed: number, round: number): RoundPlan {
+  const random = generator(Math.imul(seed, 0x9e3779b1) ^ Math.imul(round + 1, 0x85ebca6b));
+  const killAfterMs = Math.floor(random() * MAX_KILL_AFTER_MS);
+  const operations = Array.from({ length: OPERATIONS }, () => ({ wanted: pick(kinds, random), afterMs: Math.floor(random() * MAX_STAGGER_MS) }));
+  return { target: pick(targets, random), killAfterMs, operations, random };
+}
+
+export function pick<T>(from: readonly T[], random: () => number): T {
+  return from[Math.floor(random() * from.length)] as T;
+}
+
+/** Numbers from 0 to 1 (mulberry32): small, and the same everywhere. */
+function generator(seed: number): () => number {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 0x1_0000_0000;
+  };
+}
