@@ -55,7 +55,7 @@ func New(options Options) http.Handler {
 		}
 		return identity.EnvVars, identity.DefaultWorkdir
 	}).Routes(mux)
-	files.NewService().Routes(mux)
+	files.NewService(func() bool { return a.state.Now().StrictFiles }).Routes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		failure.Write(w, failure.New(failure.NotFound, "envd has nothing at %s %s", r.Method, r.URL.Path))
 	})

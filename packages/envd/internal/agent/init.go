@@ -27,6 +27,7 @@ type initRequest struct {
 	EnvVars        map[string]string `json:"envVars"`
 	DefaultUser    *string           `json:"defaultUser"`
 	DefaultWorkdir *string           `json:"defaultWorkdir"`
+	StrictFiles    *bool             `json:"strictFiles"`
 	Hostname       string            `json:"hostname"`
 	MachineID      string            `json:"machineId"`
 	Nameserver     *string           `json:"nameserver"`
@@ -119,6 +120,9 @@ func (q *initRequest) identity(before *Identity, fallbackUser string) *Identity 
 		if value != nil {
 			*member = *value
 		}
+	}
+	if q.StrictFiles != nil {
+		made.StrictFiles = *q.StrictFiles
 	}
 	if q.EnvVars != nil {
 		made.EnvVars = q.EnvVars
