@@ -27,6 +27,7 @@ export function addTemplateVerbs(program: Verb): void {
     .option("--ready-cmd <command>", "the template is ready when this succeeds")
     .option("--cpu <number>", "CPUs of its sandboxes", count(MAX_CPU))
     .option("--memory <MiB>", "memory of its sandboxes", count(MAX_MEMORY_MB))
+    .option("--strict-files", "in its sandboxes the file API reaches files with its user's rights alone")
     .option("--no-cache", "run every step, even those that are known")
     .option("--registry-user <name>", "user of the image's registry; the password is in SVC_REGISTRY_PASSWORD, else a line of stdin")
     .option("-d, --detach", "return when the build has begun; svc template logs follows it")

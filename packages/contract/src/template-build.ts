@@ -107,6 +107,7 @@ export const buildTemplate = operation({
       .max(64 * 1024)
       .nullish(),
     force: z.boolean().nullish().describe("true: no step comes from the cache"),
+    strictFiles: z.boolean().nullish().describe("true: in its sandboxes the file API reaches files with its user's rights alone"),
     dockerfile: z
       .boolean()
       .nullish()

@@ -25,6 +25,8 @@ export type Identity = {
   readonly envVars?: Readonly<Record<string, string>>;
   readonly defaultUser?: string;
   readonly defaultWorkdir?: string;
+  /** Files are reached with their user's rights alone. */
+  readonly strictFiles?: boolean;
   readonly hostname?: string;
   /** 32 hexadecimal digits. */
   readonly machineId?: string;

@@ -26,6 +26,7 @@ export function tellAll(node: Node, { sandboxID, templateID }: Named, handle: Ru
     },
     defaultUser: handle.onlyUser ?? claim.user,
     defaultWorkdir: claim.workdir,
+    strictFiles: claim.strictFiles === true,
     ...(origin === "fresh" ? {} : place(handle)),
     ...(origin === "copied" ? { hostname: sandboxID, machineId: randomBytes(16).toString("hex") } : {}),
   };

@@ -23,6 +23,8 @@ const description = z.object({
 
 export type Template = z.output<typeof description> & {
   readonly folder: string;
+  /** The file API reaches files with its user's rights alone. */
+  readonly strictFiles?: boolean | undefined;
   readonly image: RootImage;
   /** Sandboxes go on from this capture instead of starting anew: a built template with a start command, or a snapshot. */
   readonly captureID?: string | undefined;

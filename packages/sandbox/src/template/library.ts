@@ -39,7 +39,7 @@ export function openLibrary(parts: {
 
   function built({ template, build }: { template: BuiltTemplate; build: ReadyBuild }): Template {
     const { result } = build;
-    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, chain, captureID, startup } = result;
+    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, strictFiles, chain, captureID, startup } = result;
     return {
       name: template.name,
       templateID: template.templateID,
@@ -48,6 +48,7 @@ export function openLibrary(parts: {
       diskSizeMB,
       user,
       workdir,
+      strictFiles,
       env: env["PATH"] === undefined ? env : { ...env, SVC_TEMPLATE_PATH: env["PATH"] },
       createdAt: new Date(build.createdAtMs).toISOString(),
       recipe: build.buildID,

@@ -73,6 +73,7 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
         readyCmd: input.readyCmd || undefined,
         force: input.force === true,
         dockerfile: input.dockerfile === true,
+        strictFiles: input.strictFiles ?? undefined,
       };
       checkSource(spec);
       checkSteps(spec.steps);
