@@ -86,8 +86,16 @@ async function watch(client: SvcClient, build: BuildName, name: string, quiet: b
   const view = openBuildView(quiet);
   const onInterrupt = () => {
     view.close(false);
-    remark(`svc: the build goes on without you; svc template logs -f ${name} returns to it`);
-    process.exit(EXIT_INTERRUPTED);
+    // A second Ctrl-C waits for nobody.
+    process.once("SIGINT", () => process.exit(EXIT_INTERRUPTED));
+    const said = client.templates.cancel(build).then(
+      () => `svc: the build was canceled; with -d it goes on without you`,
+      (error: unknown) => `svc: the build could not be canceled: ${(error as Error).message}`,
+    );
+    void said.then((message) => {
+      remark(message);
+      process.exit(EXIT_INTERRUPTED);
+    });
   };
   process.once("SIGINT", onInterrupt);
   try {

@@ -119,6 +119,18 @@ export const buildTemplate = operation({
   failures: [...onBuild, "BUILD_CONFLICT", "TOO_MANY_REQUESTS"],
 });
 
+export const cancelBuild = operation({
+  name: "cancelBuild",
+  method: "DELETE",
+  path: "/templates/{templateID}/builds/{buildID}",
+  summary: "Cancels a build that waits or runs; its status becomes error",
+  input: z.object({ templateID, buildID }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: [...onBuild, "BUILD_CONFLICT"],
+});
+
 export const BUILD_LOG_PAGE = 100;
 const buildLogEntry = logEntry.omit({ fields: true }).extend({ step: z.string().optional() });
 export type BuildLogEntry = z.output<typeof buildLogEntry>;

@@ -69,6 +69,8 @@ export type Build = {
   readonly reason: BuildReason | undefined;
   readonly result: BuildResult | undefined;
   readonly createdAtMs: number;
+  /** Absent until the client has started it. */
+  readonly startedAtMs?: number | undefined;
   readonly updatedAtMs: number;
   readonly finishedAtMs: number | undefined;
 };

@@ -120,6 +120,7 @@ function notFound(asked: string, builds: Builds, setUp: Catalogue): string {
     if (tags.length === 0) return `template '${asked}' has no build that is ready; GET its build's status says why`;
     return `template '${name}' has no ready build with the tag '${tag ?? "default"}'; it has ${tags.join(", ")}`;
   }
-  const known = [...new Set([...setUp.list().map((each) => each.name), ...builds.templates().map((each) => each.name)])];
-  return `template '${asked}' not found; this node has ${known.length === 0 ? "none: run ./svc setup" : known.slice(0, 20).join(", ")}`;
+  return setUp.list().length === 0
+    ? `template '${asked}' not found: this node has none; run ./svc setup`
+    : `template '${asked}' not found; \`svc template list\` shows those there are`;
 }

@@ -85,6 +85,9 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       queue.start(build, spec, input.fromImageRegistry ?? undefined);
       return undefined;
     },
+    cancelBuild({ templateID, buildID }) {
+      queue.cancel(buildOf(templateID, buildID));
+    },
     getBuildStatus({ templateID, buildID, logsOffset, limit, level }) {
       const { status, reason } = buildOf(templateID, buildID);
       const logEntries = buildLog.page(buildID, logsOffset, limit, level);

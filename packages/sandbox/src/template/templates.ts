@@ -108,7 +108,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
       return fail("INVALID_REQUEST", `'${asked}' is a build; delete its template, by name or id`);
     }
     const { templateID, name } = template;
-    await queue.cancel(templateID);
+    await queue.drop(templateID);
     const taken = builds.of(templateID).flatMap(({ result }) => result?.captureID ?? []);
     builds.remove(templateID);
     await onDeleted(templateID);
