@@ -186,6 +186,27 @@ void test("Ctrl-C cancels the build", async () => {
   assert.equal(seen.requests.at(-1), "DELETE /templates/t1/builds/b1");
 });
 
+void test("template cancel ends the newest build, or the one that is named", async () => {
+  const asked: string[] = [];
+  const builds = [
+    { buildID: "b1", status: "error", createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-01T00:00:00Z" },
+    { buildID: "b2", status: "waiting", createdAt: "2026-01-02T00:00:00Z", updatedAt: "2026-01-02T00:00:00Z" },
+  ];
+  await using it = await open((request, response, url) => {
+    if (!url.pathname.startsWith("/templates/")) return false;
+    asked.push(`${request.method} ${url.pathname}`);
+    if (request.method === "GET") return answer(response, 200, { templateID: "t1", builds });
+    if (url.pathname.endsWith("/b1")) return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
+    return answer(response, 204);
+  });
+  const canceled = await it.svc(["template", "cancel", "web"]);
+  assert.deepEqual([canceled.code, canceled.stdout], [0, "b2\n"]);
+  const over = await it.svc(["template", "cancel", "web", "b1"]);
+  assert.equal(over.code, 1);
+  assert.match(over.stderr, /build 'b1' is over: its status is error/);
+  assert.deepEqual(asked.filter((each) => each.startsWith("DELETE")), ["DELETE /templates/t1/builds/b2", "DELETE /templates/t1/builds/b1"]);
+});
+
 void describe("a build on a terminal", needs("python3"), () => {
   void test("shows its steps with times and what came from the cache, and then the template", async () => {
     await using it = await open(builder().routes);

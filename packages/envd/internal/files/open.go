@@ -30,6 +30,7 @@ func openFile(who caller, path string, flags int) (*os.File, error) {
 			return err
 		}
 		if err = regular(fd, path); err == nil && flags&unix.O_CREAT != 0 {
+			// Watchers see a new file as CREATE, CHMOD, WRITE, as elsewhere.
 			// Refused where the user may write what is another's, and by the kernel's own files: those stay as they are.
 			if err = unix.Fchown(fd, who.UID, who.GID); err == unix.EPERM {
 				err = nil

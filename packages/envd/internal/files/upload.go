@@ -138,17 +138,11 @@ func storeOne(who caller, path string, body io.Reader, metadata map[string]strin
 	if err != nil {
 		return uploaded{}, err
 	}
-	file, err := openFile(who, path, unix.O_WRONLY|unix.O_CREAT)
+	file, err := openFile(who, path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
 	if err != nil {
 		return uploaded{}, err
 	}
 	defer file.Close()
-	// Not at the open, and not where it is empty: a watcher sees a new file as CREATE, CHMOD, WRITE, as elsewhere.
-	if info, err := file.Stat(); err != nil || info.Size() > 0 {
-		if err := errors.Join(err, file.Truncate(0)); err != nil {
-			return uploaded{}, failure.About(err, "cannot empty '%s'", path)
-		}
-	}
 	if err := replaceMetadata(int(file.Fd()), metadata); err != nil {
 		return uploaded{}, err
 	}

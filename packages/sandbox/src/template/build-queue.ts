@@ -29,6 +29,8 @@ export interface BuildQueue {
 type Running = { readonly build: Build; readonly abort: AbortController; done: Promise<void> };
 type Waiting = { readonly build: Build; readonly spec: BuildSpec; ahead: number };
 
+/** Builds farther back in line hear of their place once; each word is a row in a database. */
+const TOLD_PLACES = 100;
 /** Of the ten seconds that a node's stop may take. */
 const CLOSE_BOUND_MS = 4_000;
 
@@ -60,7 +62,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
   /** Whoever follows a build that waits learns what for. */
   function tellPlaces(): void {
     line.forEach((each, ahead) => {
-      if (each.ahead === ahead) return;
+      if (each.ahead === ahead || (each.ahead !== -1 && ahead >= TOLD_PLACES)) return;
       each.ahead = ahead;
       const others = ahead === 0 ? "it is next" : `${ahead} more ${ahead === 1 ? "is" : "are"} ahead of it`;
       const message = `waiting: ${running.size} builds run, as many as template.build_concurrency allows; ${others}`;
