@@ -196,7 +196,8 @@ void test("template cancel ends the newest build, or the one that is named", asy
     if (!url.pathname.startsWith("/templates/")) return false;
     asked.push(`${request.method} ${url.pathname}`);
     if (request.method === "GET") return answer(response, 200, { templateID: "t1", builds });
-    if (url.pathname.endsWith("/b1")) return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
+    if (url.pathname.endsWith("/b1"))
+      return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
     return answer(response, 204);
   });
   const canceled = await it.svc(["template", "cancel", "web"]);
@@ -204,7 +205,10 @@ void test("template cancel ends the newest build, or the one that is named", asy
   const over = await it.svc(["template", "cancel", "web", "b1"]);
   assert.equal(over.code, 1);
   assert.match(over.stderr, /build 'b1' is over: its status is error/);
-  assert.deepEqual(asked.filter((each) => each.startsWith("DELETE")), ["DELETE /templates/t1/builds/b2", "DELETE /templates/t1/builds/b1"]);
+  assert.deepEqual(
+    asked.filter((each) => each.startsWith("DELETE")),
+    ["DELETE /templates/t1/builds/b2", "DELETE /templates/t1/builds/b1"],
+  );
 });
 
 void describe("a build on a terminal", needs("python3"), () => {
