@@ -188,20 +188,24 @@ void test("Ctrl-C cancels the build", async () => {
 
 void test("template cancel ends the newest build, or the one that is named", async () => {
   const asked: string[] = [];
-  const builds = [
-    { buildID: "b1", status: "error", createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-01T00:00:00Z" },
-    { buildID: "b2", status: "waiting", createdAt: "2026-01-02T00:00:00Z", updatedAt: "2026-01-02T00:00:00Z" },
-  ];
+  const shared = { cpuCount: 1, memoryMB: 512, diskSizeMB: 4096, envdVersion: "0.6.13" };
+  const build = (buildID: string, status: string, day: string) => ({ ...shared, buildID, status, createdAt: day, updatedAt: day, finishedAt: null });
+  const builds = [build("b1", "error", "2026-01-01T00:00:00Z"), build("b2", "waiting", "2026-01-02T00:00:00Z")];
+  const template = {
+    ...shared,
+    ...{ templateID: "t1", buildID: "b2", public: false, aliases: ["web"], names: ["web"], createdBy: null, lastSpawnedAt: null },
+    ...{ createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-02T00:00:00Z", spawnCount: 0, buildCount: 2, buildStatus: "waiting" },
+  };
   await using it = await open((request, response, url) => {
     if (!url.pathname.startsWith("/templates/")) return false;
     asked.push(`${request.method} ${url.pathname}`);
-    if (request.method === "GET") return answer(response, 200, { templateID: "t1", builds });
+    if (request.method === "GET") return answer(response, 200, { ...template, builds });
     if (url.pathname.endsWith("/b1"))
       return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
     return answer(response, 204);
   });
   const canceled = await it.svc(["template", "cancel", "web"]);
-  assert.deepEqual([canceled.code, canceled.stdout], [0, "b2\n"]);
+  assert.deepEqual([canceled.code, canceled.stdout], [0, "b2\n"], canceled.stderr);
   const over = await it.svc(["template", "cancel", "web", "b1"]);
   assert.equal(over.code, 1);
   assert.match(over.stderr, /build 'b1' is over: its status is error/);
