@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -17,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func filesAt(path string) string { return "/files?path=" + url.QueryEscape(path) }
@@ -152,7 +155,7 @@ func TestARefusedFileRequestSaysWhy(t *testing.T) {
 	}
 }
 
-func TestMetadataIsReplacedByEveryUpload(t *testing.T) {
+func TestMetadataIsReplacedByEveryUploadAndSharedWithProgramsInside(t *testing.T) {
 	e := start(t)
 	dir, err := os.MkdirTemp("/var/tmp", "envd-test") // /tmp may be a tmpfs without user attributes
 	if err != nil {
@@ -175,6 +178,20 @@ func TestMetadataIsReplacedByEveryUpload(t *testing.T) {
 	}
 	if e.put(path, "x", nil); metadata() != nil {
 		t.Fatal(metadata())
+	}
+	// A program inside and an envd of earlier days.
+	if err := errors.Join(unix.Setxattr(path, "user.e2b.stage", []byte("done"), 0), unix.Setxattr(path, "user.svc.old", []byte("1"), 0), unix.Setxattr(path, "user.svc.stage", []byte("0"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(metadata()) != "map[old:1 stage:done]" {
+		t.Fatal(metadata())
+	}
+	if e.put(path, "x", http.Header{"X-Metadata-Old": {"2"}}); fmt.Sprint(metadata()) != "map[old:2]" {
+		t.Fatal(metadata())
+	}
+	value := make([]byte, 10)
+	if n, err := unix.Getxattr(path, "user.e2b.old", value); err != nil || string(value[:n]) != "2" {
+		t.Fatalf("%q, %v", value[:max(n, 0)], err)
 	}
 	if got := e.put(path, "x", http.Header{"X-Metadata-Long": {strings.Repeat("v", 5000)}}); got.status != 400 {
 		t.Fatal(got.status)

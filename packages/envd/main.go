@@ -42,6 +42,7 @@ func main() {
 	debugInit := flag.Bool("debug-init", false, "take /init without a signature when there is no -init-key; for a bare envd only")
 	defaultUser := flag.String("default-user", "user", "`name` of the user a request without one acts for")
 	metricsRoot := flag.String("metrics-root", "/", "`directory` whose file system /metrics measures")
+	root := flag.String("root", "/", "`directory` that holds run/svc/generation and etc/svc/on-copy.d")
 	listAttributes := flag.String("list-attributes", "", "read NUL-ended paths, print the extended attributes of those files below `directory`, and stop")
 	applyAttributes := flag.String("apply-attributes", "", "read what -list-attributes printed, set it on the files below `directory`, and stop")
 	showVersion := flag.Bool("version", false, "print the version and stop")
@@ -80,7 +81,7 @@ func main() {
 	server := &http.Server{
 		Handler: agent.New(agent.Options{
 			Verifier: verifier, DefaultUser: *defaultUser, DebugInit: *debugInit, MetricsRoot: *metricsRoot, Reaper: reaper,
-			Used: sync.OnceFunc(reserveThreads), EndOthers: connected.endOthers,
+			Root: *root, Used: sync.OnceFunc(reserveThreads), EndOthers: connected.endOthers,
 		}),
 		ConnContext:       connected.carry,
 		ReadHeaderTimeout: headerBound, IdleTimeout: idleBound, MaxHeaderBytes: maxHeaderBytes,

@@ -32,7 +32,7 @@ func ended(t *testing.T, connection net.Conn) bool {
 
 func TestANewSandboxIDEndsEveryConnectionAndNoProcess(t *testing.T) {
 	n, key := newNode(t)
-	e := start(t, "-init-key", key)
+	e := start(t, "-init-key", key, "-root", t.TempDir())
 	if got := n.init(e, 1, `{"sandboxId":"parent","generation":"1"}`); got.status != 204 {
 		t.Fatalf("%d %s", got.status, got.body)
 	}

@@ -42,9 +42,18 @@ func arena(t *testing.T) (open, closed string) {
 
 func asNobody(path string) string { return "/files?username=nobody&path=" + url.QueryEscape(path) }
 
-func TestAUserGetsAtFilesAndProgramsWithItsOwnRights(t *testing.T) {
+func startStrict(t *testing.T) *envd {
+	t.Helper()
+	e := start(t, "-debug-init")
+	if got := e.ask("POST", "/init", strings.NewReader(`{"strictFiles":true}`), nil); got.status != 204 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	return e
+}
+
+func TestInAStrictSandboxAUserGetsAtFilesWithItsOwnRightsOnly(t *testing.T) {
 	open, closed := arena(t)
-	e := start(t)
+	e := startStrict(t)
 	if got := e.ask("GET", asNobody(closed+"/f"), nil, nil); got.status != 403 || strings.Contains(string(got.body), "SECRET") {
 		t.Errorf("read: %d %s", got.status, got.body)
 	}
@@ -80,8 +89,12 @@ func TestAUserGetsAtFilesAndProgramsWithItsOwnRights(t *testing.T) {
 }
 
 func TestASwappedLinkNeverLeadsPastTheUsersRights(t *testing.T) {
+	t.Run("in a strict sandbox", func(t *testing.T) { race(t, startStrict(t)) })
+	t.Run("where envd lends its rights", func(t *testing.T) { race(t, start(t)) })
+}
+
+func race(t *testing.T, e *envd) {
 	open, closed := arena(t)
-	e := start(t)
 	var over atomic.Bool
 	var everyone sync.WaitGroup
 	// The swap: one moment the user's own directory, the next a link to root's.
@@ -99,7 +112,7 @@ func TestASwappedLinkNeverLeadsPastTheUsersRights(t *testing.T) {
 		everyone.Go(func() {
 			for !over.Load() {
 				switch got := act(); {
-				case strings.Contains(string(got.body), "SECRET"), strings.Contains(string(got.body), `"name":"hidden`):
+				case strings.Contains(string(got.body), "SECRET"), strings.Contains(string(got.body), `"name":"hidden"`):
 					leaks.Add(1)
 				case got.status == 403:
 					refusals.Add(1)
@@ -134,6 +147,13 @@ func TestASwappedLinkNeverLeadsPastTheUsersRights(t *testing.T) {
 	attack(rpc("Remove", swapped+"/hidden"))
 	attack(rpc("MakeDir", swapped+"/made"))
 	attack(rpc("ListDir", swapped))
+	attack(rpc("Stat", swapped+"/hidden"))
+	attack(func() answer {
+		header := as("nobody")
+		header.Set("Content-Type", "application/json")
+		return e.ask("POST", "/filesystem.Filesystem/Move", strings.NewReader(fmt.Sprintf(
+			`{"source":%q,"destination":%q}`, swapped+"/f", open+"/taken")), header)
+	})
 	attack(func() answer {
 		return e.ask("POST", "/files/compose", strings.NewReader(fmt.Sprintf(
 			`{"username":"nobody","source_paths":[%q],"destination":%q}`, swapped+"/f", open+"/stolen")), http.Header{})

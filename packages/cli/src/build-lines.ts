@@ -25,10 +25,10 @@ export class Steps {
   add({ step, message, timestamp }: BuildLogEntry): void {
     const atMs = Date.parse(timestamp);
     const isTitle = TITLE.test(message);
-    if (step !== this.#name || isTitle) {
+    if (step !== this.#name || isTitle || this.all.length === 0) {
       this.end(atMs);
       this.#name = step;
-      const title = plain(isTitle ? message.replace(CACHED, "") : (NAMES[step ?? ""] ?? step ?? "build"));
+      const title = plain(isTitle ? message.replace(CACHED, "") : (NAMES[step ?? ""] ?? step ?? (this.all.length === 0 ? "waiting for its turn" : "build")));
       this.all.push({ title, isCached: isTitle && CACHED.test(message), startedAtMs: atMs, endedAtMs: undefined, output: [] });
       if (isTitle) return;
     }

@@ -16,11 +16,12 @@ type Options = AccessOptions & {
   allowOut?: string[];
   denyOut?: string[];
   rm?: true;
+  strictFiles?: true;
   output?: OutputFormat;
 };
 
 export function start(templateID: string, options: Options): Promise<number> {
-  const { detach, timeout, metadata, env, internet, private: isPrivate, autoPause, autoResume, allowOut, denyOut, rm, output, url } = options;
+  const { detach, timeout, metadata, env, internet, private: isPrivate, autoPause, autoResume, allowOut, denyOut, rm, strictFiles, output, url } = options;
   if (autoResume === true && autoPause !== "memory")
     throw new UsageError("--auto-resume wants --auto-pause, with memory: traffic resumes only what its timeout has paused as it was");
   const network = {
@@ -38,6 +39,7 @@ export function start(templateID: string, options: Options): Promise<number> {
       ...(env === undefined ? {} : { envVars: env }),
       ...(Object.keys(network).length > 0 ? { network } : {}),
       ...(autoPause === undefined ? {} : { autoPause: true, autoPauseMemory: autoPause === "memory" }),
+      ...(strictFiles === true ? { strictFiles: true } : {}),
       ...(autoResume === true ? { autoResume: { enabled: true } } : {}),
     });
     const isAttached = detach !== true && output === undefined && process.stdin.isTTY && process.stdout.isTTY;

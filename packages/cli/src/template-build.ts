@@ -15,6 +15,7 @@ type Options = AccessOptions &
     cpu?: number;
     memory?: number;
     cache: boolean;
+    strictFiles?: true;
     registryUser?: string;
     detach?: true;
     quiet?: true;
@@ -24,7 +25,7 @@ type Options = AccessOptions &
 const EXIT_INTERRUPTED = 130;
 
 export async function buildTemplate(context: string | undefined, options: Options): Promise<number> {
-  const { url, cpu, memory, cache, registryUser, detach, quiet, output } = options;
+  const { url, cpu, memory, cache, strictFiles, registryUser, detach, quiet, output } = options;
   // All that can be wrong here is told before the server hears of it.
   const plan = planOf(context, options);
   const name = nameOf(options.name, context);
@@ -49,6 +50,7 @@ export async function buildTemplate(context: string | undefined, options: Option
       ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
       ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
       ...(registry === undefined ? {} : { fromImageRegistry: registry }),
+      ...(strictFiles === true ? { strictFiles: true } : {}),
       ...(cache ? {} : { force: true }),
     });
     if (detach !== true) await watch(client, template, name, quiet === true);
@@ -84,8 +86,16 @@ async function watch(client: SvcClient, build: BuildName, name: string, quiet: b
   const view = openBuildView(quiet);
   const onInterrupt = () => {
     view.close(false);
-    remark(`svc: the build goes on without you; svc template logs -f ${name} returns to it`);
-    process.exit(EXIT_INTERRUPTED);
+    // A second Ctrl-C waits for nobody.
+    process.once("SIGINT", () => process.exit(EXIT_INTERRUPTED));
+    const said = client.templates.cancel(build).then(
+      () => `svc: the build was canceled; with -d it goes on without you`,
+      (error: unknown) => `svc: the build could not be canceled: ${(error as Error).message}`,
+    );
+    void said.then((message) => {
+      remark(message);
+      process.exit(EXIT_INTERRUPTED);
+    });
   };
   process.once("SIGINT", onInterrupt);
   try {

@@ -1,5 +1,7 @@
 // `svc template logs`: what a build said, and how it ended.
 
+import type { SvcClient } from "@svc/contract/client.ts";
+import type { BuildName } from "@svc/contract/client-templates.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { lineOf } from "./build-lines.ts";
@@ -10,10 +12,9 @@ type Options = AccessOptions & { follow?: true; output?: OutputFormat };
 
 export function templateLogs(reference: string, build: string | undefined, { follow, output, ...access }: Options): Promise<number> {
   return withClient(access, async (client) => {
-    const { templateID, builds } = await client.templates.get(reference);
-    const newest = builds.toSorted((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0]?.buildID;
-    const buildID = build ?? newest ?? fail("BUILD_NOT_FOUND", `template ${reference} was never built`);
-    const entries = client.templates.follow({ templateID, buildID }, { follow: follow === true });
+    const name = await buildOf(client, reference, build);
+    const { buildID } = name;
+    const entries = client.templates.follow(name, { follow: follow === true });
     const isText = outputFormat(output) === "table";
     for (;;) {
       const next = await entries.next();
@@ -31,4 +32,11 @@ export function templateLogs(reference: string, build: string | undefined, { fol
       return 0;
     }
   });
+}
+
+/** The build that was named, else the template's newest. @throws BUILD_NOT_FOUND. */
+export async function buildOf(client: SvcClient, reference: string, build: string | undefined): Promise<BuildName> {
+  const { templateID, builds } = await client.templates.get(reference);
+  const newest = builds.toSorted((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0]?.buildID;
+  return { templateID, buildID: build ?? newest ?? fail("BUILD_NOT_FOUND", `template ${reference} was never built`) };
 }

@@ -16,6 +16,7 @@ export function addSandboxVerbs(program: Verb): void {
     .option("--private", "demand the traffic access token for the sandbox's applications")
     .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
     .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")
+    .option("--strict-files", "let uploads, downloads and the file API reach files with their user's rights alone")
     .option("--rm", "delete the sandbox when its shell ends")
     .addOption(outputOption())
     .usage("[options] [template]")

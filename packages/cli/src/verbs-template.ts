@@ -1,4 +1,4 @@
-// The verbs for templates: list, build, logs, tag, publish, delete.
+// The verbs for templates: list, build, logs, cancel, tag, publish, delete.
 import { Option } from "commander";
 import { count, outputOption, pairs, several, type Verb } from "./verb.ts";
 
@@ -27,6 +27,7 @@ export function addTemplateVerbs(program: Verb): void {
     .option("--ready-cmd <command>", "the template is ready when this succeeds")
     .option("--cpu <number>", "CPUs of its sandboxes", count(MAX_CPU))
     .option("--memory <MiB>", "memory of its sandboxes", count(MAX_MEMORY_MB))
+    .option("--strict-files", "in its sandboxes the file API reaches files with its user's rights alone")
     .option("--no-cache", "run every step, even those that are known")
     .option("--registry-user <name>", "user of the image's registry; the password is in SVC_REGISTRY_PASSWORD, else a line of stdin")
     .option("-d, --detach", "return when the build has begun; svc template logs follows it")
@@ -41,6 +42,7 @@ what .dockerignore names left out; the server keeps them, so that only what has 
 come from its cache. Without a Dockerfile, --image or --from alone make a template.
 With --image or --from a Dockerfile counts only where -f or a context is named; its FROM is then replaced.
 --start-cmd and --ready-cmd go before CMD and ENTRYPOINT of the Dockerfile. Exit code 1 when a step fails.
+Ctrl-C cancels the build; a newer build of the same name and tags takes the place of one that is not over.
 
 Examples:
   svc template build -n web .
@@ -60,6 +62,14 @@ Examples:
     .usage("[options] <template> [build]")
     .addHelpText("after", "\nExit code 1 when the build failed.\n\nExamples:\n  svc template logs web\n  svc template logs -f web")
     .run(async (name: string, build: string | undefined, options: never) => (await import("./template-logs.ts")).templateLogs(name, build, options));
+
+  template
+    .clientVerb("cancel", "end a build that waits or runs")
+    .argument("<template>", "id or name")
+    .argument("[build]", "id of the build (default: the newest)")
+    .usage("[options] <template> [build]")
+    .addHelpText("after", "\nExamples:\n  svc template cancel web")
+    .run(async (reference: string, build: string | undefined, options: never) => (await import("./template-cancel.ts")).cancelBuild(reference, build, options));
 
   template
     .clientVerb("tag", "give a build further tags, take tags away, or list them")

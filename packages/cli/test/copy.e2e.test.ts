@@ -149,10 +149,14 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await upload("-", "/tmp/x/")).code, 2);
   });
 
-  void test("the named user's rights count", async () => {
-    const refused = await upload("project/none", "/root/none");
+  void test("a file goes where only root may write and is the user's; in a strict sandbox the user's rights count", async () => {
+    assert.equal((await upload("project/none", "/root/theirs")).code, 0);
+    assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/theirs"])).stdout, "user\n");
+    const strict = (await live.svc(["start", "base", "-d", "--strict-files"])).stdout.trim();
+    const refused = await live.svc(["upload", strict, "project/none", "/root/none"]);
     assert.equal(refused.code, 1);
     assert.match(refused.stderr, /permission denied/);
+    await live.svc(["delete", strict]);
     assert.equal((await upload("project/none", "/root/none", "-u", "root")).code, 0);
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/none"])).stdout, "root\n");
   });

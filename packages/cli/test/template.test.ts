@@ -1,14 +1,16 @@
 // `svc template` against a control plane: what build sends and shows, on a terminal and off one, and the verbs for names.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { stripVTControlCharacters } from "node:util";
 import { needs } from "@svc/harness/needs.ts";
+import { until } from "@svc/harness/until.ts";
 import { KEY, type MoreRoutes, openControlPlane } from "./control-plane.ts";
 import { openTerminal } from "./live.ts";
-import { openPlace } from "./svc.ts";
+import { mainFile, openPlace } from "./svc.ts";
 
 const answer = (response: ServerResponse, status: number, body?: unknown) => {
   response.writeHead(status).end(body === undefined ? undefined : JSON.stringify(body));
@@ -24,7 +26,7 @@ const LOG = [
 ];
 
 /** A server that builds by saying so: the second question for the status finds the build over. */
-function builder(ends: "ready" | "error" = "ready") {
+function builder(ends: "ready" | "error" | "never" = "ready") {
   const seen = { requests: [] as unknown[], files: new Map<string, number>(), polls: 0 };
   const routes: MoreRoutes = async (request, response, url, body) => {
     const [, first, , third, fourth, fifth] = url.pathname.split("/");
@@ -43,12 +45,16 @@ function builder(ends: "ready" | "error" = "ready") {
       const present = seen.files.has(fourth ?? "");
       return answer(response, 201, present ? { present } : { present, url: `/upload?hash=${fourth}` });
     }
+    if (request.method === "DELETE" && third === "builds") {
+      seen.requests.push(`${request.method} ${url.pathname}`);
+      return answer(response, 204);
+    }
     if (request.method === "POST" && first === "v2") {
       seen.requests.push(body());
       return answer(response, 202);
     }
     if (first === "templates" && fifth === "status") {
-      const isOver = seen.polls++ > 0;
+      const isOver = seen.polls++ > 0 && ends !== "never";
       const from = Number(url.searchParams.get("logsOffset"));
       const shown = isOver ? LOG : LOG.slice(0, 2);
       const reason = isOver && ends === "error" ? { reason: { message: "step 2: COPY app /app: no room", step: "2", logEntries: [] } } : {};
@@ -78,6 +84,8 @@ async function open(routes: MoreRoutes) {
   );
   return {
     svc: (args: string[], options: { input?: string; env?: Record<string, string> } = {}) => place.svc(args, { ...options, env: { ...env, ...options.env } }),
+    spawn: (...args: string[]) =>
+      spawn(process.execPath, [mainFile, ...args], { env: place.env(env), cwd: place.directory, stdio: ["ignore", "pipe", "pipe"] }),
     terminal: (...args: string[]) => openTerminal(args, place.env({ ...env, TERM: "xterm-256color" }), place.directory),
     async [Symbol.asyncDispose]() {
       await place[Symbol.asyncDispose]();
@@ -162,6 +170,49 @@ void test("a build that fails ends with its reason and exit code 1", async () =>
   const { code, stdout, stderr } = await it.svc(["template", "build", "My App"]);
   assert.deepEqual([code, stdout], [1, ""]);
   assert.match(stderr, /\nsvc: template my-app was not built: step 2: COPY app \/app: no room\n$/);
+});
+
+void test("Ctrl-C cancels the build", async () => {
+  const { seen, routes } = builder("never");
+  await using it = await open(routes);
+  const child = it.spawn("template", "build", "My App");
+  let stderr = "";
+  child.stderr.on("data", (text) => (stderr += text));
+  await until("the build's log", () => (stderr.includes("RUN apt-get update") ? true : undefined));
+  child.kill("SIGINT");
+  const [code] = await new Promise<unknown[]>((resolve) => child.once("close", (...end) => resolve(end)));
+  assert.equal(code, 130);
+  assert.match(stderr, /the build was canceled/);
+  assert.equal(seen.requests.at(-1), "DELETE /templates/t1/builds/b1");
+});
+
+void test("template cancel ends the newest build, or the one that is named", async () => {
+  const asked: string[] = [];
+  const shared = { cpuCount: 1, memoryMB: 512, diskSizeMB: 4096, envdVersion: "0.6.13" };
+  const build = (buildID: string, status: string, day: string) => ({ ...shared, buildID, status, createdAt: day, updatedAt: day, finishedAt: null });
+  const builds = [build("b1", "error", "2026-01-01T00:00:00Z"), build("b2", "waiting", "2026-01-02T00:00:00Z")];
+  const template = {
+    ...shared,
+    ...{ templateID: "t1", buildID: "b2", public: false, aliases: ["web"], names: ["web"], createdBy: null, lastSpawnedAt: null },
+    ...{ createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-02T00:00:00Z", spawnCount: 0, buildCount: 2, buildStatus: "waiting" },
+  };
+  await using it = await open((request, response, url) => {
+    if (!url.pathname.startsWith("/templates/")) return false;
+    asked.push(`${request.method} ${url.pathname}`);
+    if (request.method === "GET") return answer(response, 200, { ...template, builds });
+    if (url.pathname.endsWith("/b1"))
+      return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
+    return answer(response, 204);
+  });
+  const canceled = await it.svc(["template", "cancel", "web"]);
+  assert.deepEqual([canceled.code, canceled.stdout], [0, "b2\n"], canceled.stderr);
+  const over = await it.svc(["template", "cancel", "web", "b1"]);
+  assert.equal(over.code, 1);
+  assert.match(over.stderr, /build 'b1' is over: its status is error/);
+  assert.deepEqual(
+    asked.filter((each) => each.startsWith("DELETE")),
+    ["DELETE /templates/t1/builds/b2", "DELETE /templates/t1/builds/b1"],
+  );
 });
 
 void describe("a build on a terminal", needs("python3"), () => {

@@ -57,6 +57,11 @@ export class TemplateClient {
     await this.#calls.call(build.buildTemplate, request);
   }
 
+  /** Ends a build that waits or runs. BUILD_NOT_FOUND; BUILD_CONFLICT: it is over. */
+  async cancel(name: BuildName): Promise<void> {
+    await this.#calls.call(build.cancelBuild, name);
+  }
+
   /** How far a build is, with at most 100 entries of its log from `logsOffset` on. BUILD_NOT_FOUND. */
   status(name: BuildName, logsOffset = 0): Promise<Output<typeof build.getBuildStatus>> {
     return this.#calls.call(build.getBuildStatus, { ...name, logsOffset });

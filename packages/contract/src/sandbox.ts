@@ -42,6 +42,7 @@ const createMembers = {
   network: network.nullish(),
   metadata: stringMap("metadata", limits.metadataKeys, limits.metadataBytes).nullish(),
   envVars: envVars.nullish(),
+  strictFiles: z.boolean().nullish().describe("true: the file API reaches files with its user's rights alone (default: as the template says)"),
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
   volumeMounts: z.array(z.unknown()).max(0, "volumeMounts: volumes are not offered").optional(),
   iam: z.undefined("iam: workload identity is not offered").optional(),

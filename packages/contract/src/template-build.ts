@@ -107,6 +107,7 @@ export const buildTemplate = operation({
       .max(64 * 1024)
       .nullish(),
     force: z.boolean().nullish().describe("true: no step comes from the cache"),
+    strictFiles: z.boolean().nullish().describe("true: in its sandboxes the file API reaches files with its user's rights alone"),
     dockerfile: z
       .boolean()
       .nullish()
@@ -116,6 +117,18 @@ export const buildTemplate = operation({
   success: 202,
   credential: "apiKey",
   failures: [...onBuild, "BUILD_CONFLICT", "TOO_MANY_REQUESTS"],
+});
+
+export const cancelBuild = operation({
+  name: "cancelBuild",
+  method: "DELETE",
+  path: "/templates/{templateID}/builds/{buildID}",
+  summary: "Cancels a build that waits or runs; its status becomes error",
+  input: z.object({ templateID, buildID }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: [...onBuild, "BUILD_CONFLICT"],
 });
 
 export const BUILD_LOG_PAGE = 100;

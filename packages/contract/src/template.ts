@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
-import { buildStatus, buildTemplate, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
+import { buildStatus, buildTemplate, cancelBuild, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
 
 const reference = z.string().min(1).max(limits.nameLength);
 
@@ -157,6 +157,7 @@ export const templateOperations = {
   requestTemplate,
   getTemplateFiles,
   buildTemplate,
+  cancelBuild,
   getBuildStatus,
   getBuildLogs,
   getTemplate,

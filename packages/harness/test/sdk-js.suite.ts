@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
+import { createSandbox } from "@svc/contract/sandbox.ts";
 import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError } from "e2b";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
@@ -93,6 +94,52 @@ export function sdkSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: re
       await sandbox.files.remove("deep");
       assert.equal(await sandbox.files.exists("deep"), false);
       await assert.rejects(sandbox.files.read("no/such/file"), NotFoundError);
+    });
+
+    void test("the default user's files go where only root may write, and are the user's", async () => {
+      assert.equal((await sandbox.files.write("/app/src/main.py", "print(1)")).path, "/app/src/main.py");
+      assert.equal(
+        (await sandbox.commands.run("stat -c '%U %a' /app /app/src /app/src/main.py; python3 /app/src/main.py; touch /app/own")).stdout,
+        "user 755\nuser 755\nuser 644\n1\n",
+      );
+      assert.equal(await sandbox.files.makeDir("/srv/x"), true);
+      assert.equal((await sandbox.files.rename("/srv/x", "/srv/y")).owner, "user");
+      assert.ok((await sandbox.files.list("/root")).some(({ name }) => name === ".bashrc"));
+      assert.equal(await sandbox.files.exists("/root/.bashrc"), true);
+      assert.equal(await sandbox.files.exists("/root/nothing"), false);
+      const url = await sandbox.uploadUrl("/opt/signed", { useSignatureExpiration: 60_000 });
+      const form = new FormData();
+      form.append("file", new Blob(["signed"]), "signed");
+      assert.equal((await fetch(url, { method: "POST", body: form })).status, 200);
+      assert.equal(await (await fetch(await sandbox.downloadUrl("/opt/signed"))).text(), "signed");
+      await sandbox.commands.run("ln -s /root /home/user/lead", { user: "user" });
+      await assert.rejects(sandbox.files.read("/home/user/lead/.bashrc"), /link that is not root's/);
+      for (const path of ["/app", "/srv/y", "/opt/signed", "lead"]) await sandbox.files.remove(path);
+      assert.equal(await sandbox.files.exists("/app"), false);
+      assert.ok((await sandbox.files.list("/root")).length > 0, "a link was removed, not what it leads to");
+    });
+
+    void test("a new file is seen as created, given to its user, and written", async () => {
+      await sandbox.files.makeDir("/srv/seen");
+      const events: string[] = [];
+      const watch = await sandbox.files.watchDir("/srv/seen", ({ type, name }) => void events.push(`${type} ${name}`));
+      await sandbox.files.write("/srv/seen/f", "x");
+      await until("the write", () => (events.includes("write f") ? true : undefined));
+      assert.deepEqual(events.slice(0, 3), ["create f", "chmod f", "write f"]);
+      await watch.stop();
+      await sandbox.files.remove("/srv/seen");
+    });
+
+    void test("in a strict sandbox the file API has its user's rights alone", async () => {
+      const { sandboxID } = await node.call(createSandbox, { templateID: "base", strictFiles: true, timeout: 600 });
+      const strict = await Sandbox.connect(sandboxID, connection);
+      await assert.rejects(strict.files.write("/app/main.py", "x"), /permission denied/);
+      await assert.rejects(strict.files.list("/root"), /permission denied/);
+      await assert.rejects(strict.files.makeDir("/srv/x"), /permission denied/);
+      await assert.rejects(strict.files.remove("/home/user"), /permission denied/);
+      assert.equal(await strict.files.exists(".bashrc"), true);
+      assert.equal((await strict.files.write("/root/as-root", "x", { user: "root" })).path, "/root/as-root");
+      await strict.kill();
     });
 
     void test("a watch reports what happens in a directory, and below it when asked", async () => {

@@ -1,7 +1,9 @@
 // Templates from OCI images of a real registry, open and with a password.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { Sandbox, Template } from "e2b";
 import { needs } from "../src/needs.ts";
@@ -81,9 +83,25 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     );
   });
 
+  void test("without a registry's name comes from docker.io", async () => {
+    open.push({ name: "library/tinier:3.13", files: { "etc/mark": "of the library\n" } });
+    // skopeo's own table of places stands in for docker.io; whatever would not go by it ends at a proxy that is not there.
+    const home = mkdtempSync(join(tmpdir(), "svc-registries-"));
+    mkdirSync(join(home, ".config/containers"), { recursive: true });
+    writeFileSync(join(home, ".config/containers/registries.conf"), `[[registry]]\nprefix = "docker.io"\nlocation = "${open.host}"\ninsecure = true\n`);
+    const nowhere = "http://127.0.0.1:9";
+    await using hub = await startNode({ runtime: "gvisor", env: { HOME: home, HTTPS_PROXY: nowhere, HTTP_PROXY: nowhere } });
+    try {
+      const { lines } = await build(hub, Template().fromImage("tinier:3.13").runCmd("cp /etc/mark /tmp/mark"), "from-library");
+      assert.ok(lines.includes("FROM docker.io/library/tinier:3.13"), lines.join("\n"));
+    } finally {
+      rmSync(home, { recursive: true });
+    }
+  });
+
   void test("is refused with a reason: a name that is none, an image that is not there, one that unpacks to more than it may", async () => {
     const refusal = async (fromImage: string) => (await ended(node, await startBuild(node, "refused", { fromImage }))).reason;
-    assert.match((await refusal("Not/An/Image"))?.message ?? "", /is no image's name/);
+    assert.match((await refusal("Not/An/Image"))?.message ?? "", /expected \[HOST\[:PORT\]\/\]PATH/);
     const missing = await refusal(`${open.host}/team/nothing:9`);
     // 300 MB of zeros are a blob of 300 kB.
     open.push({ name: "team/bomb:1", files: { zeros: "\0".repeat(300 * 1024 * 1024) } });

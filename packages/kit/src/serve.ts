@@ -182,7 +182,8 @@ function explain(error: ZodError): string {
   const issue = error.issues[0];
   if (issue === undefined) return "the input is not valid";
   const where = issue.path.join(".");
-  return where === "" ? issue.message : `${where}: ${issue.message}`;
+  // Messages of a rule over a whole member name it themselves.
+  return where === "" || issue.message.startsWith(`${where}:`) ? issue.message : `${where}: ${issue.message}`;
 }
 
 /** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */

@@ -45,6 +45,7 @@ async function open() {
     envdVersion: "0",
     secret: "s",
     imagesInUse: () => inUse,
+    onDeleted: async () => {},
     tell: () => {},
     nowMs: () => clock.atMs,
   });

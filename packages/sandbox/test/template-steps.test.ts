@@ -100,6 +100,9 @@ void test("an image's name without a host belongs to the registry of the setting
   assert.equal(imageName("team/app", settings).full, "reg.example:5000/team/app:latest");
   assert.deepEqual(imageName("ghcr.io/a/b:1", settings), { host: "ghcr.io", full: "ghcr.io/a/b:1", insecure: false });
   assert.equal(imageName(`localhost/a:1@sha256:${"0".repeat(64)}`, settings).full, `localhost/a@sha256:${"0".repeat(64)}`);
-  assert.throws(() => imageName("python:3", { ...settings, registry: "" }), /template.registry sets none/);
+  const none = { ...settings, registry: "" };
+  assert.deepEqual(imageName("python:3.13", none), { host: "docker.io", full: "docker.io/library/python:3.13", insecure: false });
+  assert.equal(imageName("grafana/grafana", none).full, "docker.io/grafana/grafana:latest");
+  assert.equal(imageName("docker.io/ubuntu:22.04", settings).full, "docker.io/library/ubuntu:22.04");
   for (const wrong of ["a b", "UPPER/x", "x:y:z", "-a", "a@sha256:1"]) assert.throws(() => imageName(wrong, settings), { name: "INVALID_REQUEST" });
 });

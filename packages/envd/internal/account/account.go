@@ -57,7 +57,7 @@ func find(passwd, group, name string) (Account, error) {
 		return Account{}, failure.New(failure.Internal, "cannot read the sandbox's users: %w", err)
 	}
 	if found.UID < 0 {
-		return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s' is not in %s", name, passwd)
+		return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s'", name)
 	}
 	if !filepath.IsAbs(found.Home) {
 		found.Home = "/"

@@ -18,6 +18,8 @@ type Agent struct {
 	debugInit   bool
 	endOthers   func(context.Context)
 	meter       *meter
+	reaper      *process.Reaper
+	root        string
 }
 
 // Options are the flags that the agent itself needs.
@@ -27,6 +29,8 @@ type Options struct {
 	DebugInit   bool
 	MetricsRoot string
 	Reaper      *process.Reaper
+	// Root is where run/svc and etc/svc lie.
+	Root string
 	// Used is called before each process that starts in a sandbox that has been given its name.
 	Used func()
 	// EndOthers closes all connections but the one that the context's request came over.
@@ -38,6 +42,7 @@ func New(options Options) http.Handler {
 	a := &Agent{
 		state: NewState(options.DefaultUser), verifier: options.Verifier, defaultUser: options.DefaultUser,
 		debugInit: options.DebugInit, endOthers: options.EndOthers, meter: newMeter(options.MetricsRoot),
+		reaper: options.Reaper, root: options.Root,
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +60,7 @@ func New(options Options) http.Handler {
 		}
 		return identity.EnvVars, identity.DefaultWorkdir
 	}).Routes(mux)
-	files.NewService().Routes(mux)
+	files.NewService(func() bool { return a.state.Now().StrictFiles }).Routes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		failure.Write(w, failure.New(failure.NotFound, "envd has nothing at %s %s", r.Method, r.URL.Path))
 	})

@@ -27,6 +27,7 @@ type initRequest struct {
 	EnvVars        map[string]string `json:"envVars"`
 	DefaultUser    *string           `json:"defaultUser"`
 	DefaultWorkdir *string           `json:"defaultWorkdir"`
+	StrictFiles    *bool             `json:"strictFiles"`
 	Hostname       string            `json:"hostname"`
 	MachineID      string            `json:"machineId"`
 	Nameserver     *string           `json:"nameserver"`
@@ -34,6 +35,7 @@ type initRequest struct {
 	CABundle       string            `json:"caBundle"`
 	VolumeMounts   []volumeMount     `json:"volumeMounts"`
 	Entropy        []byte            `json:"entropy"`
+	OnCopyMs       int64             `json:"onCopyMs"` // this is a copy, and its hooks have this long
 }
 
 type volumeMount struct {
@@ -98,8 +100,12 @@ func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 		a.endOthers(r.Context())
 	}
 	// In bare debug mode the machine is somebody's own: its name, clock and trust store are not ours.
-	if signed {
-		a.settle(&request, before.Nameserver)
+	if !signed {
+		return nil
+	}
+	a.settle(&request, before.Nameserver, now)
+	if request.OnCopyMs > 0 {
+		return runHooks(a.root, now, a.reaper, time.Duration(request.OnCopyMs)*time.Millisecond)
 	}
 	return nil
 }
@@ -119,6 +125,9 @@ func (q *initRequest) identity(before *Identity, fallbackUser string) *Identity 
 		if value != nil {
 			*member = *value
 		}
+	}
+	if q.StrictFiles != nil {
+		made.StrictFiles = *q.StrictFiles
 	}
 	if q.EnvVars != nil {
 		made.EnvVars = q.EnvVars

@@ -29,7 +29,7 @@ const (
 
 const resolverOptions = "options timeout:2 attempts:2\n"
 
-func (a *Agent) settle(q *initRequest, lastNameserver string) {
+func (a *Agent) settle(q *initRequest, lastNameserver string, now *Identity) {
 	attempt := func(what string, err error) {
 		if err != nil {
 			slog.Warn("init: "+what+" failed", "error", err.Error())
@@ -50,6 +50,10 @@ func (a *Agent) settle(q *initRequest, lastNameserver string) {
 	}
 	if q.Nameserver != nil {
 		attempt("nameserver", resolveBy(lastNameserver, *q.Nameserver))
+	}
+	// After the kernel's randomness is its own: who is woken by it seeds from there.
+	if q.Generation != nil {
+		attempt("generation", publish(a.root, now.Generation))
 	}
 	if q.CABundle != "" {
 		attempt("caBundle", trust(q.CABundle))

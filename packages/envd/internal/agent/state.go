@@ -15,6 +15,7 @@ type Identity struct {
 	EnvVars        map[string]string
 	DefaultUser    string
 	DefaultWorkdir string
+	StrictFiles    bool // files are reached with the named user's rights alone
 }
 
 // State holds the identity of the moment; a reader never sees half of a change.

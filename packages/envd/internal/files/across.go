@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,7 @@ func besides(path string) string {
 	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".%.64s.%s", filepath.Base(path), rand.Text()[:12]))
 }
 
+// copyTree follows no link, and reaches each directory by descriptor: their owners may swap them meanwhile.
 func copyTree(ctx context.Context, source, destination string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -48,55 +50,92 @@ func copyTree(ctx context.Context, source, destination string) error {
 		if err != nil {
 			return err
 		}
-		return os.Symlink(target, destination)
+		if err := os.Symlink(target, destination); err != nil {
+			return err
+		}
+		return keepOwner(info, func(uid, gid int) error { return os.Lchown(destination, uid, gid) })
 	case mode.IsRegular():
-		err = copyFile(source, destination, mode.Perm())
+		return copyFile(source, destination)
 	case mode.IsDir():
-		err = copyDirectory(ctx, source, destination, mode.Perm())
-	default:
-		return failure.New(failure.FailedPrecondition, "'%s' is neither file, directory nor link and cannot move to another file system", source)
+		return copyDirectory(ctx, source, destination)
 	}
+	return failure.New(failure.FailedPrecondition, "'%s' is neither file, directory nor link and cannot move to another file system", source)
+}
+
+// keepOwner: with root's rights a copy belongs to whom its source belonged, as after a rename.
+func keepOwner(info fs.FileInfo, give func(uid, gid int) error) error {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && unix.Geteuid() == 0 {
+		return give(int(stat.Uid), int(stat.Gid))
+	}
+	return nil
+}
+
+func copyDirectory(ctx context.Context, source, destination string) error {
+	from, err := openDirectory(source, unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
-	return os.Chtimes(destination, info.ModTime(), info.ModTime())
-}
-
-func copyDirectory(ctx context.Context, source, destination string, mode fs.FileMode) error {
-	children, err := os.ReadDir(source)
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	children, err := from.ReadDir(-1)
 	if err != nil {
 		return err
 	}
 	if err := os.Mkdir(destination, 0o700); err != nil {
 		return err
 	}
+	to, err := openDirectory(destination, unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
 	for _, child := range children {
-		if err := copyTree(ctx, filepath.Join(source, child.Name()), filepath.Join(destination, child.Name())); err != nil {
+		if err := copyTree(ctx, filepath.Join(from.Name(), child.Name()), filepath.Join(to.Name(), child.Name())); err != nil {
 			return err
 		}
 	}
-	return os.Chmod(destination, mode)
+	return finish(to, info)
 }
 
-func copyFile(source, destination string, mode fs.FileMode) error {
+// finish gives a copy its source's owner, mode and time.
+func finish(copied *os.File, info fs.FileInfo) error {
+	if err := keepOwner(info, copied.Chown); err != nil {
+		return err
+	}
+	if err := copied.Chmod(info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Chtimes(descriptorPath(copied), info.ModTime(), info.ModTime())
+}
+
+func copyFile(source, destination string) error {
 	in, err := os.OpenFile(source, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
 	out, err := os.OpenFile(destination, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	if metadata := readMetadata(source); err == nil && len(metadata) > 0 {
+	if metadata := readMetadata(descriptorPath(in)); err == nil && len(metadata) > 0 {
 		err = replaceMetadata(int(out.Fd()), metadata)
 	}
 	if err == nil {
-		err = out.Chmod(mode)
+		err = finish(out, info)
 	}
 	if closed := out.Close(); err == nil {
 		err = closed
 	}
 	return err
 }
+
+func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,73 +16,127 @@ import (
 )
 
 func (s *Service) makeDir(ctx context.Context, request *pathRequest) (*entryResponse, error) {
-	user, path, err := who(ctx, request.Path)
+	who, path, err := s.callerAt(ctx, request.Path)
 	if err != nil {
 		return nil, err
 	}
-	err = user.Do(func() error {
-		switch info, err := os.Stat(path); {
+	err = who.at(path, followLast|makeParents, func(p place) error {
+		switch info, err := p.stat(); {
 		case err == nil && info.IsDir():
 			return failure.New(failure.AlreadyExists, "directory already exists: %s", path)
 		case err == nil:
 			return failure.New(failure.InvalidArgument, "path already exists but it is not a directory: %s", path)
 		}
-		return os.MkdirAll(path, 0o755) // made with the user's ids, hence the user's own
+		return who.makeDirAt(unix.AT_FDCWD, p.path)
 	})
 	if err != nil {
-		return nil, failure.About(err, "cannot make directory '%s' as user '%s'", path, user.Name)
+		return nil, failure.About(err, "cannot make directory '%s' as user '%s'", path, who.Name)
 	}
-	return entryAt(user, path)
+	return entryAt(who, path)
 }
 
 func (s *Service) move(ctx context.Context, request *moveRequest) (*entryResponse, error) {
-	user, source, err := who(ctx, request.Source)
+	who, source, err := s.callerAt(ctx, request.Source)
 	if err != nil {
 		return nil, err
 	}
-	destination, err := user.Resolve(request.Destination)
+	destination, err := who.Resolve(request.Destination)
 	if err != nil {
 		return nil, err
 	}
-	err = user.Do(func() error {
+	if endsInDots(request.Source) {
+		return nil, failure.New(failure.InvalidArgument, "refusing to move '%s': a path that ends in . or .. names a directory by what is below it", request.Source)
+	}
+	err = who.Do(func() error {
 		if _, err := os.Lstat(source); err != nil {
-			return missing(err, source, user)
+			return missing(err, source, who)
 		}
-		if err := os.MkdirAll(filepath.Dir(destination), 0o755); err != nil {
+		if err := who.makeDirs(filepath.Dir(destination)); err != nil {
 			return err
 		}
-		err := os.Rename(source, destination)
-		if errors.Is(err, unix.EXDEV) {
-			return moveAcross(ctx, source, destination)
-		}
-		return err
+		return rename(ctx, source, destination)
 	})
-	if err != nil {
-		return nil, failure.About(err, "cannot move '%s' to '%s' as user '%s'", source, destination, user.Name)
+	if who.borrows(err) {
+		err = account.Lend(func() error { return who.lentMove(ctx, source, destination) })
 	}
-	return entryAt(user, destination)
+	if err != nil {
+		return nil, failure.About(err, "cannot move '%s' to '%s' as user '%s'", source, destination, who.Name)
+	}
+	return entryAt(who, destination)
+}
+
+func (c caller) lentMove(ctx context.Context, source, destination string) error {
+	from, name, err := c.walk(source, 0)
+	if err != nil {
+		return missing(err, source, c)
+	}
+	defer unix.Close(from)
+	at := below(from, name, source)
+	// Before anything is made on the way to the destination.
+	if _, err := os.Lstat(at.path); err != nil {
+		return missing(err, source, c)
+	}
+	to, name, err := c.walk(destination, makeParents)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	return rename(ctx, at.path, below(to, name, destination).path)
+}
+
+func rename(ctx context.Context, source, destination string) error {
+	err := os.Rename(source, destination)
+	if errors.Is(err, unix.EXDEV) {
+		return moveAcross(ctx, source, destination)
+	}
+	return err
 }
 
 func (s *Service) remove(ctx context.Context, request *pathRequest) (*empty, error) {
-	user, path, err := who(ctx, request.Path)
+	who, path, err := s.callerAt(ctx, request.Path)
 	if err != nil {
 		return nil, err
 	}
-	if path == "/" || request.Path == "" {
-		return nil, failure.New(failure.InvalidArgument, "refusing to remove '%s'", path)
+	if path == "/" || request.Path == "" || endsInDots(request.Path) {
+		return nil, failure.New(failure.InvalidArgument, "refusing to remove '%s': name the file or directory itself, and not /", request.Path)
 	}
-	err = user.Do(func() error { return os.RemoveAll(path) })
+	err = who.at(path, 0, func(p place) error {
+		// A directory that cannot go itself must not be emptied first.
+		if err := who.mayUnlink(p); err != nil {
+			return err
+		}
+		return os.RemoveAll(p.path)
+	})
+	if os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) {
+		err = nil
+	}
 	if err != nil {
-		return nil, failure.About(err, "cannot remove '%s' as user '%s'", path, user.Name)
+		return nil, failure.About(err, "cannot remove '%s' as user '%s'", path, who.Name)
 	}
 	return &empty{}, nil
 }
 
-// parents makes the directories above a file; call it with the user's rights.
-func parents(path string, user account.Account) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if errors.Is(err, unix.ENOTDIR) {
-		return failure.New(failure.InvalidArgument, "a part of the path '%s' is not a directory", path)
+// endsInDots: cleaned, such a path would name the directory above the one that its text shows.
+func endsInDots(path string) bool {
+	last := filepath.Base(strings.TrimRight(path, "/"))
+	return path != "" && (last == "." || last == "..")
+}
+
+// mayUnlink asks the kernel whether a name may go from its directory; the sticky bit is judged here.
+func (c caller) mayUnlink(p place) error {
+	parent := filepath.Dir(p.path)
+	if err := unix.Faccessat(unix.AT_FDCWD, parent, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return err
 	}
-	return failure.About(err, "cannot make the directory of '%s' as user '%s'", path, user.Name)
+	var dir, entry unix.Stat_t
+	if err := unix.Stat(parent, &dir); err != nil {
+		return err
+	}
+	if err := unix.Lstat(p.path, &entry); err != nil {
+		return err
+	}
+	if own := uint32(unix.Geteuid()); dir.Mode&unix.S_ISVTX != 0 && own != 0 && own != dir.Uid && own != entry.Uid {
+		return unix.EPERM
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +27,7 @@ type composeRequest struct {
 }
 
 func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
-	entry, err := composed(r)
+	entry, err := s.composed(r)
 	if err != nil {
 		failure.Write(w, err)
 		return
@@ -36,7 +37,7 @@ func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-func composed(r *http.Request) (*Entry, error) {
+func (s *Service) composed(r *http.Request) (*Entry, error) {
 	var request composeRequest
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxComposeBytes)).Decode(&request); err != nil {
 		return nil, failure.New(failure.InvalidArgument, "the body is not the JSON expected here: %w", err)
@@ -48,20 +49,20 @@ func composed(r *http.Request) (*Entry, error) {
 	if request.Username != "" {
 		ctx = account.WithName(ctx, request.Username)
 	}
-	user, destination, err := who(ctx, request.Destination)
+	who, destination, err := s.callerAt(ctx, request.Destination)
 	if err != nil {
 		return nil, err
 	}
 	sources := make([]string, len(request.SourcePaths))
 	for i, source := range request.SourcePaths {
-		if sources[i], err = user.Resolve(source); err != nil {
+		if sources[i], err = who.Resolve(source); err != nil {
 			return nil, err
 		}
 	}
-	if err := join(user, sources, destination); err != nil {
+	if err := join(who, sources, destination); err != nil {
 		return nil, err
 	}
-	response, err := entryAt(user, destination)
+	response, err := entryAt(who, destination)
 	if err != nil {
 		return nil, err
 	}
@@ -69,44 +70,47 @@ func composed(r *http.Request) (*Entry, error) {
 }
 
 // join writes beside the destination, so that a source may be the destination and a failure leaves both.
-func join(user account.Account, sources []string, destination string) error {
+func join(who caller, sources []string, destination string) error {
 	beside := besides(destination)
-	out, err := openFile(user, beside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	out, err := openFile(who, beside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	err = appendAll(user, out, sources)
+	err = appendAll(who, out, sources)
 	if err == nil {
 		err = out.Close()
 	}
-	return user.Do(func() error {
-		if err == nil {
-			if info, statErr := os.Stat(destination); statErr == nil && info.IsDir() {
-				err = failure.New(failure.InvalidArgument, "path is a directory: %s", destination)
-			} else {
-				err = os.Rename(beside, destination)
+	if err == nil {
+		err = who.at(destination, 0, func(p place) error {
+			if info, err := os.Stat(p.path); err == nil && info.IsDir() {
+				return failure.New(failure.InvalidArgument, "path is a directory: %s", destination)
 			}
+			return os.Rename(filepath.Join(filepath.Dir(p.path), filepath.Base(beside)), p.path)
+		})
+	}
+	if err != nil {
+		_ = removeFile(who, beside)
+		return failure.About(err, "cannot compose '%s' as user '%s'", destination, who.Name)
+	}
+	for _, source := range sources {
+		if source == destination {
+			continue
 		}
-		if err != nil {
-			_ = os.Remove(beside)
-			return failure.About(err, "cannot compose '%s' as user '%s'", destination, user.Name)
+		if err := removeFile(who, source); err != nil && !os.IsNotExist(err) {
+			return failure.About(err, "'%s' is composed, but '%s' cannot be removed", destination, source)
 		}
-		for _, source := range sources {
-			if source == destination {
-				continue
-			}
-			if err := os.Remove(source); err != nil && !os.IsNotExist(err) {
-				return failure.About(err, "'%s' is composed, but '%s' cannot be removed", destination, source)
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
-func appendAll(user account.Account, out *os.File, sources []string) error {
+func removeFile(who caller, path string) error {
+	return who.at(path, 0, func(p place) error { return os.Remove(p.path) })
+}
+
+func appendAll(who caller, out *os.File, sources []string) error {
 	for _, source := range sources {
-		in, err := openFile(user, source, unix.O_RDONLY)
+		in, err := openFile(who, source, unix.O_RDONLY)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 func (s *Service) download(w http.ResponseWriter, r *http.Request) {
-	user, path, err := who(r.Context(), r.URL.Query().Get("path"))
+	who, path, err := s.callerAt(r.Context(), r.URL.Query().Get("path"))
 	if err != nil {
 		failure.Write(w, err)
 		return
@@ -28,7 +28,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 		failure.Write(w, err)
 		return
 	}
-	file, err := openFile(user, path, unix.O_RDONLY)
+	file, err := openFile(who, path, unix.O_RDONLY)
 	if err != nil {
 		failure.Write(w, err)
 		return

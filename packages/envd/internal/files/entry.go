@@ -1,6 +1,6 @@
 package files
 
-// What a path looks like: the calls here run with the asking user's rights.
+// What a path looks like: the calls here run with the rights at hand.
 
 import (
 	"io/fs"
@@ -8,21 +8,23 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"svc/envd/internal/account"
 )
 
-func describe(path string, names account.Names) (*Entry, error) {
-	info, err := os.Lstat(path)
+func (c caller) describe(p place, names account.Names) (*Entry, error) {
+	info, err := os.Lstat(p.path)
 	if err != nil {
 		return nil, err
 	}
-	return describeInfo(path, info, names), nil
+	return c.describeInfo(p, info, names), nil
 }
 
-func describeInfo(path string, info fs.FileInfo, names account.Names) *Entry {
+func (c caller) describeInfo(p place, info fs.FileInfo, names account.Names) *Entry {
 	entry := &Entry{
-		Name:         filepath.Base(path),
-		Path:         path,
+		Name:         filepath.Base(p.shown),
+		Path:         p.shown,
 		Type:         typeOf(info.Mode()),
 		Size:         wireInt64(info.Size()),
 		Mode:         uint32(info.Mode().Perm()),
@@ -33,26 +35,49 @@ func describeInfo(path string, info fs.FileInfo, names account.Names) *Entry {
 		entry.Owner, entry.Group = names.User(stat.Uid), names.Group(stat.Gid)
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		describeTarget(entry, path)
+		c.describeTarget(entry, p)
 	}
 	if entry.Type == typeFile {
-		entry.Metadata = readMetadata(path)
+		entry.Metadata = readMetadata(p.path)
 	}
 	return entry
 }
 
-// describeTarget: a link shows what it leads to, and stays a symlink when that is nothing.
-func describeTarget(entry *Entry, path string) {
-	target, err := filepath.EvalSymlinks(path)
+// describeTarget: a link shows what it leads to, and stays a symlink when that is nothing, or not for these rights to see.
+func (c caller) describeTarget(entry *Entry, p place) {
+	target, info, err := c.follow(p)
 	if err != nil {
-		if target, err = os.Readlink(path); err != nil {
+		if target, err = os.Readlink(p.path); err != nil {
 			return
 		}
 	}
 	entry.SymlinkTarget = &target
-	if info, err := os.Stat(path); err == nil {
+	if info != nil {
 		entry.Type, entry.Size, entry.Mode = typeOf(info.Mode()), wireInt64(info.Size()), uint32(info.Mode().Perm())
 	}
+}
+
+func (c caller) follow(p place) (string, fs.FileInfo, error) {
+	if !p.lent {
+		target, err := filepath.EvalSymlinks(p.shown)
+		if err != nil {
+			return "", nil, err
+		}
+		info, _ := os.Stat(p.shown)
+		return target, info, nil
+	}
+	dir, name, err := c.walk(p.shown, followLast)
+	if err != nil {
+		return "", nil, err
+	}
+	defer unix.Close(dir)
+	end := below(dir, name, p.shown)
+	info, err := end.stat()
+	if err != nil {
+		return "", nil, err
+	}
+	parent, err := os.Readlink(filepath.Dir(end.path))
+	return filepath.Join(parent, name), info, err
 }
 
 func typeOf(mode fs.FileMode) string {

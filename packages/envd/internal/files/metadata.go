@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	attributePrefix = "user.svc."
-	headerPrefix    = "X-Metadata-"
+	// The field's own, so that programs inside which read and write it meet what its clients sent.
+	attributePrefix = "user.e2b."
+	// Of files that an earlier envd wrote: read, and replaced with the next upload.
+	formerPrefix = "user.svc."
+	headerPrefix = "X-Metadata-"
 
 	maxKeyBytes      = 255 - len(attributePrefix) // the kernel's limit for an attribute's name
 	maxMetadataBytes = 4096                       // ext4 keeps all attributes of a file in one block
@@ -50,7 +53,7 @@ func printable(text string) bool {
 // replaceMetadata makes the file carry exactly this metadata.
 func replaceMetadata(fd int, metadata map[string]string) error {
 	for _, name := range attributeNames(func(into []byte) (int, error) { return unix.Flistxattr(fd, into) }) {
-		if _, kept := metadata[strings.TrimPrefix(name, attributePrefix)]; !kept {
+		if _, kept := metadata[keyOf(name)]; !kept || strings.HasPrefix(name, formerPrefix) {
 			if err := unix.Fremovexattr(fd, name); err != nil && err != unix.ENODATA {
 				return failure.About(err, "cannot remove old metadata")
 			}
@@ -73,11 +76,18 @@ func readMetadata(path string) map[string]string {
 	metadata := make(map[string]string, len(names))
 	value := make([]byte, maxMetadataBytes)
 	for _, name := range names {
+		if _, known := metadata[keyOf(name)]; known && strings.HasPrefix(name, formerPrefix) {
+			continue
+		}
 		if n, err := unix.Getxattr(path, name, value); err == nil {
-			metadata[strings.TrimPrefix(name, attributePrefix)] = string(value[:n])
+			metadata[keyOf(name)] = string(value[:n])
 		}
 	}
 	return metadata
+}
+
+func keyOf(name string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(name, formerPrefix), attributePrefix)
 }
 
 func attributeNames(list func([]byte) (int, error)) []string {
@@ -91,7 +101,7 @@ func attributeNames(list func([]byte) (int, error)) []string {
 	}
 	var ours []string
 	for name := range strings.SplitSeq(string(buffer[:size]), "\x00") {
-		if strings.HasPrefix(name, attributePrefix) {
+		if strings.HasPrefix(name, attributePrefix) || strings.HasPrefix(name, formerPrefix) {
 			ours = append(ours, name)
 		}
 	}

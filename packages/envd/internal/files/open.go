@@ -1,36 +1,42 @@
 package files
 
-// Opening a file for a client: the kernel judges the open with the user's rights, the descriptor keeps them.
+// Opening a file for a client: the kernel judges the open, the descriptor keeps the rights.
 
 import (
 	"os"
 
 	"golang.org/x/sys/unix"
 
-	"svc/envd/internal/account"
 	"svc/envd/internal/failure"
 )
 
 // O_NONBLOCK: opening a FIFO nobody writes to must not hang.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
-// openFile opens with one flag set more and refuses all but regular files.
-func openFile(user account.Account, path string, flags int) (*os.File, error) {
+// openFile opens with more flags set and refuses all but regular files. One opened with O_CREAT is the user's afterwards,
+// also where it was there before and the user's rights did not suffice to write it.
+func openFile(who caller, path string, flags int) (*os.File, error) {
 	var file *os.File
-	err := user.Do(func() error {
-		if flags&unix.O_CREAT != 0 {
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				return failure.New(failure.InvalidArgument, "path is a directory: %s", path)
-			}
-			if err := parents(path, user); err != nil {
-				return err
-			}
+	how := followLast
+	if flags&unix.O_CREAT != 0 {
+		how |= makeParents
+	}
+	err := who.at(path, how, func(p place) error {
+		if info, err := p.stat(); flags&unix.O_CREAT != 0 && err == nil && info.IsDir() {
+			return failure.New(failure.InvalidArgument, "path is a directory: %s", path)
 		}
-		fd, err := openRetrying(path, flags)
+		fd, err := openRetrying(p.path, flags|p.flags())
 		if err != nil {
 			return err
 		}
-		if err := regular(fd, path); err != nil {
+		if err = regular(fd, path); err == nil && flags&unix.O_CREAT != 0 {
+			// Watchers see a new file as CREATE, CHMOD, WRITE, as elsewhere.
+			// Refused where the user may write what is another's, and by the kernel's own files: those stay as they are.
+			if err = unix.Fchown(fd, who.UID, who.GID); err == unix.EPERM {
+				err = nil
+			}
+		}
+		if err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
@@ -41,7 +47,7 @@ func openFile(user account.Account, path string, flags int) (*os.File, error) {
 	if err == unix.ENXIO {
 		err = failure.New(failure.InvalidArgument, "not a regular file: %s", path)
 	}
-	return file, missing(err, path, user)
+	return file, missing(err, path, who)
 }
 
 func openRetrying(path string, flags int) (int, error) {

@@ -1,26 +1,27 @@
 package files
 
-// The file system service: its routes, and the calls that look.
+// The file system service: its routes, and the call that looks at one path.
 
 import (
 	"context"
-	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 
 	"svc/envd/internal/account"
 	"svc/envd/internal/connect"
 	"svc/envd/internal/failure"
 )
 
-// One answer is built in memory.
-const maxListedEntries = 100_000
-
 // Service answers /filesystem.Filesystem/… and /files.
-type Service struct{ watchers *watchers }
+type Service struct {
+	watchers *watchers
+	strict   func() bool
+}
 
-func NewService() *Service { return &Service{watchers: newWatchers()} }
+// NewService: strict says at each call whether files are reached with the user's rights alone.
+func NewService(strict func() bool) *Service {
+	return &Service{watchers: newWatchers(), strict: strict}
+}
 
 // Routes puts every call on the mux.
 func (s *Service) Routes(mux *http.ServeMux) {
@@ -42,93 +43,32 @@ func (s *Service) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /files/compose", s.compose)
 }
 
-// who finds the user and makes the path absolute.
-func who(ctx context.Context, path string) (account.Account, string, error) {
-	user, err := account.Of(ctx)
-	if err != nil {
-		return user, "", err
-	}
-	path, err = user.Resolve(path)
-	return user, path, err
-}
-
 func (s *Service) stat(ctx context.Context, request *pathRequest) (*entryResponse, error) {
-	user, path, err := who(ctx, request.Path)
+	who, path, err := s.callerAt(ctx, request.Path)
 	if err != nil {
 		return nil, err
 	}
-	return entryAt(user, path)
+	return entryAt(who, path)
 }
 
-func entryAt(user account.Account, path string) (*entryResponse, error) {
+func entryAt(who caller, path string) (*entryResponse, error) {
 	names := account.ReadNames()
 	var entry *Entry
-	err := user.Do(func() (err error) {
-		entry, err = describe(path, names)
+	err := who.at(path, 0, func(p place) (err error) {
+		entry, err = who.describe(p, names)
 		return err
 	})
-	return &entryResponse{entry}, missing(err, path, user)
+	return &entryResponse{entry}, missing(err, path, who)
 }
 
 // missing words the errors that every call shares.
-func missing(err error, path string, user account.Account) error {
-	if failed := failure.About(err, "path '%s' as user '%s'", path, user.Name); failed != nil {
+func missing(err error, path string, who caller) error {
+	if failed := failure.About(err, "path '%s' as user '%s'", path, who.Name); failed != nil {
 		f := failure.Of(failed)
 		if f.Code == failure.NotFound && os.IsNotExist(err) {
 			f = failure.New(failure.NotFound, "path '%s' does not exist", path)
 		}
 		return f
-	}
-	return nil
-}
-
-func (s *Service) listDir(ctx context.Context, request *listRequest) (*listResponse, error) {
-	user, path, err := who(ctx, request.Path)
-	if err != nil {
-		return nil, err
-	}
-	response := &listResponse{}
-	names := account.ReadNames()
-	err = user.Do(func() error {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if !info.IsDir() {
-			return failure.New(failure.InvalidArgument, "path is not a directory: %s", path)
-		}
-		return response.add(ctx, path, max(int(request.Depth), 1), names)
-	})
-	if err != nil {
-		return nil, missing(err, path, user)
-	}
-	return response, nil
-}
-
-// add lists one directory and, within depth, those below it; links inside are shown, not followed.
-func (l *listResponse) add(ctx context.Context, dir string, depth int, names account.Names) error {
-	children, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, child := range children {
-		if len(l.Entries) >= maxListedEntries {
-			return failure.New(failure.ResourceExhausted, "more than %d entries: list a smaller depth", maxListedEntries)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		info, err := child.Info()
-		if err != nil {
-			continue // gone since
-		}
-		path := filepath.Join(dir, child.Name())
-		l.Entries = append(l.Entries, describeInfo(path, info, names))
-		if depth > 1 && info.Mode()&fs.ModeSymlink == 0 && info.IsDir() {
-			if err := l.add(ctx, path, depth-1, names); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
-				return err
-			}
-		}
 	}
 	return nil
 }

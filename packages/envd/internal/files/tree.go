@@ -8,15 +8,12 @@ package files
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"svc/envd/internal/account"
 	"svc/envd/internal/failure"
 )
 
@@ -28,7 +25,7 @@ const (
 
 type tree struct {
 	inotify   *os.File
-	user      account.Account
+	who       caller
 	root      string
 	recursive bool
 	entries   bool
@@ -46,8 +43,8 @@ type move struct {
 	path   string
 }
 
-func openTree(user account.Account, request *watchRequest) (*tree, error) {
-	root, err := user.Resolve(request.Path)
+func openTree(who caller, request *watchRequest) (*tree, error) {
+	root, err := who.Resolve(request.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +53,7 @@ func openTree(user account.Account, request *watchRequest) (*tree, error) {
 		return nil, failure.New(failure.ResourceExhausted, "the kernel gives no more watchers: %w", err)
 	}
 	t := &tree{
-		inotify: os.NewFile(uintptr(fd), "inotify"), user: user, root: root, recursive: request.Recursive,
+		inotify: os.NewFile(uintptr(fd), "inotify"), who: who, root: root, recursive: request.Recursive,
 		entries: request.IncludeEntry || request.IncludeEntrySnake,
 		names:   map[int32]string{}, seen: map[string]bool{},
 	}
@@ -73,10 +70,10 @@ func (t *tree) watchRoot(networkToo bool) error {
 		return failure.New(failure.InvalidArgument, "path is not a directory: %s", t.root)
 	}
 	if err != nil {
-		return missing(err, t.root, t.user)
+		return missing(err, t.root, t.who)
 	}
-	defer unix.Close(dir)
-	if !networkToo && onNetwork(dir) {
+	defer dir.Close()
+	if !networkToo && onNetwork(int(dir.Fd())) {
 		return failure.New(failure.InvalidArgument,
 			"'%s' is on a network file system, whose changes made elsewhere stay unseen: set allow_network_mounts to watch it all the same", t.root)
 	}
@@ -84,31 +81,31 @@ func (t *tree) watchRoot(networkToo bool) error {
 		return err
 	}
 	if t.recursive {
-		return t.join("", false)
+		return t.join(dir, "", false)
 	}
 	return nil
 }
 
-// open opens a directory of the tree with the user's rights; below the root no link is followed.
-func (t *tree) open(name string) (fd int, err error) {
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | openFlags
+// open opens a directory of the tree; below the root no link is followed.
+func (t *tree) open(name string) (dir *os.File, err error) {
+	how, flags := followLast, 0
 	if name != "" {
-		flags |= unix.O_NOFOLLOW
+		how, flags = 0, unix.O_NOFOLLOW
 	}
-	err = t.user.Do(func() error {
-		fd, err = unix.Open(filepath.Join(t.root, name), flags, 0)
+	err = t.who.at(filepath.Join(t.root, name), how, func(p place) error {
+		dir, err = openDirectory(p.path, flags|p.flags())
 		return err
 	})
-	return fd, err
+	return dir, err
 }
 
-func (t *tree) watch(dir int, name string) error {
+func (t *tree) watch(dir *os.File, name string) error {
 	if len(t.names) >= maxWatchedDirectories {
 		return failure.New(failure.ResourceExhausted, "'%s' has more than %d directories to watch", t.root, maxWatchedDirectories)
 	}
 	var wd int
 	err := t.control(func(fd int) (err error) {
-		wd, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir), watchMask)
+		wd, err = unix.InotifyAddWatch(fd, dir.Name(), watchMask)
 		return err
 	})
 	if err != nil {
@@ -119,14 +116,10 @@ func (t *tree) watch(dir int, name string) error {
 }
 
 // join watches every directory below name; what it finds is told as created when the directory itself is new.
-func (t *tree) join(name string, isNew bool) error {
-	var children []fs.DirEntry
-	err := t.user.Do(func() (err error) {
-		children, err = os.ReadDir(filepath.Join(t.root, name))
-		return err
-	})
+func (t *tree) join(dir *os.File, name string, isNew bool) error {
+	children, err := dir.ReadDir(-1)
 	if err != nil {
-		return nil // gone, or not the user's to read: nothing to watch there
+		return nil // gone: nothing to watch there
 	}
 	for _, child := range children {
 		below := filepath.Join(name, child.Name())
@@ -148,14 +141,13 @@ func (t *tree) join(name string, isNew bool) error {
 func (t *tree) enter(name string, isNew bool) error {
 	dir, err := t.open(name)
 	if err != nil {
-		return nil
+		return nil // gone, or not for these rights to read
 	}
-	err = t.watch(dir, name)
-	_ = unix.Close(dir)
-	if err != nil {
+	defer dir.Close()
+	if err := t.watch(dir, name); err != nil {
 		return err
 	}
-	return t.join(name, isNew)
+	return t.join(dir, name, isNew)
 }
 
 // forget drops the watches of a directory that moved away, with all below it.
@@ -174,7 +166,7 @@ func (t *tree) forget(name string) {
 func (t *tree) tell(name, kind string) bool {
 	told := event{Name: name, Type: kind}
 	if t.entries && (kind == eventCreate || kind == eventWrite || kind == eventChmod) {
-		if answer, err := entryAt(t.user, filepath.Join(t.root, name)); err == nil {
+		if answer, err := entryAt(t.who, filepath.Join(t.root, name)); err == nil {
 			told.Entry = answer.Entry
 		}
 	}

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"svc/envd/internal/account"
 	"svc/envd/internal/failure"
 )
 
@@ -47,7 +46,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) store(r *http.Request) ([]uploaded, error) {
-	user, err := account.Of(r.Context())
+	who, err := s.caller(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +64,12 @@ func (s *Service) store(r *http.Request) ([]uploaded, error) {
 	case kind == "multipart/form-data" && parameters["boundary"] != "":
 		// The parser reads in 4 KiB steps; the larger buffer saves the system calls.
 		parts := multipart.NewReader(bufio.NewReaderSize(body, copyBytes), parameters["boundary"])
-		return storeParts(user, parts, path, metadata)
+		return storeParts(who, parts, path, metadata)
 	case kind == "application/octet-stream":
 		if path == "" {
 			return nil, failure.New(failure.InvalidArgument, "an application/octet-stream upload needs the path parameter")
 		}
-		one, err := storeOne(user, path, body, metadata)
+		one, err := storeOne(who, path, body, metadata)
 		return []uploaded{one}, err
 	}
 	return nil, failure.New(failure.InvalidArgument,
@@ -92,7 +91,7 @@ func plainBody(r *http.Request) (io.Reader, error) {
 	}
 }
 
-func storeParts(user account.Account, parts *multipart.Reader, path string, metadata map[string]string) ([]uploaded, error) {
+func storeParts(who caller, parts *multipart.Reader, path string, metadata map[string]string) ([]uploaded, error) {
 	written := []uploaded{}
 	seen := map[string]bool{}
 	for count := 0; ; count++ {
@@ -122,7 +121,7 @@ func storeParts(user account.Account, parts *multipart.Reader, path string, meta
 			return nil, failure.New(failure.InvalidArgument, "two parts of this upload go to the same path '%s'", target)
 		}
 		seen[target] = true
-		one, err := storeOne(user, target, part, metadata)
+		one, err := storeOne(who, target, part, metadata)
 		if err != nil {
 			return nil, err
 		}
@@ -134,12 +133,12 @@ func storeParts(user account.Account, parts *multipart.Reader, path string, meta
 	return written, nil
 }
 
-func storeOne(user account.Account, path string, body io.Reader, metadata map[string]string) (uploaded, error) {
-	path, err := user.Resolve(path)
+func storeOne(who caller, path string, body io.Reader, metadata map[string]string) (uploaded, error) {
+	path, err := who.Resolve(path)
 	if err != nil {
 		return uploaded{}, err
 	}
-	file, err := openFile(user, path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
+	file, err := openFile(who, path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
 	if err != nil {
 		return uploaded{}, err
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"svc/envd/internal/account"
 	"svc/envd/internal/connect"
 	"svc/envd/internal/failure"
 )
@@ -69,14 +68,14 @@ func (p *polled) polledAt() time.Time {
 }
 
 func (s *Service) openTree(ctx context.Context, request *watchRequest) (*tree, error) {
-	user, err := account.Of(ctx)
+	who, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.watchers.reserve(); err != nil {
 		return nil, err
 	}
-	t, err := openTree(user, request)
+	t, err := openTree(who, request)
 	if err != nil {
 		s.watchers.release()
 	}

@@ -26,6 +26,7 @@ export type CreateInput = {
   readonly autoResume?: { readonly enabled: boolean } | null | undefined;
   readonly metadata?: Readonly<Record<string, string>> | null | undefined;
   readonly envVars?: Readonly<Record<string, string>> | null | undefined;
+  readonly strictFiles?: boolean | null | undefined;
   readonly idempotencyKey?: string | undefined;
 };
 
@@ -92,6 +93,7 @@ function claimOf(node: Node, input: CreateInput, template: Template): Claim {
     envVars: { ...template.env, ...input.envVars },
     user: template.user,
     workdir: template.workdir,
+    strictFiles: input.strictFiles ?? template.strictFiles,
     alias: template.name === "" ? undefined : template.name,
     parentSandboxID: undefined,
     forkDepth: 0,

@@ -13,6 +13,8 @@ const CALL_MS = 5_000;
 /** envd's answers to these calls are empty, or a sentence. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 const MAX_SENTENCE_CHARS = 500;
+/** A hook's failure comes with its last words. */
+const MAX_HOOK_CHARS = 8_192;
 /** Of an enveloped message: a byte of flags and four of length. */
 const CONNECT_HEAD_BYTES = 5;
 const NONCE_HEADER = "x-svc-init-nonce";
@@ -25,6 +27,8 @@ export type Identity = {
   readonly envVars?: Readonly<Record<string, string>>;
   readonly defaultUser?: string;
   readonly defaultWorkdir?: string;
+  /** Files are reached with their user's rights alone. */
+  readonly strictFiles?: boolean;
   readonly hostname?: string;
   /** 32 hexadecimal digits. */
   readonly machineId?: string;
@@ -34,6 +38,10 @@ export type Identity = {
   readonly entropy?: string;
   /** RFC 3339. */
   readonly timestamp?: string;
+  /** Another after each start from a capture; programs inside can watch it. */
+  readonly generation?: string;
+  /** This is a copy: its template's hooks run, and have this long. */
+  readonly onCopyMs?: number;
 };
 
 /** Waits until envd answers /health. @throws SANDBOX_START_FAILED after `boundMs`, or when `isAlive` says no. */
@@ -79,12 +87,24 @@ let lastNonce = 0n;
  */
 export async function sendIdentity(handle: RuntimeHandle, identity: Identity, privateKey: KeyObject): Promise<void> {
   const body = JSON.stringify(identity);
-  let answer = await signedInit(handle, body, nextNonce(BigInt(Date.now()) * 1_000_000n), privateKey);
+  const boundMs = CALL_MS + (identity.onCopyMs ?? 0);
+  const send = (nonce: string) => signedInit(handle, body, nonce, privateKey, boundMs);
+  let answer = await send(nextNonce(BigInt(Date.now()) * 1_000_000n));
   const known = String(answer.headers[NONCE_HEADER] ?? "");
-  if (answer.code === 401 && /^\d{1,20}$/.test(known)) answer = await signedInit(handle, body, nextNonce(BigInt(known) + 1n), privateKey);
+  if (answer.code === 401 && /^\d{1,20}$/.test(known)) answer = await send(nextNonce(BigInt(known) + 1n));
   if (answer.code === 204) return;
-  const sentence = answer.body.toString("utf8").slice(0, MAX_SENTENCE_CHARS);
-  throw new Failure("SANDBOX_START_FAILED", `envd refused its identity: HTTP ${answer.code} ${sentence}`);
+  const said = answer.body.toString("utf8");
+  throw new Failure("SANDBOX_START_FAILED", hookWords(said) ?? `envd refused its identity: HTTP ${answer.code} ${said.slice(0, MAX_SENTENCE_CHARS)}`);
+}
+
+/** What a hook of the template's said that failed. */
+function hookWords(body: string): string | undefined {
+  try {
+    const { message } = JSON.parse(body) as { message?: unknown };
+    return typeof message === "string" && message.startsWith("on copy: ") ? message.slice(0, MAX_HOOK_CHARS) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function nextNonce(atLeast: bigint): string {
@@ -92,12 +112,12 @@ function nextNonce(atLeast: bigint): string {
   return String(lastNonce);
 }
 
-async function signedInit(handle: RuntimeHandle, body: string, nonce: string, privateKey: KeyObject): Promise<GuestAnswer> {
+async function signedInit(handle: RuntimeHandle, body: string, nonce: string, privateKey: KeyObject, boundMs: number): Promise<GuestAnswer> {
   const digest = createHash("sha256").update(body).digest("hex");
   const signature = sign(null, Buffer.from(`svc-init\n${nonce}\n${digest}`), privateKey).toString("base64");
   const headers = { "content-type": "application/json", [NONCE_HEADER]: nonce, "x-svc-init-signature": signature };
   try {
-    return await ask(handle, { method: "POST", path: "/init", headers, body, boundMs: CALL_MS });
+    return await ask(handle, { method: "POST", path: "/init", headers, body, boundMs });
   } catch (error) {
     throw new Failure("SANDBOX_START_FAILED", `envd did not take its identity: ${(error as Error).message}`, { cause: error });
   }

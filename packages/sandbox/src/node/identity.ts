@@ -1,5 +1,5 @@
 // What a sandbox is told about itself: all of it when it is new, what may have changed when it comes back.
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 import { type Identity, sendIdentity } from "./envd.ts";
@@ -26,8 +26,11 @@ export function tellAll(node: Node, { sandboxID, templateID }: Named, handle: Ru
     },
     defaultUser: handle.onlyUser ?? claim.user,
     defaultWorkdir: claim.workdir,
+    strictFiles: claim.strictFiles === true,
     ...(origin === "fresh" ? {} : place(handle)),
-    ...(origin === "copied" ? { hostname: sandboxID, machineId: randomBytes(16).toString("hex") } : {}),
+    ...(origin === "copied"
+      ? { hostname: sandboxID, machineId: randomBytes(16).toString("hex"), onCopyMs: node.settings.sandbox.on_copy_timeout_seconds * 1000 }
+      : {}),
   };
   return sendIdentity(handle, identity, node.initKey.privateKey);
 }
@@ -43,6 +46,7 @@ function passing(node: Node, sandboxID: string, claim: Claim) {
     accessToken: claim.secure ? deriveToken(node.seed, "envd", sandboxID) : "",
     timestamp: new Date(node.clock.wallMs()).toISOString(),
     entropy: randomBytes(ENTROPY_BYTES).toString("base64"),
+    generation: randomUUID(),
   };
 }
 

@@ -64,6 +64,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     secret: loadUploadKey(home),
     imagesInUse: () => [...records.snapshots.list({}), ...registry.all()].map(({ image }) => image.rootfs),
     tell: (type, templateID, details) => node.tell(type, { templateID }, details),
+    onDeleted: (templateID) => node.pool.forget(templateID),
   });
   const needed = new Set([...runtimesInUse(records), ...templates.library.runtimes()]);
   const { runtime, runtimes } = await openRuntimes(home, settings, spawner, log, needed);

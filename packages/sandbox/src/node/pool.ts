@@ -26,7 +26,7 @@ export interface Pool {
   adopt(record: SandboxRecord): boolean;
   /** Forgets one that died on the shelf. */
   drop(sandboxID: string): void;
-  /** Ends the ready ones of a template that is no more. */
+  /** Ends the ready ones of a template that was deleted, and starts no more. */
   forget(templateID: string): Promise<void>;
   ready(): ReadonlyMap<string, number>;
   start(): void;
@@ -57,14 +57,14 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     clearTimeout(timer);
     if (closed) return;
     for (const each of shelves.values()) {
-      const missing = each.size - each.ready.length - each.filling;
-      if (missing <= 0 || filling.size >= concurrency) continue;
       const waitMs = lastTakeMs + QUIET_MS - performance.now();
-      if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
-        timer = setTimeout(fill, waitMs);
-        continue;
+      while (each.ready.length + each.filling < each.size && filling.size < concurrency) {
+        if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
+          timer = setTimeout(fill, waitMs);
+          break;
+        }
+        refill(each);
       }
-      refill(each);
     }
   }
 

@@ -31,6 +31,7 @@ export const nodeSettings = z.object({
     start_concurrency: count(1, 256),
     start_queue: count(0, 100_000),
     start_timeout_seconds: count(1, 3600),
+    on_copy_timeout_seconds: count(1, 600),
   }),
   pool: z.object({
     size: count(0, 10_000),

@@ -16,6 +16,7 @@ export type Snapshot = {
   readonly envdVersion: string;
   readonly user: string;
   readonly workdir: string;
+  readonly strictFiles?: boolean | undefined;
   readonly env: Readonly<Record<string, string>>;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;

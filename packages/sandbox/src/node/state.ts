@@ -39,6 +39,8 @@ export type Claim = {
   readonly envVars: Readonly<Record<string, string>>;
   readonly user: string;
   readonly workdir: string;
+  /** The file API reaches files with its user's rights alone. */
+  readonly strictFiles?: boolean | undefined;
   /** The name by which the template was asked for. */
   readonly alias: string | undefined;
   /** Of a fork: the sandbox it was copied from, and how many forks lie behind it. */

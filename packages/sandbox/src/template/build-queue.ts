@@ -1,4 +1,4 @@
-// Builds in line: a few at once, a bounded line behind them, each ended by its template's deletion, its time, or the node's stop.
+// Builds in line: a few at once, a bounded line behind them; each ends by itself, a client's word, a newer build, its time or the node's stop.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Build, BuildSpec } from "./build-record.ts";
@@ -9,10 +9,15 @@ export type BuildEvent = "template.build_started" | "template.built" | "template
 export type Tell = (event: BuildEvent, templateID: string, details: Readonly<Record<string, string | number>>) => void;
 
 export interface BuildQueue {
-  /** @throws BUILD_CONFLICT when it was started before, TOO_MANY_REQUESTS when the line is full. */
+  /**
+   * Ends older builds of the template whose tags it will bear all. @throws BUILD_CONFLICT when it was started before,
+   * TOO_MANY_REQUESTS when the line is full.
+   */
   start(build: Build, spec: BuildSpec, credentials: RegistryCredentials | undefined): void;
+  /** Ends one build that is not over; what runs of it is told to end. @throws BUILD_CONFLICT when it is over. */
+  cancel(build: Build): void;
   /** Ends what a template has under way and in line; returns when nothing of it runs. */
-  cancel(templateID: string): Promise<void>;
+  drop(templateID: string): Promise<void>;
   /** After a start of the node: what a kill cut off is told, what was in line is put there again. */
   recover(): void;
   readonly running: number;
@@ -22,18 +27,20 @@ export interface BuildQueue {
 }
 
 type Running = { readonly build: Build; readonly abort: AbortController; done: Promise<void> };
-type Cause = "deleted" | "stopping" | "time";
+type Waiting = { readonly build: Build; readonly spec: BuildSpec; ahead: number };
 
+/** Builds farther back in line hear of their place once; each word is a row in a database. */
+const TOLD_PLACES = 100;
 /** Of the ten seconds that a node's stop may take. */
 const CLOSE_BOUND_MS = 4_000;
 
 export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
   const { builds, buildLog, settings } = shop;
-  const line: { build: Build; spec: BuildSpec }[] = [];
+  const line: Waiting[] = [];
   const running = new Map<string, Running>();
   const credentials = new Map<string, RegistryCredentials>();
   let closed = false;
-  /** Builds that the node's stop could not wait for: their rows are settled, and nothing of theirs is written any more. */
+  /** Builds whose rows are settled while something of theirs still runs: nothing of theirs is written any more. */
   const abandoned = new Set<string>();
 
   function next(): void {
@@ -45,16 +52,57 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       running.set(first.build.buildID, entry);
       entry.done = carryOut(first.build, first.spec, abort).finally(() => {
         running.delete(first.build.buildID);
+        abandoned.delete(first.build.buildID);
         next();
       });
     }
+    tellPlaces();
+  }
+
+  /** Whoever follows a build that waits learns what for. */
+  function tellPlaces(): void {
+    line.forEach((each, ahead) => {
+      if (each.ahead === ahead || (each.ahead !== -1 && ahead >= TOLD_PLACES)) return;
+      each.ahead = ahead;
+      const others = ahead === 0 ? "it is next" : `${ahead} more ${ahead === 1 ? "is" : "are"} ahead of it`;
+      const message = `waiting: ${running.size} builds run, as many as template.build_concurrency allows; ${others}`;
+      buildLog.write(each.build.buildID, undefined, [{ level: "info", message }]);
+    });
+  }
+
+  /** Its row is settled at once, whatever still runs of it. */
+  function end(buildID: string, reason: Failure): void {
+    const at = line.findIndex(({ build }) => build.buildID === buildID);
+    if (at !== -1) line.splice(at, 1);
+    credentials.delete(buildID);
+    const { status, templateID, step } = builds.build(buildID) ?? {};
+    if (status !== "waiting" && status !== "building") return;
+    refuse(buildID, step, reason.message);
+    tell("template.build_failed", templateID ?? "", { buildID, step: step ?? "" });
+    const entry = running.get(buildID);
+    if (entry === undefined) tellPlaces();
+    else {
+      abandoned.add(buildID);
+      entry.abort.abort(reason);
+    }
+  }
+
+  /** Builds of the same template that would give their tags up to this one. */
+  function superseded({ buildID, templateID, tags }: Build): string[] {
+    return [...line, ...running.values()]
+      .map(({ build }) => build)
+      .filter((each) => each.templateID === templateID && each.buildID !== buildID && each.tags.every((tag) => tags.includes(tag)))
+      .map((each) => each.buildID);
   }
 
   async function carryOut(build: Build, spec: BuildSpec, abort: AbortController): Promise<void> {
     const { buildID, templateID } = build;
     const begin = performance.now();
     const boundMs = settings.build_timeout_seconds * 1000;
-    const timer = setTimeout(() => abort.abort(stopFailure("time")), boundMs);
+    const timer = setTimeout(
+      () => abort.abort(new Failure("TIMED_OUT", `the build took longer than the ${settings.build_timeout_seconds} s of template.build_timeout_seconds`)),
+      boundMs,
+    );
     const job: Job = {
       shop,
       build: builds.update(buildID, { status: "building", step: "base" }),
@@ -112,21 +160,22 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       if (line.length >= settings.build_queue && running.size >= settings.build_concurrency) {
         throw new Failure("TOO_MANY_REQUESTS", `${line.length} builds wait already (template.build_queue); try again later`, { retryAfterSeconds: 5 });
       }
-      const started = builds.update(build.buildID, { spec });
+      const started = builds.update(build.buildID, { spec, startedAtMs: shop.nowMs() });
+      for (const older of superseded(started)) {
+        end(older, new Failure("BUILD_CONFLICT", `superseded: build ${build.buildID} of the same template and tags was started`));
+      }
       if (given !== undefined) credentials.set(build.buildID, given);
-      line.push({ build: started, spec });
+      line.push({ build: started, spec, ahead: -1 });
       next();
     },
-    async cancel(templateID) {
-      for (let at = line.length - 1; at >= 0; at--) {
-        const waiting = line[at];
-        if (waiting?.build.templateID !== templateID) continue;
-        line.splice(at, 1);
-        credentials.delete(waiting.build.buildID);
-        refuse(waiting.build.buildID, undefined, stopFailure("deleted").message);
-      }
+    cancel({ buildID, status }) {
+      if (status === "ready" || status === "error") fail("BUILD_CONFLICT", `build '${buildID}' is over: its status is ${status}`);
+      end(buildID, new Failure("BUILD_CONFLICT", "canceled"));
+    },
+    async drop(templateID) {
       const hit = [...running.values()].filter(({ build }) => build.templateID === templateID);
-      for (const { abort } of hit) abort.abort(stopFailure("deleted"));
+      const deleted = new Failure("INVALID_REQUEST", "the template was deleted while it was built");
+      for (const { build } of [...line, ...hit]) if (build.templateID === templateID) end(build.buildID, deleted);
       await Promise.all(hit.map(({ done }) => done));
     },
     recover() {
@@ -137,7 +186,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
         if (build.spec === undefined) continue;
         if (build.spec.needsCredentials)
           refuse(build.buildID, "base", "the node ended while this build waited, and a registry's credentials are never kept; start it again");
-        else line.push({ build, spec: build.spec });
+        else line.push({ build, spec: build.spec, ahead: -1 });
       }
       next();
     },
@@ -150,7 +199,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
     async close() {
       closed = true;
       const all = [...running.values()];
-      for (const { abort } of all) abort.abort(stopFailure("stopping"));
+      for (const { abort } of all) abort.abort(new Failure("SHUTTING_DOWN", "the node is stopping"));
       // An export, or an image on its way, cannot be called off; what it leaves is swept at the next start.
       await Promise.race([Promise.all(all.map(({ done }) => done)), sleep(CLOSE_BOUND_MS, undefined, { ref: false })]);
       for (const { build } of running.values()) {
@@ -167,10 +216,4 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
 function placeOf(step: string | undefined): string {
   if (step === undefined || step === "base") return "its base";
   return step === "finalize" ? "its end (start command and capture)" : `step ${step}`;
-}
-
-function stopFailure(cause: Cause): Failure {
-  if (cause === "deleted") return new Failure("INVALID_REQUEST", "the template was deleted while it was built");
-  if (cause === "stopping") return new Failure("SHUTTING_DOWN", "the node is stopping");
-  return new Failure("TIMED_OUT", "the build took longer than template.build_timeout_seconds allows");
 }

@@ -19,6 +19,8 @@ export type BuildSpec = {
   readonly force: boolean;
   /** Steps begin as in a Dockerfile: as root in /, where the source names neither. */
   readonly dockerfile: boolean;
+  /** Absent: as the source has it. */
+  readonly strictFiles?: boolean | undefined;
 };
 
 /** A command that runs when a template starts, and the one whose exit 0 says that it is up. */
@@ -29,6 +31,8 @@ export type Surroundings = {
   readonly env: Readonly<Record<string, string>>;
   readonly user: string;
   readonly workdir: string;
+  /** The file API reaches files with its user's rights alone. */
+  readonly strictFiles?: boolean | undefined;
 };
 
 export type BuildResult = Surroundings & {
@@ -65,6 +69,8 @@ export type Build = {
   readonly reason: BuildReason | undefined;
   readonly result: BuildResult | undefined;
   readonly createdAtMs: number;
+  /** Absent until the client has started it. */
+  readonly startedAtMs?: number | undefined;
   readonly updatedAtMs: number;
   readonly finishedAtMs: number | undefined;
 };

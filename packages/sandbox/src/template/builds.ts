@@ -19,7 +19,7 @@ export interface Builds {
   of(templateID: string): Build[];
   withStatus(...statuses: Build["status"][]): Build[];
   update(buildID: string, changes: Partial<Build>): Build;
-  /** Ready, and its tags moved to it, in one step. */
+  /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
   setPublic(templateID: string, isPublic: boolean): void;
   /** NAME, NAME:TAG, ID, ID:TAG or a build's id, where that build is ready. */
@@ -106,8 +106,12 @@ export function openBuilds(db: Database, nowMs: () => number): Builds {
     update,
     publish(buildID, result) {
       db.transaction(() => {
-        const { templateID, tags } = update(buildID, { status: "ready", result, step: undefined, finishedAtMs: nowMs() });
-        for (const tag of tags) setTag(templateID, tag, buildID);
+        const { templateID, tags, startedAtMs = 0 } = update(buildID, { status: "ready", result, step: undefined, finishedAtMs: nowMs() });
+        for (const tag of tags) {
+          const holder = db.get("SELECT build_id FROM tags WHERE template_id = ? AND tag = ?", templateID, tag)?.["build_id"] as string | undefined;
+          // Builds run side by side: an older one that ends later takes no name from a newer one.
+          if (holder === undefined || (build(holder)?.startedAtMs ?? 0) <= startedAtMs) setTag(templateID, tag, buildID);
+        }
         const known = template(templateID);
         if (known !== undefined) putTemplate({ ...known, updatedAtMs: nowMs() });
       });

@@ -23,6 +23,8 @@ const description = z.object({
 
 export type Template = z.output<typeof description> & {
   readonly folder: string;
+  /** The file API reaches files with its user's rights alone. */
+  readonly strictFiles?: boolean | undefined;
   readonly image: RootImage;
   /** Sandboxes go on from this capture instead of starting anew: a built template with a start command, or a snapshot. */
   readonly captureID?: string | undefined;
@@ -39,7 +41,7 @@ export type Template = z.output<typeof description> & {
 };
 
 export interface Catalogue {
-  /** By id or name. @throws TEMPLATE_NOT_FOUND that lists what there is. */
+  /** By id or name. @throws TEMPLATE_NOT_FOUND. */
   find(asked: string): Template;
   list(): Template[];
   /** A sandbox was started from it. */
@@ -79,8 +81,7 @@ export function openCatalogue(directory: string, snapshot: (asked: string) => Te
       refresh();
       const template = byName.get(asked) ?? snapshot(asked);
       if (template !== undefined) return template;
-      const known = [...new Set(templates.map((each) => each.name))];
-      return fail("TEMPLATE_NOT_FOUND", `template '${asked}' not found; this node has ${known.length === 0 ? "none: run ./svc setup" : known.join(", ")}`);
+      return fail("TEMPLATE_NOT_FOUND", `template '${asked}' not found${templates.length === 0 ? ": this node has none; run ./svc setup" : ""}`);
     },
     list() {
       refresh();

@@ -39,7 +39,7 @@ export function openLibrary(parts: {
 
   function built({ template, build }: { template: BuiltTemplate; build: ReadyBuild }): Template {
     const { result } = build;
-    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, chain, captureID, startup } = result;
+    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, strictFiles, chain, captureID, startup } = result;
     return {
       name: template.name,
       templateID: template.templateID,
@@ -48,6 +48,7 @@ export function openLibrary(parts: {
       diskSizeMB,
       user,
       workdir,
+      strictFiles,
       env: env["PATH"] === undefined ? env : { ...env, SVC_TEMPLATE_PATH: env["PATH"] },
       createdAt: new Date(build.createdAtMs).toISOString(),
       recipe: build.buildID,
@@ -119,6 +120,7 @@ function notFound(asked: string, builds: Builds, setUp: Catalogue): string {
     if (tags.length === 0) return `template '${asked}' has no build that is ready; GET its build's status says why`;
     return `template '${name}' has no ready build with the tag '${tag ?? "default"}'; it has ${tags.join(", ")}`;
   }
-  const known = [...new Set([...setUp.list().map((each) => each.name), ...builds.templates().map((each) => each.name)])];
-  return `template '${asked}' not found; this node has ${known.length === 0 ? "none: run ./svc setup" : known.slice(0, 20).join(", ")}`;
+  return setUp.list().length === 0
+    ? `template '${asked}' not found: this node has none; run ./svc setup`
+    : `template '${asked}' not found; \`svc template list\` shows those there are`;
 }

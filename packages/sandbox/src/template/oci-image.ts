@@ -45,7 +45,9 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
     const skopeo = (words: readonly string[]) => ["skopeo", "--override-os=linux", `--override-arch=${architectures[process.arch] ?? process.arch}`, ...words];
     const access = [...(authFile === undefined ? ["--no-creds"] : ["--authfile", authFile])];
     const tls = (flag: string) => (name.insecure ? [`--${flag}=false`] : []);
-    const ask = (words: readonly string[]) => run(job, name, skopeo(["inspect", ...access, ...tls("tls-verify"), ...words, `docker://${name.full}`]));
+    // A repository may have thousands of tags, and asks for each page of them.
+    const ask = (words: readonly string[]) =>
+      run(job, name, skopeo(["inspect", "--no-tags", ...access, ...tls("tls-verify"), ...words, `docker://${name.full}`]));
     const digest = (await ask(["--format", "{{.Digest}}"])).trim();
     const config = imageConfig.parse(JSON.parse(await ask(["--config"])));
     const layerID = await unpacked(job, name, digest, async (layout) => {

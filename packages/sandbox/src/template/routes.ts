@@ -73,6 +73,7 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
         readyCmd: input.readyCmd || undefined,
         force: input.force === true,
         dockerfile: input.dockerfile === true,
+        strictFiles: input.strictFiles ?? undefined,
       };
       checkSource(spec);
       checkSteps(spec.steps);
@@ -83,6 +84,9 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       });
       queue.start(build, spec, input.fromImageRegistry ?? undefined);
       return undefined;
+    },
+    cancelBuild({ templateID, buildID }) {
+      queue.cancel(buildOf(templateID, buildID));
     },
     getBuildStatus({ templateID, buildID, logsOffset, limit, level }) {
       const { status, reason } = buildOf(templateID, buildID);

@@ -19,7 +19,12 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
   let { chain } = source;
   const asRoot = spec.dockerfile && !source.names.user;
   const inRoot = spec.dockerfile && !source.names.workdir;
-  let surroundings: Surroundings = { env: source.env, user: asRoot ? "root" : source.user, workdir: inRoot ? "/" : source.workdir };
+  let surroundings: Surroundings = {
+    env: source.env,
+    user: asRoot ? "root" : source.user,
+    workdir: inRoot ? "/" : source.workdir,
+    strictFiles: spec.strictFiles ?? source.strictFiles,
+  };
   let folders: readonly Folder[] = [];
   let fresh = spec.force;
   for (const [at, step] of spec.steps.entries()) {

@@ -26,13 +26,13 @@ async function templateSource(job: Job, asked: string): Promise<Source> {
   const built = shop.builds.resolve(asked)?.build.result;
   const template = shop.find(asked);
   const sizes = { cpuCount: template.cpuCount, memoryMB: template.memoryMB, diskSizeMB: template.diskSizeMB };
-  const { env, user, workdir } = template;
+  const { env, user, workdir, strictFiles } = template;
   const names = { user: false, workdir: false };
   await shop.images.ready(template.image);
-  if (built !== undefined) return { chain: built.chain, env, user, workdir, sizes, startup: built.startup, names };
+  if (built !== undefined) return { chain: built.chain, env, user, workdir, strictFiles, sizes, startup: built.startup, names };
   const chain = shop.images.chainOf(template.image);
-  if (template.captureID === undefined) return { chain, env, user, workdir, sizes, startup: undefined, names };
-  return { chain: await snapshotChain(job, asked, template.captureID, chain), env, user, workdir, sizes, startup: undefined, names };
+  if (template.captureID === undefined) return { chain, env, user, workdir, strictFiles, sizes, startup: undefined, names };
+  return { chain: await snapshotChain(job, asked, template.captureID, chain), env, user, workdir, strictFiles, sizes, startup: undefined, names };
 }
 
 /** A snapshot's files as a layer; made once. Its processes are no part of a template built from it. */

@@ -39,6 +39,8 @@ export type TemplatesOptions = {
   /** `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
   readonly imagesInUse: () => Iterable<string>;
   readonly tell: (event: Parameters<Tell>[0] | "template.deleted", templateID: string, details: Readonly<Record<string, string | number>>) => void;
+  /** A template is no more: whoever keeps sandboxes of it ready ends them. */
+  readonly onDeleted: (templateID: string) => Promise<void>;
   readonly nowMs?: () => number;
 };
 
@@ -60,7 +62,7 @@ export interface Templates {
 }
 
 export async function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, imagesInUse, tell, nowMs = Date.now } = options;
+  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, imagesInUse, tell, onDeleted, nowMs = Date.now } = options;
   const db = openDatabase(join(home, "templates.db"));
   await sweepHalfFetched(home);
   const layers = await openLayers(join(home, "layers"), spawner);
@@ -106,9 +108,10 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
       return fail("INVALID_REQUEST", `'${asked}' is a build; delete its template, by name or id`);
     }
     const { templateID, name } = template;
-    await queue.cancel(templateID);
+    await queue.drop(templateID);
     const taken = builds.of(templateID).flatMap(({ result }) => result?.captureID ?? []);
     builds.remove(templateID);
+    await onDeleted(templateID);
     for (const captureID of taken) await captures.remove(captureID);
     tell("template.deleted", templateID, { name });
   }

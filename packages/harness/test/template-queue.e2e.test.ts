@@ -1,0 +1,89 @@
+// Builds beside each other: what waits and says so, what is canceled, what a newer build does to an older one.
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { getTemplate, listTags } from "@svc/contract/template.ts";
+import { cancelBuild, getBuildStatus } from "@svc/contract/template-build.ts";
+import { Template } from "e2b";
+import { needs } from "../src/needs.ts";
+import { startNode } from "../src/node.ts";
+import { build, ended, startBuild } from "../src/template.ts";
+import { until } from "../src/until.ts";
+
+type IDs = { templateID: string; buildID: string };
+const neverReady = { fromTemplate: "base", startCmd: "sleep 4247", readyCmd: "false" };
+
+void describe("builds of one node", needs("root", "runsc", "envd", "base"), async () => {
+  const node = await startNode({ runtime: "gvisor", flags: ["--template.build_concurrency=2"] });
+  after(() => node[Symbol.asyncDispose]());
+  const status = (ids: IDs) => node.call(getBuildStatus, ids);
+  const isPolling = (ids: IDs) =>
+    until("the start command", async () => ((await status(ids)).logs.some((line) => line.startsWith("start command")) ? true : undefined));
+
+  void test("run side by side; one that waits says for what, and goes on when another is canceled", async () => {
+    const [first, second] = [await startBuild(node, "stuck-one", neverReady), await startBuild(node, "stuck-two", neverReady)];
+    await isPolling(first);
+    await isPolling(second);
+    const third = await startBuild(node, "waits", { fromTemplate: "base" });
+    const fourth = await startBuild(node, "waits-longer", neverReady);
+    const [next, last] = [await status(third), await status(fourth)];
+    assert.deepEqual([next.status, last.status], ["waiting", "waiting"]);
+    assert.match(next.logs.join("\n"), /waiting: 2 builds run, as many as template.build_concurrency allows; it is next/);
+    assert.match(last.logs.join("\n"), /; 1 more is ahead of it/);
+    await node.call(cancelBuild, first);
+    const canceled = await status(first);
+    assert.deepEqual([canceled.status, canceled.reason?.message, canceled.reason?.step], ["error", "canceled", "finalize"]);
+    assert.equal((await ended(node, third)).status, "ready");
+    await isPolling(fourth);
+    assert.match((await status(fourth)).logs.join("\n"), /1 more is ahead of it\n.*it is next/);
+    for (const each of [second, fourth]) await node.call(cancelBuild, each);
+    await assert.rejects(node.call(cancelBuild, fourth), { name: "BUILD_CONFLICT", message: /is over: its status is error/ });
+    await assert.rejects(node.call(cancelBuild, { ...first, buildID: crypto.randomUUID() }), { name: "BUILD_NOT_FOUND" });
+    // Whoever waits for it with a client learns it as well.
+    const followed = build(node, Template().fromTemplate("base").setStartCmd("sleep 4248", "false"), "followed");
+    const rejected = assert.rejects(followed, /canceled/);
+    const [shown] = await until("its build", async () => (await node.call(getTemplate, { templateID: "followed" }).catch(() => undefined))?.builds);
+    const ids = { templateID: "followed", buildID: shown?.buildID ?? "" };
+    await isPolling(ids);
+    await node.call(cancelBuild, ids);
+    await rejected;
+  });
+
+  void test("take the place of older ones of the same template and tags, and of no others", async () => {
+    const old = await startBuild(node, "again", neverReady);
+    await isPolling(old);
+    const newer = await startBuild(node, "again", { fromTemplate: "base" });
+    const superseded = await status(old);
+    assert.equal(superseded.status, "error");
+    assert.equal(superseded.reason?.message, `superseded: build ${newer.buildID} of the same template and tags was started`);
+    assert.equal((await ended(node, newer)).status, "ready");
+    const tagged = await startBuild(node, "again:v1", { fromTemplate: "base", steps: [{ type: "RUN", args: ["sleep 3"] }] });
+    const beside = await startBuild(node, "again:v2", { fromTemplate: "base" });
+    assert.deepEqual([(await ended(node, tagged)).status, (await ended(node, beside)).status], ["ready", "ready"]);
+  });
+
+  void test("that were started earlier and end later leave a name with the newer build", async () => {
+    const slow = Template().fromTemplate("base").runCmd("sleep 4");
+    const older = build(node, slow, "order", { tags: ["default", "older"] });
+    await sleep(1_000);
+    const newer = await startBuild(node, "order", { fromTemplate: "base" });
+    await ended(node, newer);
+    const { templateID, buildID } = await older;
+    const tags = Object.fromEntries((await node.call(listTags, { templateID })).map((each) => [each.tag, each.buildID]));
+    assert.deepEqual(tags, { default: newer.buildID, older: buildID });
+  });
+
+  void test("fail with exit code and words of a start command that ended, whatever their ready command waits for", async () => {
+    const failed = await ended(
+      node,
+      await startBuild(node, "ends", { fromTemplate: "base", startCmd: "echo starting; echo no port >&2; exit 7", readyCmd: "sleep 100" }),
+    );
+    assert.equal(failed.status, "error");
+    assert.match(failed.reason?.message ?? "", /^the start command ended with exit code 7: .*; its last words: (starting\nno port|no port\nstarting)$/);
+    const through = await ended(node, await startBuild(node, "ends", { fromTemplate: "base", startCmd: "echo through", readyCmd: "false" }));
+    assert.match(
+      through.reason?.message ?? "",
+      /^the start command ended with exit code 0 and 30 s later the ready command had not succeeded: false; its last words: through$/,
+    );
+  });
+});
