@@ -1,10 +1,12 @@
 // Captures on disk: one folder each, its files checksummed when written and verified before anything starts from them.
 import { randomBytes } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
 import type { Capture, CaptureKind } from "../runtime/runtime.ts";
 
@@ -41,7 +43,8 @@ export interface Captures {
 const CHECKSUM_TIMEOUT_MS = 10 * 60_000;
 const idPattern = /^c[0-9a-f]{24}$/;
 
-export async function openCaptures(folder: string, spawner: Spawner, log: Log): Promise<Captures> {
+/** `durability`: with "disk" a capture is synced before `take` returns, else soon after. */
+export async function openCaptures(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Captures> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const syncing = new Set<Promise<void>>();
   const holders = new Map<string, number>();
@@ -71,16 +74,16 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
     }
   }
 
-  /** An acknowledged capture outlives this process at once; a power cut only after this. */
-  function syncLater(directory: string, names: readonly string[]): void {
-    const work = (async () => {
-      for (const path of [...names.map((name) => join(directory, "files", name)), join(directory, "manifest.json"), directory]) {
-        const file = await open(path, "r");
-        await file.sync().finally(() => file.close());
-      }
-    })()
+  /** Files first, the manifest after them, then the names of both: a manifest on the disk never names what is not. */
+  const syncFiles = (place: string, names: readonly string[]) => syncAll([...names.map((name) => join(place, "files", name)), join(place, "files")]);
+  const syncManifest = (place: string) => syncAll([join(place, "manifest.json"), place, folder]);
+
+  /** A capture outlives this process at once; a power cut only after this. */
+  function syncLater(place: string, names: readonly string[]): void {
+    const work = syncFiles(place, names)
+      .then(() => syncManifest(place))
       .catch((error: unknown) => {
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, directory }, "a capture could not be synced to disk");
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a capture could not be synced to disk");
       })
       .finally(() => syncing.delete(work));
     syncing.add(work);
@@ -104,9 +107,12 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
           })),
         );
         const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), files: entries } satisfies z.input<typeof manifest>);
+        if (durability === "disk") await syncFiles(place, names);
         await writeFile(join(place, "manifest.new"), `${text}\n`);
+        if (durability === "disk") await syncAll([join(place, "manifest.new")]);
         await rename(join(place, "manifest.new"), join(place, "manifest.json"));
-        syncLater(place, names);
+        if (durability === "disk") await syncManifest(place);
+        else syncLater(place, names);
         return { captureID, kind, sizeBytes: entries.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
       } catch (error) {
         await rm(place, { recursive: true, force: true });
@@ -158,7 +164,6 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
 
 function captureFailure(error: unknown): Failure {
   const failure = asFailure(error);
-  if (failure.name !== "INTERNAL") return failure;
-  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
-  return new Failure(full ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
+  if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
+  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
 }

@@ -77,11 +77,13 @@ async function resume(node: Node, paused: PausedRecord, request: ResumeRequest):
       .catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox could not be removed"));
     for (const step of undo)
       await step().catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox's network could not be removed"));
-    node.registry.move(sandboxID, { event: "stayed" });
+    node.registry.moveBack(sandboxID, { event: "stayed" });
     node.log.warn({ err: error, sandboxID }, "a sandbox could not be resumed; it stays paused");
     throw asFailure(error);
   } finally {
-    if (filesOnly !== undefined) await node.captures.remove(filesOnly);
+    if (filesOnly !== undefined) {
+      await node.captures.remove(filesOnly).catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a capture of files alone could not be removed"));
+    }
   }
 }
 

@@ -62,13 +62,11 @@ export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind
 }
 
 function checkName(node: Node, name: string | undefined): void {
-  if (node.records.snapshots.list({}).length >= MAX_SNAPSHOTS) {
-    fail("TOO_MANY_REQUESTS", `this node holds ${MAX_SNAPSHOTS} snapshots, its most; delete some`);
+  if (node.records.snapshots.size >= MAX_SNAPSHOTS) {
+    fail("TOO_MANY_REQUESTS", `this node holds ${MAX_SNAPSHOTS} snapshots, the maximum; delete some`);
   }
   const [bare] = name?.split(":") ?? [];
-  if (bare === undefined) return;
-  const taken = node.catalogue.list().find((template) => template.name === bare || template.templateID === bare);
-  if (taken !== undefined && taken.captureID === undefined) fail("INVALID_REQUEST", `name: '${bare}' is the name of a template; choose another`);
+  if (bare !== undefined && node.catalogue.bears(bare)) fail("INVALID_REQUEST", `name: '${bare}' is the name of a template; choose another`);
 }
 
 /** @throws SNAPSHOT_NOT_FOUND. */

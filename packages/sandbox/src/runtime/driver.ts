@@ -1,6 +1,6 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
 import { access, mkdir, rm } from "node:fs/promises";
-import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
@@ -186,23 +186,16 @@ async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
 }
 
-/** The kernel's words, and tar's for the moment before. */
-const fullWords = /no space left on device|wrote only \d+ of \d+ bytes/i;
-
-function isFull(error: unknown): boolean {
-  return (error as NodeJS.ErrnoException).code === "ENOSPC" || fullWords.test(asFailure(error).message);
-}
-
 function captureFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
-  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error });
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error });
   return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
 }
 
 function startFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
   if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
-  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 
