@@ -98,8 +98,10 @@ const createFailures = [
   "CAPACITY_EXHAUSTED",
   "SHUTTING_DOWN",
   "TIMED_OUT",
+  "DISK_FULL",
+  "SET_ASIDE",
 ] as const;
-const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE"] as const;
+const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
 
 export const createSandbox = operation({
   name: "createSandbox",
@@ -193,7 +195,7 @@ export const deleteSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const setSandboxTimeout = operation({
@@ -205,7 +207,7 @@ export const setSandboxTimeout = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const refreshSandbox = operation({
@@ -217,7 +219,7 @@ export const refreshSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const getHealth = operation({

@@ -23,8 +23,14 @@ export async function hold(node: Node, record: SandboxRecord, reason: string): P
   const slot = "handle" in status ? status.handle?.network : undefined;
   const egress = "claim" in status ? status.claim?.egress : undefined;
   if (slot === undefined || egress === undefined) return;
-  await node.networks?.adopt(slot, egress).catch((error: unknown) => node.log.warn({ err: error, sandboxID }, "the network of a held sandbox is gone"));
+  await node.networks?.adopt(slot, egress).then(
+    () => routed.add(record),
+    (error: unknown) => node.log.warn({ err: error, sandboxID }, "the network of a held sandbox is gone"),
+  );
 }
+
+/** Held records whose network was adopted already. */
+const routed = new WeakSet<SandboxRecord>();
 
 /** Names what needs a driver that is not there, or a capture that is not on disk. */
 export async function noteUnusable(node: Node): Promise<void> {
@@ -45,8 +51,8 @@ export async function noteUnusable(node: Node): Promise<void> {
   });
 }
 
-/** For the watch: what was missing may be back. `recovered` brings a held record to what it was. */
-export async function takeBack(node: Node, reconcile: (record: SandboxRecord) => Promise<void>): Promise<void> {
+/** For the watch: what was missing may be back. `reconcile` brings a held record together with what runs. */
+export async function takeBack(node: Node, reconcile: (record: SandboxRecord, isRouted: boolean) => Promise<void>): Promise<void> {
   const back = await node.reopenDrivers();
   for (const record of [...node.held.values()]) {
     const { sandboxID } = record;
@@ -54,7 +60,7 @@ export async function takeBack(node: Node, reconcile: (record: SandboxRecord) =>
     node.held.delete(sandboxID);
     node.aside.drop("sandbox", sandboxID);
     node.registry.restore(record);
-    await reconcile(record);
+    await reconcile(record, routed.has(record));
   }
   const usesCaptures = node.aside
     .all()

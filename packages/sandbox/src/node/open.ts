@@ -34,6 +34,8 @@ import { deleteSnapshot, findSnapshotTemplate } from "./snapshot.ts";
 import type { SandboxRecord } from "./state.ts";
 import { openTurns } from "./turns.ts";
 
+const SYNC_TIMEOUT_MS = 10 * 60_000;
+
 export type Opened = {
   readonly node: Node;
   readonly templates: Templates;
@@ -145,6 +147,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     domain: "localhost",
     proxy: undefined,
   };
+  // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
+  if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
   const pool = openPool(node, poolSizes(settings), settings.pool.size, settings.pool.refill_concurrency);
   return {
     node,

@@ -54,19 +54,19 @@ export async function endAll(node: Node): Promise<string[]> {
 
 /** For the watch: what was held because its driver was gone, and is not any more. */
 export function takeBackHeld(node: Node): Promise<void> {
-  return takeBack(node, async (record) => void (await reconcileOrName(node, record)));
+  return takeBack(node, async (record, isRouted) => void (await reconcileOrName(node, record, isRouted)));
 }
 
-async function reconcileOrName(node: Node, record: SandboxRecord): Promise<Outcome> {
+async function reconcileOrName(node: Node, record: SandboxRecord, isRouted = false): Promise<Outcome> {
   try {
-    return await reconcile(node, record);
+    return await reconcile(node, record, isRouted);
   } catch (error) {
     node.aside.add({ kind: "sandbox", name: record.sandboxID, reason: `it could not be reconciled with what runs: ${asFailure(error).message}` });
     return "aside";
   }
 }
 
-async function reconcile(node: Node, record: SandboxRecord): Promise<Outcome> {
+async function reconcile(node: Node, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
   const { status, sandboxID } = record;
   switch (status.state) {
     case "creating":
@@ -82,11 +82,11 @@ async function reconcile(node: Node, record: SandboxRecord): Promise<Outcome> {
       return "paused";
     case "pausing": {
       const outcome = await thaw(node, record);
-      return outcome === "running" ? adopt(node, node.registry.get(sandboxID) as SandboxRecord) : outcome;
+      return outcome === "running" ? adopt(node, node.registry.get(sandboxID) as SandboxRecord, isRouted) : outcome;
     }
     case "warm":
     case "running":
-      return adopt(node, record);
+      return adopt(node, record, isRouted);
   }
 }
 
@@ -120,7 +120,8 @@ async function thaw(node: Node, record: SandboxRecord): Promise<"running" | "pau
   return "ended";
 }
 
-async function adopt(node: Node, record: SandboxRecord): Promise<Outcome> {
+/** `isRouted`: its network was adopted while the record was held. */
+async function adopt(node: Node, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
   const { status, sandboxID } = record;
   if (status.state !== "warm" && status.state !== "running") return "ended";
   if (record.bootID !== node.bootID) {
@@ -137,7 +138,7 @@ async function adopt(node: Node, record: SandboxRecord): Promise<Outcome> {
   const network = status.handle.network;
   const egress = status.state === "running" ? status.claim.egress : openEgress;
   try {
-    if (network !== undefined) await node.networks?.adopt(network, egress);
+    if (network !== undefined && !isRouted) await node.networks?.adopt(network, egress);
   } catch (error) {
     node.log.error({ err: error, sandboxID }, "the network of a live sandbox is gone; the sandbox cannot be reached and ends");
     await endSandbox(node, sandboxID, "node_lost");

@@ -1,5 +1,6 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
-import { access, mkdir, rm } from "node:fs/promises";
+import { access, mkdir, rm, statfs } from "node:fs/promises";
+import { dirname } from "node:path";
 import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
 import type { Host } from "./host.ts";
@@ -47,6 +48,8 @@ export type OpenRuntime = Runtime & {
   [Symbol.asyncDispose](): Promise<void>;
 };
 
+/** Less than any start takes. */
+const NO_ROOM_BYTES = 1024 * 1024;
 /** runsc and runc resolve ids by prefix or name folders after them. */
 const runtimeIDPattern = /^[a-z0-9]{8,32}$/;
 
@@ -70,7 +73,8 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       const pidStartTicks = startTicksOf(pid);
       if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
       return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
-    } catch (error) {
+    } catch (cause) {
+      const error = (await hasNoRoom(directory)) ? new Failure("DISK_FULL", `the disk is full: ${asFailure(cause).message}`, { cause }) : cause;
       await destroy({ runtimeID, directory }).catch((left: unknown) => {
         host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
       });
@@ -182,6 +186,12 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   };
 }
 
+/** A program that finds no room may find none for its last words either. */
+async function hasNoRoom(directory: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(dirname(directory));
+  return bavail * bsize < NO_ROOM_BYTES;
+}
+
 async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
 }
@@ -194,8 +204,8 @@ function captureFailure(runtimeID: string, error: unknown): Failure {
 
 function startFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
-  if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
   if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+  if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 

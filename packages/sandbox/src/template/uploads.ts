@@ -1,10 +1,9 @@
 // Files of COPY steps: a place to put them by a signed address, kept by the hash that the client reckons, for a while.
 import { createHmac } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
+import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import type { Durability } from "@svc/kit/database.ts";
@@ -77,11 +76,10 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
       // Two clients may send the same files at once; each has a file of its own until it is whole.
       const part = join(folder, `${hash}.${process.pid}-${counter++}.part`);
       try {
-        await pipeline(body, createWriteStream(part, { flags: "wx", mode: 0o600 }));
+        await store(body, part, durability);
         const { size } = await stat(part);
         if (size !== length) fail("INVALID_REQUEST", `the upload broke off: ${size} of ${length} bytes came`);
         await packingOf(part);
-        if (durability === "disk") await syncAll([part]);
         await rename(part, join(folder, hash));
         if (durability === "disk") await syncAll([folder]);
         db.run(
@@ -115,6 +113,17 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
       return removed;
     },
   };
+}
+
+/** The body stays open when this fails: whoever sends it is still to be answered. */
+async function store(body: Readable, path: string, durability: Durability): Promise<void> {
+  const file = await open(path, "wx", 0o600);
+  try {
+    for await (const chunk of body.iterator({ destroyOnReturn: false })) await file.writeFile(chunk as Buffer);
+    if (durability === "disk") await file.sync();
+  } finally {
+    await file.close();
+  }
 }
 
 /** Reads no more than the first header. @throws INVALID_REQUEST when it is no tar. */
