@@ -50,6 +50,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const { durability } = settings.node;
   const storage = { reserve, durability, aside };
   const records = openRecords(join(home, "sandboxes.db"), storage);
+  aside.begin();
   // Only now, with the home held, is what lies half-written certainly nobody's.
   sweepHalfWritten(home);
   const ends = purpose === "end";

@@ -8,6 +8,8 @@ const file = z.array(aside);
 export type Aside = z.output<typeof aside>;
 
 export interface SetAside {
+  /** Takes the place of what an earlier node noted; once this one holds the home. */
+  begin(): void;
   add(aside: Aside): void;
   /** As `add`, for a row that cannot be read: what it refers to is unknown, so that nothing may be swept as nobody's. */
   addUnreadable(aside: Aside): void;
@@ -52,8 +54,8 @@ export function openSetAside(path: string, log: Log): SetAside {
     changed();
   }
 
-  changed();
   return {
+    begin: changed,
     add,
     addUnreadable(each) {
       isBlind = true;
