@@ -9,6 +9,7 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
 import type { Capture, CaptureKind } from "../runtime/runtime.ts";
+import { groundShape, openGrounds } from "./ground.ts";
 
 // $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
 //                                 files/           what the driver wrote
@@ -18,6 +19,7 @@ const manifest = z.object({
   kind: z.enum(["memory", "filesystem"]),
   runtime: z.string(),
   createdAt: z.string(),
+  ground: groundShape.optional(),
   files: z.array(z.object({ name: z.string().regex(/^[\w.-]+$/), sizeBytes: z.number().int(), xxh128: z.string() })),
 });
 
@@ -25,11 +27,14 @@ export type CaptureInfo = { readonly captureID: string; readonly kind: CaptureKi
 
 export interface Captures {
   newID(): string;
-  /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
-  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>): Promise<CaptureInfo>;
+  /**
+   * Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. `rootfs`: the folder of a
+   * template that it stands on, and that others may change.
+   */
+  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>, rootfs?: string): Promise<CaptureInfo>;
   /** Where a capture's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
   find(captureID: string): Promise<Capture & CaptureInfo>;
-  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written. */
+  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, or its ground changed. */
   verify(captureID: string): Promise<void>;
   /** Keeps a capture on disk while `work` reads it, also when it is removed meanwhile. */
   holding<T>(captureID: string, work: () => Promise<T>): Promise<T>;
@@ -49,6 +54,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
   const syncing = new Set<Promise<void>>();
   const holders = new Map<string, number>();
   const doomed = new Set<string>();
+  const grounds = openGrounds(spawner);
   const placeOf = (captureID: string) => join(folder, captureID);
 
   /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
@@ -91,12 +97,12 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
 
   return {
     newID: () => `c${randomBytes(12).toString("hex")}`,
-    async take(captureID, kind, runtime, write) {
+    async take(captureID, kind, runtime, write, rootfs) {
       const place = placeOf(captureID);
       const files = join(place, "files");
       try {
         await mkdir(files, { recursive: true, mode: 0o700 });
-        await write({ directory: files, kind });
+        const [ground] = await Promise.all([rootfs === undefined ? undefined : grounds.of(rootfs), write({ directory: files, kind })]);
         const names = (await readdir(files)).sort();
         const sums = await checksums(files, names);
         const entries = await Promise.all(
@@ -106,7 +112,9 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
             xxh128: sums.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`),
           })),
         );
-        const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), files: entries } satisfies z.input<typeof manifest>);
+        const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), ground, files: entries } satisfies z.input<
+          typeof manifest
+        >);
         if (durability === "disk") await syncFiles(place, names);
         await writeFile(join(place, "manifest.new"), `${text}\n`);
         if (durability === "disk") await syncAll([join(place, "manifest.new")]);
@@ -124,8 +132,10 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
       return { captureID, kind, directory: join(placeOf(captureID), "files"), sizeBytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
     },
     async verify(captureID) {
-      const { files } = await read(captureID);
+      const { files, ground } = await read(captureID);
       const names = files.map(({ name }) => name);
+      const standing = ground === undefined ? undefined : grounds.check(ground);
+      standing?.catch(() => undefined);
       const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
         fail("SNAPSHOT_DAMAGED", `capture ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
       );
@@ -133,6 +143,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
         if (found.get(name) !== xxh128)
           fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${name} is not what was written (checksum ${found.get(name)}, expected ${xxh128})`);
       }
+      await standing;
     },
     async holding(captureID, work) {
       holders.set(captureID, (holders.get(captureID) ?? 0) + 1);

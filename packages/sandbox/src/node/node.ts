@@ -38,7 +38,7 @@ export type Node = {
   /** Absent where the node may not make network namespaces (not root). */
   readonly networks: Networks | undefined;
   /** Makes sure that an image's layers are stacked where it says; at once where there are none. */
-  readonly images: { ready(image: RootImage): Promise<void> };
+  readonly images: { ready(image: RootImage): Promise<void>; groundOf(image: RootImage): string | undefined };
   readonly captures: Captures;
   readonly observe: Observe;
   readonly turns: Turns;

@@ -51,7 +51,9 @@ async function pause(node: Node, record: RunningRecord, { kind, cause, requireHe
   node.proxy?.drop(sandboxID);
   try {
     await stage("freeze", () => runtime.freeze(handle));
-    const { sizeBytes } = await stage("capture", () => node.captures.take(kept.captureID, kind, runtime.name, (into) => runtime.capture(handle, into)));
+    const { sizeBytes } = await stage("capture", () =>
+      node.captures.take(kept.captureID, kind, runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image)),
+    );
     node.registry.move(sandboxID, { event: "paused", pausedAtWallMs: node.clock.wallMs() });
     node.tell("sandbox.paused", record, { cause, kind, sizeBytes });
   } catch (error) {

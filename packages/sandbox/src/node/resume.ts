@@ -101,7 +101,7 @@ async function keepFilesAlone(node: Node, runtime: Runtime, record: PausedRecord
   if (!runtime.captures.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
   const handle = await run(node, runtime, record, { captureID: record.status.kept.captureID, guestBootID: record.guestBootID }, undo);
   await runtime.freeze(handle);
-  await node.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into));
+  await node.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image));
   await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   for (const step of undo.splice(0)) await step();
 }

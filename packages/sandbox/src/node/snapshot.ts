@@ -24,7 +24,7 @@ export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind
     const runtime = node.runtimeNamed(handle.runtime);
     const captureID = node.captures.newID();
     const { sizeBytes } = await node.stages(runtime.name)("capture", () =>
-      node.captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into)),
+      node.captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image)),
     );
     // What dies while it is captured is captured dying. One whose envd merely stands still is waited for, and kept.
     const isAlive = () => runtime.isAlive(handle);

@@ -28,6 +28,8 @@ export interface Images {
   /** The image of a stack; known from here on, mounted by `ready`. */
   of(chain: Chain): RootImage;
   chainOf(image: RootImage): Chain;
+  /** The folder of set-up's that an image stands on; layers are checked by themselves. */
+  groundOf(image: RootImage): string | undefined;
   /**
    * Makes sure that the image's root file system is where it says; at once where it is. For every start of a sandbox.
    * @throws SNAPSHOT_DAMAGED when a layer is not what was written, HOST_UNSUITABLE where overlayfs cannot be used.
@@ -104,6 +106,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
       return { rootfs: join(folder, imageID), binds };
     },
     chainOf,
+    groundOf: (image) => chainOf(image).base?.rootfs || undefined,
     ready(image) {
       if (dirname(image.rootfs) !== folder && !image.rootfs.startsWith(`${layers.folder}/`)) return Promise.resolve();
       const known = underWay.get(image.rootfs);
