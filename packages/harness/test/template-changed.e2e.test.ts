@@ -1,6 +1,6 @@
 // A template whose files change under what stands on it: a paused sandbox and a snapshot refuse to go on with a mixture.
 import assert from "node:assert/strict";
-import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, utimesSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readdirSync, readFileSync, realpathSync, renameSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { createSnapshot, pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
@@ -17,8 +17,8 @@ void test(
     const templates = join(home, "own-templates");
     mkdirSync(templates);
     // The smallest one that set-up makes; most of it is the host's own programs.
-    const source = join(process.env["SVC_TEMPLATES_DIR"] ?? "", "host");
-    cpSync(source, join(templates, "host"), { recursive: true, dereference: false, verbatimSymlinks: true, preserveTimestamps: true });
+    const source = realpathSync(join(process.env["SVC_TEMPLATES_DIR"] ?? "", "host"));
+    cpSync(source, join(templates, "host"), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
     const changed = join(templates, "host/rootfs/etc/changed-later");
     writeFileSync(changed, "before");
     const then = new Date("2026-01-01");
