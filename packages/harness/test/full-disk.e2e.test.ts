@@ -19,7 +19,7 @@ import { until } from "../src/until.ts";
 const DISK_MB = 448;
 const KIB = 1024;
 /** Each lets a request come a little further before a write of it finds no room. */
-const LEFT_BYTES = [0, 16 * KIB, 256 * KIB, 2048 * KIB, 12_288 * KIB];
+const LEFT_BYTES = [0, 16 * KIB, 256 * KIB, 2048 * KIB, 6144 * KIB];
 
 /** One kind of change: `act` on what `prepare` made; `isThere` says whether it can be seen, `undo` takes it away. */
 type Change<C, V> = {

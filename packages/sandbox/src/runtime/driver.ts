@@ -1,6 +1,6 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
-import { access, mkdir, rm, statfs } from "node:fs/promises";
-import { dirname } from "node:path";
+import { access, mkdir, readdir, rm, stat, statfs } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
 import type { Host } from "./host.ts";
@@ -74,7 +74,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
       return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
     } catch (cause) {
-      const error = (await hasNoRoom(directory)) ? new Failure("DISK_FULL", `the disk is full: ${asFailure(cause).message}`, { cause }) : cause;
+      const error = (await hasNoRoom(directory, spec.from?.directory)) ? new Failure("DISK_FULL", wordsOf(cause), { cause }) : cause;
       await destroy({ runtimeID, directory }).catch((left: unknown) => {
         host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
       });
@@ -186,11 +186,15 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   };
 }
 
-/** A program that finds no room may find none for its last words either. */
-async function hasNoRoom(directory: string): Promise<boolean> {
+/** A program that finds no room may find none for its last words either: a start needs some, and as much as the capture it goes on from. */
+async function hasNoRoom(directory: string, from: string | undefined): Promise<boolean> {
   const { bavail, bsize } = await statfs(dirname(directory));
-  return bavail * bsize < NO_ROOM_BYTES;
+  const files = from === undefined ? [] : await readdir(from).catch(() => []);
+  const sizes = await Promise.all(files.map(async (name) => (await stat(join(from ?? "", name)).catch(() => undefined))?.size ?? 0));
+  return bavail * bsize < NO_ROOM_BYTES + sizes.reduce((sum, size) => sum + size, 0);
 }
+
+const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
@@ -198,13 +202,13 @@ async function mustExist(path: string, what: string): Promise<void> {
 
 function captureFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
-  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error });
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: the disk is full: ${wordsOf(error)}`, { cause: error });
   return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
 }
 
 function startFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
-  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: the disk is full: ${wordsOf(error)}`, { cause: error });
   if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
