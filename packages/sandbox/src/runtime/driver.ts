@@ -48,6 +48,7 @@ export type OpenRuntime = Runtime & {
   [Symbol.asyncDispose](): Promise<void>;
 };
 
+const NO_WORDS = "it said nothing";
 /** Less than any start takes. */
 const NO_ROOM_BYTES = 1024 * 1024;
 /** runsc and runc resolve ids by prefix or name folders after them. */
@@ -74,7 +75,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
       return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
     } catch (cause) {
-      const error = (await hasNoRoom(directory, spec.from?.directory)) ? new Failure("DISK_FULL", wordsOf(cause), { cause }) : cause;
+      const error = (await hadNoRoom(cause, directory, spec.from?.directory)) ? new Failure("DISK_FULL", wordsOf(cause), { cause }) : cause;
       await destroy({ runtimeID, directory }).catch((left: unknown) => {
         host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
       });
@@ -186,9 +187,11 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   };
 }
 
-/** A program that finds no room may find none for its last words either: a start needs some, and as much as the capture it goes on from. */
-async function hasNoRoom(directory: string, from: string | undefined): Promise<boolean> {
+/** A program that finds no room may find none for its last words either; a start needs some room, and what it goes on from as much again. */
+async function hadNoRoom(cause: unknown, directory: string, from: string | undefined): Promise<boolean> {
   const { bavail, bsize } = await statfs(dirname(directory));
+  if (bavail * bsize < NO_ROOM_BYTES) return true;
+  if (!wordsOf(cause).endsWith(NO_WORDS)) return false;
   const files = from === undefined ? [] : await readdir(from).catch(() => []);
   const sizes = await Promise.all(files.map(async (name) => (await stat(join(from ?? "", name)).catch(() => undefined))?.size ?? 0));
   return bavail * bsize < NO_ROOM_BYTES + sizes.reduce((sum, size) => sum + size, 0);
@@ -227,5 +230,5 @@ export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Prom
 /** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
 export function lastWords(text: string): string {
   const [words = ""] = text.split(/\ngoroutine \d+ \[/);
-  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || "it said nothing";
+  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || NO_WORDS;
 }
