@@ -3,7 +3,7 @@ import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
 import { z } from "zod";
 
-const aside = z.object({ kind: z.enum(["sandbox", "snapshot", "template", "build", "layer", "driver", "events"]), name: z.string(), reason: z.string() });
+const aside = z.object({ kind: z.enum(["sandbox", "snapshot", "template", "build", "layer", "driver"]), name: z.string(), reason: z.string() });
 const file = z.array(aside);
 export type Aside = z.output<typeof aside>;
 
