@@ -17,7 +17,7 @@ import { changes, ids, keptFiles, remove, running, withFile } from "./full-disk-
 const DISK_MB = 448;
 const KIB = 1024;
 /** Each lets a request come a little further before a write of it finds no room. */
-const LEFT_BYTES = [0, 16 * KIB, 256 * KIB, 2048 * KIB, 6144 * KIB];
+const LEFT_BYTES = [0, 256 * KIB, 2048 * KIB, 4096 * KIB];
 
 /** A row alone may find room in blocks that the databases have already. */
 const fitsInTheLog = ["timeout", "network", "template"];

@@ -71,4 +71,5 @@ async function tearDown(node: Node, sandboxID: string): Promise<void> {
     node.tell("sandbox.ended", record, { reason: record.status.reason });
   }
   await stage("forget", async () => node.registry.forget(sandboxID));
+  node.aside.drop("sandbox", sandboxID);
 }

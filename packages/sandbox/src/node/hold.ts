@@ -2,7 +2,6 @@
 import { asFailure } from "@svc/contract/failures.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
 import type { Node } from "./node.ts";
-import { isPaused } from "./registry.ts";
 import type { Aside } from "./set-aside.ts";
 import type { SandboxRecord } from "./state.ts";
 
@@ -32,10 +31,11 @@ export async function hold(node: Node, record: SandboxRecord, reason: string): P
 /** Held records whose network was adopted already. */
 const routed = new WeakSet<SandboxRecord>();
 
-/** Names what needs a driver that is not there, or a capture that is not on disk. */
-export async function noteUnusable(node: Node): Promise<void> {
+/** Names what needs a driver that is not there, or a capture that is not on disk. `asideOnly`: looks again at what has a name already. */
+export async function noteUnusable(node: Node, asideOnly = false): Promise<void> {
   const owners: { captureID: string; aside: Omit<Aside, "reason"> }[] = [];
   const see = (kind: Aside["kind"], name: string, captureID: string, runtime: RuntimeName) => {
+    if (asideOnly && node.aside.find(kind, name) === undefined) return;
     if (node.runtimes.has(runtime)) owners.push({ captureID, aside: { kind, name } });
     else node.aside.add({ kind, name, reason: reasonOf(node, runtime) });
   };
@@ -62,10 +62,7 @@ export async function takeBack(node: Node, reconcile: (record: SandboxRecord, is
     node.registry.restore(record);
     await reconcile(record, routed.has(record));
   }
-  const usesCaptures = node.aside
-    .all()
-    .some(({ kind, name }) => kind === "snapshot" || kind === "template" || (kind === "sandbox" && isPaused(node.registry.get(name))));
-  if (back.length > 0 || usesCaptures) await noteUnusable(node);
+  await noteUnusable(node, back.length === 0);
 }
 
 function reasonOf(node: Node, name: RuntimeName): string {

@@ -89,6 +89,7 @@ export async function deleteSnapshot(node: Node, asked: string): Promise<boolean
   const snapshot = node.records.snapshots.find(asked);
   if (snapshot === undefined) return false;
   node.records.snapshots.remove(snapshot.snapshotID);
+  node.aside.drop("snapshot", snapshot.snapshotID);
   await node.captures.remove(snapshot.captureID);
   await node.pool.forget(snapshot.snapshotID);
   node.tell("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});
