@@ -56,6 +56,8 @@ export const failures = {
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
   PORT_NOT_OPEN: { http: 502, connect: "unavailable" },
+  // What is named in `svc doctor` as set aside: kept, but not usable as things are.
+  SET_ASIDE: { http: 503, connect: "unavailable", retry: false },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
   // Cache indexer
   REGISTRATION_NOT_FOUND: { http: 404, connect: "not_found" },
@@ -118,10 +120,23 @@ export function fail(name: FailureName, message: string, options: FailureOptions
   throw new Failure(name, message, options);
 }
 
-/** The failure itself, or `INTERNAL` around anything else that was thrown. */
+/** As the kernel, SQLite (13 is SQLITE_FULL), tar and other programs say it. */
+const fullCodes: readonly unknown[] = ["ENOSPC", "EDQUOT", 13];
+const fullWords = /no space left on device|disk quota exceeded|database or disk is full|wrote only \d+ of \d+ bytes/i;
+
+/** Whether a write failed because the disk takes no more. */
+export function isDiskFull(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown };
+  return error.name === "DISK_FULL" || fullCodes.includes(code) || fullCodes.includes(errcode) || fullWords.test(error.message);
+}
+
+/** The failure itself; `DISK_FULL` or `INTERNAL` around anything else that was thrown. */
 export function asFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
-  return new Failure("INTERNAL", error instanceof Error ? error.message : String(error), { cause: error });
+  const message = error instanceof Error ? error.message : String(error);
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `the disk is full: ${message}`, { cause: error });
+  return new Failure("INTERNAL", message, { cause: error });
 }
 
 /** The JSON body of a failure. Clients decide by `code`, which repeats the HTTP status. */

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE"] as const;
+const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
 const onCapture = [...onSandbox, "CAPTURE_UNAVAILABLE", "CAPTURE_FAILED", "DISK_FULL", "TOO_MANY_REQUESTS", "TIMED_OUT"] as const;
 const onRestore = [...onSandbox, "SNAPSHOT_DAMAGED", "SANDBOX_START_FAILED", "CAPACITY_EXHAUSTED", "TOO_MANY_REQUESTS", "TIMED_OUT", "DISK_FULL"] as const;
 

@@ -59,5 +59,5 @@ export const setSandboxNetwork = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "TOO_MANY_REQUESTS"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "TOO_MANY_REQUESTS", "DISK_FULL"],
 });

@@ -99,8 +99,10 @@ const createFailures = [
   "CAPACITY_EXHAUSTED",
   "SHUTTING_DOWN",
   "TIMED_OUT",
+  "DISK_FULL",
+  "SET_ASIDE",
 ] as const;
-const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE"] as const;
+const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
 
 export const createSandbox = operation({
   name: "createSandbox",
@@ -194,7 +196,7 @@ export const deleteSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const setSandboxTimeout = operation({
@@ -206,7 +208,7 @@ export const setSandboxTimeout = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const refreshSandbox = operation({
@@ -218,7 +220,7 @@ export const refreshSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: onSandbox,
+  failures: [...onSandbox, "DISK_FULL"],
 });
 
 export const getHealth = operation({

@@ -39,7 +39,7 @@ export const requestTemplate = operation({
   }),
   success: 202,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TOO_MANY_REQUESTS"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TOO_MANY_REQUESTS", "DISK_FULL"],
 });
 
 export const getTemplateFiles = operation({
@@ -116,7 +116,7 @@ export const buildTemplate = operation({
   output: z.undefined(),
   success: 202,
   credential: "apiKey",
-  failures: [...onBuild, "BUILD_CONFLICT", "TOO_MANY_REQUESTS"],
+  failures: [...onBuild, "BUILD_CONFLICT", "TOO_MANY_REQUESTS", "DISK_FULL"],
 });
 
 export const cancelBuild = operation({

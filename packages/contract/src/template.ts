@@ -94,7 +94,7 @@ export const updateTemplate = operation({
   output: z.object({ names: z.array(z.string()) }),
   success: 200,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "DISK_FULL"],
 });
 
 export const deleteTemplate = operation({
@@ -106,7 +106,7 @@ export const deleteTemplate = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TEMPLATE_IN_USE"],
+  failures: ["UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TEMPLATE_IN_USE", "DISK_FULL"],
 });
 
 const tag = z
@@ -124,7 +124,7 @@ export const assignTags = operation({
   output: z.object({ buildID: z.string(), tags: z.array(z.string()) }),
   success: 201,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "DISK_FULL"],
 });
 
 export const removeTags = operation({
@@ -136,7 +136,7 @@ export const removeTags = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TAG_NOT_FOUND"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TAG_NOT_FOUND", "DISK_FULL"],
 });
 
 export const listTags = operation({

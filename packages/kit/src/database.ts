@@ -1,38 +1,137 @@
-// SQLite files that one process holds: readable by their owner alone, written ahead, whole after kill -9.
-import { chmodSync, closeSync, openSync } from "node:fs";
+// SQLite files that one process holds: readable by their owner alone, written ahead, whole after kill -9 and on a full disk.
+import { chmodSync, closeSync, openSync, statSync } from "node:fs";
+import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { fail } from "@svc/contract/failures.ts";
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import type { DiskReserve } from "./disk-reserve.ts";
 
 const LOCK_WAIT_MS = 2_000;
+/** At this size the log goes into the file, and is written from its beginning again; it keeps its blocks on the disk. */
+const LOG_PAGES = 512;
+const PAGE_BYTES = 4_096;
+
+export const durabilities = ["process", "disk"] as const;
+/** What an acknowledged write survives: the end of the process, or that of the machine, too. */
+export type Durability = (typeof durabilities)[number];
+
+export type StoreOptions = {
+  /** The newest schema that the caller knows. */
+  readonly version: number;
+  readonly durability?: Durability | undefined;
+  readonly reserve?: DiskReserve | undefined;
+  /** What may be done about a damaged file. */
+  readonly advice?: string;
+};
+
+export type Store = {
+  readonly db: DatabaseSync;
+  /** All of `steps`, or none. @throws DISK_FULL when they do not fit. */
+  write<T>(steps: () => T): T;
+  /** As `write`, for what ends, deletes or puts back: a full disk takes it, too, at the cost of the reserve. */
+  settle<T>(steps: () => T): T;
+  close(): void;
+};
 
 /**
- * Opens (or makes) the file, mode 0600, and holds it. WAL with NORMAL: a commit is in the page cache when it returns, which a
- * killed process does not take along; a power cut may cost the last ones.
- * @throws HOST_UNSUITABLE when another process holds it, or it is damaged; `advice` says what may be done about the damage.
+ * Opens (or makes) the file, mode 0600, and holds it. With "process" a commit is in the page cache when it returns, which a killed
+ * process does not take along; with "disk" it is synced.
+ * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a newer version of svc wrote it; it is then unchanged.
  */
-export function openExclusive(path: string, advice = ""): DatabaseSync {
+export function openStore(path: string, { version, durability = "process", reserve, advice = "" }: StoreOptions): Store {
+  const db = openExclusive(path, version, advice);
+  const synchronous = durability === "disk" ? "FULL" : "NORMAL";
+  db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
+
+  /** Brings the log into the file and takes the blocks that the log will ever need: page 1 is written until it is long enough. */
+  function secure(): void {
+    try {
+      db.exec("PRAGMA wal_checkpoint(RESTART); PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = OFF");
+      const rewrite = db.prepare(`PRAGMA user_version = ${versionOf(db)}`);
+      for (let size = logBytes(); size < LOG_PAGES * PAGE_BYTES; size += PAGE_BYTES) rewrite.run();
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+    } finally {
+      db.exec(`PRAGMA wal_autocheckpoint = ${LOG_PAGES}; PRAGMA synchronous = ${synchronous}; PRAGMA wal_checkpoint(RESTART)`);
+    }
+  }
+  const logBytes = () => statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+
+  const attempt = <T>(steps: () => T): T => {
+    try {
+      return inTransaction(db, steps);
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      throw new Failure("DISK_FULL", `the disk under ${dirname(path)} is full: nothing was changed`, { cause: error });
+    }
+  };
+  function onReserve<T>(steps: () => T, full: unknown): T {
+    while (reserve?.lend() === true) {
+      secure();
+      try {
+        return attempt(steps);
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+      }
+    }
+    throw full;
+  }
+  return {
+    db,
+    write(steps) {
+      reserve?.mustBeWhole();
+      return attempt(steps);
+    },
+    settle(steps) {
+      try {
+        return attempt(steps);
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+        return onReserve(steps, error);
+      }
+    },
+    close() {
+      db.close();
+      // The log went with it: its blocks are for the next start.
+      reserve?.refill();
+    },
+  };
+}
+
+function openExclusive(path: string, version: number, advice: string): DatabaseSync {
+  let db: DatabaseSync | undefined;
   try {
     closeSync(openSync(path, "a", 0o600));
     chmodSync(path, 0o600);
-    const db = new DatabaseSync(path, { timeout: LOCK_WAIT_MS });
-    db.exec("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE; COMMIT;");
+    db = new DatabaseSync(path, { timeout: LOCK_WAIT_MS });
+    db.exec("PRAGMA locking_mode = EXCLUSIVE");
+    const found = versionOf(db);
+    if (found > version)
+      fail("HOST_UNSUITABLE", `${path} was written by a newer version of svc (its schema is ${found}, the newest known here ${version}); start that version`);
+    db.exec("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; COMMIT");
     return db;
   } catch (cause) {
-    const { message } = cause as Error;
+    db?.close();
+    const { message, name } = cause as Error;
+    if (name === "HOST_UNSUITABLE") throw cause;
     if (message.includes("locked")) fail("HOST_UNSUITABLE", `${path} is held by another node; stop that one, or give this one its own --home`, { cause });
     return fail("HOST_UNSUITABLE", `${path} cannot be opened: ${message}${advice === "" ? "" : `; ${advice}`}`, { cause });
   }
 }
 
+function versionOf(db: DatabaseSync): number {
+  return Number(db.prepare("PRAGMA user_version").get()?.["user_version"] ?? 0);
+}
+
 /** Runs `steps` in one transaction: all of them, or none. */
-export function inTransaction<T>(db: DatabaseSync, steps: () => T): T {
+function inTransaction<T>(db: DatabaseSync, steps: () => T): T {
   db.exec("BEGIN IMMEDIATE");
   try {
     const result = steps();
     db.exec("COMMIT");
     return result;
   } catch (error) {
-    db.exec("ROLLBACK");
+    // A full disk makes SQLite roll back by itself.
+    if (db.isTransaction) db.exec("ROLLBACK");
     throw error;
   }
 }

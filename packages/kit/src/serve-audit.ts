@@ -67,7 +67,8 @@ export function fingerprint(key: string): string {
  * claims). Reached over TCP, the peer is the client, whatever it claims.
  */
 export function clientOf(request: FastifyRequest): string {
-  const peer = request.raw.socket.remoteAddress;
+  // A request whose body broke off has no socket any more.
+  const peer = (request.raw.socket as typeof request.raw.socket | null)?.remoteAddress;
   if (peer !== undefined && peer !== "") return peer.replace(/^::ffff:(?=\d+\.)/, "");
   return String(request.headers["x-forwarded-for"] ?? "unknown").slice(0, MAX_TEXT);
 }

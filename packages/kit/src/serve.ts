@@ -83,7 +83,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   const refuse = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const failure = translate(error);
     failed.set(request, failure.name);
-    if (failure.row.http === 413) takeTheRest(request, reply);
+    if (failure.row.http === 413 || failure.row.http === 507) takeTheRest(request, reply);
     return answerFailure(failure, error, request, reply, log);
   };
   app.setErrorHandler(refuse);

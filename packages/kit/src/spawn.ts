@@ -1,7 +1,7 @@
 // Runs programs through one small forked helper: fork() of a large parent would block its event loop.
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 
 export type RunOptions = {
   /** The whole environment; default: the helper's own, programEnvironment. */
@@ -37,7 +37,7 @@ const passedOn = /^(PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|XDG
 export interface Spawner {
   /** The program's exit and output, whatever its code. */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
-  /** Stdout of a program that must exit 0; else INTERNAL with the command and its last words. */
+  /** Stdout of a program that must exit 0; else INTERNAL, or DISK_FULL, with the command and its last words. */
   check(argv: readonly string[], options?: RunOptions): Promise<string>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -125,7 +125,7 @@ export function openSpawner(): Spawner {
       const result = await run(argv, options);
       if (result.code !== 0) {
         const last = (result.stderr.trim() || result.stdout.trim()).slice(-2000);
-        throw new Failure("INTERNAL", `${argv.join(" ")}: ended with ${result.code ?? result.signal}: ${last}`);
+        throw new Failure(isDiskFull(new Error(last)) ? "DISK_FULL" : "INTERNAL", `${argv.join(" ")}: ended with ${result.code ?? result.signal}: ${last}`);
       }
       return result.stdout;
     },

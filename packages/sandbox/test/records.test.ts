@@ -7,24 +7,25 @@ import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { ENDED_KEPT_MS, IDEMPOTENCY_KEPT_MS, openRecords } from "../src/node/records.ts";
 import type { Snapshot, SnapshotQuery } from "../src/node/snapshots.ts";
-import { claimWith, recordWith } from "./record-fixture.ts";
+import { claimWith, handle, recordWith } from "./record-fixture.ts";
 
 function temporary() {
   const directory = mkdtempSync(join(tmpdir(), "svc-records-"));
   return { path: join(directory, "sandboxes.db"), [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }) };
 }
 
+const aside = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was set aside`) };
 const record = recordWith({ state: "creating" });
 
 void test("records, reasons of ended sandboxes and idempotency keys outlive the process that wrote them", () => {
   using place = temporary();
-  const first = openRecords(place.path);
+  const first = openRecords(place.path, { aside });
   first.put(record);
   first.putClaimed({ ...record, sandboxID: "i2" }, { key: "k", bodyHash: "h", answer: "{}" }, 1000);
   first.putEnding(record, { sandboxID: "i1", reason: "oom", endedAtWallMs: 5000 });
   first.remove("i1");
   first.close();
-  const second = openRecords(place.path);
+  const second = openRecords(place.path, { aside });
   assert.deepEqual(
     second.all().map((each) => each.sandboxID),
     ["i2"],
@@ -40,16 +41,16 @@ void test("records, reasons of ended sandboxes and idempotency keys outlive the 
 
 void test("a home belongs to one node at a time, and the second is told so", () => {
   using place = temporary();
-  const first = openRecords(place.path);
-  assert.throws(() => openRecords(place.path), /held by another node/);
+  const first = openRecords(place.path, { aside });
+  assert.throws(() => openRecords(place.path, { aside }), /held by another node/);
   first.close();
-  openRecords(place.path).close();
+  openRecords(place.path, { aside }).close();
 });
 
 void test("a damaged file of records is refused by name, not replaced", () => {
   using place = temporary();
   writeFileSync(place.path, "this is no database".repeat(100));
-  assert.throws(() => openRecords(place.path), /sandboxes\.db cannot be opened/);
+  assert.throws(() => openRecords(place.path, { aside }), /sandboxes\.db cannot be opened/);
 });
 
 const snapshot: Snapshot = {
@@ -72,7 +73,7 @@ const snapshot: Snapshot = {
 
 void test("a snapshot is found by id, by name:tag, and by name alone as its default tag; a name moves to the newest", () => {
   using place = temporary();
-  const records = openRecords(place.path);
+  const records = openRecords(place.path, { aside });
   const { snapshots } = records;
   snapshots.add(snapshot, "mine");
   snapshots.add({ ...snapshot, snapshotID: "snap2", sandboxID: "i2", createdAtWallMs: 2 }, "mine:v2");
@@ -95,15 +96,15 @@ void test("a snapshot is found by id, by name:tag, and by name alone as its defa
 
 void test("the records of an earlier version are read after an upgrade, a running sandbox with its rules", () => {
   using place = temporary();
-  openRecords(place.path).close();
+  openRecords(place.path, { aside }).close();
   const db = new DatabaseSync(place.path);
   const { timeoutSeconds: _, onTimeout: __, pauseKind: ___, autoResume: ____, egress: _____, envVars: ______, user: _______, ...rest } = claimWith();
   const { image: ________, envd: _________, guestBootID: __________, ...old } = recordWith({ state: "creating" });
-  const status = { state: "running", handle: {}, claim: { ...rest, allowInternet: false } };
+  const status = { state: "running", handle, claim: { ...rest, allowInternet: false } };
   db.prepare("INSERT INTO sandboxes VALUES (?, ?)").run("i1", JSON.stringify({ ...old, status }));
   db.exec("PRAGMA user_version = 1");
   db.close();
-  const records = openRecords(place.path);
+  const records = openRecords(place.path, { aside });
   const [upgraded] = records.all();
   assert.ok(upgraded?.status.state === "running");
   assert.deepEqual(upgraded.status.claim.egress, { allowInternet: false, allowOut: [], denyOut: [] });

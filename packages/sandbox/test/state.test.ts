@@ -78,3 +78,11 @@ void test("a sandbox that a client owns keeps its claim over every pause and res
     { numRuns: 500 },
   );
 });
+
+void test("the end of a paused sandbox names its capture to whoever finishes it, however often that is tried", () => {
+  const kept = { captureID: "c1", kind: "memory", runtime: "gvisor" } as const;
+  const killing = advance({ state: "paused", claim: claimWith(), kept, pausedAtWallMs: 1 }, { event: "dying", reason: "killed" });
+  assert.ok(killing.state === "killing");
+  assert.deepEqual(killing.kept, kept);
+  assert.deepEqual(advance(killing, { event: "dying", reason: "timeout" }), killing);
+});

@@ -10,6 +10,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openCaptures } from "@svc/sandbox/node/captures.ts";
+import { openSetAside } from "@svc/sandbox/node/set-aside.ts";
 import type { Chain } from "@svc/sandbox/template/build-record.ts";
 import { openCatalogue } from "@svc/sandbox/template/catalogue.ts";
 import { openTemplates, type Templates } from "@svc/sandbox/template/templates.ts";
@@ -44,6 +45,7 @@ async function open() {
     sandboxes: { start: async () => fail("INTERNAL", "no sandbox here"), end: async () => {}, runtimeOf: () => fail("INTERNAL", "no sandbox here") },
     envdVersion: "0",
     secret: "s",
+    storage: { aside: openSetAside(join(home, "set-aside.json"), log) },
     imagesInUse: () => inUse,
     onDeleted: async () => {},
     tell: () => {},

@@ -11,10 +11,13 @@ import { openDatabase } from "@svc/sandbox/template/database.ts";
 import { openImages } from "@svc/sandbox/template/images.ts";
 import { openLayers } from "@svc/sandbox/template/layers.ts";
 
+const setAside: string[] = [];
+const aside = { add: ({ name, reason }: { name: string; reason: string }) => void setAside.push(`${name}: ${reason}`) };
+
 async function open(home = mkdtempSync(join(tmpdir(), "svc-layers-"))) {
   const spawner = openSpawner();
   const db = openDatabase(join(home, "templates.db"));
-  const layers = await openLayers(join(home, "layers"), spawner);
+  const layers = await openLayers(join(home, "layers"), spawner, { aside, durability: "process" });
   const images = await openImages(home, layers, db, spawner, Date.now);
   return {
     home,
@@ -134,13 +137,14 @@ void describe("layers", needs("root", "xxh128sum"), () => {
     await last.close();
   });
 
-  void test("that a kill left half-made are gone at the next start", async () => {
+  void test("that a kill left half-made are gone at the next start, and one without a description is named", async () => {
     const at = await open();
     mkdirSync(join(at.layers.folder, "0123456789abcdef.part/diff"), { recursive: true });
     mkdirSync(join(at.layers.folder, "0123456789abcdee/diff"), { recursive: true });
     await at.close(false);
     const again = await open(at.home);
     assert.equal(again.layers.all().length, 0);
+    assert.match(setAside.join(), /^0123456789abcdee: its layer\.json cannot be read/);
     assert.deepEqual(
       readdirSync(again.layers.folder).filter((name) => name.endsWith(".part")),
       [],

@@ -10,6 +10,7 @@ import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
 import { networkChecks } from "../network/open.ts";
 import { openRuntime } from "../runtime/open.ts";
 import { type RuntimeName, type RuntimeReport, runtimeNames } from "../runtime/runtime.ts";
+import { asideChecks } from "./aside.ts";
 import type { Check } from "./check.ts";
 import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
@@ -54,7 +55,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
   const drivers: Driver[] = [];
   // One after the other: each is measured.
   for (const name of runtimeNames) drivers.push(await examine(name, options));
-  return { checks: [...kernel, ...network, ...machine], drivers, canRun: drivers.some(({ usable }) => usable.works) };
+  return { checks: [...kernel, ...network, ...machine, ...asideChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
 }
 
 async function networkLines(spawner: Spawner): Promise<Check[]> {

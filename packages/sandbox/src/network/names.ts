@@ -12,6 +12,9 @@ export const GATEWAY_OFFSET = 1;
 export const FIRST_INDEX = 2;
 export const LAST_INDEX = 2 ** (32 - BLOCK_PREFIX_LENGTH) - 2;
 
+/** How many sandboxes a home has addresses for. */
+export const SLOTS = LAST_INDEX - FIRST_INDEX + 1;
+
 /** Six hexadecimal digits: `svc-<token>-<index>` must fit the kernel's 15 characters. */
 export function tokenOf(home: string): string {
   return createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 6);

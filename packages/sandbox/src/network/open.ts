@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import type { Server } from "node:net";
 import { join } from "node:path";
-import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
@@ -161,7 +161,12 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       await slots.open();
       unlogged(error);
     });
-    remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
+    try {
+      remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
+    } catch (error) {
+      // It is a preference; a full disk must not keep the node from starting, and from deleting.
+      if (!isDiskFull(error)) throw error;
+    }
     void blockedForwarding(spawner).then(
       (blockers) => {
         for (const { says, mend } of blockers) log.warn({ mend }, says);

@@ -1,12 +1,15 @@
 // Captures on disk: one folder each, its files checksummed when written and verified before anything starts from them.
 import { randomBytes } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
 import type { Capture, CaptureKind } from "../runtime/runtime.ts";
+import { groundShape, openGrounds } from "./ground.ts";
 
 // $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
 //                                 files/           what the driver wrote
@@ -16,6 +19,7 @@ const manifest = z.object({
   kind: z.enum(["memory", "filesystem"]),
   runtime: z.string(),
   createdAt: z.string(),
+  ground: groundShape.optional(),
   files: z.array(z.object({ name: z.string().regex(/^[\w.-]+$/), sizeBytes: z.number().int(), xxh128: z.string() })),
 });
 
@@ -23,11 +27,14 @@ export type CaptureInfo = { readonly captureID: string; readonly kind: CaptureKi
 
 export interface Captures {
   newID(): string;
-  /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
-  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>): Promise<CaptureInfo>;
+  /**
+   * Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. `rootfs`: the folder of a
+   * template that it stands on, and that others may change.
+   */
+  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>, rootfs?: string): Promise<CaptureInfo>;
   /** Where a capture's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
   find(captureID: string): Promise<Capture & CaptureInfo>;
-  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written. */
+  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, or its ground changed. */
   verify(captureID: string): Promise<void>;
   /** Keeps a capture on disk while `work` reads it, also when it is removed meanwhile. */
   holding<T>(captureID: string, work: () => Promise<T>): Promise<T>;
@@ -41,11 +48,13 @@ export interface Captures {
 const CHECKSUM_TIMEOUT_MS = 10 * 60_000;
 const idPattern = /^c[0-9a-f]{24}$/;
 
-export async function openCaptures(folder: string, spawner: Spawner, log: Log): Promise<Captures> {
+/** `durability`: with "disk" a capture is synced before `take` returns, else soon after. */
+export async function openCaptures(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Captures> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const syncing = new Set<Promise<void>>();
   const holders = new Map<string, number>();
   const doomed = new Set<string>();
+  const grounds = openGrounds(spawner);
   const placeOf = (captureID: string) => join(folder, captureID);
 
   /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
@@ -71,16 +80,16 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
     }
   }
 
-  /** An acknowledged capture outlives this process at once; a power cut only after this. */
-  function syncLater(directory: string, names: readonly string[]): void {
-    const work = (async () => {
-      for (const path of [...names.map((name) => join(directory, "files", name)), join(directory, "manifest.json"), directory]) {
-        const file = await open(path, "r");
-        await file.sync().finally(() => file.close());
-      }
-    })()
+  /** Files first, the manifest after them, then the names of both: a manifest on the disk never names what is not. */
+  const syncFiles = (place: string, names: readonly string[]) => syncAll([...names.map((name) => join(place, "files", name)), join(place, "files")]);
+  const syncManifest = (place: string) => syncAll([join(place, "manifest.json"), place, folder]);
+
+  /** A capture outlives this process at once; a power cut only after this. */
+  function syncLater(place: string, names: readonly string[]): void {
+    const work = syncFiles(place, names)
+      .then(() => syncManifest(place))
       .catch((error: unknown) => {
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, directory }, "a capture could not be synced to disk");
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a capture could not be synced to disk");
       })
       .finally(() => syncing.delete(work));
     syncing.add(work);
@@ -88,12 +97,12 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
 
   return {
     newID: () => `c${randomBytes(12).toString("hex")}`,
-    async take(captureID, kind, runtime, write) {
+    async take(captureID, kind, runtime, write, rootfs) {
       const place = placeOf(captureID);
       const files = join(place, "files");
       try {
         await mkdir(files, { recursive: true, mode: 0o700 });
-        await write({ directory: files, kind });
+        const [ground] = await Promise.all([rootfs === undefined ? undefined : grounds.of(rootfs), write({ directory: files, kind })]);
         const names = (await readdir(files)).sort();
         const sums = await checksums(files, names);
         const entries = await Promise.all(
@@ -103,10 +112,15 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
             xxh128: sums.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`),
           })),
         );
-        const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), files: entries } satisfies z.input<typeof manifest>);
+        const text = JSON.stringify({ version: 1, kind, runtime, createdAt: new Date().toISOString(), ground, files: entries } satisfies z.input<
+          typeof manifest
+        >);
+        if (durability === "disk") await syncFiles(place, names);
         await writeFile(join(place, "manifest.new"), `${text}\n`);
+        if (durability === "disk") await syncAll([join(place, "manifest.new")]);
         await rename(join(place, "manifest.new"), join(place, "manifest.json"));
-        syncLater(place, names);
+        if (durability === "disk") await syncManifest(place);
+        else syncLater(place, names);
         return { captureID, kind, sizeBytes: entries.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
       } catch (error) {
         await rm(place, { recursive: true, force: true });
@@ -118,8 +132,10 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
       return { captureID, kind, directory: join(placeOf(captureID), "files"), sizeBytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
     },
     async verify(captureID) {
-      const { files } = await read(captureID);
+      const { files, ground } = await read(captureID);
       const names = files.map(({ name }) => name);
+      const standing = ground === undefined ? undefined : grounds.check(ground);
+      standing?.catch(() => undefined);
       const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
         fail("SNAPSHOT_DAMAGED", `capture ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
       );
@@ -127,6 +143,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
         if (found.get(name) !== xxh128)
           fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${name} is not what was written (checksum ${found.get(name)}, expected ${xxh128})`);
       }
+      await standing;
     },
     async holding(captureID, work) {
       holders.set(captureID, (holders.get(captureID) ?? 0) + 1);
@@ -158,7 +175,6 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log): 
 
 function captureFailure(error: unknown): Failure {
   const failure = asFailure(error);
-  if (failure.name !== "INTERNAL") return failure;
-  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
-  return new Failure(full ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
+  if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
+  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
 }

@@ -1,9 +1,9 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
 import { once } from "node:events";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
@@ -113,7 +113,13 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   const stateFile = join(home, "node.json");
   // The client of this machine sends the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
-  writeFileSync(stateFile, `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+  try {
+    writeFileSync(`${stateFile}.new`, `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+    renameSync(`${stateFile}.new`, stateFile);
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    log.error({ err: error, stateFile }, "where the node listens could not be written down: the disk is full; the node serves all the same");
+  }
   log.info(
     { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
     "ready",

@@ -3,7 +3,8 @@ import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { asFailure, fail } from "@svc/contract/failures.ts";
+import { fail } from "@svc/contract/failures.ts";
+import { openDiskReserve } from "@svc/kit/disk-reserve.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
@@ -12,13 +13,13 @@ import type { Denial } from "../network/denial.ts";
 import type { Networks } from "../network/networks.ts";
 import { openNetworks } from "../network/open.ts";
 import { openObserve } from "../observe/open.ts";
-import { type OpenRuntime, openRuntime } from "../runtime/open.ts";
-import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import type { RuntimeName } from "../runtime/runtime.ts";
 import { openCatalogue } from "../template/catalogue.ts";
 import { openTemplates, type Templates } from "../template/templates.ts";
 import { buildSandboxes } from "./build-sandboxes.ts";
 import { openCaptures } from "./captures.ts";
 import { bootID, systemClock } from "./clock.ts";
+import { openDrivers } from "./drivers.ts";
 import { envdPath, keepEnvd } from "./envd-binary.ts";
 import type { Node } from "./node.ts";
 import { openNodeMetrics } from "./node-metrics.ts";
@@ -27,9 +28,13 @@ import { openGate } from "./queue.ts";
 import { openRecords, type Records } from "./records.ts";
 import { isOwned, openRegistry } from "./registry.ts";
 import { loadInitKey, loadSeed, loadUploadKey, sweepHalfWritten } from "./secrets.ts";
+import { openSetAside, SET_ASIDE_FILE } from "./set-aside.ts";
 import { type NodeSettings, poolSizes } from "./settings.ts";
 import { deleteSnapshot, findSnapshotTemplate } from "./snapshot.ts";
+import type { SandboxRecord } from "./state.ts";
 import { openTurns } from "./turns.ts";
+
+const SYNC_TIMEOUT_MS = 10 * 60_000;
 
 export type Opened = {
   readonly node: Node;
@@ -40,7 +45,12 @@ export type Opened = {
 
 /** `purpose` end: only to end what is there, for which neither the seed nor envd is needed, and none is made. */
 export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end"): Promise<Opened> {
-  const records = openRecords(join(home, "sandboxes.db"));
+  const aside = openSetAside(join(home, SET_ASIDE_FILE), log);
+  const reserve = openDiskReserve(join(home, "reserve"));
+  const { durability } = settings.node;
+  const storage = { reserve, durability, aside };
+  const records = openRecords(join(home, "sandboxes.db"), storage);
+  aside.begin();
   // Only now, with the home held, is what lies half-written certainly nobody's.
   sweepHalfWritten(home);
   const ends = purpose === "end";
@@ -48,8 +58,9 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const envd = ends ? "" : keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
   const spawner = openSpawner();
   const clock = systemClock;
-  const registry = openRegistry(records, seed.secret, clock);
-  const captures = await openCaptures(join(home, "snapshots"), spawner, log);
+  const registry = openRegistry(records, seed.secret, clock, aside);
+  const captures = await openCaptures(join(home, "snapshots"), spawner, log, durability);
+  const held = new Map<string, SandboxRecord>();
   const envdVersion = ends ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
   const templates = await openTemplates({
     home,
@@ -62,14 +73,17 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     sandboxes: buildSandboxes(() => node),
     envdVersion,
     secret: loadUploadKey(home),
-    imagesInUse: () => [...records.snapshots.list({}), ...registry.all()].map(({ image }) => image.rootfs),
+    storage,
+    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...held.values()].map(({ image }) => image.rootfs),
     tell: (type, templateID, details) => node.tell(type, { templateID }, details),
     onDeleted: (templateID) => node.pool.forget(templateID),
   });
-  const needed = new Set([...runtimesInUse(records), ...templates.library.runtimes()]);
-  const { runtime, runtimes } = await openRuntimes(home, settings, spawner, log, needed);
-  const runtimeNamed = (name: RuntimeName) => runtimes.get(name) ?? fail("INTERNAL", `the driver ${name} is not open`);
-  const observe = openObserve({ home, log, metrics, records, registry, seed: seed.secret, auditLog: settings.node.audit_log, runtimeNamed });
+  const needed = new Set([...runtimesInUse(records), ...[...templates.library.captured()].map((each) => each.runtime)]);
+  const runsc = process.env["SVC_RUNSC"];
+  const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
+  const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, aside, host });
+  const { runtime, runtimes, named: runtimeNamed } = drivers;
+  const observe = openObserve({ home, log, metrics, records, registry, seed: seed.secret, auditLog: settings.node.audit_log, durability, runtimeNamed });
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
   const { start_concurrency, start_queue, start_timeout_seconds } = settings.sandbox;
   const gate = openGate(start_concurrency, start_queue, start_timeout_seconds * 1000);
@@ -114,16 +128,29 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       }
     },
     tell(type, subject, details) {
-      observe.tell(type, subject, details);
+      try {
+        observe.tell(type, subject, details);
+      } catch (error) {
+        // What happened has happened, and was answered or will be: a report that fails must not undo it.
+        log.error({ err: error, type, ...subject }, "an event could not be reported");
+      }
       log.info({ ...subject, ...details }, type);
     },
-    owned: () => [...registry.entries()].length,
+    owned: () => registry.runningCount,
     creating: 0,
     takenDown: new Set(),
+    undecided: new Map(),
+    resisting: new Set(),
+    frozen: new Set(),
+    held,
+    aside,
+    reopenDrivers: drivers.reopen,
     stopping: false,
     domain: "localhost",
     proxy: undefined,
   };
+  // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
+  if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
   const pool = openPool(node, poolSizes(settings), settings.pool.size, settings.pool.refill_concurrency);
   return {
     node,
@@ -151,7 +178,7 @@ function runtimesInUse(records: Records): Set<RuntimeName> {
   const names = new Set(records.snapshots.list({}).map(({ runtime }) => runtime));
   for (const { status } of records.all()) {
     if ("handle" in status && status.handle !== undefined) names.add(status.handle.runtime);
-    if ("kept" in status) names.add(status.kept.runtime);
+    if ("kept" in status && status.kept !== undefined) names.add(status.kept.runtime);
   }
   return names;
 }
@@ -164,28 +191,6 @@ function binaryOf(variable: string, name: string): string {
     "HOST_UNSUITABLE",
     `${variable} names ${path === undefined ? "nothing" : `'${path}', which is not there`}: ${name} is missing; start the node by ./svc, which installs it`,
   );
-}
-
-async function openRuntimes(home: string, settings: NodeSettings, spawner: Spawner, log: Log, needed: ReadonlySet<RuntimeName>) {
-  const runsc = process.env["SVC_RUNSC"];
-  const options = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
-  const runtimes = new Map<RuntimeName, OpenRuntime>();
-  let runtime: OpenRuntime | undefined;
-  const refusals: string[] = [];
-  const wanted: readonly RuntimeName[] = settings.sandbox.runtime === "auto" ? runtimeNames : [settings.sandbox.runtime];
-  for (const name of wanted) {
-    try {
-      runtime = await openRuntime(name, options);
-      runtimes.set(name, runtime);
-      break;
-    } catch (error) {
-      refusals.push(`${name}: ${asFailure(error).message}`);
-    }
-  }
-  if (runtime === undefined) fail("HOST_UNSUITABLE", `no sandbox can run here (${refusals.join("; ")}); \`./svc doctor\` says how to mend it`);
-  if (refusals.length > 0) log.warn({ refusals, runtime: runtime.name }, "a preferred driver does not work here");
-  for (const name of needed) if (!runtimes.has(name)) runtimes.set(name, await openRuntime(name, options));
-  return { runtime, runtimes };
 }
 
 async function networksFor(

@@ -52,15 +52,52 @@ async function pause(node: Node, record: RunningRecord, { kind, cause, requireHe
   node.proxy?.drop(sandboxID);
   try {
     await stage("freeze", () => runtime.freeze(handle));
-    const { sizeBytes } = await stage("capture", () => node.captures.take(kept.captureID, kind, runtime.name, (into) => runtime.capture(handle, into)));
+    const { sizeBytes } = await stage("capture", () =>
+      node.captures.take(kept.captureID, kind, runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image)),
+    );
     node.registry.move(sandboxID, { event: "paused", pausedAtWallMs: node.clock.wallMs() });
     node.tell("sandbox.paused", record, { cause, kind, sizeBytes });
   } catch (error) {
-    await runtime.thaw(handle).catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a sandbox whose pause failed could not be thawed"));
-    const deadlineMs = cause === "timeout" ? node.clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs;
-    node.registry.move(sandboxID, { event: "thawed", deadlineMs });
+    // Also one that is whole, where only its record found no room.
+    await node.captures
+      .remove(kept.captureID)
+      .catch((left: unknown) => node.log.error({ err: left, sandboxID }, "the capture of a failed pause could not be removed"));
+    await thaw(node, sandboxID, cause === "timeout" ? node.clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs);
     node.tell("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });
     throw error;
+  }
+}
+
+/** It is on record as running only when it runs: one that cannot be thawed stays `pausing`, and the watch tries again. */
+async function thaw(node: Node, sandboxID: string, deadlineMs: number): Promise<void> {
+  const record = node.registry.get(sandboxID);
+  if (record?.status.state !== "pausing") return void node.frozen.delete(sandboxID);
+  const { handle } = record.status;
+  const runtime = node.runtimeNamed(handle.runtime);
+  if (!runtime.isAlive(handle)) {
+    node.frozen.delete(sandboxID);
+    // Noticed like any other death, with its reason.
+    return void node.registry.moveBack(sandboxID, { event: "thawed", deadlineMs });
+  }
+  try {
+    await runtime.thaw(handle);
+    node.frozen.delete(sandboxID);
+    node.registry.moveBack(sandboxID, { event: "thawed", deadlineMs });
+  } catch (error) {
+    if (!node.frozen.has(sandboxID))
+      node.log.error({ err: error, sandboxID }, "a sandbox whose pause failed could not be thawed; it stands still, and it is tried again");
+    node.frozen.add(sandboxID);
+  }
+}
+
+/** For the watch. */
+export function retryThaws(node: Node): void {
+  for (const sandboxID of node.frozen) {
+    const { status } = node.registry.get(sandboxID) ?? {};
+    const deadlineMs = status?.state === "pausing" ? Math.max(status.claim.deadlineMs, node.clock.monotonicMs() + PAUSE_RETRY_MS) : 0;
+    void node.turns
+      .run(sandboxID, () => thaw(node, sandboxID, deadlineMs))
+      .catch((error: unknown) => node.log.error({ err: error, sandboxID }, "a thaw could not be tried"));
   }
 }
 

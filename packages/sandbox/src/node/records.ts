@@ -1,9 +1,11 @@
 // The durable truth about this node's sandboxes: one SQLite file, one row each, written before effects.
-import { inTransaction, openExclusive } from "@svc/kit/database.ts";
+import { openStore, type StoreOptions } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
+import { readRecord } from "./record-shape.ts";
+import type { SetAside } from "./set-aside.ts";
 import { openSnapshots, type Snapshots } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
-import { upgradeRecords } from "./upgrade-records.ts";
+import { RECORDS_VERSION, upgradeRecords } from "./upgrade-records.ts";
 
 /** For an hour after its end a sandbox's reason can be asked for. */
 export const ENDED_KEPT_MS = 3_600_000;
@@ -16,11 +18,15 @@ export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; 
 export type IdempotentCreate = { readonly key: string; readonly bodyHash: string; readonly answer: string };
 
 export interface Records {
+  /** As they were when the file was opened, but for those set aside. */
   all(): SandboxRecord[];
+  /** @throws DISK_FULL, as all that follow but `remove`s: they use the reserve. */
   put(record: SandboxRecord): void;
+  /** As `put`, for a move that puts back what was: on the reserve, where the disk is full. */
+  putBack(record: SandboxRecord): void;
   /** A claim and the idempotency key it answers, in one transaction. */
   putClaimed(record: SandboxRecord, idempotent: IdempotentCreate | undefined, nowWallMs: number): void;
-  /** A record whose end is decided, and the reason, which outlives the record. */
+  /** A record whose end is decided, and the reason, which outlives the record; on the reserve, where the disk is full. */
   putEnding(record: SandboxRecord, ended: Ended): void;
   remove(sandboxID: string): void;
   ended(sandboxID: string): Ended | undefined;
@@ -31,44 +37,65 @@ export interface Records {
   close(): void;
 }
 
+export type RecordsOptions = Omit<StoreOptions, "version"> & { readonly aside: Pick<SetAside, "addUnreadable"> };
+
 /**
- * Opens (or creates) the records. The file is held exclusively: one node per home.
- * @throws HOST_UNSUITABLE when another node holds it, or the file is damaged.
+ * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is set aside.
+ * @throws HOST_UNSUITABLE when another node holds it, the file is damaged, or a newer version of svc wrote it.
  */
-export function openRecords(path: string): Records {
-  const db = openExclusive(path);
-  db.exec(`
+export function openRecords(path: string, { aside, ...options }: RecordsOptions): Records {
+  const store = openStore(path, { ...options, version: RECORDS_VERSION });
+  const { db } = store;
+  store.settle(() =>
+    db.exec(`
     CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS idempotent (key TEXT PRIMARY KEY, body_hash TEXT NOT NULL, answer TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
     CREATE INDEX IF NOT EXISTS ended_at ON ended (ended_at);
-  `);
-  upgradeRecords(db);
-  const snapshots = openSnapshots(db);
+  `),
+  );
+  store.settle(() => upgradeRecords(db));
+  const snapshots = openSnapshots(store, aside);
   const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?) ON CONFLICT (sandbox_id) DO UPDATE SET record = excluded.record");
   const remove = db.prepare("DELETE FROM sandboxes WHERE sandbox_id = ?");
-  const all = db.prepare("SELECT record FROM sandboxes");
+  const found = db
+    .prepare("SELECT sandbox_id, record FROM sandboxes")
+    .all()
+    .flatMap((row) => {
+      const sandboxID = row["sandbox_id"] as string;
+      try {
+        return [readRecord(sandboxID, row["record"] as string)];
+      } catch (error) {
+        aside.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
+        return [];
+      }
+    });
   const putEnded = db.prepare("INSERT OR REPLACE INTO ended VALUES (?, ?, ?)");
   const getEnded = db.prepare("SELECT reason, ended_at FROM ended WHERE sandbox_id = ?");
   const putIdempotent = db.prepare("INSERT OR REPLACE INTO idempotent VALUES (?, ?, ?, ?)");
+  const pruneEnded = db.prepare(
+    "DELETE FROM ended WHERE ended_at < ? OR sandbox_id IN (SELECT sandbox_id FROM ended ORDER BY ended_at DESC LIMIT -1 OFFSET ?)",
+  );
+  const pruneIdempotent = db.prepare("DELETE FROM idempotent WHERE created_at < ?");
   const getIdempotent = db.prepare("SELECT body_hash, answer FROM idempotent WHERE key = ?");
 
   return {
-    all: () => all.all().map((row) => JSON.parse(row["record"] as string) as SandboxRecord),
-    put: (record) => void put.run(record.sandboxID, JSON.stringify(record)),
+    all: () => found,
+    put: (record) => store.write(() => void put.run(record.sandboxID, JSON.stringify(record))),
+    putBack: (record) => store.settle(() => void put.run(record.sandboxID, JSON.stringify(record))),
     putClaimed(record, idempotent, nowWallMs) {
-      inTransaction(db, () => {
+      store.write(() => {
         put.run(record.sandboxID, JSON.stringify(record));
         if (idempotent !== undefined) putIdempotent.run(idempotent.key, idempotent.bodyHash, idempotent.answer, nowWallMs);
       });
     },
     putEnding(record, ended) {
-      inTransaction(db, () => {
+      store.settle(() => {
         put.run(record.sandboxID, JSON.stringify(record));
         putEnded.run(ended.sandboxID, ended.reason, ended.endedAtWallMs);
       });
     },
-    remove: (sandboxID) => void remove.run(sandboxID),
+    remove: (sandboxID) => store.settle(() => void remove.run(sandboxID)),
     ended(sandboxID) {
       const row = getEnded.get(sandboxID);
       return row === undefined ? undefined : { sandboxID, reason: row["reason"] as DeathReason, endedAtWallMs: row["ended_at"] as number };
@@ -79,12 +106,11 @@ export function openRecords(path: string): Records {
     },
     snapshots,
     prune(nowWallMs) {
-      db.prepare("DELETE FROM ended WHERE ended_at < ? OR sandbox_id IN (SELECT sandbox_id FROM ended ORDER BY ended_at DESC LIMIT -1 OFFSET ?)").run(
-        nowWallMs - ENDED_KEPT_MS,
-        MAX_ENDED_ROWS,
-      );
-      db.prepare("DELETE FROM idempotent WHERE created_at < ?").run(nowWallMs - IDEMPOTENCY_KEPT_MS);
+      store.settle(() => {
+        pruneEnded.run(nowWallMs - ENDED_KEPT_MS, MAX_ENDED_ROWS);
+        pruneIdempotent.run(nowWallMs - IDEMPOTENCY_KEPT_MS);
+      });
     },
-    close: () => db.close(),
+    close: store.close,
   };
 }

@@ -1,9 +1,10 @@
 // All sandboxes of this node in memory and on disk: every change of state goes through here, record first.
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Door, ProxyEntry, SandboxDirectory } from "../proxy/directory.ts";
 import type { Clock } from "./clock.ts";
 import type { IdempotentCreate, Records } from "./records.ts";
+import type { SetAside } from "./set-aside.ts";
 import { advance, type Claim, type Event, type SandboxRecord, type Status } from "./state.ts";
 
 type Of<S extends Status["state"]> = SandboxRecord & { readonly status: Extract<Status, { state: S }> };
@@ -18,8 +19,15 @@ export interface Registry extends Omit<SandboxDirectory, "wake"> {
   restore(record: SandboxRecord): void;
   get(sandboxID: string): SandboxRecord | undefined;
   all(): IterableIterator<SandboxRecord>;
-  /** Moves on by `event`; on disk before in memory. */
+  /** Moves on by `event`; on disk before in memory. @throws DISK_FULL; then it has not moved. */
   move(sandboxID: string, event: Event): SandboxRecord;
+  /**
+   * Moves back to where it was before a step that failed. A start reads the state of that step in the same way, so a disk that
+   * takes nothing is no reason to refuse: `saveAll` writes it later.
+   */
+  moveBack(sandboxID: string, event: Extract<Event, { event: "thawed" | "stayed" }>): SandboxRecord;
+  /** Writes what no disk has taken yet. */
+  saveAll(): void;
   claim(sandboxID: string, claim: Claim, idempotent: IdempotentCreate | undefined): RunningRecord;
   /** As `move`, with the boot that its deadline counts from and the one that is seen inside. */
   resumed(sandboxID: string, event: Event, boot: Pick<SandboxRecord, "bootID" | "guestBootID">): RunningRecord;
@@ -30,6 +38,8 @@ export interface Registry extends Omit<SandboxDirectory, "wake"> {
   /** @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour. */
   owned(sandboxID: string): OwnedRecord;
   readonly size: number;
+  /** Those that clients own and that run. */
+  readonly runningCount: number;
 }
 
 export function isRunning(record: SandboxRecord | undefined): record is RunningRecord {
@@ -44,7 +54,9 @@ export function isOwned(record: SandboxRecord | undefined): record is OwnedRecor
   return record !== undefined && "claim" in record.status && record.status.state !== "killing";
 }
 
-export function openRegistry(records: Records, seed: string, clock: Clock): Registry {
+export function openRegistry(records: Records, seed: string, clock: Clock, aside: Pick<SetAside, "find">): Registry {
+  /** Moved back in memory alone. */
+  const unsaved = new Set<string>();
   const byID = new Map<string, SandboxRecord>();
   /** What the proxy sees: the running ones and those that traffic may resume, their tokens derived once. */
   const doors = new Map<string, ProxyEntry>();
@@ -75,6 +87,8 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
   function owned(sandboxID: string): OwnedRecord {
     const record = byID.get(sandboxID);
     if (isOwned(record)) return record;
+    const held = aside.find("sandbox", sandboxID);
+    if (record === undefined && held !== undefined) fail("SET_ASIDE", `sandbox '${sandboxID}' is set aside: ${held.reason}`);
     const ended = records.ended(sandboxID);
     if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
     const endedAt = new Date(ended.endedAtWallMs).toISOString();
@@ -97,11 +111,32 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
       // A client that owned it is told why from this moment on, for an hour.
       if (event.event === "dying" && isOwned(byID.get(sandboxID)) && status.state === "killing") {
         records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
+      } else if (event.event === "dying") {
+        records.putBack(next);
       } else {
         records.put(next);
       }
+      unsaved.delete(sandboxID);
       show(next);
       return next;
+    },
+    moveBack(sandboxID, event) {
+      const next = moved(sandboxID, event);
+      try {
+        records.putBack(next);
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+        unsaved.add(sandboxID);
+      }
+      show(next);
+      return next;
+    },
+    saveAll() {
+      for (const sandboxID of unsaved) {
+        const record = byID.get(sandboxID);
+        if (record !== undefined) records.putBack(record);
+        unsaved.delete(sandboxID);
+      }
     },
     claim(sandboxID, claim, idempotent) {
       const next = moved(sandboxID, { event: "claimed", claim }) as RunningRecord;
@@ -120,6 +155,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
       if (record === undefined || record.status.state !== "killing") return;
       records.remove(sandboxID);
       byID.delete(sandboxID);
+      unsaved.delete(sandboxID);
     },
     owned,
     running(sandboxID) {
@@ -134,6 +170,9 @@ export function openRegistry(records: Records, seed: string, clock: Clock): Regi
     sleepers: () => asleep.values(),
     get size() {
       return byID.size;
+    },
+    get runningCount() {
+      return doors.size;
     },
   };
 }

@@ -83,11 +83,13 @@ async function resume(node: Node, paused: PausedRecord, request: ResumeRequest):
       .catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox could not be removed"));
     for (const step of undo)
       await step().catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox's network could not be removed"));
-    node.registry.move(sandboxID, { event: "stayed" });
+    node.registry.moveBack(sandboxID, { event: "stayed" });
     node.log.warn({ err: error, sandboxID }, "a sandbox could not be resumed; it stays paused");
     throw asFailure(error);
   } finally {
-    if (filesOnly !== undefined) await node.captures.remove(filesOnly);
+    if (filesOnly !== undefined) {
+      await node.captures.remove(filesOnly).catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a capture of files alone could not be removed"));
+    }
   }
 }
 
@@ -105,7 +107,7 @@ async function keepFilesAlone(node: Node, runtime: Runtime, record: PausedRecord
   if (!runtime.captures.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
   const handle = await run(node, runtime, record, { captureID: record.status.kept.captureID, guestBootID: record.guestBootID }, undo);
   await runtime.freeze(handle);
-  await node.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into));
+  await node.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image));
   await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   for (const step of undo.splice(0)) await step();
 }

@@ -6,7 +6,7 @@ import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { CaptureKind } from "../runtime/runtime.ts";
 import { answer, checkTimeout, createSandbox } from "./create.ts";
-import { endSandbox } from "./end.ts";
+import { deleteSandbox } from "./end.ts";
 import { forkSandbox } from "./fork.ts";
 import { detail, listed, matches, page } from "./list.ts";
 import { setNetwork } from "./network.ts";
@@ -35,7 +35,7 @@ export function nodeHandlers(node: Node): Omit<Handlers<typeof nodeOperations>, 
     getSandbox: ({ sandboxID }) => detail(node, node.registry.owned(sandboxID)),
     async deleteSandbox({ sandboxID }) {
       node.registry.owned(sandboxID);
-      await endSandbox(node, sandboxID, "killed");
+      await deleteSandbox(node, sandboxID, "killed");
     },
     async connectSandbox(input, context) {
       const { answered, resumed } = await connect(node, input);

@@ -1,8 +1,10 @@
 // The settings a node reads, and what each may be; config/default.toml explains them.
 import { BlockList, isIP } from "node:net";
+import { durabilities } from "@svc/kit/database.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
+import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import { templateSettings } from "../template/settings.ts";
 
@@ -16,6 +18,7 @@ export const nodeSettings = z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
     audit_log: z.string().regex(/^[\w.-]*$/, "asked for a file's name, without a folder"),
+    durability: z.enum(durabilities),
     brand: z.array(z.string().regex(/^[a-z][a-z0-9]{0,30}$/, "brand words are lower-case letters and digits")).min(1),
   }),
   sandbox: z.object({
@@ -27,7 +30,8 @@ export const nodeSettings = z.object({
     pids: count(16, 4_000_000),
     max_timeout_seconds: count(1, 7 * 24 * 3600),
     auto_resume_min_timeout_seconds: count(1, 7 * 24 * 3600),
-    max_sandboxes: count(1, 100_000),
+    // Each has an address of its own.
+    max_sandboxes: count(1, SLOTS),
     start_concurrency: count(1, 256),
     start_queue: count(0, 100_000),
     start_timeout_seconds: count(1, 3600),

@@ -24,7 +24,7 @@ export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind
     const runtime = node.runtimeNamed(handle.runtime);
     const captureID = node.captures.newID();
     const { sizeBytes } = await node.stages(runtime.name)("capture", () =>
-      node.captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into)),
+      node.captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image)),
     );
     // What dies while it is captured is captured dying. One whose envd merely stands still is waited for, and kept.
     const isAlive = () => runtime.isAlive(handle);
@@ -63,13 +63,11 @@ export function snapshotSandbox(node: Node, sandboxID: string, kind: CaptureKind
 }
 
 function checkName(node: Node, name: string | undefined): void {
-  if (node.records.snapshots.list({}).length >= MAX_SNAPSHOTS) {
-    fail("TOO_MANY_REQUESTS", `this node holds ${MAX_SNAPSHOTS} snapshots, its most; delete some`);
+  if (node.records.snapshots.size >= MAX_SNAPSHOTS) {
+    fail("TOO_MANY_REQUESTS", `this node holds ${MAX_SNAPSHOTS} snapshots, the maximum; delete some`);
   }
   const [bare] = name?.split(":") ?? [];
-  if (bare === undefined) return;
-  const taken = node.catalogue.list().find((template) => template.name === bare || template.templateID === bare);
-  if (taken !== undefined && taken.captureID === undefined) fail("INVALID_REQUEST", `name: '${bare}' is the name of a template; choose another`);
+  if (bare !== undefined && node.catalogue.bears(bare)) fail("INVALID_REQUEST", `name: '${bare}' is the name of a template; choose another`);
 }
 
 /** @throws SNAPSHOT_NOT_FOUND. */
@@ -92,6 +90,7 @@ export async function deleteSnapshot(node: Node, asked: string): Promise<boolean
   const snapshot = node.records.snapshots.find(asked);
   if (snapshot === undefined) return false;
   node.records.snapshots.remove(snapshot.snapshotID);
+  node.aside.drop("snapshot", snapshot.snapshotID);
   await node.captures.remove(snapshot.captureID);
   await node.pool.forget(snapshot.snapshotID);
   node.tell("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});

@@ -1,7 +1,8 @@
 // Snapshots as rows: what each holds, by which names it is found, and that it outlives the sandbox it was taken of.
-import type { DatabaseSync } from "node:sqlite";
-import { inTransaction } from "@svc/kit/database.ts";
-import type { CaptureKind, Limits, RootImage, RuntimeName } from "../runtime/runtime.ts";
+import type { Store } from "@svc/kit/database.ts";
+import { z } from "zod";
+import { type CaptureKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import type { SetAside } from "./set-aside.ts";
 
 export type Snapshot = {
   readonly snapshotID: string;
@@ -32,9 +33,8 @@ export interface Snapshots {
   /** By id, `name:tag`, or `name`, which means name:default. */
   find(asked: string): NamedSnapshot | undefined;
   /** Newest first. */
-  list(query: SnapshotQuery): NamedSnapshot[];
-  /** Whether any snapshot bears this name, under whatever tag. */
-  bears(name: string): boolean;
+  list(query: SnapshotQuery): readonly NamedSnapshot[];
+  readonly size: number;
   remove(snapshotID: string): void;
 }
 
@@ -44,45 +44,104 @@ export function withTag(name: string): string {
   return name.includes(":") ? name : `${name}:${DEFAULT_TAG}`;
 }
 
-export function openSnapshots(db: DatabaseSync): Snapshots {
-  db.exec(`
+/** What is read of each before anything else is; the rest is as it was written. */
+const readable = z.looseObject({
+  snapshotID: z.string(),
+  captureID: z.string(),
+  kind: z.enum(["memory", "filesystem"]),
+  runtime: z.enum(runtimeNames),
+  image: z.looseObject({ rootfs: z.string() }),
+  createdAtWallMs: z.number(),
+});
+
+/** All rows are in memory, too, newest first: SQLite is read here only. A row that cannot be read is set aside. */
+export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable">): Snapshots {
+  const { db } = store;
+  store.settle(() =>
+    db.exec(`
     CREATE TABLE IF NOT EXISTS snapshots (snapshot_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, created_at INTEGER NOT NULL, snapshot TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS snapshot_names (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL REFERENCES snapshots) STRICT;
     CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (sandbox_id);
-  `);
+    CREATE INDEX IF NOT EXISTS snapshot_names_of ON snapshot_names (snapshot_id);
+  `),
+  );
   const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
   const name = db.prepare("INSERT INTO snapshot_names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET snapshot_id = excluded.snapshot_id");
-  const byID = db.prepare("SELECT snapshot FROM snapshots WHERE snapshot_id = ?");
-  const byName = db.prepare("SELECT snapshot FROM snapshots JOIN snapshot_names USING (snapshot_id) WHERE name = ?");
-  const namesOf = db.prepare("SELECT name FROM snapshot_names WHERE snapshot_id = ? ORDER BY name");
-  const all = db.prepare("SELECT snapshot FROM snapshots WHERE ?1 IS NULL OR sandbox_id = ?1 ORDER BY created_at DESC, snapshot_id");
-  const anyName = db.prepare("SELECT 1 FROM snapshot_names WHERE substr(name, 1, length(?1) + 1) = ?1 || ':' LIMIT 1");
+  const removeNames = db.prepare("DELETE FROM snapshot_names WHERE snapshot_id = ?");
+  const removeRow = db.prepare("DELETE FROM snapshots WHERE snapshot_id = ?");
 
-  function named(row: Record<string, unknown> | undefined): NamedSnapshot | undefined {
-    if (row === undefined) return undefined;
-    const snapshot = JSON.parse(row["snapshot"] as string) as Snapshot;
-    return { ...snapshot, names: namesOf.all(snapshot.snapshotID).map((each) => each["name"] as string) };
+  const byID = new Map<string, NamedSnapshot>();
+  /** `name:tag` to id. */
+  const bearers = new Map<string, string>();
+  let newestFirst: readonly NamedSnapshot[] | undefined;
+
+  function put(snapshot: NamedSnapshot): void {
+    byID.set(snapshot.snapshotID, snapshot);
+    newestFirst = undefined;
+  }
+  function unname(bearer: string | undefined, taken: string): void {
+    const known = bearer === undefined ? undefined : byID.get(bearer);
+    if (known !== undefined) put({ ...known, names: known.names.filter((each) => each !== taken) });
+  }
+  function rename(taken: string, snapshotID: string): void {
+    unname(bearers.get(taken), taken);
+    bearers.set(taken, snapshotID);
+    const known = byID.get(snapshotID);
+    if (known !== undefined) put({ ...known, names: [...known.names, taken].sort() });
+  }
+  function all(): readonly NamedSnapshot[] {
+    newestFirst ??= [...byID.values()].sort((a, b) => b.createdAtWallMs - a.createdAtWallMs || (a.snapshotID < b.snapshotID ? -1 : 1));
+    return newestFirst;
+  }
+
+  for (const row of db.prepare("SELECT snapshot_id, snapshot FROM snapshots").iterate()) {
+    const snapshotID = row["snapshot_id"] as string;
+    try {
+      put({ ...(readable.parse(JSON.parse(row["snapshot"] as string)) as unknown as Snapshot), names: [] });
+    } catch {
+      aside.addUnreadable({ kind: "snapshot", name: snapshotID, reason: "its record cannot be read" });
+    }
+  }
+  const named = new Map<string, string[]>();
+  for (const row of db.prepare("SELECT name, snapshot_id FROM snapshot_names ORDER BY name").iterate()) {
+    const snapshotID = row["snapshot_id"] as string;
+    bearers.set(row["name"] as string, snapshotID);
+    named.set(snapshotID, [...(named.get(snapshotID) ?? []), row["name"] as string]);
+  }
+  for (const [snapshotID, names] of named) {
+    const known = byID.get(snapshotID);
+    if (known !== undefined) put({ ...known, names });
   }
 
   return {
     add(snapshot, asked) {
-      inTransaction(db, () => {
+      store.write(() => {
         insert.run(snapshot.snapshotID, snapshot.sandboxID, snapshot.createdAtWallMs, JSON.stringify(snapshot));
         if (asked !== undefined) name.run(withTag(asked), snapshot.snapshotID);
       });
+      put({ ...snapshot, names: [] });
+      if (asked !== undefined) rename(withTag(asked), snapshot.snapshotID);
     },
-    find: (asked) => named(byID.get(asked)) ?? named(byName.get(withTag(asked))),
+    find: (asked) => byID.get(asked) ?? byID.get(bearers.get(withTag(asked)) ?? ""),
     list({ sandboxID, name: asked }) {
-      const found = all.all(sandboxID ?? null).flatMap((row) => named(row) ?? []);
-      if (asked === undefined) return found;
-      return found.filter(({ names }) => names.some((each) => each === asked || each.slice(0, each.indexOf(":")) === asked));
+      if (sandboxID === undefined && asked === undefined) return all();
+      return all().filter(
+        (each) =>
+          (sandboxID === undefined || each.sandboxID === sandboxID) &&
+          (asked === undefined || each.names.some((taken) => taken === asked || taken.slice(0, taken.indexOf(":")) === asked)),
+      );
     },
-    bears: (asked) => anyName.get(asked) !== undefined,
+    get size() {
+      return byID.size;
+    },
     remove(snapshotID) {
-      inTransaction(db, () => {
-        db.prepare("DELETE FROM snapshot_names WHERE snapshot_id = ?").run(snapshotID);
-        db.prepare("DELETE FROM snapshots WHERE snapshot_id = ?").run(snapshotID);
+      store.settle(() => {
+        removeNames.run(snapshotID);
+        removeRow.run(snapshotID);
       });
+      for (const taken of byID.get(snapshotID)?.names ?? []) bearers.delete(taken);
+      byID.delete(snapshotID);
+      newestFirst = undefined;
     },
   };
 }

@@ -58,7 +58,14 @@ export type Status =
   | { readonly state: "pausing"; readonly handle: RuntimeHandle; readonly claim: Claim; readonly kept: Kept }
   | { readonly state: "paused"; readonly claim: Claim; readonly kept: Kept; readonly pausedAtWallMs: number }
   | { readonly state: "resuming"; readonly claim: Claim; readonly kept: Kept; readonly pausedAtWallMs: number }
-  | { readonly state: "killing"; readonly reason: DeathReason; readonly handle: RuntimeHandle | undefined; readonly claim: Claim | undefined };
+  | {
+      readonly state: "killing";
+      readonly reason: DeathReason;
+      readonly handle: RuntimeHandle | undefined;
+      readonly claim: Claim | undefined;
+      /** Its capture goes with it, also when its end is finished by another process. */
+      readonly kept?: Kept | undefined;
+    };
 
 export type SandboxRecord = {
   readonly sandboxID: string;
@@ -134,6 +141,7 @@ export function advance(status: Status, event: Event): Status {
         reason: event.reason,
         handle: "handle" in status ? status.handle : undefined,
         claim: "claim" in status ? status.claim : undefined,
+        kept: "kept" in status ? status.kept : undefined,
       };
   }
 }

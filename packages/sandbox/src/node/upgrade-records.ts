@@ -1,18 +1,28 @@
 // Brings the records of earlier versions of svc up to date; a running sandbox lives on over an upgrade.
 import type { DatabaseSync } from "node:sqlite";
 
-const VERSION = 2;
+/** A file with a newer one is refused when it is opened. */
+export const RECORDS_VERSION = 2;
 
-/** Version 1 knew neither pause nor egress rules. Its sandboxes have no `envd`: they run on, and cannot be captured. */
+/** Version 1 knew neither pause nor egress rules. Its sandboxes have no `envd`: they run on, and cannot be captured. In a transaction. */
 export function upgradeRecords(db: DatabaseSync): void {
   const version = (db.prepare("PRAGMA user_version").get()?.["user_version"] as number | undefined) ?? 0;
-  if (version >= VERSION) return;
-  db.exec("BEGIN IMMEDIATE");
+  if (version >= RECORDS_VERSION) return;
   for (const row of db.prepare("SELECT sandbox_id, record FROM sandboxes").all()) {
-    const record = JSON.parse(row["record"] as string) as Record<string, unknown>;
+    const record = parsed(row["record"] as string);
+    if (record === undefined) continue; // set aside when it is read
     db.prepare("UPDATE sandboxes SET record = ? WHERE sandbox_id = ?").run(JSON.stringify(upgraded(record)), row["sandbox_id"] as string);
   }
-  db.exec(`PRAGMA user_version = ${VERSION}; COMMIT`);
+  db.exec(`PRAGMA user_version = ${RECORDS_VERSION}`);
+}
+
+function parsed(text: string): Record<string, unknown> | undefined {
+  try {
+    const record: unknown = JSON.parse(text);
+    return typeof record === "object" && record !== null && "status" in record ? (record as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function upgraded(record: Record<string, unknown>): Record<string, unknown> {

@@ -26,7 +26,11 @@ export async function wakeSandbox(node: Node, sandboxID: string, clientAddress: 
     throw new Failure("TOO_MANY_REQUESTS", `${attempt.waiters} requests wait for sandbox '${sandboxID}' to resume already`, { retryAfterSeconds: 1 });
   }
   attempt.waiters++;
-  return attempt.done;
+  try {
+    await attempt.done;
+  } finally {
+    attempt.waiters--;
+  }
 }
 
 async function wake(node: Node, sandboxID: string, clientAddress: string): Promise<void> {

@@ -1,7 +1,8 @@
 // The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
 import { endSandbox } from "./end.ts";
 import type { Node } from "./node.ts";
-import { pauseSandbox } from "./pause.ts";
+import { pauseSandbox, retryThaws } from "./pause.ts";
+import { takeBackHeld } from "./recover.ts";
 import { isRunning, type RunningRecord } from "./registry.ts";
 import type { SandboxRecord } from "./state.ts";
 
@@ -11,6 +12,8 @@ const LIVENESS_TICKS = 5;
 const MEMORY_KILLS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
+/** Whether what was set aside can be used again. */
+const TAKE_BACK_TICKS = 100;
 
 /** Kills for memory that a sandbox outlived are no reason of a later death. One just seen may be its death: it counts a look later. */
 type MemoryKills = { readonly seen: number; readonly outlived: number };
@@ -20,17 +23,26 @@ export function openWatch(node: Node): { close(): Promise<void> } {
   const outlived = new Map<string, MemoryKills>();
   /** Pauses at a timeout that are under way, or wait for their turn. */
   const pausing = new Set<string>();
+  let takingBack: Promise<void> | undefined;
+  const takeBack = () =>
+    takeBackHeld(node)
+      .catch((error: unknown) => node.log.error({ err: error }, "what was set aside could not be looked at again"))
+      .finally(() => {
+        takingBack = undefined;
+      });
   const timer = setInterval(() => {
     tick++;
     for (const record of overdue(node.registry.all(), node.clock.monotonicMs())) timeOut(node, record, pausing);
     if (tick % LIVENESS_TICKS === 0) noticeDeaths(node, outlived);
     if (tick % MEMORY_KILLS_TICKS === 0) void countMemoryKills(node, outlived);
-    if (tick % RETRY_TICKS === 0) retryEnds(node);
-    if (tick % PRUNE_TICKS === 0) node.records.prune(node.clock.wallMs());
+    if (tick % RETRY_TICKS === 0) retry(node);
+    if (tick % PRUNE_TICKS === 0) prune(node);
+    if (tick % TAKE_BACK_TICKS === 0 && takingBack === undefined && node.aside.all().length > 0) takingBack = takeBack();
   }, TICK_MS);
   return {
     async close() {
       clearInterval(timer);
+      await takingBack;
     },
   };
 }
@@ -45,7 +57,10 @@ export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): 
 /** A pause at the timeout keeps what a pause by hand keeps; when it fails, the sandbox runs on and it is tried again. */
 function timeOut(node: Node, { sandboxID, status }: RunningRecord, pausing: Set<string>): void {
   const { onTimeout, pauseKind } = status.claim;
-  if (onTimeout === "kill") return void endSandbox(node, sandboxID, "timeout");
+  if (onTimeout === "kill") {
+    if (!node.undecided.has(sandboxID)) void endSandbox(node, sandboxID, "timeout");
+    return;
+  }
   if (pausing.has(sandboxID)) return;
   pausing.add(sandboxID);
   pauseSandbox(node, sandboxID, { kind: pauseKind, cause: "timeout" })
@@ -79,8 +94,23 @@ async function countMemoryKills(node: Node, outlived: Map<string, MemoryKills>):
   }
 }
 
-function retryEnds(node: Node): void {
+function retry(node: Node): void {
   for (const record of node.registry.all()) {
     if (record.status.state === "killing") void endSandbox(node, record.sandboxID, record.status.reason);
+  }
+  for (const [sandboxID, reason] of node.undecided) void endSandbox(node, sandboxID, reason);
+  retryThaws(node);
+  try {
+    node.registry.saveAll();
+  } catch (error) {
+    node.log.warn({ err: error }, "records that wait for room on the disk could not be written; it is tried again");
+  }
+}
+
+function prune(node: Node): void {
+  try {
+    node.records.prune(node.clock.wallMs());
+  } catch (error) {
+    node.log.warn({ err: error }, "records past their time could not be removed; it is tried again");
   }
 }

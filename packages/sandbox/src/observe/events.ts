@@ -1,6 +1,6 @@
 // The node's lifecycle events: on disk before their cause is acknowledged, with ids that only rise, the newest kept for a day.
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
-import { openExclusive } from "@svc/kit/database.ts";
+import { type Durability, openStore } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 
 export type EventType = LifecycleEvent["type"];
@@ -34,6 +34,7 @@ export interface Events {
 export type EventsOptions = {
   readonly path: string;
   readonly log: Log;
+  readonly durability?: Durability;
   readonly wallMs?: () => number;
   /** Told of each event that is recorded. */
   readonly onRecord?: (type: EventType) => void;
@@ -42,6 +43,7 @@ export type EventsOptions = {
 
 export const EVENTS_KEPT = 100_000;
 export const EVENTS_KEPT_MS = 24 * 3_600_000;
+const VERSION = 0;
 const PRUNE_EVERY = 1_000;
 const PRUNE_EVERY_MS = 60_000;
 /** Entries kept in memory as well, for the readers that are up to date. */
@@ -50,8 +52,9 @@ const MAX_UNWRITTEN = 1_000;
 const RETRY_MS = 1_000;
 
 /** @throws HOST_UNSUITABLE when another node holds the file, or it is damaged. */
-export function openEvents({ path, log, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
-  const db = openExclusive(path, "it holds no more than the events of the last day and may be removed");
+export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
+  const store = openStore(path, { version: VERSION, durability, advice: "it holds no more than the events of the last day and may be removed" });
+  const { db } = store;
   // AUTOINCREMENT: an id is never given twice, also when all rows are gone.
   db.exec(`
     CREATE TABLE IF NOT EXISTS events (
@@ -71,9 +74,16 @@ export function openEvents({ path, log, wallMs = Date.now, onRecord, maxEvents =
   const unwritten: { at: number; type: EventType; subject: Subject }[] = [];
   const watchers = new Set<() => void>();
   let isToldSoon = false;
+  let isKeepingOld = false;
 
   function prune(): void {
-    drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
+    try {
+      drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
+      isKeepingOld = false;
+    } catch (error) {
+      if (!isKeepingOld) log.warn({ err: error, path }, "events past their time could not be removed; it is tried again every minute");
+      isKeepingOld = true;
+    }
     oldest = Number(first.get()?.["id"] ?? newest + 1);
     while (recent[0] !== undefined && recent[0].id < oldest) recent.shift();
   }
@@ -153,7 +163,7 @@ export function openEvents({ path, log, wallMs = Date.now, onRecord, maxEvents =
       clearInterval(pruning);
       clearInterval(retrying);
       watchers.clear();
-      db.close();
+      store.close();
     },
   };
 }

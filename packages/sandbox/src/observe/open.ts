@@ -1,5 +1,6 @@
 // Builds all that watches over sandboxes: events, their streams, logs, audit log, usage, and the operations that show them.
 import { join } from "node:path";
+import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
@@ -44,13 +45,14 @@ export type ObserveOptions = {
   readonly seed: string;
   /** Where the audit log is, below the home; empty: none. */
   readonly auditLog: string;
+  readonly durability: Durability;
   runtimeNamed(name: RuntimeName): Runtime;
 };
 
-export function openObserve({ home, log, metrics, records, registry, seed, auditLog, runtimeNamed }: ObserveOptions): Observe {
+export function openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed }: ObserveOptions): Observe {
   const parts = () => ({ events, streams, logs, usage, audit });
   const counted = openObserveMetrics(metrics, parts);
-  const events = openEvents({ path: join(home, "events.db"), log, onRecord: (type) => counted.events.inc({ type }) });
+  const events = openEvents({ path: join(home, "events.db"), log, durability, onRecord: (type) => counted.events.inc({ type }) });
   const streams = openEventStreams(events);
   const audit = auditLog === "" ? undefined : openAudit({ path: join(home, auditLog), log });
 

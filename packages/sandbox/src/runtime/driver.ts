@@ -1,6 +1,7 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
-import { access, mkdir, rm } from "node:fs/promises";
-import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { access, mkdir, readdir, rm, stat, statfs } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
@@ -47,6 +48,9 @@ export type OpenRuntime = Runtime & {
   [Symbol.asyncDispose](): Promise<void>;
 };
 
+const NO_WORDS = "it said nothing";
+/** Less than any start takes. */
+const NO_ROOM_BYTES = 1024 * 1024;
 /** runsc and runc resolve ids by prefix or name folders after them. */
 const runtimeIDPattern = /^[a-z0-9]{8,32}$/;
 
@@ -70,7 +74,8 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       const pidStartTicks = startTicksOf(pid);
       if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
       return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
-    } catch (error) {
+    } catch (cause) {
+      const error = (await hadNoRoom(cause, directory, spec.from?.directory)) ? new Failure("DISK_FULL", wordsOf(cause), { cause }) : cause;
       await destroy({ runtimeID, directory }).catch((left: unknown) => {
         host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
       });
@@ -182,27 +187,32 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   };
 }
 
+/** A program that finds no room may find none for its last words either; a start needs some room, and what it goes on from as much again. */
+async function hadNoRoom(cause: unknown, directory: string, from: string | undefined): Promise<boolean> {
+  const { bavail, bsize } = await statfs(dirname(directory));
+  if (bavail * bsize < NO_ROOM_BYTES) return true;
+  if (!wordsOf(cause).endsWith(NO_WORDS)) return false;
+  const files = from === undefined ? [] : await readdir(from).catch(() => []);
+  const sizes = await Promise.all(files.map(async (name) => (await stat(join(from ?? "", name)).catch(() => undefined))?.size ?? 0));
+  return bavail * bsize < NO_ROOM_BYTES + sizes.reduce((sum, size) => sum + size, 0);
+}
+
+const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
 async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
 }
 
-/** The kernel's words, and tar's for the moment before. */
-const fullWords = /no space left on device|wrote only \d+ of \d+ bytes/i;
-
-function isFull(error: unknown): boolean {
-  return (error as NodeJS.ErrnoException).code === "ENOSPC" || fullWords.test(asFailure(error).message);
-}
-
 function captureFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
-  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error });
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: the disk is full: ${wordsOf(error)}`, { cause: error });
   return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
 }
 
 function startFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: the disk is full: ${wordsOf(error)}`, { cause: error });
   if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
-  if (isFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 
@@ -220,5 +230,5 @@ export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Prom
 /** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
 export function lastWords(text: string): string {
   const [words = ""] = text.split(/\ngoroutine \d+ \[/);
-  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || "it said nothing";
+  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || NO_WORDS;
 }

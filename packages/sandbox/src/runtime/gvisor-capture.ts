@@ -5,6 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Freezer } from "./gvisor-freeze.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
+import { checkPages } from "./gvisor-pages.ts";
 import type { Runsc } from "./gvisor-runsc.ts";
 import { keepEmptyTmp } from "./gvisor-tmp.ts";
 import { eventually } from "./process.ts";
@@ -25,6 +26,7 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
+    await checkPages(directory);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
     else {
       await copyFile(join(handle.directory, configFile), join(directory, configFile));

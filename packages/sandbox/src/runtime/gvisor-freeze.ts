@@ -8,7 +8,8 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
-const FROZEN = "frozen";
+/** Of one length, so that one takes the other's place in the block that the disk has given: a full one must not keep a sandbox frozen. */
+const FROZEN = "frozen ";
 const UNKNOWN = "unknown";
 
 export type Freezer = {
@@ -19,15 +20,22 @@ export type Freezer = {
 
 export function openFreezer(kernel: Kernel): Freezer {
   const markOf = ({ directory }: RuntimeHandle) => join(directory, "freezing");
-  const setKnown = (handle: RuntimeHandle, frozen: boolean) => (frozen ? writeFile(markOf(handle), FROZEN) : rm(markOf(handle), { force: true }));
+  const setKnown = (handle: RuntimeHandle, frozen: boolean) => (frozen ? mark(handle, FROZEN) : rm(markOf(handle), { force: true }));
+
+  async function mark(handle: RuntimeHandle, text: string): Promise<void> {
+    await writeFile(markOf(handle), text, { flag: "r+" }).catch(async (error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOENT") throw error;
+      await writeFile(markOf(handle), text);
+    });
+  }
 
   async function isFrozen(handle: RuntimeHandle): Promise<boolean> {
-    const mark = await readFile(markOf(handle), "utf8").catch((error: NodeJS.ErrnoException) => {
+    const found = await readFile(markOf(handle), "utf8").catch((error: NodeJS.ErrnoException) => {
       if (error.code === "ENOENT") return undefined;
       throw error;
     });
-    if (mark === undefined) return false;
-    if (mark === FROZEN) return true;
+    if (found === undefined) return false;
+    if (found.trimEnd() === FROZEN.trimEnd()) return true;
     // Also a mark whose writing was cut off.
     const frozen = await kernel.standsStill(handle.runtimeID);
     await setKnown(handle, frozen);
@@ -36,7 +44,7 @@ export function openFreezer(kernel: Kernel): Freezer {
 
   async function change(handle: RuntimeHandle, frozen: boolean): Promise<void> {
     if ((await isFrozen(handle)) === frozen) return;
-    await writeFile(markOf(handle), UNKNOWN);
+    await mark(handle, UNKNOWN);
     const act = frozen ? kernel.stop : kernel.letGo;
     const failed = await act(handle.runtimeID).then(
       () => undefined,

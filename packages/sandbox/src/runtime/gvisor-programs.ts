@@ -3,6 +3,7 @@
 // gVisor promises no format of memory across versions: after an upgrade a paused sandbox still needs the program of before.
 import { access, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
+import { syncAll } from "@svc/kit/sync.ts";
 import type { Host } from "./host.ts";
 import { findProgram } from "./programs.ts";
 
@@ -37,7 +38,10 @@ export function openRunscPrograms(host: Host): RunscPrograms {
     await rm(half, { force: true });
     // Set-up puts a new version beside the old one; what is linked here stays as it is.
     await link(program, half).catch(() => copyFile(program, half));
+    // Memory that is kept across a power cut needs the program that wrote it.
+    await syncAll([half]);
     await rename(half, path);
+    await syncAll([folder]);
     return path;
   }
 

@@ -50,11 +50,14 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       const abort = new AbortController();
       const entry: Running = { build: first.build, abort, done: Promise.resolve() };
       running.set(first.build.buildID, entry);
-      entry.done = carryOut(first.build, first.spec, abort).finally(() => {
-        running.delete(first.build.buildID);
-        abandoned.delete(first.build.buildID);
-        next();
-      });
+      entry.done = carryOut(first.build, first.spec, abort)
+        // Its end could not be recorded: the next start of the node finds it cut off.
+        .catch((error: unknown) => shop.log.error({ err: error, buildID: first.build.buildID }, "a build's end could not be recorded"))
+        .finally(() => {
+          running.delete(first.build.buildID);
+          abandoned.delete(first.build.buildID);
+          next();
+        });
     }
     tellPlaces();
   }
@@ -105,15 +108,16 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
     );
     const job: Job = {
       shop,
-      build: builds.update(buildID, { status: "building", step: "base" }),
+      build,
       signal: abort.signal,
       deadlineMs: begin + boundMs,
       credentials: credentials.get(buildID),
       sizes: { cpuCount: build.cpuCount ?? 2, memoryMB: build.memoryMB ?? 1024, diskSizeMB: build.diskSizeMB ?? 4096 },
       step: "base",
     };
-    tell("template.build_started", templateID, { buildID });
     try {
+      builds.update(buildID, { status: "building", step: "base" });
+      tell("template.build_started", templateID, { buildID });
       const result = await runBuild(job, spec);
       if (abort.signal.aborted) {
         if (result.captureID !== undefined) await shop.captures.remove(result.captureID);
@@ -149,7 +153,12 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
   }
 
   function refuse(buildID: string, step: string | undefined, message: string): void {
-    buildLog.write(buildID, step, [{ level: "error", message }]);
+    try {
+      buildLog.write(buildID, step, [{ level: "error", message }]);
+    } catch (error) {
+      // A full disk: the reason stands in the build's own record, which has room.
+      shop.log.warn({ err: error, buildID, message }, "a build's log could not be written");
+    }
     builds.update(buildID, { status: "error", step: undefined, reason: { message, step }, finishedAtMs: shop.nowMs() });
   }
 

@@ -1,7 +1,9 @@
 // Templates that were built here, their builds and tags: the rows, and what a name stands for.
 import { randomUUID } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
+import type { SetAside } from "../node/set-aside.ts";
 import type { Build, BuiltTemplate } from "./build-record.ts";
+import { readBuilds } from "./builds-read.ts";
 import type { Database } from "./database.ts";
 import { DEFAULT_TAG, newTemplateID, splitReference } from "./reference.ts";
 
@@ -14,6 +16,7 @@ export interface Builds {
   request(name: string, tags: readonly string[], asked: Asked): { template: BuiltTemplate; build: Build };
   template(idOrName: string): BuiltTemplate | undefined;
   templates(): BuiltTemplate[];
+  readonly templateCount: number;
   build(buildID: string): Build | undefined;
   /** The newest first. */
   of(templateID: string): Build[];
@@ -32,9 +35,10 @@ export interface Builds {
   removeBuild(buildID: string): void;
 }
 
-export function openBuilds(db: Database, nowMs: () => number): Builds {
-  const asBuild = (row: { record?: unknown } | undefined) => (row === undefined ? undefined : (JSON.parse(row.record as string) as Build));
-  const asTemplate = (row: { record?: unknown } | undefined) => (row === undefined ? undefined : (JSON.parse(row.record as string) as BuiltTemplate));
+/** All rows are in memory, too: SQLite is read here only. A row that cannot be read is set aside. */
+export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAside, "addUnreadable" | "find">): Builds {
+  const { templates, idByName, builds, idsOf, tags } = readBuilds(db, aside);
+
   const putTemplate = (template: BuiltTemplate) =>
     db.run(
       "INSERT INTO templates VALUES (?, ?, ?) ON CONFLICT (template_id) DO UPDATE SET record = excluded.record",
@@ -51,109 +55,149 @@ export function openBuilds(db: Database, nowMs: () => number): Builds {
       build.createdAtMs,
       JSON.stringify(build),
     );
-  const template = (idOrName: string) => asTemplate(db.get("SELECT record FROM templates WHERE template_id = ? OR name = ?", idOrName, idOrName));
-  const build = (buildID: string) => asBuild(db.get("SELECT record FROM builds WHERE build_id = ?", buildID));
-  const setTag = (templateID: string, tag: string, buildID: string) =>
+  const putTag = (templateID: string, { tag, buildID, createdAtMs }: Tag) =>
     db.run(
       "INSERT INTO tags VALUES (?, ?, ?, ?) ON CONFLICT (template_id, tag) DO UPDATE SET build_id = excluded.build_id, created_at = excluded.created_at",
       templateID,
       tag,
       buildID,
-      nowMs(),
+      createdAtMs,
     );
+  const template = (idOrName: string) => templates.get(idOrName) ?? templates.get(idByName.get(idOrName) ?? "");
   const ready = (found: Build | undefined) => (found?.status === "ready" && found.result !== undefined ? (found as ReadyBuild) : undefined);
 
-  function update(buildID: string, changes: Partial<Build>): Build {
-    const before = build(buildID) ?? fail("BUILD_NOT_FOUND", `build '${buildID}' was not found`);
-    const next = { ...before, ...changes, updatedAtMs: nowMs() };
-    putBuild(next);
-    return next;
+  function showTemplate(shown: BuiltTemplate): void {
+    templates.set(shown.templateID, shown);
+    idByName.set(shown.name, shown.templateID);
   }
+  function showTags(templateID: string, shown: readonly Tag[]): void {
+    const all = tags.get(templateID) ?? new Map<string, Tag>();
+    tags.set(templateID, all);
+    for (const each of shown) all.set(each.tag, each);
+  }
+  function changed(buildID: string, changes: Partial<Build>): Build {
+    const before = builds.get(buildID) ?? fail("BUILD_NOT_FOUND", `build '${buildID}' was not found`);
+    return { ...before, ...changes, updatedAtMs: nowMs() };
+  }
+  const newestFirst = (templateID: string) => [...(idsOf.get(templateID) ?? [])].reverse().flatMap((buildID) => builds.get(buildID) ?? []);
 
   return {
-    request(name, tags, asked) {
-      return db.transaction(() => {
-        const now = nowMs();
-        const known = template(name) ?? { templateID: newTemplateID(), name, public: false, createdAtMs: now, updatedAtMs: now };
+    request(name, tagNames, asked) {
+      const held = aside.find("template", name);
+      if (held !== undefined) fail("SET_ASIDE", `template '${name}' is set aside: ${held.reason}`);
+      const now = nowMs();
+      const known = template(name) ?? { templateID: newTemplateID(), name, public: false, createdAtMs: now, updatedAtMs: now };
+      const made: Build = {
+        buildID: randomUUID(),
+        templateID: known.templateID,
+        status: "waiting",
+        tags: tagNames,
+        ...asked,
+        spec: undefined,
+        step: undefined,
+        reason: undefined,
+        result: undefined,
+        createdAtMs: now,
+        updatedAtMs: now,
+        finishedAtMs: undefined,
+      };
+      db.transaction(() => {
         putTemplate({ ...known, updatedAtMs: now });
-        const made: Build = {
-          buildID: randomUUID(),
-          templateID: known.templateID,
-          status: "waiting",
-          tags,
-          ...asked,
-          spec: undefined,
-          step: undefined,
-          reason: undefined,
-          result: undefined,
-          createdAtMs: now,
-          updatedAtMs: now,
-          finishedAtMs: undefined,
-        };
         putBuild(made);
-        return { template: known, build: made };
       });
+      showTemplate({ ...known, updatedAtMs: now });
+      builds.set(made.buildID, made);
+      idsOf.set(made.templateID, (idsOf.get(made.templateID) ?? new Set()).add(made.buildID));
+      return { template: known, build: made };
     },
     template,
-    templates: () => db.all("SELECT record FROM templates ORDER BY name").flatMap((row) => asTemplate(row) ?? []),
-    build,
-    of: (templateID) =>
-      db.all("SELECT record FROM builds WHERE template_id = ? ORDER BY created_at DESC, rowid DESC", templateID).flatMap((row) => asBuild(row) ?? []),
-    withStatus: (...statuses) =>
-      statuses.flatMap((status) =>
-        db.all("SELECT record FROM builds WHERE status = ? ORDER BY created_at, rowid", status).flatMap((row) => asBuild(row) ?? []),
-      ),
-    update,
+    templates: () => [...templates.values()].sort((a, b) => (a.name < b.name ? -1 : 1)),
+    get templateCount() {
+      return templates.size;
+    },
+    build: (buildID) => builds.get(buildID),
+    of: newestFirst,
+    withStatus: (...statuses) => statuses.flatMap((status) => [...builds.values()].filter((each) => each.status === status)),
+    update(buildID, changes) {
+      const next = changed(buildID, changes);
+      // How a build ended, and that it waits again, is told on a full disk, too.
+      if (changes.status === "error" || changes.status === "waiting") db.settle(() => putBuild(next));
+      else putBuild(next);
+      builds.set(buildID, next);
+      return next;
+    },
     publish(buildID, result) {
+      const next = changed(buildID, { status: "ready", result, step: undefined, finishedAtMs: nowMs() });
+      const startedAtMs = (id: string | undefined) => builds.get(id ?? "")?.startedAtMs ?? 0;
+      // Builds run side by side: an older one that ends later takes no name from a newer one.
+      const moved = next.tags
+        .filter((tag) => startedAtMs(tags.get(next.templateID)?.get(tag)?.buildID) <= startedAtMs(buildID))
+        .map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
+      const known = template(next.templateID);
       db.transaction(() => {
-        const { templateID, tags, startedAtMs = 0 } = update(buildID, { status: "ready", result, step: undefined, finishedAtMs: nowMs() });
-        for (const tag of tags) {
-          const holder = db.get("SELECT build_id FROM tags WHERE template_id = ? AND tag = ?", templateID, tag)?.["build_id"] as string | undefined;
-          // Builds run side by side: an older one that ends later takes no name from a newer one.
-          if (holder === undefined || (build(holder)?.startedAtMs ?? 0) <= startedAtMs) setTag(templateID, tag, buildID);
-        }
-        const known = template(templateID);
+        putBuild(next);
+        for (const each of moved) putTag(next.templateID, each);
         if (known !== undefined) putTemplate({ ...known, updatedAtMs: nowMs() });
       });
+      builds.set(buildID, next);
+      showTags(next.templateID, moved);
+      if (known !== undefined) showTemplate({ ...known, updatedAtMs: nowMs() });
     },
     setPublic(templateID, isPublic) {
       const known = template(templateID);
-      if (known !== undefined) putTemplate({ ...known, public: isPublic, updatedAtMs: nowMs() });
+      if (known === undefined) return;
+      const next = { ...known, public: isPublic, updatedAtMs: nowMs() };
+      putTemplate(next);
+      showTemplate(next);
     },
     resolve(asked) {
       const { name, tag } = splitReference(asked);
       const known = template(name);
       if (known !== undefined) {
-        const row = db.get("SELECT build_id FROM tags WHERE template_id = ? AND tag = ?", known.templateID, tag ?? DEFAULT_TAG);
-        const found = row === undefined ? undefined : ready(build(row["build_id"] as string));
+        const named = tags.get(known.templateID)?.get(tag ?? DEFAULT_TAG);
+        const held = named === undefined ? undefined : aside.find("build", named.buildID);
+        if (held !== undefined) fail("SET_ASIDE", `build '${held.name}' of template '${asked}' is set aside: ${held.reason}`);
+        const found = ready(builds.get(named?.buildID ?? ""));
         return found === undefined ? undefined : { template: known, build: found };
       }
-      const found = ready(build(asked));
+      const found = ready(builds.get(asked));
       const owner = found === undefined ? undefined : template(found.templateID);
       return found === undefined || owner === undefined ? undefined : { template: owner, build: found };
     },
-    tags: (templateID) =>
-      db
-        .all("SELECT tag, build_id, created_at FROM tags WHERE template_id = ? ORDER BY created_at DESC, tag", templateID)
-        .map((row) => ({ tag: row["tag"] as string, buildID: row["build_id"] as string, createdAtMs: row["created_at"] as number })),
-    tag: (templateID, tags, buildID) => db.transaction(() => tags.forEach((tag) => void setTag(templateID, tag, buildID))),
-    untag(templateID, tags) {
-      db.transaction(() => {
-        for (const tag of tags) {
-          if (db.run("DELETE FROM tags WHERE template_id = ? AND tag = ?", templateID, tag) === 0) fail("TAG_NOT_FOUND", `the template has no tag '${tag}'`);
-        }
+    tags: (templateID) => [...(tags.get(templateID)?.values() ?? [])].sort((a, b) => b.createdAtMs - a.createdAtMs || (a.tag < b.tag ? -1 : 1)),
+    tag(templateID, tagNames, buildID) {
+      const moved = tagNames.map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
+      db.transaction(() => moved.forEach((each) => void putTag(templateID, each)));
+      showTags(templateID, moved);
+    },
+    untag(templateID, tagNames) {
+      const of = tags.get(templateID);
+      for (const tag of tagNames) if (of?.has(tag) !== true) fail("TAG_NOT_FOUND", `the template has no tag '${tag}'`);
+      db.settle(() => {
+        for (const tag of tagNames) db.run("DELETE FROM tags WHERE template_id = ? AND tag = ?", templateID, tag);
       });
+      for (const tag of tagNames) of?.delete(tag);
     },
     remove(templateID) {
-      db.transaction(() => {
+      db.settle(() => {
         db.run("DELETE FROM logs WHERE build_id IN (SELECT build_id FROM builds WHERE template_id = ?)", templateID);
         for (const table of ["builds", "tags", "spawns", "templates"]) db.run(`DELETE FROM ${table} WHERE template_id = ?`, templateID);
       });
+      for (const { buildID } of newestFirst(templateID)) builds.delete(buildID);
+      idByName.delete(templates.get(templateID)?.name ?? "");
+      templates.delete(templateID);
+      tags.delete(templateID);
+      idsOf.delete(templateID);
     },
     removeBuild(buildID) {
-      db.transaction(() => {
+      db.settle(() => {
         for (const table of ["logs", "tags", "builds"]) db.run(`DELETE FROM ${table} WHERE build_id = ?`, buildID);
       });
+      const { templateID = "" } = builds.get(buildID) ?? {};
+      const of = tags.get(templateID);
+      for (const each of [...(of?.values() ?? [])]) if (each.buildID === buildID) of?.delete(each.tag);
+      builds.delete(buildID);
+      idsOf.get(templateID)?.delete(buildID);
     },
   };
 }

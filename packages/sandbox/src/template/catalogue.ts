@@ -46,8 +46,10 @@ export interface Catalogue {
   list(): Template[];
   /** A sandbox was started from it. */
   spawned(templateID: string): void;
-  /** Captures and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
-  captures(): Iterable<string>;
+  /** Whether a template bears this name or id. */
+  bears(name: string): boolean;
+  /** Captures, with their driver, and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
+  captured(): Iterable<{ readonly templateID: string; readonly captureID: string; readonly runtime: RuntimeName }>;
   envds(): Iterable<string>;
 }
 
@@ -88,7 +90,11 @@ export function openCatalogue(directory: string, snapshot: (asked: string) => Te
       return [...new Set(byName.values())];
     },
     spawned: () => {},
-    captures: () => [],
+    bears(name) {
+      refresh();
+      return byName.has(name);
+    },
+    captured: () => [],
     envds: () => [],
   };
 }

@@ -60,7 +60,7 @@ async function oldLayers(shop: Workshop, needed: ReadonlySet<string>): Promise<n
     const info = layers.info(layerID);
     left -= info?.sizeBytes ?? 0;
     if (info !== undefined && left >= 0) keep.add(layerID);
-    else db.run("DELETE FROM steps WHERE key = ?", row["key"] as string);
+    else db.remove("DELETE FROM steps WHERE key = ?", row["key"] as string);
   }
   let removed = 0;
   for (const { layerID, createdAt } of layers.all()) {

@@ -1,15 +1,20 @@
 // Templates, builds, tags, logs, step cache and uploads in one SQLite file, held by one node.
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
-import { inTransaction, openExclusive } from "@svc/kit/database.ts";
+import { openStore, type StoreOptions } from "@svc/kit/database.ts";
 
 type Row = Record<string, SQLOutputValue>;
 
 export interface Database {
   all(sql: string, ...values: SQLInputValue[]): Row[];
   get(sql: string, ...values: SQLInputValue[]): Row | undefined;
-  /** How many rows it changed. */
+  /** How many rows it changed. @throws DISK_FULL */
   run(sql: string, ...values: SQLInputValue[]): number;
+  /** As `run`, for what takes rows away: on the reserve, where the disk is full. */
+  remove(sql: string, ...values: SQLInputValue[]): number;
+  /** All of `steps`, or none. @throws DISK_FULL */
   transaction<T>(steps: () => T): T;
+  /** As `transaction`, for what ends or takes away: on the reserve, where the disk is full. */
+  settle<T>(steps: () => T): T;
   close(): void;
 }
 
@@ -23,27 +28,31 @@ const schema = `
   CREATE TABLE IF NOT EXISTS images (image_id TEXT PRIMARY KEY, chain TEXT NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS files (hash TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS spawns (template_id TEXT PRIMARY KEY, count INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT;
-  PRAGMA user_version = 1;
 `;
+const VERSION = 1;
 
-/** @throws HOST_UNSUITABLE when another node holds it, or it is damaged. */
-export function openDatabase(path: string): Database {
-  const db = openExclusive(path);
-  db.exec(schema);
+/** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
+export function openDatabase(path: string, options: Omit<StoreOptions, "version"> = {}): Database {
+  const store = openStore(path, { ...options, version: VERSION });
+  const { db } = store;
+  if (db.prepare("PRAGMA user_version").get()?.["user_version"] !== VERSION) store.settle(() => db.exec(`${schema} PRAGMA user_version = ${VERSION};`));
   const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
   const statement = (sql: string) => {
     const known = prepared.get(sql) ?? db.prepare(sql);
     prepared.set(sql, known);
     return known;
   };
+  const change = (sql: string, values: SQLInputValue[]) => Number(statement(sql).run(...values).changes);
   return {
     all: (sql, ...values) => statement(sql).all(...values),
     get: (sql, ...values) => statement(sql).get(...values),
-    run: (sql, ...values) => Number(statement(sql).run(...values).changes),
-    transaction: (steps) => inTransaction(db, steps),
+    run: (sql, ...values) => (db.isTransaction ? change(sql, values) : store.write(() => change(sql, values))),
+    remove: (sql, ...values) => (db.isTransaction ? change(sql, values) : store.settle(() => change(sql, values))),
+    transaction: store.write,
+    settle: store.settle,
     close() {
       prepared.clear();
-      db.close();
+      store.close();
     },
   };
 }

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, readdir, rmdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { asFailure, fail } from "@svc/contract/failures.ts";
+import { asFailure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { readMounts, unmountUnder } from "../runtime/mounts.ts";
 import type { RootImage } from "../runtime/runtime.ts";
@@ -28,6 +28,8 @@ export interface Images {
   /** The image of a stack; known from here on, mounted by `ready`. */
   of(chain: Chain): RootImage;
   chainOf(image: RootImage): Chain;
+  /** The folder of set-up's that an image stands on; layers are checked by themselves. */
+  groundOf(image: RootImage): string | undefined;
   /**
    * Makes sure that the image's root file system is where it says; at once where it is. For every start of a sandbox.
    * @throws SNAPSHOT_DAMAGED when a layer is not what was written, HOST_UNSUITABLE where overlayfs cannot be used.
@@ -94,11 +96,17 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
       const text = JSON.stringify(chain);
       const imageID = createHash("sha256").update(text).digest("hex").slice(0, 24);
       if ((touchedAtMs.get(imageID) ?? 0) > nowMs() - TOUCH_EVERY_MS) return { rootfs: join(folder, imageID), binds };
-      touchedAtMs.set(imageID, nowMs());
-      db.run("INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (image_id) DO UPDATE SET used_at = excluded.used_at", imageID, text, nowMs());
+      try {
+        db.run("INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (image_id) DO UPDATE SET used_at = excluded.used_at", imageID, text, nowMs());
+        touchedAtMs.set(imageID, nowMs());
+      } catch (error) {
+        // Known from before: only the time of its last use is not written.
+        if (!isDiskFull(error) || chainNamed(imageID) === undefined) throw error;
+      }
       return { rootfs: join(folder, imageID), binds };
     },
     chainOf,
+    groundOf: (image) => chainOf(image).base?.rootfs || undefined,
     ready(image) {
       if (dirname(image.rootfs) !== folder && !image.rootfs.startsWith(`${layers.folder}/`)) return Promise.resolve();
       const known = underWay.get(image.rootfs);
@@ -127,7 +135,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
         touchedAtMs.delete(imageID);
         await unmountUnder(spawner, place);
         await rmdir(place).catch(() => undefined);
-        db.run("DELETE FROM images WHERE image_id = ?", imageID);
+        db.remove("DELETE FROM images WHERE image_id = ?", imageID);
         removed++;
       }
       return removed;

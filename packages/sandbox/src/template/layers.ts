@@ -3,8 +3,11 @@ import { randomBytes } from "node:crypto";
 import { chmod, lstat, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
+import type { SetAside } from "../node/set-aside.ts";
 
 // $SVC_HOME/layers/<layerID>.part/   half-made; the next start removes it
 //                  <layerID>/diff/       as overlayfs has it: a device 0,0 for what was deleted, trusted.overlay.opaque
@@ -59,7 +62,9 @@ const compare = `set -o pipefail
 ${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a -- ../entries - | grep -a '^[<>]' | head -n 1; exit 0; }
 ${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
 
-export async function openLayers(folder: string, spawner: Spawner): Promise<Layers> {
+export type LayersOptions = { readonly aside: Pick<SetAside, "add">; readonly durability: Durability };
+
+export async function openLayers(folder: string, spawner: Spawner, { aside, durability }: LayersOptions): Promise<Layers> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
   await chmod(folder, 0o700);
@@ -69,8 +74,8 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
     if (name.endsWith(".part")) await rm(place, { recursive: true, force: true, maxRetries: 5 });
     else if (idPattern.test(name))
       await readInfo(place, name).then(
-        (info) => known.set(name, info),
-        () => undefined,
+        (info) => void known.set(name, info),
+        (error: unknown) => aside.add({ kind: "layer", name, reason: `its layer.json cannot be read: ${asFailure(error).message}` }),
       );
   }
   const verified = new Map<string, Promise<void>>();
@@ -119,6 +124,9 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
     return !archive.includes("trusted.overlay.opaque");
   }
 
+  /** The whole file system at once: cheaper than each of a layer's many files. */
+  const sync = async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS, repeatable: true }));
+
   return {
     folder,
     async add(note, write, below) {
@@ -146,7 +154,9 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
           sums: sums.slice(0, 32),
         };
         await writeFile(join(part, "layer.json"), `${JSON.stringify(info)}\n`);
+        if (durability === "disk") await sync();
         await rename(part, join(folder, layerID));
+        if (durability === "disk") await syncAll([folder]);
         known.set(layerID, { ...info, layerID });
         // Just written and read back by the checksums: no need to read it a third time.
         verified.set(layerID, Promise.resolve());
@@ -175,7 +185,7 @@ export async function openLayers(folder: string, spawner: Spawner): Promise<Laye
       await rename(join(folder, layerID), part).catch(() => undefined);
       await rm(part, { recursive: true, force: true });
     },
-    sync: async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS, repeatable: true })),
+    sync,
   };
 }
 
@@ -186,7 +196,5 @@ function pathIn(line: string): string {
 
 function layerFailure(error: unknown): Failure {
   const failure = asFailure(error);
-  if (failure.name !== "INTERNAL") return failure;
-  const full = (error as NodeJS.ErrnoException).code === "ENOSPC" || /no space left on device/i.test(failure.message);
-  return full ? new Failure("DISK_FULL", `a layer could not be written: ${failure.message}`, { cause: error }) : failure;
+  return failure.name === "DISK_FULL" ? new Failure("DISK_FULL", `a layer could not be written: ${failure.message}`, { cause: error }) : failure;
 }

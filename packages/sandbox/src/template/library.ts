@@ -1,7 +1,8 @@
 // All templates of a node under one roof: set-up's, those built here, and snapshots.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
-import type { RuntimeName } from "../runtime/runtime.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { SetAside } from "../node/set-aside.ts";
 import type { BuiltTemplate } from "./build-record.ts";
 import type { Builds, ReadyBuild } from "./builds.ts";
 import type { Catalogue, Template } from "./catalogue.ts";
@@ -21,8 +22,6 @@ export type Library = Catalogue & {
   /** Set-up's template of that id or name, and the names that stand for it. */
   setUp(asked: string): { template: Template; names: readonly string[] } | undefined;
   listed(): ListedTemplate[];
-  /** Drivers that captures of templates need. */
-  runtimes(): Set<RuntimeName>;
   spawns(templateID: string): Spawns;
 };
 
@@ -32,10 +31,12 @@ export function openLibrary(parts: {
   setUp: Catalogue;
   snapshots: SnapshotLookup;
   db: Database;
+  aside: Pick<SetAside, "find">;
+  log: Log;
   nowMs: () => number;
   envdVersion: string;
 }): Library {
-  const { builds, images, setUp, snapshots, db, nowMs, envdVersion } = parts;
+  const { builds, images, setUp, snapshots, db, aside, log, nowMs, envdVersion } = parts;
 
   function built({ template, build }: { template: BuiltTemplate; build: ReadyBuild }): Template {
     const { result } = build;
@@ -62,10 +63,11 @@ export function openLibrary(parts: {
   }
 
   const readyBuilds = () => builds.withStatus("ready") as ReadyBuild[];
-  const spawns = (templateID: string): Spawns => {
-    const row = db.get("SELECT count, last_at FROM spawns WHERE template_id = ?", templateID);
-    return { count: (row?.["count"] as number | undefined) ?? 0, lastAtMs: row?.["last_at"] as number | undefined };
-  };
+  const counted = new Map<string, Spawns>();
+  for (const row of db.all("SELECT template_id, count, last_at FROM spawns")) {
+    counted.set(row["template_id"] as string, { count: row["count"] as number, lastAtMs: row["last_at"] as number });
+  }
+  const spawns = (templateID: string): Spawns => counted.get(templateID) ?? { count: 0, lastAtMs: undefined };
   const tried = (asked: string): Template | undefined => {
     try {
       return setUp.find(asked);
@@ -85,6 +87,8 @@ export function openLibrary(parts: {
       const own = tag === undefined || tag === "default" ? tried(name) : undefined;
       const template = own ?? snapshots.find(asked);
       if (template !== undefined) return template;
+      const held = aside.find("template", name) ?? aside.find("snapshot", name) ?? aside.find("build", name);
+      if (held !== undefined) fail("SET_ASIDE", `${held.kind} '${asked}' is set aside: ${held.reason}`);
       return fail("TEMPLATE_NOT_FOUND", notFound(asked, builds, setUp));
     },
     list: () => [
@@ -95,11 +99,27 @@ export function openLibrary(parts: {
       }),
     ],
     spawned(templateID) {
-      db.run("INSERT INTO spawns VALUES (?, 1, ?) ON CONFLICT (template_id) DO UPDATE SET count = count + 1, last_at = excluded.last_at", templateID, nowMs());
+      const next = { count: spawns(templateID).count + 1, lastAtMs: nowMs() };
+      counted.set(templateID, next);
+      try {
+        const { count, lastAtMs } = next;
+        db.run(
+          "INSERT INTO spawns VALUES (?, ?, ?) ON CONFLICT (template_id) DO UPDATE SET count = excluded.count, last_at = excluded.last_at",
+          templateID,
+          count,
+          lastAtMs,
+        );
+      } catch (error) {
+        // The sandbox is its client's already; the next one writes the count of both.
+        log.warn({ err: error, templateID }, "a template's count of sandboxes could not be written");
+      }
     },
-    captures: () => readyBuilds().flatMap(({ result }) => result.captureID ?? []),
+    bears: (name) => tried(name) !== undefined || builds.template(name) !== undefined,
+    captured: () =>
+      readyBuilds().flatMap(({ templateID, result: { captureID, runtime } }) =>
+        captureID === undefined || runtime === undefined ? [] : [{ templateID, captureID, runtime }],
+      ),
     envds: () => readyBuilds().flatMap(({ result }) => result.envd ?? []),
-    runtimes: () => new Set(readyBuilds().flatMap(({ result }) => result.runtime ?? [])),
     setUp(asked) {
       const template = tried(asked);
       return template === undefined ? undefined : { template, names: namesOf(template) };

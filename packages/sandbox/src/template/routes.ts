@@ -47,7 +47,7 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       for (const tag of tags) checkTag(tag);
       if (library.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
       if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
-      if (builds.templates().length >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, its most; delete some`);
+      if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
       const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
         cpuCount: input.cpuCount ?? undefined,
         memoryMB: input.memoryMB ?? undefined,

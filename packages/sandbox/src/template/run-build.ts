@@ -121,7 +121,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
     stage(job, "build capture");
     const captureID = shop.captures.newID();
-    await shop.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into));
+    await shop.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), chain.base?.rootfs);
     // Memory goes on in the space, and by the driver, it was taken in.
     return { ...plain, captureID, envd, limits, runtime: runtime.name };
   });

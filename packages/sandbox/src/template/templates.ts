@@ -2,9 +2,11 @@
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import type { StoreOptions } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Captures } from "../node/captures.ts";
+import type { SetAside } from "../node/set-aside.ts";
 import { openBuildLog } from "./build-log.ts";
 import { type BuildQueue, openBuildQueue, type Tell } from "./build-queue.ts";
 import { openBuilds } from "./builds.ts";
@@ -36,6 +38,7 @@ export type TemplatesOptions = {
   readonly envdVersion: string;
   /** Signs the addresses of uploads. */
   readonly secret: string;
+  readonly storage: Omit<StoreOptions, "version"> & { readonly aside: SetAside };
   /** `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
   readonly imagesInUse: () => Iterable<string>;
   readonly tell: (event: Parameters<Tell>[0] | "template.deleted", templateID: string, details: Readonly<Record<string, string | number>>) => void;
@@ -62,14 +65,16 @@ export interface Templates {
 }
 
 export async function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, imagesInUse, tell, onDeleted, nowMs = Date.now } = options;
-  const db = openDatabase(join(home, "templates.db"));
+  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, storage, imagesInUse, tell, onDeleted } = options;
+  const { nowMs = Date.now } = options;
+  const db = openDatabase(join(home, "templates.db"), storage);
+  const { aside, durability = "process" } = storage;
   await sweepHalfFetched(home);
-  const layers = await openLayers(join(home, "layers"), spawner);
+  const layers = await openLayers(join(home, "layers"), spawner, { aside, durability });
   const images = await openImages(home, layers, db, spawner, nowMs);
-  const builds = openBuilds(db, nowMs);
-  const library = openLibrary({ builds, images, setUp, snapshots, db, nowMs, envdVersion });
-  const uploads = await openUploads(join(home, "files"), secret, settings.upload_mb * MIB, db, nowMs);
+  const builds = openBuilds(db, nowMs, aside);
+  const library = openLibrary({ builds, images, setUp, snapshots, db, aside, log, nowMs, envdVersion });
+  const uploads = await openUploads(join(home, "files"), secret, { maxBytes: settings.upload_mb * MIB, db, nowMs, durability });
   const shop: Workshop = {
     home,
     settings,
@@ -93,7 +98,8 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
 
   /** One at a time; whoever asks meanwhile gets the one under way. */
   function collectOnce(): Promise<Collected> {
-    collecting ??= collect(shop, queue.running + queue.waiting > 0, imagesInUse()).finally(() => {
+    // What a record that cannot be read stands on is not known.
+    collecting ??= collect(shop, queue.running + queue.waiting > 0 || aside.isBlind, imagesInUse()).finally(() => {
       collecting = undefined;
     });
     return collecting;

@@ -1,13 +1,14 @@
 // Files of COPY steps: a place to put them by a signed address, kept by the hash that the client reckons, for a while.
 import { createHmac } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
+import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
+import { syncAll } from "@svc/kit/sync.ts";
 import type { Database } from "./database.ts";
 
 /** The address is good for this long, also for a client that hashes and packs meanwhile. */
@@ -32,7 +33,9 @@ export interface Uploads {
   collect(unusedSinceMs: number, keep: ReadonlySet<string>): Promise<number>;
 }
 
-export async function openUploads(folder: string, secret: string, maxBytes: number, db: Database, nowMs: () => number): Promise<Uploads> {
+export type UploadsOptions = { readonly maxBytes: number; readonly db: Database; readonly nowMs: () => number; readonly durability: Durability };
+
+export async function openUploads(folder: string, secret: string, { maxBytes, db, nowMs, durability }: UploadsOptions): Promise<Uploads> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   // What a kill left half-written, and files whose row it prevented.
   for (const name of await readdir(folder)) if (!hashPattern.test(name) || !known(name)) await rm(join(folder, name), { recursive: true, force: true });
@@ -43,12 +46,18 @@ export async function openUploads(folder: string, secret: string, maxBytes: numb
     return db.get("SELECT 1 FROM files WHERE hash = ?", hash) !== undefined;
   }
   const signature = (hash: string, expires: string) => createHmac("sha256", secret).update(`upload:v1:${hash}:${expires}`).digest("hex");
-  const touch = (hash: string) => db.run("UPDATE files SET used_at = ? WHERE hash = ?", nowMs(), hash);
+  /** Whether they are here. On a full disk the time of their last use stays what it was. */
+  function touch(hash: string): boolean {
+    try {
+      return db.run("UPDATE files SET used_at = ? WHERE hash = ?", nowMs(), hash) > 0;
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      return known(hash);
+    }
+  }
 
   return {
-    has(hash) {
-      return touch(hash) > 0;
-    },
+    has: touch,
     address(hash) {
       const expires = String(Math.floor(nowMs() / 1000) + ADDRESS_GOOD_SECONDS);
       return `/templates/uploads/${hash}?${new URLSearchParams({ expires, signature: signature(hash, expires) })}`;
@@ -67,11 +76,12 @@ export async function openUploads(folder: string, secret: string, maxBytes: numb
       // Two clients may send the same files at once; each has a file of its own until it is whole.
       const part = join(folder, `${hash}.${process.pid}-${counter++}.part`);
       try {
-        await pipeline(body, createWriteStream(part, { flags: "wx", mode: 0o600 }));
+        await store(body, part, durability);
         const { size } = await stat(part);
         if (size !== length) fail("INVALID_REQUEST", `the upload broke off: ${size} of ${length} bytes came`);
         await packingOf(part);
         await rename(part, join(folder, hash));
+        if (durability === "disk") await syncAll([folder]);
         db.run(
           "INSERT INTO files VALUES (?, ?, ?) ON CONFLICT (hash) DO UPDATE SET size_bytes = excluded.size_bytes, used_at = excluded.used_at",
           hash,
@@ -80,7 +90,7 @@ export async function openUploads(folder: string, secret: string, maxBytes: numb
         );
       } catch (error) {
         await rm(part, { force: true });
-        if ((error as NodeJS.ErrnoException).code === "ENOSPC") fail("DISK_FULL", "the node's disk is full", { cause: error });
+        if (!known(hash)) await rm(join(folder, hash), { force: true });
         throw error;
       } finally {
         receiving--;
@@ -88,7 +98,7 @@ export async function openUploads(folder: string, secret: string, maxBytes: numb
     },
     async find(hash) {
       const path = join(folder, hash);
-      if (!hashPattern.test(hash) || touch(hash) === 0) fail("INVALID_REQUEST", `files ${hash} are not here; upload them first`);
+      if (!hashPattern.test(hash) || !touch(hash)) fail("INVALID_REQUEST", `files ${hash} are not here; upload them first`);
       return { path, sizeBytes: (await stat(path)).size, packed: await packingOf(path) };
     },
     async collect(unusedSinceMs, keep) {
@@ -96,13 +106,24 @@ export async function openUploads(folder: string, secret: string, maxBytes: numb
       for (const row of db.all("SELECT hash FROM files WHERE used_at < ?", unusedSinceMs)) {
         const hash = row["hash"] as string;
         if (keep.has(hash)) continue;
-        db.run("DELETE FROM files WHERE hash = ?", hash);
+        db.remove("DELETE FROM files WHERE hash = ?", hash);
         await rm(join(folder, hash), { force: true });
         removed++;
       }
       return removed;
     },
   };
+}
+
+/** The body stays open when this fails: whoever sends it is still to be answered. */
+async function store(body: Readable, path: string, durability: Durability): Promise<void> {
+  const file = await open(path, "wx", 0o600);
+  try {
+    for await (const chunk of body.iterator({ destroyOnReturn: false })) await file.writeFile(chunk as Buffer);
+    if (durability === "disk") await file.sync();
+  } finally {
+    await file.close();
+  }
 }
 
 /** Reads no more than the first header. @throws INVALID_REQUEST when it is no tar. */

@@ -1,7 +1,7 @@
 // One step's work inside a sandbox: a command, or files put where they belong.
 import { randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Chain } from "./build-record.ts";
 import { copySources } from "./copy-match.ts";
 import type { Guest } from "./guest.ts";
@@ -40,14 +40,20 @@ type Logged = { cmd: string; args: readonly string[]; user: string; env?: Readon
 export async function runLogged(job: Job, guest: Guest, command: Logged): Promise<number> {
   const { shop, build, step, signal } = job;
   let lines: { level: "info" | "warn"; message: string }[] = [];
+  // Told at the end of the command: this runs where nobody could catch it.
+  let refused: unknown;
   const flush = () => {
     const ready = lines;
     lines = [];
-    shop.buildLog.write(build.buildID, step, ready);
+    try {
+      shop.buildLog.write(build.buildID, step, ready);
+    } catch (error) {
+      refused ??= error;
+    }
   };
   let scheduled: NodeJS.Immediate | undefined;
   try {
-    return await guest.run({
+    const code = await guest.run({
       ...command,
       timeoutMs: leftMs(job),
       signal,
@@ -60,6 +66,9 @@ export async function runLogged(job: Job, guest: Guest, command: Logged): Promis
         });
       },
     });
+    flush();
+    if (refused !== undefined) throw asFailure(refused);
+    return code;
   } finally {
     clearImmediate(scheduled);
     flush();

@@ -1,0 +1,101 @@
+// A small file system of a test's own: filled to the last byte and freed at will, copied as a power cut would leave it.
+import { execFileSync } from "node:child_process";
+import { closeSync, copyFileSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, statfsSync, statSync, truncateSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const MIB = 1024 * 1024;
+/** Tried one after the other, so that not one block is left. */
+const CHUNKS = [4 * MIB, 256 * 1024, 4096, 512];
+const FILLER = "filler";
+const MAX_COPIES = 50;
+
+export type BoundedDisk = {
+  /** Where it is mounted: a server's home. */
+  readonly path: string;
+  /** Takes what is free, but `leaveBytes`. May be called again, for what was freed meanwhile. */
+  fill(leaveBytes?: number): void;
+  /** Gives back what `fill` took. */
+  free(): void;
+  freeBytes(): number;
+  /**
+   * What a power cut at this moment would leave on the disk, mounted in the place of the file system as it is now. Whoever has
+   * files open in it must have ended before `use` is called.
+   */
+  powerCut(): { use(): void };
+  [Symbol.dispose](): void;
+};
+
+/** For `needs(…)`. */
+export const boundedDiskNeeds = ["root", "mkfs.ext4", "mount", "umount", "losetup"] as const;
+
+/** ext4 on a loop device, as servers have it; what is not synced stays in the page cache above for as long as the test lasts. */
+export function openBoundedDisk(sizeMB: number): BoundedDisk {
+  const place = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  const path = join(place, "home");
+  const filler = join(path, FILLER);
+  let image = join(place, "image");
+  let copies = 0;
+  mkdirSync(path);
+  closeSync(openSync(image, "w"));
+  truncateSync(image, sizeMB * MIB);
+  execFileSync("mkfs.ext4", ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", image]);
+  mount();
+
+  function mount(): void {
+    // commit: ext4 alone would write its journal every five seconds, and so sync what the server did not.
+    execFileSync("mount", ["-o", "loop,commit=600", image, path]);
+  }
+
+  function freeBytes(): number {
+    const { bavail, bsize } = statfsSync(path);
+    return bavail * bsize;
+  }
+
+  return {
+    path,
+    freeBytes,
+    fill(leaveBytes = 0) {
+      const file = openSync(filler, "a");
+      try {
+        for (const size of CHUNKS) {
+          const chunk = Buffer.alloc(size, 1);
+          while (freeBytes() > leaveBytes && write(file, chunk)) {}
+        }
+      } finally {
+        closeSync(file);
+      }
+      if (leaveBytes > 0) truncateSync(filler, Math.max(0, statSync(filler).size - Math.max(0, leaveBytes - freeBytes())));
+    },
+    free: () => rmSync(filler, { force: true }),
+    powerCut() {
+      const copy = join(place, `image-${++copies}`);
+      // A disk loses power at one moment: a copy that the kernel wrote meanwhile is none.
+      for (let left = MAX_COPIES; ; left--) {
+        copyFileSync(image, copy);
+        if (readFileSync(image).equals(readFileSync(copy))) break;
+        if (left === 0) throw new Error("the disk was written to during each of the copies");
+      }
+      return {
+        use() {
+          execFileSync("umount", [path]);
+          image = copy;
+          mount();
+        },
+      };
+    },
+    [Symbol.dispose]() {
+      execFileSync("umount", ["-l", path]);
+      rmSync(place, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}
+
+function write(file: number, chunk: Buffer): boolean {
+  try {
+    return writeSync(file, chunk) === chunk.length;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOSPC") return false;
+    throw error;
+  }
+}

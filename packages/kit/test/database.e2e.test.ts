@@ -1,0 +1,120 @@
+// Databases on a full disk: what is new is refused, what ends and deletes is kept, and all is whole again when there is room.
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { boundedDiskNeeds, openBoundedDisk } from "@svc/harness/bounded-disk.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { openStore, type Store } from "../src/database.ts";
+import { openDiskReserve } from "../src/disk-reserve.ts";
+
+const DISK_MB = 96;
+
+function openRows(folder: string, nowMs?: () => number) {
+  const reserve = openDiskReserve(join(folder, "reserve"), nowMs);
+  const store = openStore(join(folder, "rows.db"), { version: 1, reserve });
+  store.settle(() => store.db.exec("CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"));
+  const insert = store.db.prepare("INSERT INTO rows VALUES (?, ?)");
+  const remove = store.db.prepare("DELETE FROM rows WHERE key = ?");
+  return {
+    store,
+    put: (key: string, bytes = 2_000) => store.write(() => void insert.run(key, "x".repeat(bytes))),
+    delete: (key: string) => store.settle(() => Number(remove.run(key).changes)),
+    keys: () =>
+      store.db
+        .prepare("SELECT key FROM rows ORDER BY key")
+        .all()
+        .map((row) => row["key"]),
+  };
+}
+
+/** Rows until the disk takes no more; the keys of those that were acknowledged. */
+function putUntilFull(rows: { put(key: string): void }): string[] {
+  const kept: string[] = [];
+  assert.throws(
+    () => {
+      for (;;) {
+        const key = `new-${String(kept.length).padStart(6, "0")}`;
+        rows.put(key);
+        kept.push(key);
+      }
+    },
+    { name: "DISK_FULL", message: /^the disk under .* is full/ },
+  );
+  return kept;
+}
+
+void test("a full disk takes no new row, every delete, and new rows again once there is room", needs(...boundedDiskNeeds), () => {
+  using disk = openBoundedDisk(DISK_MB);
+  let nowMs = 0;
+  const rows = openRows(disk.path, () => nowMs);
+  const old = Array.from({ length: 2_000 }, (_, at) => `old-${String(at).padStart(6, "0")}`);
+  for (const key of old) rows.put(key, 500);
+  disk.fill();
+  const kept = putUntilFull(rows);
+  disk.fill();
+  for (const key of old) assert.equal(rows.delete(key), 1, key);
+  assert.deepEqual(rows.keys(), kept);
+  disk.free();
+  nowMs += 1_000;
+  rows.put("after");
+  assert.deepEqual(rows.keys(), ["after", ...kept]);
+  rows.store.close();
+});
+
+void test("a database that was closed on a full disk opens there and deletes, though others took what room there was", needs(...boundedDiskNeeds), () => {
+  using disk = openBoundedDisk(DISK_MB);
+  const first = openRows(disk.path);
+  for (let at = 0; at < 50; at++) first.put(`old-${at}`);
+  for (let round = 0; round < 5; round++) {
+    disk.fill();
+    putUntilFull(openedFrom(first));
+    assert.equal(first.delete(`old-${round}`), 1);
+  }
+  first.store.close();
+  disk.fill();
+  const second = openRows(disk.path);
+  assert.equal(second.delete("old-10"), 1);
+  assert.throws(() => second.put("new"), { name: "DISK_FULL" });
+  disk.fill();
+  assert.equal(second.delete("old-11"), 1);
+  second.store.close();
+});
+
+/** Keys that no earlier round used. */
+let rounds = 0;
+function openedFrom(rows: { put(key: string): void }): { put(key: string): void } {
+  const round = rounds++;
+  return { put: (key) => rows.put(`${round}-${key}`) };
+}
+
+void test("steps that a full disk cut off are undone together, and the reason reaches the caller", needs(...boundedDiskNeeds), () => {
+  using disk = openBoundedDisk(DISK_MB);
+  const rows = openRows(disk.path);
+  rows.put("first");
+  disk.fill();
+  const insert = rows.store.db.prepare("INSERT INTO rows VALUES (?, ?)");
+  const many = () => {
+    for (let at = 0; at < 20_000; at++) insert.run(`part-${at}`, "x".repeat(2_000));
+  };
+  assert.throws(() => rows.store.write(many), { name: "DISK_FULL" });
+  assert.deepEqual(rows.keys(), ["first"]);
+  rows.store.close();
+});
+
+void test("a file of a newer version is refused by name, and stays as it is", () => {
+  const folder = mkdtempSync(join(tmpdir(), "svc-database-"));
+  const path = join(folder, "rows.db");
+  const newer: Store = openStore(path, { version: 7 });
+  newer.write(() => newer.db.exec("CREATE TABLE later (key TEXT) STRICT; PRAGMA user_version = 7"));
+  newer.close();
+  const before = readFileSync(path);
+  assert.throws(() => openStore(path, { version: 6 }), {
+    name: "HOST_UNSUITABLE",
+    message: /rows\.db was written by a newer version of svc .*schema is 7.*known here 6/,
+  });
+  assert.deepEqual(readFileSync(path), before);
+  openStore(path, { version: 7 }).close();
+  rmSync(folder, { recursive: true });
+});

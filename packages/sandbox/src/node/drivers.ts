@@ -1,0 +1,73 @@
+// The drivers of a node: the one of new sandboxes, and those that earlier ones need; one that is gone is set aside, and looked for again.
+import { asFailure, fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import { type OpenRuntime, openRuntime, type RuntimeOptions } from "../runtime/open.ts";
+import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import type { SetAside } from "./set-aside.ts";
+
+export interface Drivers {
+  readonly runtime: OpenRuntime;
+  readonly runtimes: ReadonlyMap<RuntimeName, OpenRuntime>;
+  /** @throws SET_ASIDE with the reason when it cannot be used now. */
+  named(name: RuntimeName): OpenRuntime;
+  /** Opens those that were missing and are there now; their names. */
+  reopen(): Promise<RuntimeName[]>;
+}
+
+export type DriversOptions = {
+  readonly wanted: RuntimeName | "auto";
+  /** Drivers that records, snapshots and templates name. */
+  readonly needed: ReadonlySet<RuntimeName>;
+  readonly log: Log;
+  readonly aside: SetAside;
+  readonly host: RuntimeOptions;
+};
+
+/** @throws HOST_UNSUITABLE when no driver can start sandboxes here. */
+export async function openDrivers({ wanted, needed, log, aside, host }: DriversOptions): Promise<Drivers> {
+  const runtimes = new Map<RuntimeName, OpenRuntime>();
+  const missing = new Map<RuntimeName, string>();
+  let runtime: OpenRuntime | undefined;
+  const refusals: string[] = [];
+  for (const name of wanted === "auto" ? runtimeNames : [wanted]) {
+    try {
+      runtime = await openRuntime(name, host);
+      runtimes.set(name, runtime);
+      break;
+    } catch (error) {
+      refusals.push(`${name}: ${asFailure(error).message}`);
+    }
+  }
+  if (runtime === undefined) fail("HOST_UNSUITABLE", `no sandbox can run here (${refusals.join("; ")}); \`./svc doctor\` says how to fix it`);
+  if (refusals.length > 0) log.warn({ refusals, runtime: runtime.name }, "a preferred driver does not work here");
+  for (const name of needed) if (!runtimes.has(name)) await open(name);
+
+  async function open(name: RuntimeName): Promise<boolean> {
+    try {
+      runtimes.set(name, await openRuntime(name, host));
+      missing.delete(name);
+      aside.drop("driver", name);
+      return true;
+    } catch (error) {
+      const reason = asFailure(error).message;
+      missing.set(name, reason);
+      aside.add({ kind: "driver", name, reason: `sandboxes, snapshots or templates need it: ${reason}` });
+      return false;
+    }
+  }
+
+  return {
+    runtime,
+    runtimes,
+    named(name) {
+      const found = runtimes.get(name);
+      if (found !== undefined) return found;
+      return fail("SET_ASIDE", `the ${name} driver cannot be used: ${missing.get(name) ?? "nothing needed it when the node started; start the node again"}`);
+    },
+    async reopen() {
+      const back: RuntimeName[] = [];
+      for (const name of [...missing.keys()]) if (await open(name)) back.push(name);
+      return back;
+    },
+  };
+}

@@ -1,0 +1,98 @@
+// Whether the pages of a checkpoint are all there: what their file should hold is written in the metadata beside it.
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+
+const METADATA = "pages_meta.img";
+const PAGES = "pages.img";
+/** Between the sandbox's own memory and that of its file systems stands the list of these, in an encoding of gVisor's own. */
+const MAX_LIST_BYTES = 64 * 1024;
+const LENGTH_BYTES = 8;
+
+// pages_meta.img   length u64 LE, MemoryFileMetadataProto   for the sandbox's memory
+//                  list of file systems                     checkpoints of memory only
+//                  length, MemoryFileMetadataProto          for each of them, to the end
+// MemoryFileMetadataProto   1: version   3: MemAcctRange, repeated      MemAcctRange   1: start   2: end   5: its pages are in the file
+
+/**
+ * A file system that ran full may cut the pages short; their checksum would agree with the short file.
+ * @throws CAPTURE_FAILED when they are not what the metadata says, or that cannot be read.
+ */
+export async function checkPages(directory: string): Promise<void> {
+  const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) => fail("CAPTURE_FAILED", `the checkpoint has no ${METADATA}`, { cause }));
+  const expected = pagesBytes(metadata);
+  if (expected === undefined)
+    fail("CAPTURE_FAILED", `the checkpoint's ${METADATA} (${metadata.length} bytes) cannot be read: it is cut short, or of another version`);
+  const { size } = await stat(join(directory, PAGES));
+  if (size !== expected) fail("CAPTURE_FAILED", `the checkpoint's ${PAGES} has ${size} bytes where its metadata says ${expected}`);
+}
+
+/** Bytes of all pages that the metadata names; undefined where it is no whole metadata. */
+export function pagesBytes(metadata: Buffer): number | undefined {
+  const first = blockAt(metadata, 0);
+  if (first === undefined) return undefined;
+  for (let at = first.end; at <= Math.min(metadata.length, first.end + MAX_LIST_BYTES); at++) {
+    const rest = blocksFrom(metadata, at);
+    if (rest !== undefined) return first.bytes + rest;
+  }
+  return undefined;
+}
+
+/** Of blocks that follow each other to the end. */
+function blocksFrom(metadata: Buffer, start: number): number | undefined {
+  let bytes = 0;
+  for (let at = start; at < metadata.length; ) {
+    const block = blockAt(metadata, at);
+    if (block === undefined) return undefined;
+    bytes += block.bytes;
+    at = block.end;
+  }
+  return bytes;
+}
+
+function blockAt(metadata: Buffer, at: number): { readonly bytes: number; readonly end: number } | undefined {
+  if (at + LENGTH_BYTES > metadata.length) return undefined;
+  const length = metadata.readBigUInt64LE(at);
+  const start = at + LENGTH_BYTES;
+  if (length === 0n || length > BigInt(metadata.length - start)) return undefined;
+  const end = start + Number(length);
+  let bytes = 0;
+  let version = 0n;
+  const isWhole = eachField(metadata, start, end, (field, value, from) => {
+    if (field === 1) version = value;
+    if (field !== 3) return;
+    const range = { start: 0n, end: 0n, isCommitted: false };
+    eachField(metadata, from, from + Number(value), (member, number) => {
+      if (member === 1) range.start = number;
+      if (member === 2) range.end = number;
+      if (member === 5) range.isCommitted = number !== 0n;
+    });
+    if (range.isCommitted) bytes += Number(range.end - range.start);
+  });
+  return isWhole && version === 1n ? { bytes, end } : undefined;
+}
+
+/** Calls `see` with each field's number and its value, or its length and where it begins. False where it is no message. */
+function eachField(text: Buffer, start: number, end: number, see: (field: number, value: bigint, from: number) => void): boolean {
+  let at = start;
+  const varint = (): bigint | undefined => {
+    let value = 0n;
+    for (let shift = 0n; shift < 70n && at < end; shift += 7n) {
+      const byte = text[at++] as number;
+      value |= BigInt(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return undefined;
+  };
+  while (at < end) {
+    const key = varint();
+    const value = key === undefined ? undefined : varint();
+    if (key === undefined || value === undefined) return false;
+    const isBytes = (key & 7n) === 2n;
+    if (!isBytes && (key & 7n) !== 0n) return false;
+    if (isBytes && value > BigInt(end - at)) return false;
+    see(Number(key >> 3n), value, at);
+    if (isBytes) at += Number(value);
+  }
+  return true;
+}

@@ -1,0 +1,63 @@
+// Templates, builds and tags as a start finds them; a row that cannot be read is set aside by name.
+import { z } from "zod";
+import type { SetAside } from "../node/set-aside.ts";
+import type { Build, BuiltTemplate } from "./build-record.ts";
+import type { Tag } from "./builds.ts";
+import type { Database } from "./database.ts";
+
+const readableTemplate = z.looseObject({ templateID: z.string(), name: z.string(), createdAtMs: z.number(), updatedAtMs: z.number() });
+const chain = z.looseObject({ base: z.looseObject({ rootfs: z.string(), binds: z.array(z.string()) }).optional(), layers: z.array(z.string()) });
+const readableBuild = z.looseObject({
+  buildID: z.string(),
+  templateID: z.string(),
+  status: z.enum(["waiting", "building", "ready", "error"]),
+  tags: z.array(z.string()),
+  createdAtMs: z.number(),
+  updatedAtMs: z.number(),
+  result: z.looseObject({ chain, env: z.record(z.string(), z.string()) }).optional(),
+});
+
+export type BuildRows = {
+  readonly templates: Map<string, BuiltTemplate>;
+  readonly idByName: Map<string, string>;
+  /** In the order they were made. */
+  readonly builds: Map<string, Build>;
+  /** By template, in the same order. */
+  readonly idsOf: Map<string, Set<string>>;
+  /** By template, then by tag. */
+  readonly tags: Map<string, Map<string, Tag>>;
+};
+
+export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">): BuildRows {
+  const templates = new Map<string, BuiltTemplate>();
+  const idByName = new Map<string, string>();
+  const builds = new Map<string, Build>();
+  const idsOf = new Map<string, Set<string>>();
+  const tags = new Map<string, Map<string, Tag>>();
+  const parsed = (kind: "template" | "build", name: string, schema: z.ZodType, text: string): unknown => {
+    try {
+      return schema.parse(JSON.parse(text));
+    } catch {
+      return void aside.addUnreadable({ kind, name, reason: "its record cannot be read" });
+    }
+  };
+  for (const row of db.all("SELECT name, record FROM templates")) {
+    const found = parsed("template", row["name"] as string, readableTemplate, row["record"] as string) as BuiltTemplate | undefined;
+    if (found === undefined) continue;
+    templates.set(found.templateID, found);
+    idByName.set(found.name, found.templateID);
+  }
+  for (const row of db.all("SELECT build_id, record FROM builds ORDER BY created_at, rowid")) {
+    const found = parsed("build", row["build_id"] as string, readableBuild, row["record"] as string) as Build | undefined;
+    if (found === undefined) continue;
+    builds.set(found.buildID, found);
+    idsOf.set(found.templateID, (idsOf.get(found.templateID) ?? new Set()).add(found.buildID));
+  }
+  for (const row of db.all("SELECT template_id, tag, build_id, created_at FROM tags")) {
+    const templateID = row["template_id"] as string;
+    const of = tags.get(templateID) ?? new Map<string, Tag>();
+    tags.set(templateID, of);
+    of.set(row["tag"] as string, { tag: row["tag"] as string, buildID: row["build_id"] as string, createdAtMs: row["created_at"] as number });
+  }
+  return { templates, idByName, builds, idsOf, tags };
+}
