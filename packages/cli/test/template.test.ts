@@ -183,35 +183,36 @@ void test("Ctrl-C cancels the build", async () => {
   const [code] = await new Promise<unknown[]>((resolve) => child.once("close", (...end) => resolve(end)));
   assert.equal(code, 130);
   assert.match(stderr, /the build was canceled/);
-  assert.equal(seen.requests.at(-1), "DELETE /templates/t1/builds/b1");
+  assert.equal(seen.requests.at(-1), `DELETE /templates/t1/builds/${BUILD}`);
 });
 
 void test("template cancel ends the newest build, or the one that is named", async () => {
+  const OVER = "11111111-52f0-4c7a-9a53-0d7a1f6e4c21";
   const asked: string[] = [];
   const shared = { cpuCount: 1, memoryMB: 512, diskSizeMB: 4096, envdVersion: "0.6.13" };
   const build = (buildID: string, status: string, day: string) => ({ ...shared, buildID, status, createdAt: day, updatedAt: day, finishedAt: null });
-  const builds = [build("b1", "error", "2026-01-01T00:00:00Z"), build("b2", "waiting", "2026-01-02T00:00:00Z")];
+  const builds = [build(OVER, "error", "2026-01-01T00:00:00Z"), build(BUILD, "waiting", "2026-01-02T00:00:00Z")];
   const template = {
     ...shared,
-    ...{ templateID: "t1", buildID: "b2", public: false, aliases: ["web"], names: ["web"], createdBy: null, lastSpawnedAt: null },
+    ...{ templateID: "t1", buildID: BUILD, public: false, aliases: ["web"], names: ["web"], createdBy: null, lastSpawnedAt: null },
     ...{ createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-02T00:00:00Z", spawnCount: 0, buildCount: 2, buildStatus: "waiting" },
   };
   await using it = await open((request, response, url) => {
     if (!url.pathname.startsWith("/templates/")) return false;
     asked.push(`${request.method} ${url.pathname}`);
     if (request.method === "GET") return answer(response, 200, { ...template, builds });
-    if (url.pathname.endsWith("/b1"))
-      return answer(response, 409, { code: 409, message: "build 'b1' is over: its status is error", error_code: "BUILD_CONFLICT" });
+    if (url.pathname.endsWith(OVER))
+      return answer(response, 409, { code: 409, message: `build '${OVER}' is over: its status is error`, error_code: "BUILD_CONFLICT" });
     return answer(response, 204);
   });
   const canceled = await it.svc(["template", "cancel", "web"]);
-  assert.deepEqual([canceled.code, canceled.stdout], [0, "b2\n"], canceled.stderr);
-  const over = await it.svc(["template", "cancel", "web", "b1"]);
+  assert.deepEqual([canceled.code, canceled.stdout], [0, `${BUILD}\n`], canceled.stderr);
+  const over = await it.svc(["template", "cancel", "web", OVER]);
   assert.equal(over.code, 1);
-  assert.match(over.stderr, /build 'b1' is over: its status is error/);
+  assert.match(over.stderr, /is over: its status is error/);
   assert.deepEqual(
     asked.filter((each) => each.startsWith("DELETE")),
-    ["DELETE /templates/t1/builds/b2", "DELETE /templates/t1/builds/b1"],
+    [`DELETE /templates/t1/builds/${BUILD}`, `DELETE /templates/t1/builds/${OVER}`],
   );
 });
 
