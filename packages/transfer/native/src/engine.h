@@ -156,7 +156,8 @@ class Engine {
   void tick();
   void beat();
   bool installTcp();
-  void revoke(Buffer& buffer);
+  /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
+  int release(const std::vector<BufferRef>& buffers);
   // engine_files.cc
   std::shared_ptr<FileTransport> files();
   void viewFile(SegmentView& view, const std::string& segmentName);

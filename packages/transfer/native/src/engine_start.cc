@@ -171,7 +171,8 @@ void Engine::beat() {
 }
 
 int Engine::stop() {
-  if (stopping_.exchange(true)) return 0;
+  // Called again, it waits once more for copies that a stopped process had begun.
+  if (stopping_.exchange(true)) return started_ ? 0 : release(registry.all());
   heartWake_.notify_all();
   if (heart_.joinable()) {
     {
@@ -199,7 +200,8 @@ int Engine::stop() {
     });
   for (auto& io : io_) io.loop->stop();
   pool.stop();
-  for (auto& buffer : registry.all()) revoke(*buffer);
+  const int left = release(registry.all());
+  const std::string why = left == 0 ? "" : lastError();
   {
     std::lock_guard lock(segmentMutex_);
     segments_.clear();
@@ -211,7 +213,9 @@ int Engine::stop() {
   files_.reset();
   transports_.clear();
   started_ = false;
-  return 0;
+  if (left == 0) return 0;
+  logLine(LogLevel::Error, why);
+  return failWith(left, why);
 }
 
 }  // namespace svc
