@@ -36,7 +36,10 @@ int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::stri
       break;
     }
   }
-  if (code == 0 && publishNow) code = publish();
+  if (code == 0 && publishNow) {
+    withdrawn_ = false;
+    code = publish();
+  }
   if (code == 0) return 0;
   std::string why = lastError();
   if (release(done) != 0) why += "; " + lastError();
@@ -146,6 +149,8 @@ std::string Engine::recordText() {
 int Engine::publish() {
   std::lock_guard memory(memoryMutex_);
   describe();
+  if (withdrawn_) return 0;
+  if (displaced_) return failWith(ERR_METADATA, "publishing the buffers of " + name + ": another engine has taken the name");
   if (!store_ || stopping_ || store_->set(segmentKey(name), recordText())) return 0;
   metrics.metadataFailures.fetch_add(1);
   return failWith(ERR_METADATA, "publishing the buffers of " + name + ": " + lastError());
