@@ -73,7 +73,11 @@ void test("a batch into mapped memory fails when its peer is killed in the middl
   const remote = BigInt(await peer.ask<string>({ op: "register", length: source.length, shared: true }));
   const target = await engine.openSegment(peer.segment);
   // Some seconds of copying: the peer is gone long before its end.
-  const batch = engine.transfer("WRITE", target, Array.from({ length: 2000 }, () => ({ local: source, remote })));
+  const batch = engine.transfer(
+    "WRITE",
+    target,
+    Array.from({ length: 2000 }, () => ({ local: source, remote })),
+  );
   await Promise.all([assert.rejects(batch, { name: "TRANSFER_FAILED" }), peer[Symbol.asyncDispose]()]);
 });
 
