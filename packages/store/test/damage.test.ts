@@ -14,7 +14,7 @@ const filesOf = (server: TestServer, folder: string) => {
 };
 const metric = async (server: TestServer, name: string) =>
   Number(new RegExp(`^${name} (\\d+)$`, "m").exec(await (await fetch(server.url.replace("/metadata", "/metrics"))).text())?.[1]);
-const valueOf = async (server: TestServer, key: string) => {
+const readValue = async (server: TestServer, key: string) => {
   const response = await server.fetch(key);
   return response.status === 200 ? response.text() : undefined;
 };
@@ -31,7 +31,7 @@ void test("a damaged record is set aside under a name and counted, the records b
   bytes.fill(0xff, bytes.indexOf("k20") - 30, bytes.indexOf("k20") - 10);
   writeFileSync(file, bytes);
   await server.start();
-  for (let i = 0; i < 30; i++) assert.equal(await valueOf(server, `k${i}`), i === 7 || i === 20 ? undefined : `value ${i} `.repeat(20), `k${i}`);
+  for (let i = 0; i < 30; i++) assert.equal(await readValue(server, `k${i}`), i === 7 || i === 20 ? undefined : `value ${i} `.repeat(20), `k${i}`);
   assert.equal(await metric(server, "svc_metadata_damages"), 2);
   const aside = filesOf(server, "damaged");
   assert.equal(aside.length, 2);
@@ -55,8 +55,8 @@ void test("a record cut off at the end, as a kill in mid-write leaves it, is no 
   await server.fetch("c", { method: "PUT", body: "3" });
   await server.kill();
   await server.start();
-  assert.equal(await valueOf(server, "a"), "x".repeat(100));
-  assert.equal(await valueOf(server, "c"), "3");
+  assert.equal(await readValue(server, "a"), "x".repeat(100));
+  assert.equal(await readValue(server, "c"), "3");
 });
 
 void test("a value that looks like a record of the journal stays a value, however its surroundings are damaged", async () => {
@@ -75,7 +75,7 @@ void test("a value that looks like a record of the journal stays a value, howeve
     writeFileSync(each, bytes);
   }
   await server.start();
-  assert.notEqual(await valueOf(server, "inner"), "1");
+  assert.notEqual(await readValue(server, "inner"), "1");
 });
 
 void test("a file of the journal that cannot be read at all keeps no other from being read", async () => {
@@ -84,7 +84,7 @@ void test("a file of the journal that cannot be read at all keeps no other from 
   await server.kill();
   mkdirSync(join(server.home, "metadata", "records", "00000000-0123456789abcdef.log"));
   await server.start();
-  assert.equal(await valueOf(server, "a"), "1");
+  assert.equal(await readValue(server, "a"), "1");
   assert.equal(await metric(server, "svc_metadata_damages"), 1);
 });
 
@@ -97,9 +97,9 @@ void test("records that an earlier version kept are taken over once", async () =
   database.prepare("INSERT INTO records VALUES (?, ?, ?)").run("svc/ram/old", Buffer.from("kept"), null);
   database.close();
   await server.start();
-  assert.equal(await valueOf(server, "svc/ram/old"), "kept");
+  assert.equal(await readValue(server, "svc/ram/old"), "kept");
   assert.equal((await server.fetch("svc/ram/old", { method: "DELETE" })).status, 200);
   await server.kill();
   await server.start();
-  assert.equal(await valueOf(server, "svc/ram/old"), undefined);
+  assert.equal(await readValue(server, "svc/ram/old"), undefined);
 });

@@ -4,7 +4,7 @@ import { performance } from "node:perf_hooks";
 /** What every connection may hold without asking. */
 export const FREE_BYTES = 16 * 1024;
 /** Whoever holds more than that while others wait is given this long. */
-const HOLD_MS = 5000;
+const HOLD_MS = 2000;
 
 export interface Holder {
   readonly peer: string;

@@ -76,7 +76,9 @@ export class Connection implements WireOwner, Holder {
   /** Called about once a second: ends waits that have lasted too long. */
   sweep(now: number): void {
     const waited = this.waitedMs(now);
-    if (this.#state === "idle" ? waited > IDLE_MS : waited > REQUEST_MS) this.evict(`no whole request within ${REQUEST_MS} ms`);
+    // Who waits for room waits for others.
+    const isPatient = this.#state === "idle" || this.#state === "granting";
+    if (waited > (isPatient ? IDLE_MS : REQUEST_MS)) this.evict(isPatient ? `no room within ${IDLE_MS} ms` : `no whole request within ${REQUEST_MS} ms`);
   }
 
   evict(reason: string): void {
@@ -181,6 +183,7 @@ export class Connection implements WireOwner, Holder {
     this.#continues = head.isOnly(EXPECT, "100-continue") && this.#from === this.#to && head.bodyBytes !== 0;
     if (!this.#service.budget.ask(this, head.bodyBytes === CHUNKED ? most : head.bodyBytes)) {
       this.#state = "granting";
+      this.#sinceMs = performance.now();
       return false;
     }
     this.#beginBody();

@@ -14,6 +14,8 @@ import type { Durability } from "./settings.ts";
 const SEGMENT_BYTES = 512 << 10;
 /** Written ahead. Values are taken only while it stands; deletions, and the rewriting of a file, may use its room. */
 const RESERVE_BYTES = 2 * SEGMENT_BYTES;
+/** More small files than this are made one at the start. */
+const MAX_SMALL = 8;
 /** How often the room for it is looked for where there was none. */
 const RESERVE_EVERY_MS = 1000;
 /** Outdated bytes that are left alone, beside as many as there are of records that stand. */
@@ -189,7 +191,9 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
       }
       await importDatabase(join(home, "metadata", "records.db"), async (change) => records.load(change, await write([change])), damages);
       await reserveRoom(true);
-      // Or it would be found, and set aside, at each start.
+      // Damage would be found, and set aside, at each start; and each start leaves a small file of its own.
+      const small = segments.filter(({ sizeBytes, isUnreadable }) => sizeBytes < SEGMENT_BYTES / 4 && !isUnreadable);
+      if (small.length > MAX_SMALL) damaged.push(...small.filter((segment) => !damaged.includes(segment)));
       for (const segment of damaged) await rewrite(segment, records, () => true).catch(() => false);
       return { restored: records.size, damages };
     },
