@@ -14,6 +14,7 @@ import type { Check } from "./check.ts";
 import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
 import { renderDiagnosis } from "./report.ts";
+import { setAsideChecks } from "./set-aside.ts";
 
 export type DoctorOptions = MachineOptions;
 
@@ -54,7 +55,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
   const drivers: Driver[] = [];
   // One after the other: each is measured.
   for (const name of runtimeNames) drivers.push(await examine(name, options));
-  return { checks: [...kernel, ...network, ...machine], drivers, canRun: drivers.some(({ usable }) => usable.works) };
+  return { checks: [...kernel, ...network, ...machine, ...setAsideChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
 }
 
 async function networkLines(spawner: Spawner): Promise<Check[]> {

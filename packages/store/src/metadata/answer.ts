@@ -57,6 +57,7 @@ function answerKey(request: Request, query: string, { records, maxLeaseMs, path 
       const key = keyOf(query);
       const value = records.get(key);
       if (value !== undefined) return { status: 200, type: JSON_TYPE, body: value };
+      if (!records.isUnkept(key)) return notFound(key);
       return records.getKept(key).then((kept) => ({ status: 200, type: JSON_TYPE, body: kept ?? notFound(key) }));
     }
     case "PUT":

@@ -58,12 +58,15 @@ export class Connection implements WireOwner, Holder {
   /** The client waits for word before it sends the body. */
   #continues = false;
   #reading = false;
+  /** Requests since the others had their turn. */
+  #inTurn = 0;
   #pieces: Iterator<Buffer | undefined> | undefined;
   #largeAnswer: Buffer | undefined;
 
   constructor(service: Service, accepted: Socket) {
     this.#service = service;
     this.#wire = Wire.adopt(this, accepted);
+    this.#wire.socket.setNoDelay(true);
     this.peer = this.#wire.socket.remoteAddress ?? "unknown";
     this.#scanner.onData = (bytes, from, to) => this.#keep(bytes, from, to);
   }
@@ -133,7 +136,7 @@ export class Connection implements WireOwner, Holder {
   #read(): void {
     if (this.#reading) return;
     this.#reading = true;
-    for (let turn = 0; turn < REQUESTS_PER_TURN; turn++) {
+    while (this.#inTurn < REQUESTS_PER_TURN) {
       if (this.#state === "idle" && this.#from < this.#to) {
         this.#state = "head";
         this.#sinceMs = this.#startedMs = performance.now();
@@ -152,7 +155,12 @@ export class Connection implements WireOwner, Holder {
     // What cannot be used yet is not read on; a head and a body are.
     if (this.#state === "answering" || this.#state === "granting" || (this.#state === "idle" && this.#from < this.#to)) this.#wire.pause(HELD);
     else this.#wire.resume(HELD);
-    if (this.#state === "idle" && this.#from < this.#to) setImmediate(() => this.#read());
+    // By the loop, not by a promise: answers that are ready at once would else keep it from ever turning.
+    if (this.#inTurn >= REQUESTS_PER_TURN)
+      setImmediate(() => {
+        this.#inTurn = 0;
+        this.#read();
+      });
   }
 
   #readHead(): boolean {
@@ -260,13 +268,19 @@ export class Connection implements WireOwner, Holder {
     const streams = answer.pieces !== undefined && method !== "HEAD";
     // The end of the connection tells the end of a list whose length nobody knew.
     if (streams) this.#keepAlive = false;
+    const isBare = method === "HEAD" || (answer.body.length === 0 && !streams);
+    // Head and body in one write: the kernel would make two packets of them.
+    this.#wire.socket.cork();
     this.#wire.write(printHead(answer, this.#keepAlive, streams ? undefined : answer.body.length));
+    if (!isBare && !streams && answer.body.length <= FREE_BYTES) this.#wire.socket.write(answer.body);
+    this.#wire.socket.uncork();
     if (streams) {
       this.#pieces = answer.pieces;
       this.#sendPieces();
       return;
     }
-    if (method === "HEAD" || answer.body.length === 0) this.#next();
+    if (isBare) this.#next();
+    else if (answer.body.length <= FREE_BYTES) this.#afterWrite();
     else if (this.#service.budget.ask(this, answer.body.length)) {
       this.#wire.socket.write(answer.body);
       this.#afterWrite();
@@ -314,6 +328,7 @@ export class Connection implements WireOwner, Holder {
       return;
     }
     this.#state = "idle";
+    this.#inTurn++;
     if (!this.#reading) this.#read();
   }
 }

@@ -72,6 +72,11 @@ export class Records {
     return undefined;
   }
 
+  /** A change of it is on its way. */
+  isUnkept(key: string): boolean {
+    return this.#unkept.has(key);
+  }
+
   /** As get, after what is on its way for this key is kept or refused: a key that a reader was told is gone stays gone. */
   async getKept(key: string): Promise<Buffer | undefined> {
     const found = this.get(key);
