@@ -1,4 +1,5 @@
 // What the metadata server says to each request: the contract's GET, PUT and DELETE, a listing, health and metrics.
+import { STATUS_CODES } from "node:http";
 import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
 import { LEASE_HEADER, MAX_KEY_BYTES } from "@svc/contract/metadata.ts";
 import type { Records } from "./records.ts";
@@ -143,4 +144,13 @@ function listing(records: Records, prefix: string): Iterator<Buffer | undefined>
 export function refusal(error: unknown): Answer {
   const failure = asFailure(error);
   return { status: failure.row.http, type: JSON_TYPE, body: Buffer.from(`${JSON.stringify(failureBody(failure))}\n`) };
+}
+
+/** `length` undefined: the body ends with the connection. */
+export function printHead(answer: Answer, keepAlive: boolean, length: number | undefined): string {
+  const lines = [`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status] ?? "Unknown"}`, `Content-Type: ${answer.type}`];
+  if (length !== undefined) lines.push(`Content-Length: ${length}`);
+  if (answer.allow !== undefined) lines.push(`Allow: ${answer.allow}`);
+  if (!keepAlive) lines.push("Connection: close");
+  return `${lines.join("\r\n")}\r\n\r\n`;
 }

@@ -1,5 +1,4 @@
 // One client's connection: heads read strictly, one request at a time, what it holds bounded in bytes and time.
-import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
@@ -8,8 +7,9 @@ import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
 import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { BEHIND, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
-import { type Answer, type Request, refusal } from "./answer.ts";
+import { type Answer, printHead, type Request, refusal } from "./answer.ts";
 import { type Budget, FREE_BYTES, type Holder } from "./budget.ts";
+import { Unread } from "./unread.ts";
 
 const LEASE = hopNames.length + 1;
 const MAX_HEAD_BYTES = FREE_BYTES;
@@ -23,7 +23,6 @@ const REQUEST_MS = 30_000;
 /** A connection that says nothing between requests for this long ends. */
 const IDLE_MS = 60_000;
 
-const HEAD_END = Buffer.from("\r\n\r\n");
 const NOTHING = Buffer.alloc(0);
 /** Heads are read one at a time, whoever's they are. */
 const head = new RequestHead([LEASE_HEADER], MAX_HEAD_LINES);
@@ -45,11 +44,7 @@ export class Connection implements WireOwner, Holder {
   #state: "idle" | "head" | "granting" | "body" | "answering" | "ending" = "idle";
   /** Since when it waits for its client, or for room. */
   #sinceMs = performance.now();
-  /** Bytes that were read and not used up: [from, to) of them. */
-  #held = NOTHING;
-  #from = 0;
-  #to = 0;
-  #searched = 0;
+  readonly #unread = new Unread(MAX_HEAD_BYTES);
   #body = NOTHING;
   #bodyBytes = 0;
   #request: Omit<Request, "body"> = { method: "none", target: "", lease: undefined };
@@ -98,7 +93,7 @@ export class Connection implements WireOwner, Holder {
 
   onBytes(bytes: Buffer, length: number): void {
     if (this.#state === "ending") return;
-    this.#hold(bytes, length);
+    this.#unread.append(bytes, length);
     this.#read();
   }
   onEnd(): void {
@@ -106,6 +101,7 @@ export class Connection implements WireOwner, Holder {
     if (this.#state === "idle" || this.#state === "head" || this.#state === "body") this.#wire.end();
   }
   onClose(): void {
+    this.#pieces?.return?.();
     this.#service.budget.release(this);
     this.#service.closed(this);
   }
@@ -117,43 +113,24 @@ export class Connection implements WireOwner, Holder {
     else if (this.#state === "answering") this.#next();
   }
 
-  #hold(bytes: Buffer, length: number): void {
-    if (this.#to + length > this.#held.length) {
-      const needed = this.#to - this.#from + length;
-      // Twice as large each time, so that a head in many parts is not copied as often; one large read is not doubled.
-      const fresh = Buffer.allocUnsafeSlow(Math.max(needed, Math.min(2 * needed, MAX_HEAD_BYTES)));
-      this.#held.copy(fresh, 0, this.#from, this.#to);
-      this.#searched -= this.#from;
-      this.#to -= this.#from;
-      this.#from = 0;
-      this.#held = fresh;
-    }
-    bytes.copy(this.#held, this.#to, 0, length);
-    this.#to += length;
-  }
-
   /** As far as the bytes reach, for some requests; then the others have their turn. */
   #read(): void {
     if (this.#reading) return;
     this.#reading = true;
     while (this.#inTurn < REQUESTS_PER_TURN) {
-      if (this.#state === "idle" && this.#from < this.#to) {
+      if (this.#state === "idle" && !this.#unread.isEmpty) {
         this.#state = "head";
         this.#sinceMs = this.#startedMs = performance.now();
-        this.#searched = this.#from;
+        this.#unread.beginHead();
       }
       if (this.#state === "head" && !this.#readHead()) break;
       if (this.#state === "body" && !this.#readBody()) break;
-      if (this.#state !== "idle") break;
-      if (this.#from === this.#to) break;
+      if (this.#state !== "idle" || this.#unread.isEmpty) break;
     }
     this.#reading = false;
-    if (this.#from === this.#to) {
-      this.#held = NOTHING;
-      this.#from = this.#to = 0;
-    }
+    if (this.#unread.isEmpty) this.#unread.clear();
     // What cannot be used yet is not read on; a head and a body are.
-    if (this.#state === "answering" || this.#state === "granting" || (this.#state === "idle" && this.#from < this.#to)) this.#wire.pause(HELD);
+    if (this.#state === "answering" || this.#state === "granting" || (this.#state === "idle" && !this.#unread.isEmpty)) this.#wire.pause(HELD);
     else this.#wire.resume(HELD);
     // By the loop, not by a promise: answers that are ready at once would else keep it from ever turning.
     if (this.#inTurn >= REQUESTS_PER_TURN)
@@ -164,16 +141,15 @@ export class Connection implements WireOwner, Holder {
   }
 
   #readHead(): boolean {
-    // Looked for from where the last look ended: a head that comes byte by byte is read once.
-    const end = this.#held.subarray(0, this.#to).indexOf(HEAD_END, Math.max(this.#from, this.#searched - 3));
-    this.#searched = this.#to;
-    const length = (end < 0 ? this.#to : end + 4) - this.#from;
+    const unread = this.#unread;
+    const end = unread.headEnd();
+    const length = (end < 0 ? unread.to : end) - unread.from;
     if (length > MAX_HEAD_BYTES) return this.#refuse(new Failure("HEADERS_TOO_LARGE", `the request's head is longer than ${MAX_HEAD_BYTES} bytes`));
     if (end < 0) return false;
-    const bodyAt = head.parse(this.#held, this.#from, end + 4);
+    const bodyAt = head.parse(unread.bytes, unread.from, end);
     if (bodyAt === REFUSED || bodyAt === INCOMPLETE)
       return this.#refuse(new Failure(head.problemStatus === 431 ? "HEADERS_TOO_LARGE" : "INVALID_REQUEST", head.problem));
-    this.#from = bodyAt;
+    unread.from = bodyAt;
     this.#request = { method: head.method, target: head.target, lease: head.value(LEASE) };
     const connection =
       head
@@ -188,7 +164,7 @@ export class Connection implements WireOwner, Holder {
     this.#scanner.start(head.bodyBytes);
     this.#body = NOTHING;
     this.#bodyBytes = 0;
-    this.#continues = head.isOnly(EXPECT, "100-continue") && this.#from === this.#to && head.bodyBytes !== 0;
+    this.#continues = head.isOnly(EXPECT, "100-continue") && unread.isEmpty && head.bodyBytes !== 0;
     if (!this.#service.budget.ask(this, head.bodyBytes === CHUNKED ? most : head.bodyBytes)) {
       this.#state = "granting";
       this.#sinceMs = performance.now();
@@ -219,23 +195,19 @@ export class Connection implements WireOwner, Holder {
 
   #keep(bytes: Uint8Array, from: number, to: number): void {
     const size = this.#bodyBytes + to - from;
-    if (size > this.#service.maxValueBytes) {
-      this.#bodyBytes = size;
-      return;
-    }
-    if (size > this.#body.length) {
+    if (size > this.#body.length && size <= this.#service.maxValueBytes) {
       const fresh = Buffer.allocUnsafeSlow(Math.min(Math.max(size, 2 * this.#body.length), this.#service.maxValueBytes));
       this.#body.copy(fresh, 0, 0, this.#bodyBytes);
       this.#body = fresh;
     }
-    this.#body.set(bytes.subarray(from, to), this.#bodyBytes);
+    if (size <= this.#service.maxValueBytes) this.#body.set(bytes.subarray(from, to), this.#bodyBytes);
     this.#bodyBytes = size;
   }
 
   #readBody(): boolean {
-    const end = this.#scanner.scan(this.#held, this.#from, this.#to);
+    const end = this.#scanner.scan(this.#unread.bytes, this.#unread.from, this.#unread.to);
     if (end < 0) return this.#refuse(new Failure("INVALID_REQUEST", "the body's chunks are not well framed"));
-    this.#from = end;
+    this.#unread.from = end;
     const most = this.#service.maxValueBytes;
     if (this.#bodyBytes > most)
       return this.#refuse(
@@ -269,10 +241,11 @@ export class Connection implements WireOwner, Holder {
     // The end of the connection tells the end of a list whose length nobody knew.
     if (streams) this.#keepAlive = false;
     const isBare = method === "HEAD" || (answer.body.length === 0 && !streams);
+    const isSmall = answer.body.length <= FREE_BYTES;
     // Head and body in one write: the kernel would make two packets of them.
     this.#wire.socket.cork();
     this.#wire.write(printHead(answer, this.#keepAlive, streams ? undefined : answer.body.length));
-    if (!isBare && !streams && answer.body.length <= FREE_BYTES) this.#wire.socket.write(answer.body);
+    if (!isBare && isSmall) this.#wire.socket.write(answer.body);
     this.#wire.socket.uncork();
     if (streams) {
       this.#pieces = answer.pieces;
@@ -280,7 +253,7 @@ export class Connection implements WireOwner, Holder {
       return;
     }
     if (isBare) this.#next();
-    else if (answer.body.length <= FREE_BYTES) this.#afterWrite();
+    else if (isSmall) this.#afterWrite();
     else if (this.#service.budget.ask(this, answer.body.length)) {
       this.#wire.socket.write(answer.body);
       this.#afterWrite();
@@ -293,16 +266,11 @@ export class Connection implements WireOwner, Holder {
   /** A list goes out as its client takes it; between two pieces the others have their turn. */
   #sendPieces(): void {
     const pieces = this.#pieces as Iterator<Buffer | undefined>;
-    if (this.#wire.closed) {
-      pieces.return?.();
-      this.#pieces = undefined;
-      return;
-    }
+    if (this.#wire.closed) return;
     const { value, done } = pieces.next();
     if (done === true) {
       this.#pieces = undefined;
-      this.#next();
-      return;
+      return this.#next();
     }
     if (value !== undefined) this.#wire.socket.write(value);
     this.#sinceMs = performance.now();
@@ -321,8 +289,7 @@ export class Connection implements WireOwner, Holder {
     this.#sinceMs = performance.now();
     if (!this.#keepAlive) {
       this.#state = "ending";
-      this.#held = NOTHING;
-      this.#from = this.#to = 0;
+      this.#unread.clear();
       this.#wire.end();
       this.#wire.resume(HELD);
       return;
@@ -331,12 +298,4 @@ export class Connection implements WireOwner, Holder {
     this.#inTurn++;
     if (!this.#reading) this.#read();
   }
-}
-
-function printHead(answer: Answer, keepAlive: boolean, length: number | undefined): string {
-  const lines = [`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status] ?? "Unknown"}`, `Content-Type: ${answer.type}`];
-  if (length !== undefined) lines.push(`Content-Length: ${length}`);
-  if (answer.allow !== undefined) lines.push(`Allow: ${answer.allow}`);
-  if (!keepAlive) lines.push("Connection: close");
-  return `${lines.join("\r\n")}\r\n\r\n`;
 }

@@ -79,9 +79,7 @@ export class Records {
 
   /** As get, after what is on its way for this key is kept or refused: a key that a reader was told is gone stays gone. */
   async getKept(key: string): Promise<Buffer | undefined> {
-    const found = this.get(key);
-    if (found !== undefined || !this.#unkept.has(key)) return found;
-    await new Promise<void>((resolve) => this.#lookers.push(resolve));
+    while (this.get(key) === undefined && this.#unkept.has(key)) await new Promise<void>((resolve) => this.#lookers.push(resolve));
     return this.get(key);
   }
 
@@ -184,9 +182,9 @@ export class Records {
     while (this.#pending.length > 0) {
       const batch = this.#pending;
       this.#pending = [];
+      await this.#writeBatch(batch);
       const lookers = this.#lookers;
       this.#lookers = [];
-      await this.#writeBatch(batch);
       for (const look of lookers) look();
       await this.#tidy(false);
     }
