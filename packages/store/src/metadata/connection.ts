@@ -42,7 +42,6 @@ export class Connection implements WireOwner, Holder {
   readonly #scanner = new BodyScanner();
   /** idle ─▶ head ─▶ body ─▶ answering ─▶ idle; granting: a large body or answer waits for room; ending: the last answer was written. */
   #state: "idle" | "head" | "granting" | "body" | "answering" | "ending" = "idle";
-  /** Since when it waits for its client, or for room. */
   #sinceMs = performance.now();
   readonly #unread = new Unread(MAX_HEAD_BYTES);
   #body = NOTHING;
@@ -50,10 +49,8 @@ export class Connection implements WireOwner, Holder {
   #request: Omit<Request, "body"> = { method: "none", target: "", lease: undefined };
   #keepAlive = true;
   #startedMs = 0;
-  /** The client waits for word before it sends the body. */
   #continues = false;
   #reading = false;
-  /** Requests since the others had their turn. */
   #inTurn = 0;
   #pieces: Iterator<Buffer | undefined> | undefined;
   #largeAnswer: Buffer | undefined;
@@ -270,7 +267,8 @@ export class Connection implements WireOwner, Holder {
     const { value, done } = pieces.next();
     if (done === true) {
       this.#pieces = undefined;
-      return this.#next();
+      this.#next();
+      return;
     }
     if (value !== undefined) this.#wire.socket.write(value);
     this.#sinceMs = performance.now();
@@ -283,7 +281,6 @@ export class Connection implements WireOwner, Holder {
     else this.#next();
   }
 
-  /** The answer is out: the next request, if there is one. */
   #next(): void {
     this.#service.budget.release(this);
     this.#sinceMs = performance.now();
