@@ -108,7 +108,7 @@ async function files(): Promise<void> {
 }
 
 async function metadata(): Promise<void> {
-  await using own = await startHttp(["--durable=false"]);
+  await using own = await startHttp(["--durability=memory"]);
   const port = await new Promise<number>((resolve) => {
     const server = createServer().listen(0, "127.0.0.1", () => {
       const { port: free } = server.address() as { port: number };

@@ -61,8 +61,8 @@ void test("what was acknowledged is there after kill -9, and a plain PUT stays u
   for (let i = 1; i < 50; i++) assert.equal(await (await server.fetch(`k${i}`)).text(), `v${i}`);
 });
 
-void test("with durable off nothing is kept, and SIGTERM ends with code 0", async () => {
-  await using server = await startMetadataServer(["--durable=false"]);
+void test("with durability memory nothing is kept, and SIGTERM ends with code 0", async () => {
+  await using server = await startMetadataServer(["--durability=memory"]);
   await server.fetch("a", { method: "PUT", body: "1" });
   assert.equal(await server.kill("SIGTERM"), 0);
   await server.start();

@@ -9,13 +9,15 @@ const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slic
 export type TestServer = {
   readonly url: string;
   readonly home: string;
+  readonly pid: number;
   fetch(key: string, init?: RequestInit): Promise<Response>;
   kill(signal?: NodeJS.Signals): Promise<number | null>;
   start(): Promise<void>;
 } & AsyncDisposable;
 
-export async function startMetadataServer(flags: readonly string[] = []): Promise<TestServer> {
-  const home = makeHome();
+/** `diskHome`: a folder of the test's own, which stays. */
+export async function startMetadataServer(flags: readonly string[] = [], diskHome?: string): Promise<TestServer> {
+  const home = diskHome ?? makeHome();
   let child: ChildProcess | undefined;
   let url = "";
   async function start(): Promise<void> {
@@ -47,12 +49,15 @@ export async function startMetadataServer(flags: readonly string[] = []): Promis
       return `${url}/metadata`;
     },
     home,
+    get pid() {
+      return child?.pid ?? 0;
+    },
     fetch: (key, init) => fetch(`${url}/metadata?key=${encodeURIComponent(key)}`, init),
     kill,
     start,
     async [Symbol.asyncDispose]() {
       await kill();
-      removeHome(home);
+      if (diskHome === undefined) removeHome(home);
     },
   };
 }

@@ -28,7 +28,7 @@ export type RegisterOptions = {
   readonly location?: string;
   /** false: peers can neither see nor reach it. */
   readonly remoteAccessible?: boolean;
-  /** false: peers learn of it with the next change that is published. */
+  /** false: the record never names it, so that peers reach it only by an address they were given. */
   readonly updateMetadata?: boolean;
 };
 
@@ -57,7 +57,10 @@ export class TransferEngine extends EngineSegments {
     this.core.call("init", [options.metadata, options.name, options.host ?? ""], [portNumber(options.rpcPort ?? 0)]);
   }
 
-  /** Fails what is in flight, stops serving, deletes this engine's metadata. Afterwards the engine is of no more use. */
+  /**
+   * Fails what is in flight, stops serving, deletes this engine's metadata. Afterwards the engine is of no more use.
+   * @throws TRANSFER_BUSY when a process of this host stands still in a copy: keep the memory, and call it again.
+   */
   async freeEngine(): Promise<void> {
     await this.core.callAsync("freeEngine");
     this.core.views.clear();
@@ -90,16 +93,23 @@ export class TransferEngine extends EngineSegments {
   }
 
   /**
-   * From here on no peer reaches the memory. `start` is the address that registration gave.
-   * @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while requests in flight use it.
+   * When it returns, no byte of any peer or of this process enters or leaves the memory any more. `start` is the address that registration gave.
+   * @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while requests in flight use it, or while a process of this host stands still in a copy:
+   * then the memory is closed to new requests, must be kept, and can be unregistered once that process runs on or has ended.
    */
   async unregisterLocalMemory(start: bigint, updateMetadata = true): Promise<void> {
-    await this.core.callAsync("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
-    this.core.views.release(start);
+    try {
+      await this.core.callAsync("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
+    } finally {
+      this.#letGo([start]);
+    }
   }
   unregisterLocalMemorySync(start: bigint, updateMetadata = true): void {
-    this.core.call("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
-    this.core.views.release(start);
+    try {
+      this.core.call("unregisterLocalMemory", [], [start, flag(updateMetadata)]);
+    } finally {
+      this.#letGo([start]);
+    }
   }
 
   /** All or none, published once. @returns the addresses, in the order of the list. */
@@ -123,12 +133,23 @@ export class TransferEngine extends EngineSegments {
 
   /** Tries every address; the first failure is thrown when all were tried. */
   async unregisterLocalMemoryBatch(starts: readonly bigint[]): Promise<void> {
-    await this.core.callAsync("unregisterLocalMemoryBatch", [], starts);
-    for (const start of starts) this.core.views.release(start);
+    try {
+      await this.core.callAsync("unregisterLocalMemoryBatch", [], starts);
+    } finally {
+      this.#letGo(starts);
+    }
   }
   unregisterLocalMemoryBatchSync(starts: readonly bigint[]): void {
-    this.core.call("unregisterLocalMemoryBatch", [], starts);
-    for (const start of starts) this.core.views.release(start);
+    try {
+      this.core.call("unregisterLocalMemoryBatch", [], starts);
+    } finally {
+      this.#letGo(starts);
+    }
+  }
+
+  /** A failure may be of one address of several, or of the publication alone: what the core holds no more is kept no more. */
+  #letGo(starts: readonly bigint[]): void {
+    for (const start of starts) if (!this.checkOverlap(start, 1)) this.core.views.release(start);
   }
 
   /** Whether the range shares a byte with registered memory. */

@@ -20,7 +20,9 @@ export function metadataSuite(kind: string, options: { skip: string | false }, s
     assert.deepEqual(sink, source);
     await here.sendNotifyByName("there", { name: "n", msg: "m" });
     assert.deepEqual(there.getNotifies(), [{ name: "n", msg: "m" }]);
-    assert.deepEqual(JSON.parse((await service.get("svc/rpc_meta/there")) ?? ""), { ip_or_host_name: "127.0.0.1", rpc_port: there.getRpcPort() });
+    const { instance, ...address } = JSON.parse((await service.get("svc/rpc_meta/there")) ?? "") as Record<string, unknown>;
+    assert.match(String(instance), /^[0-9a-f]{16}$/);
+    assert.deepEqual(address, { ip_or_host_name: "127.0.0.1", rpc_port: there.getRpcPort() });
     const record = ramRecord.parse(JSON.parse((await service.get("svc/ram/there")) ?? ""));
     assert.deepEqual(
       {

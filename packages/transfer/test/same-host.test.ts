@@ -65,6 +65,22 @@ for (const [shared, path] of [
   });
 }
 
+void test("a batch into mapped memory fails when its peer is killed in the middle, though the mapping outlives the peer", async () => {
+  await using peer = await startChild({ transports });
+  await using engine = await startEngine({ transports });
+  const source = randomBytes(16 * MIB);
+  await engine.registerLocalMemory(source);
+  const remote = BigInt(await peer.ask<string>({ op: "register", length: source.length, shared: true }));
+  const target = await engine.openSegment(peer.segment);
+  // A second or more of copying: the peer is gone long before its end.
+  const batch = engine.transfer(
+    "WRITE",
+    target,
+    Array.from({ length: 600 }, () => ({ local: source, remote })),
+  );
+  await Promise.all([assert.rejects(batch, { name: "TRANSFER_FAILED" }), peer[Symbol.asyncDispose]()]);
+});
+
 void test("process_vm switched off leaves tcp for ordinary memory", async () => {
   await using peer = await startChild({ transports });
   await using engine = await startEngine({ transports, settings: { process_vm: false, log_level: 0 } });

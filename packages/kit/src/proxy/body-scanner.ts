@@ -28,6 +28,8 @@ const LF = 10;
 export class BodyScanner {
   /** Whether the body's last byte has passed. */
   done = true;
+  /** Hears of the body's content as it passes, without the framing. */
+  onData: ((bytes: Uint8Array, start: number, end: number) => void) | undefined;
   #state: State = "none";
   #remaining = 0;
   #digits = 0;
@@ -56,6 +58,7 @@ export class BodyScanner {
       case "length": {
         const taken = Math.min(this.#remaining, end - start);
         this.#remaining -= taken;
+        this.onData?.(bytes, start, start + taken);
         if (this.#remaining === 0) this.done = true;
         if (this.done) this.#state = "none";
         return start + taken;
@@ -70,6 +73,7 @@ export class BodyScanner {
       if (this.#state === "data") {
         const taken = Math.min(this.#remaining, end - at);
         this.#remaining -= taken;
+        this.onData?.(bytes, at, at + taken);
         at += taken;
         if (this.#remaining === 0) this.#state = "data-cr";
         continue;

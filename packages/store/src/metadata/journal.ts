@@ -1,106 +1,231 @@
-// Records on disk: one SQLite file; the changes of one turn of the loop are one transaction.
-import { mkdirSync } from "node:fs";
+// Records on disk: changes appended to files, whose outdated ones are rewritten; room kept back for deletions on a full disk.
+import { statSync } from "node:fs";
+import { type FileHandle, mkdir, open, rm, writeFile } from "node:fs/promises";
+import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { fail } from "@svc/contract/failures.ts";
-import type { Journal, Records } from "./records.ts";
+import { type Change, frameBytes, printFrame } from "./frames.ts";
+import { importDatabase } from "./journal-import.ts";
+import type { Journal, Place, Records } from "./records.ts";
+import { type Damage, listSegments, newSegment, readSegment, type Segment } from "./segments.ts";
+import type { Durability } from "./settings.ts";
 
-type Change = { key: string; value: Buffer | undefined; leaseMs: number | undefined };
+/** A file is closed at this size, a larger record apart. */
+const SEGMENT_BYTES = 512 << 10;
+/** Written ahead. Values are taken only while it stands; deletions, and the rewriting of a file, may use its room. */
+const RESERVE_BYTES = 2 * SEGMENT_BYTES;
+/** More small files than this are made one at the start. */
+const MAX_SMALL = 8;
+/** How often the room for it is looked for where there was none. */
+const RESERVE_EVERY_MS = 1000;
+/** Outdated bytes that are left alone, beside as many as there are of records that stand. */
+const SLACK_BYTES = 4 * SEGMENT_BYTES;
 
-export type OpenJournal = Journal & { restore(records: Records): number; close(): void };
+export type OpenJournal = Journal & {
+  /** Reads everything that is readable into the records. */
+  restore(records: Records): Promise<{ restored: number; damages: Damage[] }>;
+  close(): Promise<void>;
+};
 
-/** @throws SETTING_INVALID when the folder or the file cannot be used. */
-export function openJournal(home: string): OpenJournal {
-  const folder = join(home, "metadata");
-  const file = join(folder, "records.db");
-  const database = openDatabase(folder, file);
-  const insert = database.prepare(
-    "INSERT INTO records (key, value, lease_ms) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, lease_ms = excluded.lease_ms",
-  );
-  const remove = database.prepare("DELETE FROM records WHERE key = ?");
-  let changes: Change[] = [];
-  let waiting: ((error?: Error) => void)[] = [];
-  let scheduled = false;
+/** @throws SETTING_INVALID when the folder cannot be used, or another server uses it. */
+export async function openJournal(home: string, durability: Exclude<Durability, "memory">): Promise<OpenJournal> {
+  const folder = join(home, "metadata", "records");
+  const reserve = join(home, "metadata", "reserve");
+  const isSynced = durability === "disk";
+  let segments: Segment[] = [];
+  let active: { segment: Segment; file: FileHandle } | undefined;
+  let lock: Server | undefined;
+  let hasReserve = false;
+  let reserveLookedForMs = Number.NEGATIVE_INFINITY;
+  try {
+    // On a full disk the folder may have to wait: see openActive.
+    await mkdir(folder, { recursive: true, mode: 0o700 }).catch((error) => {
+      if (!isFull(error)) throw error;
+    });
+    lock = await lockFolder(home);
+    segments = listSegments(folder);
+    hasReserve = statSync(reserve, { throwIfNoEntry: false })?.size === RESERVE_BYTES;
+  } catch (error) {
+    await closeLock(lock);
+    fail("SETTING_INVALID", `the records cannot be kept in ${folder}: ${(error as Error).message}`, { cause: error });
+  }
 
-  function flush(): void {
-    scheduled = false;
-    const batch = changes;
-    const callers = waiting;
-    changes = [];
-    waiting = [];
-    let problem: Error | undefined;
+  async function syncFolder(): Promise<void> {
+    if (!isSynced) return;
+    await using handle = await open(folder, "r");
+    await handle.sync();
+  }
+
+  async function openActive(wanted: number): Promise<{ segment: Segment; file: FileHandle }> {
+    if (active !== undefined && (active.segment.sizeBytes === 0 || active.segment.sizeBytes + wanted <= SEGMENT_BYTES)) return active;
+    await active?.file.close();
+    active = undefined;
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const segment = newSegment(folder, (segments.at(-1)?.number ?? 0) + 1);
+    active = { segment, file: await open(segment.file, "a", 0o600) };
+    segments.push(segment);
+    await syncFolder();
+    return active;
+  }
+
+  async function append(changes: readonly Change[]): Promise<Segment> {
+    const wanted = changes.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0) + 64, 0);
+    const { segment, file } = await openActive(wanted);
+    const before = segment.sizeBytes;
     try {
-      if (batch.length > 0) write(batch);
+      const frames = changes.map((change) => printFrame(segment.marker, change));
+      let bytes = 0;
+      for (const frame of frames) bytes += frame.length;
+      await writeAll(file, Buffer.concat(frames, bytes));
+      if (isSynced) await file.datasync();
+      segment.sizeBytes += bytes;
+      return segment;
     } catch (error) {
-      problem = error as Error;
-      if (database.isTransaction) database.exec("ROLLBACK");
+      try {
+        // What was refused must not come back with a restart.
+        await file.truncate(before);
+        if (isSynced) await file.datasync();
+      } catch {
+        await file.close().catch(() => {});
+        active = undefined;
+      }
+      throw error;
     }
-    for (const done of callers) done(problem);
   }
 
-  function write(batch: readonly Change[]): void {
-    database.exec("BEGIN");
-    for (const { key, value, leaseMs } of batch) {
-      if (value === undefined) remove.run(key);
-      else insert.run(key, value, leaseMs ?? null);
+  async function write(changes: readonly Change[]): Promise<Place> {
+    try {
+      const hasValues = changes.some(({ value }) => value !== undefined);
+      if (hasValues && !hasReserve && !(await reserveRoom())) throw Object.assign(new Error("no room is left but that for deletions"), { code: "ENOSPC" });
+      return await append(changes).catch(async (error) => {
+        if (!isFull(error) || hasValues) throw error;
+        await dropReserve();
+        return append(changes);
+      });
+    } catch (error) {
+      if (!isFull(error)) throw error;
+      return fail("DISK_FULL", `the disk that holds ${folder} is full; make room there, or delete records`, { cause: error });
     }
-    database.exec("COMMIT");
   }
 
-  function schedule(): void {
-    if (scheduled) return;
-    scheduled = true;
-    setImmediate(flush);
+  async function dropReserve(): Promise<void> {
+    hasReserve = false;
+    reserveLookedForMs = performance.now();
+    await rm(reserve, { force: true });
+  }
+
+  async function reserveRoom(atOnce = false): Promise<boolean> {
+    const now = performance.now();
+    if (hasReserve || (!atOnce && now - reserveLookedForMs < RESERVE_EVERY_MS)) return hasReserve;
+    reserveLookedForMs = now;
+    try {
+      await writeFile(reserve, Buffer.alloc(RESERVE_BYTES, 0xff), { mode: 0o600, flush: true });
+      hasReserve = true;
+    } catch {
+      await rm(reserve, { force: true });
+    }
+    return hasReserve;
+  }
+
+  /** Writes what stands in the file anew; then the file goes. False when that would give back little of its room. */
+  async function rewrite(victim: Segment, records: Records, isWorthIt: (bytes: number) => boolean): Promise<boolean> {
+    const keys = new Map<string, boolean>();
+    readSegment(victim, join(home, "metadata", "damaged"), ({ key, value }) => keys.set(key, value !== undefined));
+    if (victim.isUnreadable) return false;
+    const isOldest = segments[0] === victim;
+    const changes: Change[] = [];
+    for (const key of keys.keys()) {
+      const stored = records.stored(key);
+      if (stored?.place === victim) changes.push({ key, value: stored.value, leaseMs: stored.leaseMs });
+      // A deletion must outlive what it deleted, which may lie in an older file.
+      else if (stored === undefined && !isOldest) changes.push({ key, value: undefined, leaseMs: undefined });
+    }
+    if (!isWorthIt(changes.reduce((sum, change) => sum + frameBytes(change), 0))) return false;
+    if (active?.segment === victim) {
+      await active.file.close();
+      active = undefined;
+    }
+    if (changes.length > 0) {
+      const place = await append(changes);
+      for (const { key, value } of changes) if (value !== undefined) records.move(key, place);
+    }
+    segments = segments.filter((segment) => segment !== victim);
+    await rm(victim.file, { force: true });
+    await syncFolder();
+    return true;
+  }
+
+  async function tidy(records: Records, isDiskFull: boolean): Promise<boolean> {
+    if (!isDiskFull && !hasReserve) await reserveRoom();
+    let live = 0;
+    let total = 0;
+    for (const { liveBytes, sizeBytes } of segments) {
+      live += liveBytes;
+      total += sizeBytes;
+    }
+    if (total - live <= (isDiskFull ? 0 : live + SLACK_BYTES)) return false;
+    const halfGone = (segment: Segment) => segment.liveBytes <= segment.sizeBytes / 2 && segment.sizeBytes > 0 && !segment.isUnreadable;
+    const isNew = (segment: Segment) => segment.triedLiveBytes !== segment.liveBytes || segment === segments[0];
+    const victims = segments.filter((segment) => halfGone(segment) && isNew(segment)).sort((a, b) => a.liveBytes - b.liveBytes);
+    if (victims.length > 0 && isDiskFull) await dropReserve();
+    let isDone = false;
+    for (const victim of victims) {
+      victim.triedLiveBytes = victim.liveBytes;
+      isDone = await rewrite(victim, records, (bytes) => bytes <= victim.sizeBytes / 2);
+      if (isDone) break;
+    }
+    if (isDiskFull) await reserveRoom(true);
+    return isDone;
   }
 
   return {
-    put(key, value, leaseMs) {
-      changes.push({ key, value, leaseMs });
-      schedule();
-    },
-    delete(key) {
-      changes.push({ key, value: undefined, leaseMs: undefined });
-      schedule();
-    },
-    whenSafe(done) {
-      // Nothing to write: nothing to wait for.
-      if (changes.length === 0) {
-        done();
-        return;
+    write,
+    tidy,
+    async restore(records) {
+      const damages: Damage[] = [];
+      const damaged: Segment[] = [];
+      for (const segment of segments) {
+        const found = readSegment(segment, join(home, "metadata", "damaged"), (change) => records.load(change, segment));
+        if (found.length > 0 && !segment.isUnreadable) damaged.push(segment);
+        damages.push(...found);
       }
-      waiting.push(done);
-      schedule();
+      await importDatabase(join(home, "metadata", "records.db"), async (change) => records.load(change, await write([change])), damages);
+      await reserveRoom(true);
+      // Damage would be found, and set aside, at each start; and each start leaves a small file of its own.
+      const small = segments.filter(({ sizeBytes, isUnreadable }) => sizeBytes < SEGMENT_BYTES / 4 && !isUnreadable);
+      if (small.length > MAX_SMALL) damaged.push(...small.filter((segment) => !damaged.includes(segment)));
+      for (const segment of damaged) await rewrite(segment, records, () => true).catch(() => false);
+      return { restored: records.size, damages };
     },
-    restore(records) {
-      let count = 0;
-      for (const row of database.prepare("SELECT key, value, lease_ms FROM records").iterate() as Iterable<{
-        key: string;
-        value: Uint8Array;
-        lease_ms: number | null;
-      }>) {
-        records.load(row.key, Buffer.from(row.value), row.lease_ms ?? undefined);
-        count++;
-      }
-      return count;
-    },
-    close() {
-      flush();
-      database.close();
+    async close() {
+      await active?.file.close();
+      await closeLock(lock);
     },
   };
 }
 
-function openDatabase(folder: string, file: string): DatabaseSync {
-  try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const database = new DatabaseSync(file);
-    // FULL: what was answered with 200 survives a power cut.
-    database.exec("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL");
-    database.exec("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, value BLOB NOT NULL, lease_ms INTEGER) WITHOUT ROWID");
-    return database;
-  } catch (error) {
-    return fail("SETTING_INVALID", `the records cannot be kept in ${file}: ${(error as Error).message}; is another metadata server using this home?`, {
-      cause: error,
-    });
-  }
+function isFull(error: unknown): boolean {
+  const code = (error as NodeJS.ErrnoException).code;
+  return code === "ENOSPC" || code === "EDQUOT";
+}
+
+async function writeAll(file: FileHandle, bytes: Buffer): Promise<void> {
+  for (let at = 0; at < bytes.length; ) at += (await file.write(bytes, at)).bytesWritten;
+}
+
+/** Held while the process lives, on no disk: two servers must not write into one journal. */
+async function lockFolder(home: string): Promise<Server> {
+  const { dev, ino } = statSync(home);
+  const server = createServer((socket) => socket.destroy());
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (error: NodeJS.ErrnoException) =>
+      reject(error.code === "EADDRINUSE" ? new Error("another metadata server is using this home") : error),
+    );
+    server.listen(`\0svc-metadata-${dev}-${ino}`, resolve);
+  });
+  return server.unref();
+}
+
+async function closeLock(lock: Server | undefined): Promise<void> {
+  if (lock !== undefined) await new Promise((resolve) => lock.close(resolve));
 }

@@ -1,92 +1,67 @@
-// The metadata server's sockets: requests in order, answers in order, silent clients bounded.
-import { STATUS_CODES } from "node:http";
-import { createServer, type Server, type Socket } from "node:net";
-import { asFailure } from "@svc/contract/failures.ts";
-import { type Answer, type Answering, answer, refusal } from "./answer.ts";
-import { RequestReader } from "./request.ts";
+// The metadata server's sockets: as many as it may have, given up by those who have most of them and do least.
+import { type AddressInfo, createServer } from "node:net";
+import { performance } from "node:perf_hooks";
+import { fail } from "@svc/contract/failures.ts";
+import { type Answering, answer } from "./answer.ts";
+import { Budget } from "./budget.ts";
+import { Connection } from "./connection.ts";
 
-/** A connection that says nothing this long is closed. */
-const IDLE_MS = 60_000;
-/** Answers of one connection that wait for the disk or the client. */
-const MAX_PIPELINED = 256;
+const SWEEP_MS = 1000;
 
-export type HttpOptions = Answering & {
+export type ServerOptions = Answering & {
   readonly maxValueBytes: number;
   readonly maxConnections: number;
+  readonly maxBufferedBytes: number;
   observe(method: string, status: number, seconds: number): void;
 };
 
-export function createMetadataServer(options: HttpOptions): Server {
-  const server = createServer({ noDelay: true }, (socket) => serveConnection(socket, options));
-  server.maxConnections = options.maxConnections;
-  return server;
-}
+export type MetadataServer = { readonly url: string; readonly budget: Budget; connections(): number; close(): Promise<void> };
 
-function serveConnection(socket: Socket, options: HttpOptions): void {
-  const reader = new RequestReader(options.maxValueBytes, () => socket.write("HTTP/1.1 100 Continue\r\n\r\n"));
-  // One place per request, so that an answer that waits for the disk keeps its turn.
-  const turns: { text?: Buffer[]; last: boolean }[] = [];
-  let ending = false;
-  let paused = false;
-
-  function flush(): void {
-    socket.cork();
-    while (turns[0]?.text !== undefined) {
-      const turn = turns.shift() as { text: Buffer[]; last: boolean };
-      for (const part of turn.text) socket.write(part);
-      if (turn.last) socket.end();
-    }
-    socket.uncork();
-    if (paused && turns.length < MAX_PIPELINED && !socket.writableNeedDrain) {
-      paused = false;
-      socket.resume();
-      read();
-    }
-  }
-
-  function read(): void {
-    try {
-      while (!ending && !paused) {
-        const request = reader.next();
-        if (request === undefined) return;
-        const started = performance.now();
-        const turn: { text?: Buffer[]; last: boolean } = { last: !request.keepAlive };
-        turns.push(turn);
-        ending = turn.last;
-        let later = false;
-        answer(request, options, (given) => {
-          options.observe(request.method, given.status, (performance.now() - started) / 1000);
-          turn.text = print(given, request.method === "HEAD", !turn.last);
-          if (later) flush();
-        });
-        later = true;
-        if (turns.length >= MAX_PIPELINED || socket.writableNeedDrain) {
-          paused = true;
-          socket.pause();
-        }
-      }
-    } catch (error) {
-      // What follows in the stream cannot be told from the body any more.
-      ending = true;
-      options.observe("none", asFailure(error).row.http, 0);
-      turns.push({ text: print(refusal(error), false, false), last: true });
-    }
-  }
-
-  socket.setTimeout(IDLE_MS, () => socket.destroy());
-  socket.on("data", (bytes: Buffer) => {
-    if (ending) return;
-    reader.push(bytes);
-    read();
-    flush();
+/** @throws SETTING_INVALID when nobody can listen there. */
+export async function listen(host: string, port: number, options: ServerOptions): Promise<MetadataServer> {
+  const budget = new Budget(options.maxBufferedBytes);
+  const connections = new Set<Connection>();
+  const service = {
+    budget,
+    maxValueBytes: options.maxValueBytes,
+    answer: (request: Parameters<typeof answer>[0]) => answer(request, options),
+    observe: options.observe,
+    closed: (connection: Connection) => connections.delete(connection),
+  };
+  const server = createServer({ noDelay: true, pauseOnConnect: true }, (socket) => {
+    if (connections.size >= options.maxConnections) giveWay(connections);
+    connections.add(new Connection(service, socket));
   });
-  socket.on("drain", flush);
-  socket.on("error", () => socket.destroy());
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ port, host, backlog: 4096 }, resolve);
+  }).catch((error: Error) => fail("SETTING_INVALID", `setting metadata.listen: ${host}:${port}: ${error.message}`, { cause: error }));
+  const sweep = setInterval(() => {
+    const now = performance.now();
+    for (const connection of connections) connection.sweep(now);
+    budget.sweep();
+  }, SWEEP_MS);
+  return {
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${(server.address() as AddressInfo).port}`,
+    budget,
+    connections: () => connections.size,
+    async close() {
+      clearInterval(sweep);
+      const closed = new Promise((resolve) => server.close(resolve));
+      for (const connection of connections) connection.finish();
+      await closed;
+    },
+  };
 }
 
-function print(given: Answer, headOnly: boolean, keepAlive: boolean): Buffer[] {
-  const head =
-    `HTTP/1.1 ${given.status} ${STATUS_CODES[given.status] ?? "Unknown"}\r\nContent-Type: ${given.type}\r\nContent-Length: ${given.body.length}\r\n` +
-    `${given.allow === undefined ? "" : `Allow: ${given.allow}\r\n`}${keepAlive ? "" : "Connection: close\r\n"}\r\n`;
-  return headOnly ? [Buffer.from(head, "latin1")] : [Buffer.from(head, "latin1"), given.body];
+/** Of the peer that has most connections the one that has waited longest for its client. */
+function giveWay(connections: ReadonlySet<Connection>): void {
+  const counts = new Map<string, number>();
+  for (const { peer } of connections) counts.set(peer, (counts.get(peer) ?? 0) + 1);
+  const now = performance.now();
+  const most = Math.max(...counts.values());
+  let chosen: Connection | undefined;
+  for (const connection of connections)
+    if (counts.get(connection.peer) === most && (chosen === undefined || connection.waitedMs(now) > chosen.waitedMs(now))) chosen = connection;
+  chosen?.evict("more clients came than the server may have; this connection had waited longest");
 }

@@ -95,7 +95,7 @@ const std::map<std::string, Operation>& table() {
          std::vector<NotifyDesc> list;
          e.getNotifies(list);
          Json json = Json::array();
-         for (const auto& each : list) json.push(Json::Array{each.name, each.notify_msg});
+         for (const auto& each : list) json.push(Json::Array{each.name, each.msg});
          return json.dump();
        }},
       {"sendNotifyByID", [](auto& e, auto& a) -> Result { return e.sendNotifyByID(a.number(0), {a.text(0), a.text(1)}); }},

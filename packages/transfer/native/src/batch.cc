@@ -2,6 +2,7 @@
 #include "batch.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 
 #include <ctime>
@@ -36,6 +37,16 @@ std::string Batch::firstError() {
   return {};
 }
 
+TransferStatusEnum Batch::stateOf(const Task& task) const {
+  TransferStatusEnum state = task.state.load(std::memory_order_acquire);
+  // Counted down and about to be marked: a few instructions of another thread.
+  while (state == WAITING && tasksOpen.load(std::memory_order_acquire) == 0) {
+    sched_yield();
+    state = task.state.load(std::memory_order_acquire);
+  }
+  return state;
+}
+
 void finishPiece(Task& task, uint64_t bytes, const std::string* error) {
   Batch& batch = *task.batch;
   if (error != nullptr) {
@@ -46,13 +57,12 @@ void finishPiece(Task& task, uint64_t bytes, const std::string* error) {
   }
   if (task.piecesLeft.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (task.source != nullptr) task.source->unpin();
-  if (task.broken.load(std::memory_order_acquire)) {
-    task.state.store(FAILED, std::memory_order_release);
-    batch.failedTasks.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    task.state.store(COMPLETED, std::memory_order_release);
-    batch.completedBytes.fetch_add(task.length, std::memory_order_relaxed);
-  }
+  // Counters first: who sees a task at its end, and asks for the batch, finds it counted.
+  const bool failed = task.broken.load(std::memory_order_acquire);
+  if (failed) batch.failedTasks.fetch_add(1, std::memory_order_relaxed);
+  else batch.completedBytes.fetch_add(task.length, std::memory_order_relaxed);
+  batch.tasksOpen.fetch_sub(1, std::memory_order_acq_rel);
+  task.state.store(failed ? FAILED : COMPLETED, std::memory_order_release);
   // The one who brings the count to zero runs what waits for it first: after the store the batch may be freed.
   uint32_t left = batch.tasksLeft.load(std::memory_order_acquire);
   std::function<void(Batch&)> after;
@@ -105,8 +115,10 @@ Batch* BatchTable::find(BatchID id) {
 Status BatchTable::free(BatchID id) {
   Batch* batch = find(id);
   if (batch == nullptr) return {1, "batch " + hexAddress(id) + " is not allocated, or was freed before"};
-  if (uint32_t left = batch->tasksLeft.load(std::memory_order_acquire); left != 0)
+  if (uint32_t left = batch->tasksOpen.load(std::memory_order_acquire); left != 0)
     return {4, "batch " + hexAddress(id) + " has " + std::to_string(left) + " requests in flight; wait for them first"};
+  // All have ended; the thread that ended the last one has a few instructions to go.
+  batch->wait(~0ull);
   {
     // The thread that finished the last task may still hold this.
     std::lock_guard finished(batch->mutex);

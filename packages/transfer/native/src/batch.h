@@ -36,6 +36,9 @@ class Batch {
   size_t capacity = 0;
   uint32_t generation = 0;
   bool inUse = false;
+  /** What callers are told: counted down before the end of a task can be seen. */
+  std::atomic<uint32_t> tasksOpen{0};
+  /** Counted down last: at 0 nobody touches the tasks any more. */
   std::atomic<uint32_t> tasksLeft{0};
   std::atomic<uint32_t> failedTasks{0};
   std::atomic<uint64_t> completedBytes{0};
@@ -49,6 +52,8 @@ class Batch {
   bool wait(uint64_t deadlineNs);
   /** Why the first task that failed did. */
   std::string firstError();
+  /** The task's state, which the batch's own never contradicts. */
+  TransferStatusEnum stateOf(const Task& task) const;
 };
 
 /** One piece of a task is through. `error` null: its bytes have arrived. */

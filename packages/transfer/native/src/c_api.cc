@@ -109,7 +109,7 @@ svc_notify* svc_get_notifies(svc_engine* engine, size_t* count) {
   *count = list.size();
   if (list.empty()) return nullptr;
   auto* out = new svc_notify[list.size()];
-  for (size_t i = 0; i < list.size(); i++) out[i] = {strdup(list[i].name.c_str()), strdup(list[i].notify_msg.c_str())};
+  for (size_t i = 0; i < list.size(); i++) out[i] = {strdup(list[i].name.c_str()), strdup(list[i].msg.c_str())};
   return out;
 }
 void svc_free_notifies(svc_notify* list, size_t count) {

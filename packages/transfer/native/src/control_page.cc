@@ -1,10 +1,11 @@
 // The owner's side of the page: slots taken and given back, and who this process is.
 #include "control_page.h"
 
-#include <sched.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <fstream>
 #include <sstream>
@@ -12,9 +13,29 @@
 namespace svc {
 
 namespace {
-/** A peer that was killed in mid-copy never counts down. */
-constexpr uint64_t REVOKE_WAIT_MS = 1000;
+constexpr uint64_t SLOT_BITS = 13, START_BITS = 29;
+constexpr uint64_t SLOT_MASK = (1 << SLOT_BITS) - 1, START_MASK = (1 << START_BITS) - 1;
+/** A copy holds its slot for a chunk, which takes a millisecond: longer waits are for processes that do not run. */
+constexpr useconds_t LOOK_AGAIN_US = 100;
+
+bool hasEnded(uint64_t word) {
+  auto pid = pid_t(word >> (SLOT_BITS + START_BITS));
+  Fd process(int(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return errno == ESRCH;
+  // Readable once every thread has ended, waited for or not.
+  pollfd entry{process.get(), POLLIN, 0};
+  if (poll(&entry, 1, 0) != 0) return true;
+  uint64_t start = processStartTime(uint64_t(pid));
+  return start != 0 && (start & START_MASK) != (word >> SLOT_BITS & START_MASK);
+}
 }  // namespace
+
+uint64_t holdWord(uint64_t pid, uint64_t startTime, uint64_t slot) { return pid << (SLOT_BITS + START_BITS) | (startTime & START_MASK) << SLOT_BITS | (slot + 1); }
+
+void freeDeadHolds(ControlLayout& page) {
+  for (auto& hold : page.holds)
+    if (uint64_t word = hold.word.load(std::memory_order_seq_cst); word != 0 && hasEnded(word)) hold.word.compare_exchange_strong(word, 0);
+}
 
 ControlPage::ControlPage() : fd_(memfd_create("svc-control", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   if (!fd_ || ftruncate(fd_.get(), sizeof(ControlLayout)) != 0) return;
@@ -33,24 +54,37 @@ ControlPage::~ControlPage() {
 
 bool ControlPage::take(int& slot, uint64_t& generation) {
   std::lock_guard lock(mutex_);
-  if (page_ == nullptr || spare_.empty()) return false;
-  slot = spare_.back();
-  spare_.pop_back();
+  if (slot < 0) {
+    if (page_ == nullptr || spare_.empty()) return false;
+    slot = spare_.back();
+    spare_.pop_back();
+  }
   generation = page_->slots[slot].generation.fetch_add(1, std::memory_order_seq_cst) + 1;
   return true;
 }
 
-void ControlPage::giveBack(int slot) {
-  ControlSlot& entry = page_->slots[slot];
-  entry.generation.fetch_add(1, std::memory_order_seq_cst);
-  uint64_t deadline = nowMs() + REVOKE_WAIT_MS;
-  while (entry.users.load(std::memory_order_seq_cst) != 0) {
-    // The slot stays out of use: its count can no longer be trusted.
-    if (nowMs() > deadline) return logLine(LogLevel::Warning, "a peer on this host did not finish a copy; its slot is given up");
-    usleep(100);
+void ControlPage::close(int slot) {
+  auto& generation = page_->slots[slot].generation;
+  if (generation.load(std::memory_order_relaxed) % 2 == 1) generation.fetch_add(1, std::memory_order_seq_cst);
+}
+
+bool ControlPage::giveBack(int slot, uint64_t deadlineNs, std::string& who) {
+  auto holder = [&]() -> uint64_t {
+    for (auto& hold : page_->holds)
+      if (uint64_t word = hold.word.load(std::memory_order_seq_cst); (word & SLOT_MASK) == uint64_t(slot + 1)) return word;
+    return 0;
+  };
+  for (uint64_t word = holder(); word != 0; word = holder()) {
+    freeDeadHolds(*page_);
+    if (nowNs() >= deadlineNs && (word = holder()) != 0) {
+      who = "process " + std::to_string(word >> (SLOT_BITS + START_BITS));
+      return false;
+    }
+    usleep(LOOK_AGAIN_US);
   }
   std::lock_guard lock(mutex_);
   spare_.push_back(slot);
+  return true;
 }
 
 HostIdentity ControlPage::identity() const {

@@ -65,7 +65,7 @@ Json SegmentDescriptor::toJson() const {
   json.set("buffers", list);
   if (host)
     json.set("host", Json::Object{{"boot_id", host->bootID}, {"pid_namespace", host->pidNamespace}, {"pid", host->pid}, {"start_time", host->startTime},
-                                  {"control_path", host->controlPath}, {"control_inode", host->controlInode}, {"nonce_addr", host->nonceAddress}, {"nonce", host->nonce}});
+                                  {"control_page", host->controlPath}, {"control_inode", host->controlInode}, {"nonce_addr", host->nonceAddress}, {"nonce", host->nonce}});
   return json;
 }
 
@@ -90,7 +90,7 @@ std::optional<PublishedBuffer> readBuffer(const Json& json) {
 
 HostIdentity readHost(const Json& json) {
   return {json["boot_id"].text(), json["pid_namespace"].number().value_or(0), json["pid"].number().value_or(0), json["start_time"].number().value_or(0),
-          json["control_path"].text(), json["control_inode"].number().value_or(0), json["nonce_addr"].number().value_or(0), json["nonce"].text()};
+          json["control_page"].text(), json["control_inode"].number().value_or(0), json["nonce_addr"].number().value_or(0), json["nonce"].text()};
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct PublishedFile {
 struct HostIdentity {
   std::string bootID;
   uint64_t pidNamespace = 0, pid = 0, startTime = 0;
+  /** A page of this layout; engines of another one meet over the network. */
   std::string controlPath;
   uint64_t controlInode = 0;
   /** Where in the process its nonce lies: reading it proves that this pid is that process. */

@@ -1,6 +1,7 @@
 // The engine behind the public class: what it owns, and which file does what with it.
 #pragma once
 #include <condition_variable>
+#include <list>
 #include <map>
 #include <set>
 #include <thread>
@@ -37,10 +38,10 @@ bool sameEngine(const SegmentView& one, const SegmentView& other);
 /** Why no path of the view serves, in one line. */
 std::string whyNot(const SegmentView& view);
 
-struct Segment {
+struct Segment : std::enable_shared_from_this<Segment> {
   SegmentID id = 0;
   std::string name;
-  std::mutex refreshMutex;  // one fetch at a time
+  std::timed_mutex refreshMutex;  // one fetch at a time
   std::mutex mutex;
   ViewRef view;
   uint64_t fetchedAtMs = 0;
@@ -58,6 +59,19 @@ struct Piece {
   Segment* segment = nullptr;  // null: this engine's own
   const PublishedBuffer* buffer = nullptr;
   TcpPiece wire;
+};
+
+/** Requests that wait for a thread or a record before they go on. */
+struct WaitingPieces {
+  std::mutex mutex;
+  std::vector<Piece> pieces;
+  std::vector<SegmentRef> segments;  // kept while somebody may name them
+  Path path = Path::Tcp;
+  std::string trouble;
+  std::vector<Piece> take() {
+    std::lock_guard lock(mutex);
+    return std::move(pieces);
+  }
 };
 
 struct NamedTransport : Transport {
@@ -86,6 +100,16 @@ class Engine {
   std::shared_ptr<Topology> topology();
   std::string localAddress() const { return started_ ? joinHostPort(host_, rpcPort_) : ""; }
 
+  // engine_name.cc
+  /** 0, or an error when another engine that runs has the name. */
+  int claimName();
+  /** False, and logged, when the record of the name is another engine's. */
+  bool hasName();
+  /** Deletes a record unless it is another engine's. */
+  bool removeOwn(const std::string& key);
+  bool isOwn(const std::string& record) const;
+  std::string rpcRecord() const;
+
   // engine_memory.cc
   int registerMemory(const std::vector<BufferEntry>& list, const std::string& location, bool remote, bool publish);
   int unregisterMemory(const std::vector<uint64_t>& addresses, bool publish);
@@ -98,8 +122,8 @@ class Engine {
   Status check(SegmentID id);
   int sync(const std::string& name);
   SegmentRef segment(SegmentID id);
-  /** The record anew, unless it was read less than `maxAgeMs` ago; false with lastError(). */
-  bool refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs = RPC_MS);
+  /** The record anew, unless it was read less than `maxAgeMs` ago; false with lastError(). Returns by the deadline, if one is given. */
+  bool refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs = RPC_MS, uint64_t deadlineNs = 0);
   std::optional<SegmentDescriptor> fetch(const std::string& name, uint64_t answerMs = RPC_MS);
   std::optional<Address> rpcAddressOf(const std::string& name);
   std::string segmentKey(const std::string& name) const;
@@ -113,9 +137,16 @@ class Engine {
   void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs);
 
   // engine_recover.cc
-  /** Ends what cannot go on, and returns what should be tried again. */
-  std::deque<TcpPiece> judge(Segment& segment, const TcpPeer& peer, Leftover left);
-  void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
+  /** Fails what is past its deadline; `path` is the one that it was on. */
+  void failLate(std::vector<Piece>& pieces, Path path, const std::string& trouble);
+  /** A lane broke: what is late fails here and now, the rest is recovered on another thread. */
+  void broke(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
+  /** Reads the record again where something is left, by the deadline; ends what cannot go on, and returns what should be tried again. */
+  std::vector<Piece> judge(Segment& segment, const TcpPeer& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting, uint64_t deadlineNs);
+  void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting);
+  /** Until they are taken, the clock goes on for them: tick() fails those whose deadline passes. */
+  std::shared_ptr<WaitingPieces> waitWith(std::vector<Piece> pieces, Path path, std::string trouble, std::vector<SegmentRef> segments);
+  void expireWaiting();
   void failPiece(const TcpPiece& piece, Path path, const std::string& error);
   /** A request over rdma is through, or its device gave it up: then tcp, else the peer's next start, else it fails. */
   void endRdma(SegmentID id, const ViewRef& view, const TcpPiece& piece, const std::string* error);
@@ -155,8 +186,10 @@ class Engine {
   Fd listenAtHost(const std::string& host, uint16_t& port, int& error);
   void tick();
   void beat();
+  bool answersAs(const Address& address);
   bool installTcp();
-  void revoke(Buffer& buffer);
+  /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
+  int release(const std::vector<BufferRef>& buffers);
   // engine_files.cc
   std::shared_ptr<FileTransport> files();
   void viewFile(SegmentView& view, const std::string& segmentName);
@@ -182,6 +215,10 @@ class Engine {
   bool handshake_ = false;
   std::atomic<bool> started_{false}, stopping_{false};
   std::string instance_, timestamp_;
+  /** The segment's record was deleted by removeLocalSegment; the next registration that is published brings it back. */
+  std::atomic<bool> withdrawn_{false};
+  /** Another engine has the name. */
+  std::atomic<bool> displaced_{false};
   std::vector<IoThread> io_;
   std::shared_ptr<RpcServer> rpc_;
 
@@ -203,6 +240,8 @@ class Engine {
   SegmentID nextSegment_ = 1;
   std::mutex peerMutex_;
   std::set<std::shared_ptr<TcpPeer>> peers_;
+  std::mutex waitingMutex_;
+  std::list<std::weak_ptr<WaitingPieces>> waiting_;
 
   std::mutex notifyMutex_;
   std::deque<NotifyDesc> notifies_;

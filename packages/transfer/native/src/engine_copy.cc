@@ -10,13 +10,14 @@ void Engine::account(Path path, uint64_t requests, uint64_t bytes) {
 }
 
 void Engine::copyOwn(Piece& piece) {
-  Buffer* target = registry.forSource(piece.wire.remote, piece.wire.length);
+  Buffer* target = registry.pinTarget(piece.wire.remote, piece.wire.length);
   if (target == nullptr) return failPiece(piece.wire, Path::Local, "range " + rangeText(piece.wire.remote, piece.wire.length) + " lies in no registered buffer of this engine");
   auto* here = reinterpret_cast<char*>(piece.wire.local);
   auto* there = reinterpret_cast<char*>(piece.wire.remote);
   // The two may overlap.
   if (piece.wire.write) memmove(there, here, piece.wire.length);
   else memmove(here, there, piece.wire.length);
+  target->unpin();
   account(Path::Local, 1, piece.wire.length);
   finishPiece(*piece.wire.task, piece.wire.length, nullptr);
 }

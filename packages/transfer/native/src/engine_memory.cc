@@ -5,6 +5,11 @@
 
 namespace svc {
 
+namespace {
+/** Copies of peers on this host end within milliseconds; a process that is stopped in one may be so for ever. */
+constexpr uint64_t REVOKE_WAIT_MS = 1000;
+}  // namespace
+
 int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::string& location, bool remote, bool publishNow) {
   if (!started_) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: call init first");
   if (list.empty()) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: the list is empty");
@@ -18,6 +23,7 @@ int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::stri
     buffer->length = entry.length;
     buffer->location = location;
     buffer->remoteAccessible = remote;
+    buffer->published = publishNow;
     if (code = registry.add(buffer); code != 0) break;
     done.push_back(buffer);
     if (location == "*") {
@@ -30,41 +36,58 @@ int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::stri
       break;
     }
   }
-  if (code == 0 && publishNow) code = publish();
+  if (code == 0 && publishNow) {
+    withdrawn_ = false;
+    code = publish();
+  }
   if (code == 0) return 0;
   std::string why = lastError();
-  for (const auto& buffer : done) {
-    registry.remove(buffer->address);
-    revoke(*buffer);
-  }
+  if (release(done) != 0) why += "; " + lastError();
   describe();
   return failWith(code, why);
 }
 
-void Engine::revoke(Buffer& buffer) {
-  if (buffer.slot >= 0) control_->giveBack(std::exchange(buffer.slot, -1));
-  if (rdma_) rdma_->unregisterBuffer(buffer);
+int Engine::release(const std::vector<BufferRef>& buffers) {
+  for (const auto& buffer : buffers) {
+    buffer->shut();
+    if (buffer->slot >= 0) control_->close(buffer->slot);
+    if (rdma_) rdma_->unregisterBuffer(*buffer);
+  }
+  int code = 0;
+  std::string why;
+  const uint64_t deadline = nowNs() + REVOKE_WAIT_MS * NS_PER_MS;
+  for (const auto& buffer : buffers) {
+    buffer->drain();
+    std::string who;
+    if (buffer->slot >= 0 && !control_->giveBack(buffer->slot, deadline, who)) {
+      code = ERR_BATCH_BUSY;
+      why = "unregistering " + rangeText(buffer->address, buffer->length) + ": " + who + " has begun a copy and does not go on; the range is closed to new requests: call again once that process runs on or has ended, and keep the memory until then";
+      continue;
+    }
+    buffer->slot = -1;
+    // When the engine stops, a device may still give a request back that has it pinned.
+    if (buffer->pins() == 0) registry.remove(buffer);
+  }
+  return code == 0 ? 0 : failWith(code, why);
 }
 
 int Engine::unregisterMemory(const std::vector<uint64_t>& addresses, bool publishNow) {
   std::lock_guard lock(memoryMutex_);
   int first = 0;
   std::string why;
+  auto note = [&](int code) {
+    if (code == 0 || first != 0) return;
+    first = code;
+    why = lastError();
+  };
+  std::vector<BufferRef> closed;
   for (uint64_t address : addresses) {
     BufferRef buffer = registry.find(address);
-    int code = 0;
-    if (!buffer) {
-      code = failWith(ERR_ADDRESS_NOT_REGISTERED, "unregistering " + hexAddress(address) + ": no buffer starts there");
-    } else if (!registry.remove(address)) {
-      code = failWith(ERR_BATCH_BUSY, "unregistering " + rangeText(buffer->address, buffer->length) + ": " + std::to_string(buffer->pins()) + " requests in flight use it");
-    } else {
-      revoke(*buffer);
-    }
-    if (code != 0 && first == 0) {
-      first = code;
-      why = lastError();
-    }
+    if (!buffer) note(failWith(ERR_ADDRESS_NOT_REGISTERED, "unregistering " + hexAddress(address) + ": no buffer starts there"));
+    else if (registry.close(buffer)) closed.push_back(buffer);
+    else note(failWith(ERR_BATCH_BUSY, "unregistering " + rangeText(buffer->address, buffer->length) + ": " + std::to_string(buffer->pins()) + " requests in flight use it"));
   }
+  note(release(closed));
   if (publishNow && started_ && !stopping_) {
     if (int code = publish(); code != 0 && first == 0) return code;
   }
@@ -88,7 +111,7 @@ SegmentDescriptor Engine::ownRecord() {
     for (const auto& device : rdma_->deviceNames()) record.devices.push_back({device, 0, ""});
   if (shm_) record.host = control_->identity();
   for (const auto& buffer : registry.all()) {
-    if (!buffer->remoteAccessible) continue;
+    if (!buffer->remoteAccessible || !buffer->published || buffer->revoked()) continue;
     PublishedBuffer entry;
     entry.location = buffer->location;
     entry.address = buffer->address;
@@ -126,6 +149,8 @@ std::string Engine::recordText() {
 int Engine::publish() {
   std::lock_guard memory(memoryMutex_);
   describe();
+  if (withdrawn_) return 0;
+  if (displaced_) return failWith(ERR_METADATA, "publishing the buffers of " + name + ": another engine has taken the name");
   if (!store_ || stopping_ || store_->set(segmentKey(name), recordText())) return 0;
   metrics.metadataFailures.fetch_add(1);
   return failWith(ERR_METADATA, "publishing the buffers of " + name + ": " + lastError());

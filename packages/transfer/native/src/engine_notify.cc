@@ -32,12 +32,12 @@ int Engine::getNotifies(std::vector<NotifyDesc>& list) {
 int Engine::notifySegment(const std::string& target, const NotifyDesc& message) {
   if (!started_) return failWith(ERR_INVALID_ARGUMENT, "sendNotify: call init first");
   if (target == name) {
-    std::string refusal = takeNotify(message.name, message.notify_msg);
+    std::string refusal = takeNotify(message.name, message.msg);
     return refusal.empty() ? 0 : failWith(ERR_TOO_MANY_REQUESTS, refusal);
   }
   auto peer = rpcAddressOf(target);
   if (!peer) return ERR_METADATA;
-  Json request(Json::Object{{"name", message.name}, {"notify_msg", message.notify_msg}});
+  Json request(Json::Object{{"name", message.name}, {"notify_msg", message.msg}});
   auto answer = callPeer(*peer, wire::RPC_NOTIFY, request, options.connectTimeoutMs, RPC_MS);
   if (!answer) return ERR_SOCKET;
   if ((*answer)["notify_msg"].text() != "success") return failWith(ERR_REJECT_HANDSHAKE, "peer " + target + " refused the notification: " + (*answer)["error"].text("without a reason"));

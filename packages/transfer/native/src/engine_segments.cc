@@ -84,11 +84,7 @@ std::string whyNot(const SegmentView& view) {
 }
 
 std::shared_ptr<TcpPeer> Engine::tcpPeer(Segment& segment, const Address& address, const std::string& file) {
-  auto onBroken = [this, weak = std::weak_ptr<Segment>(this->segment(segment.id)), key = segment.id](std::shared_ptr<TcpPeer> peer, Leftover left) {
-    auto shared = std::make_shared<Leftover>(std::move(left));
-    auto work = [this, weak, peer, shared] { recover(weak.lock(), peer, std::move(*shared)); };
-    if (!pool.post(key, work)) work();
-  };
+  auto onBroken = [this, weak = std::weak_ptr<Segment>(this->segment(segment.id))](std::shared_ptr<TcpPeer> peer, Leftover left) { broke(weak.lock(), peer, std::move(left)); };
   auto made = std::make_shared<TcpPeer>(*io_[segment.id % io_.size()].loop, options, metrics, address, file, std::move(onBroken));
   std::lock_guard lock(peerMutex_);
   peers_.insert(made);
@@ -175,8 +171,12 @@ SegmentHandle Engine::open(std::string segmentName) {
   return failWith(ERR_METADATA, "openSegment " + segmentName + ": " + why), INVALID_SEGMENT_ID;
 }
 
-bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs) {
-  std::lock_guard one(segment.refreshMutex);
+bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs, uint64_t deadlineNs) {
+  WaitsUntil bound(deadlineNs);
+  std::unique_lock one(segment.refreshMutex, std::defer_lock);
+  if (deadlineNs == 0) one.lock();
+  else if (uint64_t now = nowNs(); !one.try_lock_for(std::chrono::nanoseconds(deadlineNs > now ? deadlineNs - now : 0)))
+    return setLastError("segment " + segment.name + ": its record was not read in time"), false;
   if (maxAgeMs != 0 && segment.current() && nowMs() - segment.fetchedAtMs < maxAgeMs) return true;
   auto record = fetch(segment.name, answerMs);
   if (!record) return false;
@@ -220,7 +220,11 @@ int Engine::forget(std::string segmentName) {
   segmentName = withoutSlashes(segmentName);
   if (segmentName.empty()) return failWith(ERR_INVALID_ARGUMENT, "removeLocalSegment: the name is empty");
   // The engine's own entries: peers find them no more until the next registration publishes them again.
-  if (segmentName == name) return !store_ || store_->remove(segmentKey(name)) ? 0 : ERR_METADATA;
+  if (segmentName == name) {
+    std::lock_guard memory(memoryMutex_);
+    withdrawn_ = true;
+    return !store_ || removeOwn(segmentKey(name)) ? 0 : ERR_METADATA;
+  }
   SegmentRef known;
   {
     std::lock_guard lock(segmentMutex_);

@@ -55,6 +55,15 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   started_ = true;
   for (size_t i = 0; i < io_.size(); i++) io_[i].loop->start();
   io_[0].loop->post([rpc = rpc_] { rpc->start(); });
+  describe();
+  if (!handshake_) {
+    // Before anything is published under it.
+    if (int code = claimName(); code != 0) {
+      std::string why = lastError();
+      stop();
+      return failWith(code, why);
+    }
+  }
   if (autoDiscover) {
     if (!install("shm", "")) logLine(LogLevel::Warning, "shm is not to be had: " + lastError());
     if (fabricDevicesPresent() && !install("rdma", "")) logLine(LogLevel::Warning, "rdma devices were found, but: " + lastError());
@@ -62,8 +71,7 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   }
   describe();
   if (!handshake_) {
-    Json meta(Json::Object{{"ip_or_host_name", host_}, {"rpc_port", uint64_t(rpcPort_)}});
-    if (!store_->set(rpcKey(name), meta.dump()) || !store_->set(segmentKey(name), recordText())) {
+    if (!store_->set(rpcKey(name), rpcRecord()) || !store_->set(segmentKey(name), recordText())) {
       std::string why = lastError();
       stop();
       return failWith(ERR_METADATA, "init: publishing " + name + ": " + why);
@@ -99,7 +107,7 @@ int Engine::bindPorts(const std::string& host, uint64_t rpcPort) {
     io_.push_back({std::make_unique<EventLoop>(onTick, options.pollUs), nullptr});
   }
   RpcAnswers answers;
-  answers.descriptor = [this] { return recordText(); };
+  answers.descriptor = [this] { return handshake_ && withdrawn_ ? "{}" : recordText(); };
   answers.notify = [this](const std::string& from, const std::string& message) { return takeNotify(from, message); };
   answers.connection = [this](const Json& request) {
     Json reply(Json::Object{{"local_nic_path", ""}, {"peer_nic_path", ""}, {"local_lid", 0}, {"local_gid", ""}, {"qp_num", Json::array()}, {"payload", ""}, {"reply_msg", ""}});
@@ -148,6 +156,7 @@ void Engine::tick() {
     all.assign(peers_.begin(), peers_.end());
   }
   for (auto& peer : all) peer->tick();
+  expireWaiting();
   watchFabric();
 }
 
@@ -157,11 +166,12 @@ void Engine::beat() {
     heartWake_.wait_for(lock, std::chrono::milliseconds(options.heartbeatMs));
     if (stopping_) return;
     lock.unlock();
-    Json meta(Json::Object{{"ip_or_host_name", host_}, {"rpc_port", uint64_t(rpcPort_)}});
     // Under the registrations' lock, or an older record could follow a newer one.
-    {
+    if (hasName()) {
       std::lock_guard memory(memoryMutex_);
-      if (!store_->refresh({{rpcKey(name), meta.dump()}, {segmentKey(name), recordText()}})) {
+      std::map<std::string, std::string> records{{rpcKey(name), rpcRecord()}};
+      if (!withdrawn_) records[segmentKey(name)] = recordText();
+      if (!store_->refresh(records)) {
         metrics.metadataFailures.fetch_add(1);
         logLine(LogLevel::Warning, "renewing the records of " + name + ": " + lastError());
       }
@@ -171,7 +181,8 @@ void Engine::beat() {
 }
 
 int Engine::stop() {
-  if (stopping_.exchange(true)) return 0;
+  // Called again, it waits once more for copies that a stopped process had begun.
+  if (stopping_.exchange(true)) return started_ ? 0 : release(registry.all());
   heartWake_.notify_all();
   if (heart_.joinable()) {
     {
@@ -189,8 +200,8 @@ int Engine::stop() {
   for (uint64_t until = nowMs() + STOP_WAIT_MS; (!batches.allIdle() || inside_ != 0) && nowMs() < until;) usleep(1000);
   if (started_ && store_) {
     // The order that peers of this field know: first the address, then the segment.
-    store_->remove(rpcKey(name));
-    store_->remove(segmentKey(name));
+    removeOwn(rpcKey(name));
+    removeOwn(segmentKey(name));
   }
   if (started_ && !io_.empty()) io_[0].loop->post([rpc = rpc_] { rpc->closeAll(); });
   for (auto& io : io_)
@@ -199,7 +210,8 @@ int Engine::stop() {
     });
   for (auto& io : io_) io.loop->stop();
   pool.stop();
-  for (auto& buffer : registry.all()) revoke(*buffer);
+  const int left = release(registry.all());
+  const std::string why = left == 0 ? "" : lastError();
   {
     std::lock_guard lock(segmentMutex_);
     segments_.clear();
@@ -211,7 +223,9 @@ int Engine::stop() {
   files_.reset();
   transports_.clear();
   started_ = false;
-  return 0;
+  if (left == 0) return 0;
+  logLine(LogLevel::Error, why);
+  return failWith(left, why);
 }
 
 }  // namespace svc

@@ -74,6 +74,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
       auto before = std::move(batch.whenDone);
       batch.whenDone = before ? [before, whenDone](Batch& done) { before(done); whenDone(done); } : std::move(whenDone);
     }
+    batch.tasksOpen.fetch_add(uint32_t(pieces.size()), std::memory_order_acq_rel);
     batch.tasksLeft.fetch_add(uint32_t(pieces.size()), std::memory_order_acq_rel);
     uint64_t deadline = nowNs() + (timeoutMs != 0 ? timeoutMs : options.transferTimeoutMs) * NS_PER_MS + total;
     for (auto& piece : pieces) {
@@ -104,8 +105,11 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
     blocks |= copied > INLINE_COPY_BYTES;
   }
   if (blocks) {
-    auto kept = std::make_shared<std::pair<std::vector<Piece>, std::vector<SegmentRef>>>(std::move(pieces), std::move(used));
-    auto work = [this, kept, deadline] { dispatch(kept->first, Drive::Engine, deadline, true); };
+    auto waiting = waitWith(std::move(pieces), Path::Tcp, "the engine's threads were busy", std::move(used));
+    auto work = [this, waiting, deadline] {
+      std::vector<Piece> due = waiting->take();
+      dispatch(due, Drive::Engine, deadline, true);
+    };
     if (!pool.post(reinterpret_cast<uint64_t>(&batch) >> 6, work)) work();
     return Status::OK();
   }
@@ -138,7 +142,7 @@ void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadline
       if (mayShm(*view) && !view->host->alive()) return true;
       return std::any_of(rest.begin(), rest.end(), [&](const Piece& piece) { return lacks(*view, piece); });
     };
-    if (mayRefresh && stale() && refresh(*target, view->tcp ? REFRESH_EVERY_MS : REFRESH_WITHOUT_TCP_MS)) view = target->current();
+    if (mayRefresh && stale() && refresh(*target, view->tcp ? REFRESH_EVERY_MS : REFRESH_WITHOUT_TCP_MS, RPC_MS, deadlineNs)) view = target->current();
     for (auto& piece : rest) piece.buffer = view->record->holding(piece.wire.remote, piece.wire.length);
     // A range that nobody published may be refused, which ends the connection: such go last.
     std::stable_partition(rest.begin(), rest.end(), [](const Piece& piece) { return piece.buffer != nullptr; });

@@ -53,7 +53,7 @@ Transport* Engine::install(const std::string& proto, const std::string& matrix) 
   // Buffers registered before become reachable over it too.
   std::lock_guard memory(memoryMutex_);
   for (const auto& buffer : registry.all()) {
-    if (proto == "shm" && buffer->remoteAccessible && buffer->slot < 0) control_->take(buffer->slot, buffer->generation);
+    if (proto == "shm" && buffer->remoteAccessible && !buffer->revoked()) control_->take(buffer->slot, buffer->generation);
     if (proto == "rdma" && !rdma_->registerBuffer(*buffer)) {
       std::string why = lastError();
       uninstall(proto);
@@ -118,7 +118,7 @@ int Engine::uninstall(const std::string& proto) {
   }
   for (const auto& peer : dropped) dropTcp(peer, "the tcp transport was uninstalled");
   for (const auto& buffer : registry.all()) {
-    if (proto == "shm" && buffer->slot >= 0) control_->giveBack(std::exchange(buffer->slot, -1));
+    if (proto == "shm" && buffer->slot >= 0) control_->close(buffer->slot);
     if (gone) gone->unregisterBuffer(*buffer);
   }
   // Views that hold what was taken away are made anew.

@@ -9,8 +9,7 @@
 
 namespace svc {
 
-void Buffer::revoke() {
-  revoked_.store(true, std::memory_order_seq_cst);
+void Buffer::drain() {
   // Each user is one copy or one system call that does not block.
   while (users_.load(std::memory_order_seq_cst) != 0) sched_yield();
 }
@@ -35,7 +34,7 @@ const BufferRef* MemoryRegistry::holding(uint64_t address, uint64_t length) cons
   auto after = buffers_.upper_bound(address);
   if (after == buffers_.begin()) return nullptr;
   const BufferRef& candidate = std::prev(after)->second;
-  return inside(candidate->address, candidate->length, address, length) ? &candidate : nullptr;
+  return !candidate->revoked() && inside(candidate->address, candidate->length, address, length) ? &candidate : nullptr;
 }
 
 BufferRef MemoryRegistry::find(uint64_t address) const {
@@ -55,11 +54,6 @@ Buffer* MemoryRegistry::forSourceLocked(uint64_t address, uint64_t length) const
   return found == nullptr ? nullptr : found->get();
 }
 
-Buffer* MemoryRegistry::forSource(uint64_t address, uint64_t length) const {
-  std::shared_lock lock(mutex_);
-  return forSourceLocked(address, length);
-}
-
 bool MemoryRegistry::overlaps(uint64_t address, uint64_t length) const {
   if (length == 0) return false;
   uint64_t last = address + (length - 1) < address ? ~0ull : address + (length - 1);
@@ -68,19 +62,27 @@ bool MemoryRegistry::overlaps(uint64_t address, uint64_t length) const {
   return after != buffers_.begin() && std::prev(after)->first + (std::prev(after)->second->length - 1) >= address;
 }
 
-bool MemoryRegistry::remove(uint64_t address) {
-  BufferRef gone;
+Buffer* MemoryRegistry::pinTarget(uint64_t address, uint64_t length) const {
+  std::shared_lock lock(mutex_);
+  Buffer* found = forSourceLocked(address, length);
+  if (found != nullptr) found->pin();
+  return found;
+}
+
+bool MemoryRegistry::close(const BufferRef& buffer) {
   {
     std::unique_lock lock(mutex_);
-    auto found = buffers_.find(address);
-    if (found == buffers_.end()) return true;
     // Requests pin under the shared side of this lock, so none can begin now.
-    if (found->second->pins() != 0) return false;
-    gone = found->second;
-    buffers_.erase(found);
+    if (buffer->pins() != 0) return false;
+    buffer->shut();
   }
-  gone->revoke();
+  buffer->drain();
   return true;
+}
+
+void MemoryRegistry::remove(const BufferRef& buffer) {
+  std::unique_lock lock(mutex_);
+  buffers_.erase(buffer->address);
 }
 
 std::vector<BufferRef> MemoryRegistry::all() const {

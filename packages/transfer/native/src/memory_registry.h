@@ -13,7 +13,7 @@ namespace svc {
 
 /**
  * One registration. A peer's bytes enter only between enter() and leave(), which unregister waits for;
- * requests of our own pin it instead, and unregister is refused while they are in flight.
+ * requests of our own pin it instead, at either end, and unregister is refused while they are in flight.
  */
 class Buffer {
  public:
@@ -21,6 +21,7 @@ class Buffer {
   uint64_t length = 0;
   std::string location;
   bool remoteAccessible = true;
+  /** Named in the record when it is published next. */
   bool published = true;
   /** Slot and generation in the page that peers on this host check; -1 when it has none. */
   int slot = -1;
@@ -39,8 +40,11 @@ class Buffer {
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
   void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
   uint32_t pins() const { return pins_.load(std::memory_order_acquire); }
-  /** From here on no peer's bytes enter; returns when those that had entered are through. */
-  void revoke();
+  bool revoked() const { return revoked_.load(std::memory_order_acquire); }
+  /** From here on neither peers nor requests of our own get in. */
+  void shut() { revoked_.store(true, std::memory_order_seq_cst); }
+  /** Returns when what had entered before is through. */
+  void drain();
 
  private:
   std::atomic<uint32_t> users_{0}, pins_{0};
@@ -56,11 +60,13 @@ class MemoryRegistry {
   BufferRef find(uint64_t address) const;
   /** The buffer that holds the whole range, for a peer; null when there is none or it may not. */
   BufferRef forPeer(uint64_t address, uint64_t length) const;
-  /** The buffer that holds the whole range, for our own requests. */
-  Buffer* forSource(uint64_t address, uint64_t length) const;
   bool overlaps(uint64_t address, uint64_t length) const;
-  /** Takes the buffer out, after which no peer reaches it; false while requests of our own use it. */
-  bool remove(uint64_t address);
+  /** The buffer that holds the whole range, pinned until unpin(): for copies within this process. */
+  Buffer* pinTarget(uint64_t address, uint64_t length) const;
+  /** After this no request begins with the buffer, by whomever, and none over the network goes on; false while requests of our own use it. */
+  bool close(const BufferRef& buffer);
+  /** Takes a closed buffer out: its range may be registered again. */
+  void remove(const BufferRef& buffer);
   std::vector<BufferRef> all() const;
   /** To look up many sources under one lock. */
   std::shared_lock<std::shared_mutex> lockShared() const { return std::shared_lock(mutex_); }

@@ -169,7 +169,17 @@ Fd connectWithin(const Address& address, uint64_t timeoutMs) {
   return fd;
 }
 
+namespace {
+thread_local uint64_t waitsUntilNs = 0;
+}  // namespace
+
+WaitsUntil::WaitsUntil(uint64_t deadlineNs) : before_(waitsUntilNs) {
+  if (deadlineNs != 0 && (before_ == 0 || deadlineNs < before_)) waitsUntilNs = deadlineNs;
+}
+WaitsUntil::~WaitsUntil() { waitsUntilNs = before_; }
+
 bool waitFor(int fd, short events, uint64_t deadlineNs) {
+  if (waitsUntilNs != 0 && (deadlineNs == 0 || waitsUntilNs < deadlineNs)) deadlineNs = waitsUntilNs;
   while (true) {
     int waitMs = -1;
     if (deadlineNs != 0) {

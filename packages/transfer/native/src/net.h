@@ -37,6 +37,17 @@ Fd listenOnAll(uint16_t& port, int backlog, int& error);
 Fd beginConnect(const Address& address);
 /** A connected, blocking socket, or none with lastError() set. */
 Fd connectWithin(const Address& address, uint64_t timeoutMs);
+/** While it lives, waitFor() and what stands on it wait in this thread until its deadline at most; 0 bounds nothing. */
+class WaitsUntil {
+ public:
+  explicit WaitsUntil(uint64_t deadlineNs);
+  ~WaitsUntil();
+  WaitsUntil(const WaitsUntil&) = delete;
+  WaitsUntil& operator=(const WaitsUntil&) = delete;
+
+ private:
+  uint64_t before_;
+};
 /** poll() for one descriptor: false when the deadline passed. A deadline of 0 is none. */
 bool waitFor(int fd, short events, uint64_t deadlineNs);
 bool sendAll(int fd, const void* data, size_t size, uint64_t deadlineNs);

@@ -11,7 +11,7 @@ namespace svc {
 
 namespace {
 constexpr uint64_t ALIVE_NS = 1'000'000;
-/** A copy holds its slot for one chunk at a time, so that the owner's unregister waits a millisecond at most. */
+/** A copy holds its slot for one chunk at a time, whatever its length, so that the owner's unregister waits a few milliseconds for a peer that runs. */
 constexpr uint64_t CHUNK_BYTES = 8 << 20;
 constexpr size_t GATHER_COPIES = 64;
 constexpr size_t MAX_MAPPED = 16'384;
@@ -28,6 +28,8 @@ std::shared_ptr<HostPeer> HostPeer::open(const HostIdentity& who, bool allowProc
   }
   std::shared_ptr<HostPeer> peer(new HostPeer());
   peer->who_ = who;
+  peer->ownPid_ = uint64_t(getpid());
+  peer->ownStartTime_ = processStartTime(peer->ownPid_);
   peer->pidfd_.reset(int(syscall(SYS_pidfd_open, pid_t(who.pid), 0)));
   if (!peer->pidfd_ || processStartTime(who.pid) != who.startTime) {
     why = "the peer's process " + std::to_string(who.pid) + " is gone";
@@ -79,16 +81,25 @@ bool HostPeer::alive() {
   return true;
 }
 
-bool HostPeer::begin(const PublishedBuffer& buffer) {
-  if (!buffer.slot || *buffer.slot >= CONTROL_SLOTS) return false;
-  ControlSlot& slot = page_->slots[*buffer.slot];
-  slot.users.fetch_add(1, std::memory_order_seq_cst);
-  if (slot.generation.load(std::memory_order_seq_cst) == buffer.generation) return true;
-  slot.users.fetch_sub(1, std::memory_order_seq_cst);
-  return false;
+ControlHold* HostPeer::begin(const PublishedBuffer& buffer) {
+  static std::atomic<uint32_t> threads{0};
+  static thread_local uint32_t place = threads.fetch_add(1, std::memory_order_relaxed);
+  if (!buffer.slot || *buffer.slot >= CONTROL_SLOTS) return nullptr;
+  const uint64_t word = holdWord(ownPid_, ownStartTime_, *buffer.slot);
+  for (int round = 0; round < 2; round++) {
+    for (size_t tried = 0; tried < CONTROL_HOLDS; tried++, place++) {
+      ControlHold& hold = page_->holds[place % CONTROL_HOLDS];
+      uint64_t free = 0;
+      if (!hold.word.compare_exchange_strong(free, word, std::memory_order_seq_cst)) continue;
+      // Written down first: the owner closes the slot first and looks for copies then, so one of the two sees the other.
+      if (page_->slots[*buffer.slot].generation.load(std::memory_order_seq_cst) == buffer.generation) return &hold;
+      end(&hold);
+      return nullptr;
+    }
+    freeDeadHolds(*page_);
+  }
+  return nullptr;
 }
-
-void HostPeer::end(const PublishedBuffer& buffer) { page_->slots[*buffer.slot].users.fetch_sub(1, std::memory_order_release); }
 
 char* HostPeer::map(const PublishedBuffer& buffer, std::string& why) {
   if (buffer.mapPath.empty() || !buffer.slot) {
@@ -129,59 +140,66 @@ bool HostPeer::copyMapped(const HostCopy& copy, std::string& why) {
   char* here = reinterpret_cast<char*>(copy.local);
   for (uint64_t at = 0; at < copy.length; at += CHUNK_BYTES) {
     uint64_t length = std::min(CHUNK_BYTES, copy.length - at);
-    if (!begin(*copy.buffer)) {
+    ControlHold* hold = begin(*copy.buffer);
+    if (hold == nullptr) {
       why = "the peer has unregistered the buffer";
       return false;
     }
     if (copy.write) memcpy(there + at, here + at, length);
     else memcpy(here + at, there + at, length);
-    end(*copy.buffer);
+    end(hold);
+    // The mapping outlives its process: bytes that nobody has any more were not transferred.
+    if (!alive()) {
+      why = "the peer's process " + std::to_string(who_.pid) + " ended";
+      return false;
+    }
   }
   return true;
 }
 
 size_t HostPeer::copyByKernel(std::span<const HostCopy> copies, std::string& why) {
   size_t through = 0;
+  uint64_t offset = 0;  // of copies[through]: what earlier rounds have moved
   while (through < copies.size()) {
     iovec here[GATHER_COPIES], there[GATHER_COPIES];
+    ControlHold* holds[GATHER_COPIES];
     size_t count = 0, held = 0;
     uint64_t bytes = 0;
+    bool closed = false;
     for (size_t i = through; i < copies.size() && count < GATHER_COPIES && bytes < CHUNK_BYTES; i++, count++) {
-      if (!begin(*copies[i].buffer)) {
-        why = "the peer has unregistered the buffer";
-        break;
+      if (count == 0 || copies[i].buffer != copies[i - 1].buffer) {
+        ControlHold* hold = begin(*copies[i].buffer);
+        if (closed = hold == nullptr; closed) break;
+        holds[held++] = hold;
       }
-      held++;
-      here[count] = {reinterpret_cast<void*>(copies[i].local), copies[i].length};
-      there[count] = {reinterpret_cast<void*>(copies[i].remote), copies[i].length};
-      bytes += copies[i].length;
+      uint64_t skip = i == through ? offset : 0, length = std::min(copies[i].length - skip, CHUNK_BYTES - bytes);
+      here[count] = {reinterpret_cast<void*>(copies[i].local + skip), length};
+      there[count] = {reinterpret_cast<void*>(copies[i].remote + skip), length};
+      bytes += length;
     }
     ssize_t n = 0;
-    int error = 0;
-    // One call moves at most 2 GiB less a page, so a long copy takes several.
-    uint64_t moved = 0;
-    size_t first = 0;
-    while (count > 0 && moved < bytes) {
-      n = copies[through].write ? process_vm_writev(pid_t(who_.pid), here + first, count - first, there + first, count - first, 0)
-                                : process_vm_readv(pid_t(who_.pid), here + first, count - first, there + first, count - first, 0);
-      error = errno;
-      if (n <= 0) break;
-      moved += uint64_t(n);
-      for (uint64_t left = uint64_t(n); first < count && left > 0;) {
-        uint64_t take = std::min<uint64_t>(left, here[first].iov_len);
-        here[first] = {static_cast<char*>(here[first].iov_base) + take, here[first].iov_len - take};
-        there[first] = {static_cast<char*>(there[first].iov_base) + take, there[first].iov_len - take};
-        left -= take;
-        if (here[first].iov_len == 0) first++;
-      }
-    }
-    for (size_t i = 0; i < held; i++) end(*copies[through + i].buffer);
-    if (moved < bytes) {
+    if (count > 0)
+      n = copies[through].write ? process_vm_writev(pid_t(who_.pid), here, count, there, count, 0) : process_vm_readv(pid_t(who_.pid), here, count, there, count, 0);
+    int error = errno;
+    for (size_t i = 0; i < held; i++) end(holds[i]);
+    if (count > 0 && n <= 0) {
       why = "copying between processes: " + errnoText(n < 0 ? error : EFAULT);
-      return through + first;
+      return through;
     }
-    through += count;
-    if (count == 0) return through;
+    for (uint64_t moved = uint64_t(n); moved > 0;) {
+      uint64_t left = copies[through].length - offset;
+      if (moved < left) {
+        offset += moved;
+        break;
+      }
+      moved -= left;
+      offset = 0;
+      through++;
+    }
+    if (closed && uint64_t(n) == bytes) {
+      why = "the peer has unregistered the buffer";
+      return through;
+    }
   }
   return through;
 }

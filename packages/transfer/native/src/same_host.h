@@ -29,15 +29,16 @@ class HostPeer {
   bool alive();
   /** Where the buffer is mapped here; null with `why`. Kept until the peer is let go. */
   char* map(const PublishedBuffer& buffer, std::string& why);
-  /** False with `why` when the buffer is registered no more. */
+  /** False with `why` when the buffer is registered no more, or its process ended before the last byte was in it. */
   bool copyMapped(const HostCopy& copy, std::string& why);
   /** All copies have one direction. How many went through; `why` for the next one. */
   size_t copyByKernel(std::span<const HostCopy> copies, std::string& why);
 
  private:
   HostPeer() = default;
-  bool begin(const PublishedBuffer& buffer);
-  void end(const PublishedBuffer& buffer);
+  /** Null when the buffer is registered no more, or when as many copies as the page can name are under way. */
+  ControlHold* begin(const PublishedBuffer& buffer);
+  static void end(ControlHold* hold) { hold->word.store(0, std::memory_order_release); }
   bool probe();
 
   struct Mapped {
@@ -46,6 +47,7 @@ class HostPeer {
     uint64_t skip = 0;
   };
   HostIdentity who_;
+  uint64_t ownPid_ = 0, ownStartTime_ = 0;
   Fd pidfd_;
   ControlLayout* page_ = nullptr;
   bool processVm_ = false;

@@ -41,7 +41,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   Leftover run(std::deque<TcpPiece> pieces, uint64_t deadlineNs);
   /** Spreads pieces over the lanes; their tasks end later, or come back through onBroken. */
   void submit(std::deque<TcpPiece> pieces);
-  /** Gives up lanes whose head is past its deadline. Loop thread. */
+  /** Gives up what is past its deadline, and lanes that had begun to write it. Loop thread. */
   void tick();
   /** Closes every connection; pieces in flight come back through onBroken with this trouble. */
   void close(const std::string& trouble);

@@ -110,18 +110,26 @@ Leftover TcpLane::breakUp(std::string trouble) {
 
 void TcpLane::tick() {
   std::optional<Leftover> broken;
+  Leftover late;
   {
     std::lock_guard lock(mutex_);
     if (!pipe_) return;
-    uint64_t now = nowNs(), head = pipe_->headDeadline();
-    if (head != 0 && now >= head) {
-      broken = breakUp("no answer from " + peer_.who() + " in time");
+    uint64_t now = nowNs(), bytes = 0;
+    const bool begunIsLate = pipe_->expire(now, late.pieces);
+    for (const auto& piece : late.pieces) bytes += piece.length + 1;
+    queuedBytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    peer_.queued_.fetch_sub(late.pieces.size(), std::memory_order_relaxed);
+    late.timedOut = true;
+    late.trouble = "no answer from " + peer_.who() + " in time";
+    if (begunIsLate) {
+      broken = breakUp(late.trouble);
       broken->timedOut = true;
     } else if (connecting_ && now >= connectDeadlineNs_) {
       broken = breakUp("connecting to " + peer_.who() + ": no answer within " + std::to_string(peer_.options_.connectTimeoutMs) + " ms");
       broken->connectFailed = true;
     }
   }
+  if (!late.pieces.empty()) peer_.onBroken_(peer_.shared_from_this(), std::move(late));
   if (broken) peer_.onBroken_(peer_.shared_from_this(), std::move(*broken));
 }
 

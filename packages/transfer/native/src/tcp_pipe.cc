@@ -20,10 +20,25 @@ TcpPipe::TcpPipe(Fd fd, const std::string& file, uint64_t pollUs) : fd_(std::mov
   pieces_.push_back(opening);
 }
 
-uint64_t TcpPipe::headDeadline() const {
-  for (const auto& piece : pieces_)
-    if (piece.task != nullptr) return piece.deadlineNs;
-  return 0;
+bool TcpPipe::expire(uint64_t nowNs, std::deque<TcpPiece>& late) {
+  if (nowNs < nextDeadlineNs_) return false;
+  nextDeadlineNs_ = ~0ull;
+  bool begunIsLate = false;
+  const size_t begun = sent_ + (sendOffset_ > 0 ? 1 : 0);
+  std::deque<TcpPiece> kept;
+  for (size_t i = 0; i < pieces_.size(); i++) {
+    TcpPiece& piece = pieces_[i];
+    const bool isLate = piece.task != nullptr && nowNs >= piece.deadlineNs;
+    if (isLate && i >= begun) {
+      late.push_back(piece);
+      continue;
+    }
+    begunIsLate |= isLate;
+    if (piece.task != nullptr) nextDeadlineNs_ = std::min(nextDeadlineNs_, piece.deadlineNs);
+    kept.push_back(piece);
+  }
+  pieces_.swap(kept);
+  return begunIsLate;
 }
 
 std::deque<TcpPiece> TcpPipe::takePieces() {

@@ -20,6 +20,8 @@ struct TcpPiece {
   /** Times it was at the head of a connection that broke. */
   uint8_t attempts = 0;
   uint8_t maxAttempts = 2;
+  /** At the head of the connection that broke last: the others are not to blame. */
+  bool atHead = false;
 };
 
 /** Not thread-safe: belongs to a caller for the time of a call, or to the loop under its lane's mutex. */
@@ -36,9 +38,13 @@ class TcpPipe {
   /** For the caller that waits for answers of this connection. */
   Patience& patience() { return patience_; }
   int fd() const { return fd_.get(); }
-  void push(const TcpPiece& piece) { pieces_.push_back(piece); }
+  void push(const TcpPiece& piece) {
+    pieces_.push_back(piece);
+    nextDeadlineNs_ = std::min(nextDeadlineNs_, piece.deadlineNs);
+  }
   bool empty() const { return pieces_.empty(); }
-  uint64_t headDeadline() const;
+  /** Takes out what is past its deadline and has not begun to be written; true when something that has is late, too. */
+  bool expire(uint64_t nowNs, std::deque<TcpPiece>& late);
   /** Something may be written now. */
   bool wantsWrite() const;
   bool awaitsAnswer() const { return sent_ > 0 || sendOffset_ > 0; }
@@ -73,6 +79,7 @@ class TcpPipe {
   std::string file_;
   Patience patience_;
   std::deque<TcpPiece> pieces_;  // the one that opens the file segment has no task
+  uint64_t nextDeadlineNs_ = ~0ull;  // none of pieces_ is due before
   size_t sent_ = 0;          // pieces_[0, sent_) have been written wholly
   uint64_t sendOffset_ = 0;  // bytes of pieces_[sent_] written, header included
   uint64_t flightBytes_ = 0;

@@ -74,7 +74,7 @@ Status TransferEngine::getTransferStatus(BatchID id, size_t task, TransferStatus
   if (batch == nullptr) return unknownBatch(id);
   std::lock_guard lock(batch->mutex);
   if (task >= batch->tasks.size()) return {1, "task " + std::to_string(task) + " of a batch with " + std::to_string(batch->tasks.size()) + " requests"};
-  status.s = batch->tasks[task].state.load(std::memory_order_acquire);
+  status.s = batch->stateOf(batch->tasks[task]);
   status.transferred_bytes = batch->tasks[task].bytes.load(std::memory_order_relaxed);
   return Status::OK();
 }
@@ -82,7 +82,7 @@ Status TransferEngine::getTransferStatus(BatchID id, size_t task, TransferStatus
 Status TransferEngine::getBatchTransferStatus(BatchID id, TransferStatus& status) {
   Batch* batch = engine_->batches.find(id);
   if (batch == nullptr) return unknownBatch(id);
-  uint32_t left = batch->tasksLeft.load(std::memory_order_acquire);
+  uint32_t left = batch->tasksOpen.load(std::memory_order_acquire);
   status.s = batch->failedTasks.load(std::memory_order_acquire) != 0 ? FAILED : left == 0 ? COMPLETED : WAITING;
   status.transferred_bytes = batch->completedBytes.load(std::memory_order_relaxed);
   return Status::OK();

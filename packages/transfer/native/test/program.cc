@@ -46,7 +46,7 @@ static int useClass() {
   CHECK(here.CheckSegmentStatus(target).ok());
   std::vector<svc::NotifyDesc> notifies;
   while (notifies.empty()) CHECK(there.getNotifies(notifies) == 0);
-  CHECK(notifies[0].name == "name" && notifies[0].notify_msg == "message");
+  CHECK(notifies[0].name == "name" && notifies[0].msg == "message");
   CHECK(here.openSegment("127.0.0.1:1") == svc::INVALID_SEGMENT_ID);
   return 0;
 }

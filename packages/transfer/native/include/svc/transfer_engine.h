@@ -41,7 +41,7 @@ enum ErrorCode : int {
   ERR_MEMORY = -302,
 };
 
-/** The sentence behind the last negative result or invalid handle that this thread received. */
+/** The sentence behind the last negative result, false or invalid handle that this thread received. */
 const std::string& lastError();
 
 class Status {
@@ -84,9 +84,10 @@ struct BufferEntry {
   size_t length;
 };
 
+/** A short message between engines: at most 1 MiB with its name. */
 struct NotifyDesc {
   std::string name;
-  std::string notify_msg;
+  std::string msg;
 };
 
 /** One installed transport, for inspection. */
@@ -121,68 +122,119 @@ class TransferMetadata {
   Engine& engine_;
 };
 
+/**
+ * The engine. Results of type int are 0, or a negative ErrorCode; lastError() has the sentence. Lengths are bytes, times milliseconds.
+ * Every call may be made from several threads at once, except that one batch belongs to one caller, and that nothing runs beside init.
+ */
 class TransferEngine {
  public:
+  /** Does no I/O. `auto_discover`: init installs the transports that this host has: shm, rdma where there is a device, tcp. */
   explicit TransferEngine(bool auto_discover = false);
+  /** `filter`: names of the network devices that may be used; empty means all. */
   TransferEngine(bool auto_discover, const std::vector<std::string>& filter);
-  /** Fails what is in flight, stops serving, deletes the engine's metadata entries. */
+  /** freeEngine(), whose failure is logged. */
   ~TransferEngine();
   TransferEngine(TransferEngine&&) noexcept;
   TransferEngine& operator=(TransferEngine&&) noexcept;
 
-  /** A setting by name, before init: docs/transfer-engine.md lists them. 0 or negative. */
+  /** A setting by name, before init: docs/transfer-engine.md lists them. ERR_INVALID_ARGUMENT for an unknown name or a value out of range. */
   int setOption(std::string_view name, std::string_view value);
 
-  /** `metadata_conn_string`: P2PHANDSHAKE, [etcd://]host:port, redis://host:port or http://host:port/path. */
+  /**
+   * Opens the ports and publishes the engine. Before every other operation.
+   * `metadata_conn_string`: P2PHANDSHAKE, [etcd://]host:port, redis://host:port or http://host:port/path.
+   * `local_server_name`: unique in the cluster; with P2PHANDSHAKE the host to listen on, and the name becomes host:port.
+   * `rpc_port` 0 takes a free one. ERR_INVALID_ARGUMENT (the name's engine is running, empty name), ERR_SOCKET (port in use), ERR_METADATA.
+   */
   int init(const std::string& metadata_conn_string, const std::string& local_server_name, const std::string& ip_or_host_name = "", uint64_t rpc_port = 0);
+  /**
+   * Fails what is in flight, stops serving, deletes this engine's own metadata entries. The engine is of no more use afterwards.
+   * ERR_BATCH_BUSY while a stopped process of this host is in a copy to or from registered memory: keep that memory, and call again.
+   */
   int freeEngine();
 
+  /** "tcp", "shm", "rdma" or "nvmeof"; args[0] may be a priority matrix as JSON text. nullptr when this host cannot have it; nothing else takes its place. */
   Transport* installTransport(const std::string& proto, void** args = nullptr);
+  /** Closes what the transport holds and publishes the engine without it. ERR_INVALID_ARGUMENT when it is not installed. */
   int uninstallTransport(const std::string& proto);
+  /** nullptr when it is not installed. */
   Transport* getTransport(const std::string& proto);
 
+  /**
+   * Opens [addr, addr + length) to transfers: as source of this engine's requests, and to peers when `remote_accessible`.
+   * `location`: "*", or "<device>:<index>" such as cpu:0. `update_metadata` false: the record never names the buffer, and peers reach it
+   * only by an address they were given. ERR_INVALID_ARGUMENT (length 0), ERR_ADDRESS_OVERLAPPED, ERR_CONTEXT (a device refuses it),
+   * ERR_METADATA; then nothing is registered.
+   */
   int registerLocalMemory(void* addr, size_t length, const std::string& location = "*", bool remote_accessible = true, bool update_metadata = true);
+  /**
+   * 0: no byte of a peer or of this engine enters or leaves the buffer any more. `addr` is its start. `update_metadata` false: the record names
+   * the buffer until it is published next. ERR_ADDRESS_NOT_REGISTERED. ERR_BATCH_BUSY while requests in flight use the buffer, which then stays
+   * as it is; or when, after a second, a process of this host stands still in a copy: then the buffer is closed to new requests, and the call
+   * succeeds once that process runs on or has ended.
+   */
   int unregisterLocalMemory(void* addr, bool update_metadata = true);
+  /** All or none, published once. Errors as above. */
   int registerLocalMemoryBatch(const std::vector<BufferEntry>& buffer_list, const std::string& location);
+  /** Tries every address, publishes once; the first error is returned. */
   int unregisterLocalMemoryBatch(const std::vector<void*>& addr_list);
+  /** Whether the range shares a byte with registered memory. */
   bool checkOverlap(void* addr, uint64_t length);
 
+  /** A peer's server name, or "nvmeof/<file segment>". One handle per name, counted. INVALID_SEGMENT_ID when there is no record or its peer does not answer. */
   SegmentHandle openSegment(const std::string& segment_name);
+  /** The last close drops the connections and fails what is in flight on them. ERR_INVALID_ARGUMENT for no open segment. */
   int closeSegment(SegmentHandle segment_id);
+  /** Forgets a peer's record here. Of this engine's own name: deletes its segment record, until a registration publishes it again. ERR_METADATA. */
   int removeLocalSegment(const std::string& segment_name);
-  /** OK when the peer answers and its record is valid. */
+  /** OK when the peer answers, its record is valid and a path serves it: reads the record anew. */
   Status CheckSegmentStatus(SegmentID sid);
+  /** Reads the record of one open segment anew, or of all. ERR_INVALID_ARGUMENT (not open), ERR_METADATA. */
   int syncSegmentCache(const std::string& segment_name = "");
 
+  /** For at most `batch_size` requests, 1 to 4,194,304. INVALID_BATCH_ID beyond that, or when 65,536 batches are allocated. */
   BatchID allocateBatchID(size_t batch_size);
+  /** Starts all entries or, with a status that is not OK, none: 1 InvalidArgument, 2 TooManyRequests, 3 AddressNotRegistered, 8 NotSupportedTransport. */
   Status submitTransfer(BatchID batch_id, const std::vector<TransferRequest>& entries);
+  /** The engine of the first entry's target gets the message once all requests of the batch have completed; not when one failed. */
   Status submitTransferWithNotify(BatchID batch_id, const std::vector<TransferRequest>& entries, NotifyDesc notify_msg);
+  /** `task_id` counts the batch's requests from 0. COMPLETED: every byte is at its destination. */
   Status getTransferStatus(BatchID batch_id, size_t task_id, TransferStatus& status);
+  /** COMPLETED when all requests are, FAILED as soon as one is; bytes are those of completed requests. */
   Status getBatchTransferStatus(BatchID batch_id, TransferStatus& status);
+  /** 4 BatchBusy while a request is in flight; whether the requests were asked for makes no difference. */
   Status freeBatchID(BatchID batch_id);
   /** Why a task FAILED: peer, range and cause; empty while it has not. */
   std::string getTransferError(BatchID batch_id, size_t task_id);
 
-  /** Waits until no request of the batch is in flight; false when timeout_ms passed before, or the handle is none. */
+  /** Waits until no request of the batch is in flight; false when timeout_ms passed before, or for a handle that is not allocated. */
   bool waitBatch(BatchID batch_id, uint64_t timeout_ms);
-  /** Submits and waits in the calling thread, which drives the sockets itself. timeout_ms 0: the engine's own. */
+  /** Submits and waits in the calling thread, which drives the sockets itself. timeout_ms 0: the engine's own. 102 Socket when a request failed. */
   Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeout_ms = 0);
   /** Submits; `done` runs once, on a thread of the engine or in this call, and must not block. */
   void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeout_ms = 0);
 
+  /** Appends nothing: replaces `notifies` by what arrived since the last call, in its order. */
   int getNotifies(std::vector<NotifyDesc>& notifies);
+  /** ERR_METADATA (no open segment, no record), ERR_SOCKET (no answer), ERR_REJECT_HANDSHAKE (the peer holds too many already). */
   int sendNotifyByID(SegmentID target_id, NotifyDesc notify_msg);
+  /** To an engine whose segment need not be open. Errors as above. */
   int sendNotifyByName(const std::string& remote_agent, NotifyDesc notify_msg);
-  /** 0 when the peer of an open segment answers. */
+  /** 0 when the peer of an open segment answers. ERR_INVALID_ARGUMENT, ERR_METADATA, ERR_SOCKET. */
   int probePeerAliveByID(SegmentID target_id);
 
   std::shared_ptr<TransferMetadata> getMetadata();
+  /** Before init. */
   void setAutoDiscover(bool auto_discover);
+  /** Before init: the network devices that may be used. */
   void setWhitelistFilters(std::vector<std::string>&& filters);
+  /** Active contexts of all transports: one each, rdma one for each device. */
   int numContexts() const;
+  /** Found anew at each call. */
   std::shared_ptr<Topology> getLocalTopology();
-  /** host:port, empty before init. */
+  /** host:port of the handshake port, empty before init. */
   std::string getLocalIpAndPort();
+  /** ERR_INVALID_ARGUMENT before init. */
   int getRpcPort();
   /** The name of the engine: as given, or host:port with a handshake and no service. */
   std::string getServerName();

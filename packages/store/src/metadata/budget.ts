@@ -1,0 +1,81 @@
+// How much of the server's memory its clients may hold at once, and who gives way: the slow before the busy, the many before the few.
+import { performance } from "node:perf_hooks";
+
+/** What every connection may hold without asking. */
+export const FREE_BYTES = 16 * 1024;
+/** Whoever holds more than that while others wait is given this long. */
+const HOLD_MS = 2000;
+
+export interface Holder {
+  readonly peer: string;
+  /** It has the bytes it asked for. */
+  granted(): void;
+  /** It gives way. */
+  evict(reason: string): void;
+}
+
+type Grant = { readonly holder: Holder; readonly bytes: number; readonly sinceMs: number };
+
+export class Budget {
+  readonly #maxBytes: number;
+  readonly #grants = new Map<Holder, Grant>();
+  readonly #waiting = new Map<Holder, number>();
+  #held = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  get heldBytes(): number {
+    return this.#held;
+  }
+
+  /** True when the holder may have that much at once; else it waits for `granted`. One request at a time for each holder. */
+  ask(holder: Holder, bytes: number): boolean {
+    this.release(holder);
+    if (bytes <= FREE_BYTES) return true;
+    if (this.#waiting.size === 0 && this.#held + bytes <= this.#maxBytes) {
+      this.#grant(holder, bytes);
+      return true;
+    }
+    this.#waiting.set(holder, bytes);
+    return false;
+  }
+
+  release(holder: Holder): void {
+    this.#waiting.delete(holder);
+    const grant = this.#grants.get(holder);
+    if (grant === undefined) return;
+    this.#grants.delete(holder);
+    this.#held -= grant.bytes;
+    if (this.#waiting.size > 0) setImmediate(() => this.#serve());
+  }
+
+  /** Called about once a second. */
+  sweep(): void {
+    if (this.#waiting.size === 0) return;
+    const now = performance.now();
+    for (const { holder, sinceMs } of this.#grants.values())
+      if (now - sinceMs > HOLD_MS) holder.evict(`others waited while this request or its answer took longer than ${HOLD_MS} ms`);
+    this.#serve();
+  }
+
+  #grant(holder: Holder, bytes: number): void {
+    this.#held += bytes;
+    this.#grants.set(holder, { holder, bytes, sinceMs: performance.now() });
+  }
+
+  /** The peer that holds least is served first. */
+  #serve(): void {
+    const heldBy = new Map<string, number>();
+    for (const { holder, bytes } of this.#grants.values()) heldBy.set(holder.peer, (heldBy.get(holder.peer) ?? 0) + bytes);
+    const served: Holder[] = [];
+    for (const [holder, bytes] of [...this.#waiting].sort(([a], [b]) => (heldBy.get(a.peer) ?? 0) - (heldBy.get(b.peer) ?? 0))) {
+      if (this.#held + bytes > this.#maxBytes) break;
+      this.#waiting.delete(holder);
+      this.#grant(holder, bytes);
+      served.push(holder);
+    }
+    for (const holder of served) holder.granted();
+  }
+}

@@ -1,0 +1,65 @@
+// Small file systems for tests: a tmpfs of a given size, and an ext4 in a file whose bytes can be copied while it is in use.
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** For test options: mounts need root. */
+export const needsMounts = process.getuid?.() === 0 ? {} : { skip: "mounting a file system needs root" };
+
+export type Disk = { readonly folder: string; readonly freeBytes: number; fill(leaveBytes?: number): void; makeRoom(): void } & Disposable;
+
+function diskAt(folder: string, end: () => void): Disk {
+  const ballast = join(folder, "ballast");
+  return {
+    folder,
+    get freeBytes() {
+      const { bavail, bsize } = statfsSync(folder);
+      return bavail * bsize;
+    },
+    fill(leaveBytes = 0) {
+      const { freeBytes } = this;
+      if (freeBytes > leaveBytes) writeFileSync(ballast, Buffer.alloc(freeBytes - leaveBytes, 1), { flag: "a" });
+    },
+    makeRoom: () => rmSync(ballast, { force: true }),
+    [Symbol.dispose]: end,
+  };
+}
+
+export function smallDisk(sizeBytes: number): Disk {
+  const folder = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${sizeBytes}`, "svc-test", folder]);
+  return diskAt(folder, () => {
+    execFileSync("umount", ["--lazy", folder]);
+    rmSync(folder, { recursive: true, force: true });
+  });
+}
+
+/** `cutPower` gives what is on the disk at this moment, whatever the page cache above it holds: mounted, on its own. */
+export function imageDisk(sizeBytes: number): Disk & { cutPower(): Disk } {
+  const base = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  const mounts: string[] = [];
+  const mount = (image: string) => {
+    const folder = `${image}.mount`;
+    mkdirSync(folder);
+    execFileSync("mount", ["-o", "loop", image, folder]);
+    mounts.push(folder);
+    return folder;
+  };
+  const image = join(base, "disk");
+  writeFileSync(image, "");
+  truncateSync(image, sizeBytes);
+  execFileSync("mkfs.ext4", ["-q", "-F", image]);
+  const end = () => {
+    for (const folder of mounts.splice(0)) execFileSync("umount", ["--lazy", folder]);
+    rmSync(base, { recursive: true, force: true });
+  };
+  let cuts = 0;
+  return Object.assign(diskAt(mount(image), end), {
+    cutPower() {
+      const copy = join(base, `cut-${++cuts}`);
+      copyFileSync(image, copy);
+      return diskAt(mount(copy), () => {});
+    },
+  });
+}

@@ -1,0 +1,132 @@
+// The end of a registration: once it is acknowledged nobody's bytes enter the memory, however long the copy and whatever state its maker is in.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { alloc } from "../src/memory.ts";
+import { eventually, MIB, randomBytes, startChild, startEngine } from "./parts.ts";
+
+const transports = ["tcp", "shm"] as const;
+const LENGTH = 128 * MIB;
+const OWN_SEGMENT = 0n;
+
+const isBlank = (memory: Uint8Array) => Buffer.compare(memory, new Uint8Array(memory.length)) === 0;
+const untilWritten = (memory: Uint8Array) => eventually(() => (isBlank(memory.subarray(0, 64)) ? undefined : true), "bytes come in");
+
+for (const [shared, path] of [
+  [true, "shm"],
+  [false, "process_vm"],
+] as const) {
+  const start = async () => {
+    const writer = await startChild({ transports });
+    const engine = await startEngine({ transports });
+    const sink = shared ? alloc(LENGTH) : new Uint8Array(LENGTH);
+    const remote = await engine.registerLocalMemory(sink);
+    const address = await writer.ask<string>({ op: "register", length: LENGTH });
+    await writer.ask({ op: "fill", address, length: LENGTH });
+    // One request of the whole length, again and again until it fails.
+    const writing = writer
+      .ask({ op: "write", target: engine.getServerName(), address, remote: String(remote), length: LENGTH, piece: LENGTH, rounds: 1e9, sync: true })
+      .catch(String);
+    await untilWritten(sink);
+    return { writer, engine, sink, remote, writing };
+  };
+
+  void test(`no byte of one long write over ${path} comes in after the memory was unregistered`, async () => {
+    const { writer, engine, sink, remote, writing } = await start();
+    await using _ = writer;
+    await using __ = engine;
+    await engine.unregisterLocalMemory(remote);
+    sink.fill(0);
+    assert.match(String(await writing), /refused the range|unregistered/);
+    assert.ok(isBlank(sink));
+  });
+
+  void test(`memory that a stopped process was writing over ${path} is not given back until that process runs on, and then stays as it is`, async () => {
+    const { writer, engine, sink, remote, writing } = await start();
+    await using _ = writer;
+    await using __ = engine;
+    await writer.stop();
+    try {
+      // It may have stopped between two copies, which holds nothing; nearly always it was in one.
+      const refused = await engine.unregisterLocalMemory(remote).then(
+        () => undefined,
+        (error: Error) => error,
+      );
+      if (refused !== undefined) {
+        assert.equal(refused.name, "TRANSFER_BUSY");
+        assert.match(refused.message, new RegExp(`process ${writer.child.pid} has begun a copy`));
+        assert.equal(engine.checkOverlap(remote, 1), true, "the range cannot be registered anew meanwhile");
+        await assert.rejects(engine.transfer("READ", OWN_SEGMENT, [{ local: sink.subarray(0, 8), remote }]), { name: "MEMORY_NOT_REGISTERED" });
+        writer.signal("SIGCONT");
+        await eventually(
+          () =>
+            engine.unregisterLocalMemory(remote).then(
+              () => true,
+              () => undefined,
+            ),
+          "the copy ends",
+        );
+      }
+      sink.fill(0);
+    } finally {
+      writer.signal("SIGCONT");
+    }
+    assert.match(String(await writing), /refused the range|unregistered/);
+    assert.ok(isBlank(sink));
+  });
+
+  void test(`a process that was killed in a copy over ${path} keeps no memory from being given back`, async () => {
+    const { writer, engine, sink, remote, writing } = await start();
+    await using __ = engine;
+    await writer[Symbol.asyncDispose]();
+    await writing;
+    await engine.unregisterLocalMemory(remote);
+    sink.fill(0);
+    assert.ok(isBlank(sink));
+  });
+}
+
+void test("an engine that is freed while a stopped process is in a copy says so, and is freed once that process has ended", async () => {
+  for (let attempt = 0, refused = false; !refused; attempt++) {
+    assert.ok(attempt < 20, "the process always stopped between two copies");
+    await using writer = await startChild({ transports });
+    const engine = await startEngine({ transports });
+    const sink = alloc(LENGTH);
+    const remote = String(await engine.registerLocalMemory(sink));
+    const address = await writer.ask<string>({ op: "register", length: LENGTH });
+    await writer.ask({ op: "fill", address, length: LENGTH });
+    void writer.ask({ op: "write", target: engine.getServerName(), address, remote, length: LENGTH, piece: LENGTH, rounds: 1e9, sync: true }).catch(String);
+    await untilWritten(sink);
+    await writer.stop();
+    refused = await engine.freeEngine().then(
+      () => false,
+      (error: Error) => error.name === "TRANSFER_BUSY",
+    );
+    await writer[Symbol.asyncDispose]();
+    await engine.freeEngine();
+  }
+});
+
+void test("memory that a copy within the process reads or writes is not given back before the copy is through", async () => {
+  await using engine = await startEngine();
+  const source = randomBytes(LENGTH);
+  const sink = new Uint8Array(LENGTH);
+  source[0] = source[LENGTH - 1] = 1;
+  await engine.registerLocalMemory(source);
+  for (let round = 0, refused = 0; refused < 3; round++) {
+    assert.ok(round < 100, "no copy was met under way");
+    sink[0] = sink[LENGTH - 1] = 0;
+    const remote = await engine.registerLocalMemory(sink);
+    const copy = engine.transfer("WRITE", OWN_SEGMENT, [{ local: source, remote }]);
+    while (sink[0] === 0);
+    try {
+      engine.unregisterLocalMemorySync(remote);
+      assert.equal(sink[LENGTH - 1], 1, "the copy was through");
+      await copy;
+    } catch (error) {
+      assert.equal((error as Error).name, "TRANSFER_BUSY");
+      refused++;
+      await copy;
+      engine.unregisterLocalMemorySync(remote);
+    }
+  }
+});
