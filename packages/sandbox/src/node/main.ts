@@ -77,6 +77,7 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
     operations: nodeOperations,
     handlers: { ...nodeHandlers(node), ...templateHandlers(templates), ...observe.handlers },
     apiKey: apiKey.secret,
+    anyOrigin: true,
     log,
     metrics,
     raw(scope) {
