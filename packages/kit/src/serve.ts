@@ -185,7 +185,9 @@ function explain(error: ZodError): string {
   const issue = error.issues[0];
   if (issue === undefined) return "the input is not valid";
   const where = issue.path.join(".");
-  return where === "" ? issue.message : `${where}: ${issue.message}`;
+  // A message that begins with its place already (network.egressProxy: …) names it once, also where the place is deeper than here.
+  const place = issue.message.split(":", 1)[0] ?? "";
+  return where === "" || place === where || place.endsWith(`.${where}`) ? issue.message : `${where}: ${issue.message}`;
 }
 
 /** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */

@@ -40,7 +40,8 @@ const openLook = operation({
 });
 const closedDrop = operation({ ...untag, name: "closedDrop", path: "/both", input: z.object({}) });
 const drop = operation({ ...untag, name: "drop", path: "/things/{thingID}", input: z.object({ thingID: z.string() }) });
-const begin = operation({ ...untag, name: "begin", method: "POST", path: "/begin", input: z.object({ secret: z.string().optional() }), success: 202 });
+const beginInput = z.object({ secret: z.string().optional(), egressProxy: z.undefined("network.egressProxy: is not offered").optional() });
+const begin = operation({ ...untag, name: "begin", method: "POST", path: "/begin", input: beginInput, success: 202 });
 const beginWithBody = operation({ ...begin, name: "beginWithBody", path: "/begin-with-body", output: z.object({}) });
 const look = operation({
   ...untag,
@@ -265,4 +266,11 @@ void test("a page of another origin may ask first, call with the key, and read a
   const refused = await server.ask("POST", "/begin", "{}", page);
   assert.deepEqual([refused.status, refused.headers.get("access-control-allow-origin")], [401, "*"]);
   assert.equal((await server.ask("OPTIONS", "/begin", undefined, page)).status, 401);
+});
+
+void test("a refused member is named once", async () => {
+  await using server = await open();
+  const message = async (body: object) => ((await (await server.ask("POST", "/begin", JSON.stringify(body))).json()) as { message: string }).message;
+  assert.equal(await message({ egressProxy: "x" }), "network.egressProxy: is not offered");
+  assert.match(await message({ secret: 7 }), /^secret: /);
 });

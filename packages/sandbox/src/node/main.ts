@@ -101,6 +101,7 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
+    limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
     log,
     metrics,
   }).catch((error: unknown) => cannotListen(settings.node.listen, error));

@@ -111,6 +111,9 @@ export function openLibrary(parts: {
   };
 }
 
+/** Of the templates that there are, in the message about one that there is not. */
+const MAX_NAMED = 3;
+
 function notFound(asked: string, builds: Builds, setUp: Catalogue): string {
   const { name, tag } = splitReference(asked);
   const template = builds.template(name);
@@ -120,5 +123,8 @@ function notFound(asked: string, builds: Builds, setUp: Catalogue): string {
     return `template '${name}' has no ready build with the tag '${tag ?? "default"}'; it has ${tags.join(", ")}`;
   }
   const known = [...new Set([...setUp.list().map((each) => each.name), ...builds.templates().map((each) => each.name)])];
-  return `template '${asked}' not found; this node has ${known.length === 0 ? "none: run ./svc setup" : known.slice(0, 20).join(", ")}`;
+  if (known.length === 0) return `template '${asked}' not found: this node has none; run ./svc setup`;
+  const named = known.slice(0, MAX_NAMED).join(", ");
+  const more = known.length - MAX_NAMED;
+  return `template '${asked}' not found; this node has ${named}${more > 0 ? ` and ${more} more, which \`svc template list\` shows` : ""}`;
 }
