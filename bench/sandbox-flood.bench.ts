@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { Sandbox } from "e2b";
+import { floods } from "./floods.ts";
 import { percentile, type Row, report } from "./report.ts";
 
 const SAMPLES = 300;
@@ -16,42 +17,6 @@ const SETTLE_MS = 1_500;
 const MEMORY_BOUND_MB = 1024;
 const FLOODER = fileURLToPath(new URL("flooder.ts", import.meta.url));
 const ABUSER = fileURLToPath(new URL("abuser.ts", import.meta.url));
-
-const python = (program: string) => `exec python3 - <<'END'\n${program}\nEND`;
-const dnsSetup = `import socket, threading
-server = next(line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver"))
-query = b"\\0\\7\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\5flood\\4test\\0\\0\\1\\0\\1"`;
-
-const inside: Readonly<Record<string, string>> = {
-  "DNS over UDP": python(`${dnsSetup}
-def flood():
-  s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((server, 53))
-  while True:
-    try: s.send(query)
-    except OSError: pass
-for _ in range(3): threading.Thread(target=flood).start()
-flood()`),
-  "DNS over TCP, pipelined on 8 connections": python(`${dnsSetup}
-many = (len(query).to_bytes(2, "big") + query) * 2000
-def read(s):
-  while s.recv(65536): pass
-def flood():
-  while True:
-    try:
-      s = socket.create_connection((server, 53)); threading.Thread(target=read, args=(s,), daemon=True).start()
-      while True: s.sendall(many)
-    except OSError: pass
-for _ in range(7): threading.Thread(target=flood).start()
-flood()`),
-  "connections to the node's port": python(`${dnsSetup}
-def flood():
-  while True:
-    try: socket.create_connection((server, PORT), 1).close()
-    except OSError: pass
-for _ in range(7): threading.Thread(target=flood).start()
-flood()`),
-  "output without end": "yes flood",
-};
 
 async function healthTimes(node: TestNode): Promise<number[]> {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -99,7 +64,7 @@ async function ended(child: ChildProcess): Promise<void> {
 /** On runc, whose sandboxes flood with the speed of the host's kernel. */
 await using node = await startNode({ runtime: "runc" });
 await measure("nothing", node);
-for (const [what, command] of Object.entries(inside)) {
+for (const [what, command] of Object.entries(floods)) {
   const sandbox = await Sandbox.create("base", {
     apiUrl: node.url,
     sandboxUrl: node.url,
