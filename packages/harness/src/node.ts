@@ -105,9 +105,9 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       await start(next);
     },
     async [Symbol.asyncDispose]() {
-      unconfine(home);
       await kill("SIGTERM");
       await destroyAll(home, options.env ?? {});
+      unconfine(home);
       if (options.home === undefined) removeHome(home);
     },
   };

@@ -34,8 +34,8 @@ export async function openFixture(options: Partial<NetworksOptions> = {}): Promi
     networks,
     spawner,
     async [Symbol.asyncDispose]() {
-      unconfine(home);
       await networks.close({ everything: true });
+      unconfine(home);
       await spawner[Symbol.asyncDispose]();
       removeHome(home);
     },
