@@ -1,6 +1,7 @@
 // Keeps one server running: starts it as a child, waits for its ready line, starts it again when it crashes.
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
+import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
@@ -15,6 +16,7 @@ const SLOW_BACKOFF_MS = 60_000;
 /** Running this long makes up for the crashes before. */
 const STEADY_MS = 60_000;
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
+const LOG_CHECK_MS = 30_000;
 const SHOWN_LOG_LINES = 15;
 const SHOWN_LOG_BYTES = 64 * 1024;
 
@@ -67,6 +69,8 @@ export class Supervised {
     if (child.pid !== undefined) this.#watcher.spawned(name, { pid: child.pid, startTicks: startTicksOf(child.pid) ?? 0 });
     const url = await this.#readyURL(child);
     const startedAt = Date.now();
+    const rotating = setInterval(() => void rotateLog(log).catch(() => {}), LOG_CHECK_MS).unref();
+    child.once("exit", () => clearInterval(rotating));
     child.once("exit", (code, signal) => this.#onExit(startedAt, `ended with ${code === null ? signal : `code ${code}`}`));
     const pid = child.pid ?? 0;
     this.#watcher.ready({ name, pid, startTicks: startTicksOf(pid) ?? 0, url: url.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:") });
@@ -150,7 +154,7 @@ export class Supervised {
   }
 }
 
-export type Log = { readonly path: string; readonly fd: number; readonly startBytes: number };
+export type Log = { readonly path: string; readonly fd: number; startBytes: number };
 
 /** For appending; a log grown too long is set aside first, and the one before it goes. */
 export function openLog(path: string): Log {
@@ -161,6 +165,17 @@ export function openLog(path: string): Log {
   }
   const fd = openSync(path, "a", 0o600);
   return { path, fd, startBytes: fstatSync(fd).size };
+}
+
+/**
+ * A log grown too long while its server writes to it: what is there is copied aside, and the file begins anew. Both sides append,
+ * so that the server goes on at the new end. Lines written between the two steps are lost; where the copy does not fit, all are.
+ */
+export async function rotateLog(log: Log, maxBytes = MAX_LOG_BYTES): Promise<void> {
+  if ((await stat(log.path)).size <= maxBytes) return;
+  await copyFile(log.path, `${log.path}.1`).catch(() => rm(`${log.path}.1`, { force: true }));
+  await truncate(log.path);
+  log.startBytes = 0;
 }
 
 /** The last lines written since the log was opened. */

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
+import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
 
 const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
@@ -19,6 +20,8 @@ export type NodeOptions = {
   readonly flags?: readonly string[];
   /** A home that the caller made and removes. */
   readonly home?: string;
+  /** Its sandboxes have the host's default route and its resolvers; else nothing they send leaves the machine. */
+  readonly internet?: boolean;
 };
 
 export type TestNode = {
@@ -49,6 +52,8 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
 
   async function start(next: Pick<NodeOptions, "env" | "flags"> = {}): Promise<void> {
     const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
+    const given = [...(options.flags ?? []), ...(next.flags ?? [])];
+    const isAlone = options.internet !== true;
     const flags = [
       `--listen=127.0.0.1:${port}`,
       `--home=${home}`,
@@ -56,13 +61,14 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       "--pool.size=0",
       "--pool.templates=",
       "--network.pool_size=0",
-      ...(options.flags ?? []),
-      ...(next.flags ?? []),
+      ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
+      ...given,
     ];
     process_ = await startProcess(flags, { ...options.env, ...next.env }, (text) => {
       logged += text;
     });
     port = process_.port;
+    if (isAlone) confine(home);
   }
 
   async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
@@ -101,6 +107,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     async [Symbol.asyncDispose]() {
       await kill("SIGTERM");
       await destroyAll(home, options.env ?? {});
+      unconfine(home);
       if (options.home === undefined) removeHome(home);
     },
   };

@@ -7,7 +7,7 @@ import { startNode } from "../src/node.ts";
 import { build, connectionTo } from "../src/template.ts";
 
 void test("a template of a Debian suite is made in a sandbox, takes packages, and is made once a day", needs("root", "runsc", "envd", "base"), async () => {
-  await using node = await startNode({ runtime: "gvisor" });
+  await using node = await startNode({ runtime: "gvisor", internet: true });
   const template = () => Template().fromDebianImage("bookworm").aptInstall("hello", { noInstallRecommends: true });
   await build(node, template(), "debian");
   const sandbox = await Sandbox.create("debian", { ...connectionTo(node), timeoutMs: 120_000 });

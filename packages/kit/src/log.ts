@@ -1,11 +1,15 @@
 // JSON lines on stderr, one per event, with the server's name; secrets never pass through here.
 import { type Logger, pino } from "pino";
+import { type LogOutput, openLogOutput } from "./log-output.ts";
 
 export type Log = Logger;
 
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
+const STDERR = 2;
+/** One per process, as the descriptor is. */
+let output: LogOutput | undefined;
 /** Members that hold credentials wherever they stand in a logged object. */
 const secretPaths = [
   "apiKey",
@@ -19,15 +23,17 @@ const secretPaths = [
 ];
 
 export function openLog(server: string, level: LogLevel): Log {
+  const base = { server, pid: process.pid };
+  const lost = (lines: number): string =>
+    `${JSON.stringify({ level: "warn", time: new Date().toISOString(), ...base, lines, msg: "log lines are lost: nobody read them" })}\n`;
   return pino(
     {
       level,
-      base: { server, pid: process.pid },
+      base,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: secretPaths.flatMap((path) => [path, path.startsWith("headers") ? path : `*.${path}`]), censor: "[secret]" },
     },
-    // Synchronous: a line written just before a crash is the one that is wanted.
-    pino.destination({ fd: 2, sync: true }),
+    (output ??= openLogOutput(STDERR, lost)),
   );
 }

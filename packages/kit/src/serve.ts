@@ -8,6 +8,7 @@ import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { sameSecret } from "./secret.ts";
 import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
+import { answerOtherOrigins } from "./serve-origins.ts";
 
 const MAX_BODY_BYTES = 1024 * 1024;
 
@@ -43,6 +44,8 @@ export type ServeOptions<T extends Record<string, Operation>> = {
    * translated as everywhere. `{ operation: "name" }` in the config names them in metrics and audit log.
    */
   readonly raw?: (scope: RawScope) => void;
+  /** Pages of any origin may call it and read its answers. They need the key, which a browser sends by no means of its own. */
+  readonly anyOrigin?: boolean;
   /** Called once for each answer to a request that changes something, and for each credential refused; must not block. */
   readonly audit?: (entry: AuditEntry) => void;
 };
@@ -58,21 +61,19 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     forceCloseConnections: "idle",
   });
   const seconds = metrics.seconds("svc_http_request_seconds", "Time from a request's head to its answer", ["operation", "code"]);
-  const open = new Set<string>(["/metrics"]);
-  for (const operation of Object.values(operations)) if (operation.credential === "none") open.add(operation.path);
-
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => {
     if (body === "") return done(null, {});
     try {
       done(null, JSON.parse(body as string));
     } catch {
-      done(new Failure("INVALID_REQUEST", "the body is no JSON; send a JSON object with Content-Type: application/json"));
+      done(new Failure("INVALID_REQUEST", "the body is not valid JSON; send a JSON object with Content-Type: application/json"));
     }
   });
+  if (options.anyOrigin === true) answerOtherOrigins(app);
   app.addHook("onRequest", async (request) => {
-    if (open.has(request.routeOptions.url ?? "") || (request.routeOptions.config as { open?: boolean }).open === true) return;
-    authenticate(request, apiKey);
+    // By route, which is a method and a path: what is open to GET may be closed to DELETE.
+    if ((request.routeOptions.config as { open?: boolean }).open !== true) authenticate(request, apiKey);
   });
   const failed = new WeakMap<FastifyRequest, FailureName>();
   if (audit !== undefined) auditAnswers(app, audit, (request) => failed.get(request));
@@ -100,11 +101,13 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     app.route({
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ":$1"),
-      config: { operation: operation.name } as object,
+      config: { operation: operation.name, open: operation.credential === "none" } as object,
       handler: (request, reply) => handle(operation, handler, request, reply),
     });
   }
-  app.get("/metrics", { config: { operation: "metrics" } as object }, async (_request, reply) => reply.type(metrics.contentType).send(await metrics.text()));
+  app.get("/metrics", { config: { operation: "metrics", open: true } as object }, async (_request, reply) =>
+    reply.type(metrics.contentType).send(await metrics.text()),
+  );
   if (raw !== undefined) {
     app.register(async (scope) => {
       scope.removeAllContentTypeParsers();
@@ -182,8 +185,9 @@ function explain(error: ZodError): string {
   const issue = error.issues[0];
   if (issue === undefined) return "the input is not valid";
   const where = issue.path.join(".");
-  // Messages of a rule over a whole member name it themselves.
-  return where === "" || issue.message.startsWith(`${where}:`) ? issue.message : `${where}: ${issue.message}`;
+  // A message that begins with its place already (network.egressProxy: …) names it once, also where the place is deeper than here.
+  const place = issue.message.split(":", 1)[0] ?? "";
+  return where === "" || place === where || place.endsWith(`.${where}`) ? issue.message : `${where}: ${issue.message}`;
 }
 
 /** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */

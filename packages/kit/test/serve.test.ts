@@ -28,8 +28,20 @@ const untag = operation({
   credential: "apiKey",
   failures: [],
 });
+const openLook = operation({
+  ...untag,
+  name: "openLook",
+  method: "GET",
+  path: "/both",
+  input: z.object({}),
+  success: 200,
+  output: z.object({}),
+  credential: "none",
+});
+const closedDrop = operation({ ...untag, name: "closedDrop", path: "/both", input: z.object({}) });
 const drop = operation({ ...untag, name: "drop", path: "/things/{thingID}", input: z.object({ thingID: z.string() }) });
-const begin = operation({ ...untag, name: "begin", method: "POST", path: "/begin", input: z.object({ secret: z.string().optional() }), success: 202 });
+const beginInput = z.object({ secret: z.string().optional(), egressProxy: z.undefined("network.egressProxy: is not offered").optional() });
+const begin = operation({ ...untag, name: "begin", method: "POST", path: "/begin", input: beginInput, success: 202 });
 const beginWithBody = operation({ ...begin, name: "beginWithBody", path: "/begin-with-body", output: z.object({}) });
 const look = operation({
   ...untag,
@@ -49,9 +61,11 @@ async function open() {
   let goOn = () => {};
   const begun = Promise.withResolvers<void>();
   const app = serve({
-    operations: { untag, drop, begin, beginWithBody, look, refuse, slow },
+    operations: { openLook, closedDrop, untag, drop, begin, beginWithBody, look, refuse, slow },
     handlers: {
       untag: (input) => void untagged.push(input),
+      openLook: () => ({}),
+      closedDrop: () => undefined,
       drop: () => undefined,
       begin: () => undefined,
       beginWithBody: () => ({}),
@@ -64,6 +78,7 @@ async function open() {
         }),
     },
     apiKey,
+    anyOrigin: true,
     log: openLog("test", "silent"),
     metrics: openMetrics(),
     audit: (entry) => void audited.push(entry),
@@ -226,4 +241,36 @@ void test("a failure's name is told where fastify itself refused the request", a
   await using server = await open();
   await server.ask("POST", "/begin", "{not json");
   assert.deepEqual([server.audited[0]?.status, server.audited[0]?.errorCode], [400, new Failure("INVALID_REQUEST", "").name]);
+});
+
+void test("a path that is open to one method demands the key of the others", async () => {
+  await using server = await open();
+  assert.equal((await server.ask("GET", "/both", undefined, {})).status, 200);
+  assert.equal((await server.ask("DELETE", "/both", undefined, {})).status, 401);
+  assert.equal((await server.ask("DELETE", "/both")).status, 204);
+});
+
+void test("a page of another origin may ask first, call with the key, and read answers and refusals", async () => {
+  await using server = await open();
+  const page = { origin: "https://app.example.com" };
+  const wants = { "access-control-request-method": "POST", "access-control-request-headers": "content-type,x-api-key" };
+  const preflight = await server.ask("OPTIONS", "/begin", undefined, { ...page, ...wants });
+  assert.deepEqual(
+    ["access-control-allow-origin", "access-control-allow-headers", "access-control-allow-credentials"].map((name) => preflight.headers.get(name)),
+    ["*", "content-type,x-api-key", null],
+  );
+  assert.equal(preflight.status, 204);
+  assert.match(preflight.headers.get("access-control-allow-methods") ?? "", /POST.*DELETE/);
+  const call = await server.ask("POST", "/begin", "{}", { ...page, "x-api-key": apiKey });
+  assert.deepEqual([call.status, call.headers.get("access-control-allow-origin")], [202, "*"]);
+  const refused = await server.ask("POST", "/begin", "{}", page);
+  assert.deepEqual([refused.status, refused.headers.get("access-control-allow-origin")], [401, "*"]);
+  assert.equal((await server.ask("OPTIONS", "/begin", undefined, page)).status, 401);
+});
+
+void test("a refused member is named once", async () => {
+  await using server = await open();
+  const message = async (body: object) => ((await (await server.ask("POST", "/begin", JSON.stringify(body))).json()) as { message: string }).message;
+  assert.equal(await message({ egressProxy: "x" }), "network.egressProxy: is not offered");
+  assert.match(await message({ secret: 7 }), /^secret: /);
 });

@@ -3,6 +3,7 @@ import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { confine, NO_RESOLVER, unconfine } from "@svc/harness/confine.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
@@ -19,13 +20,22 @@ export type Fixture = { readonly home: string; readonly networks: Networks; read
 export async function openFixture(options: Partial<NetworksOptions> = {}): Promise<Fixture> {
   const home = options.home ?? makeHome();
   const spawner = openSpawner();
-  const networks = await openNetworks({ spawner, log: openLog("network-test", "fatal"), poolSize: 2, ...options, home });
+  const networks = await openNetworks({
+    spawner,
+    log: openLog("network-test", "fatal"),
+    poolSize: 2,
+    dns: { upstreams: [NO_RESOLVER] },
+    ...options,
+    home,
+  });
+  confine(home);
   return {
     home,
     networks,
     spawner,
     async [Symbol.asyncDispose]() {
       await networks.close({ everything: true });
+      unconfine(home);
       await spawner[Symbol.asyncDispose]();
       removeHome(home);
     },

@@ -36,7 +36,7 @@ function programOf(pid: number): string {
   }
 }
 
-suite("the network log", needs("root", "ip", "nft", "unshare", "tcpdump"), () => {
+suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdump"), () => {
   let outside: Outside;
   let names: Names;
   let fixture: Fixture;
@@ -92,6 +92,31 @@ suite("the network log", needs("root", "ip", "nft", "unshare", "tcpdump"), () =>
     assert.ok(of(slot).every(({ atMs, repeated }) => repeated === 1 && atMs >= began && atMs <= Date.now()));
     assert.deepEqual(of(sibling), []);
     await Promise.all([fixture.networks.detach(slot), fixture.networks.detach(sibling)]);
+  });
+
+  void test("a packet of a connection that the host has forgotten is no entry for a port that nobody tried", async () => {
+    forget();
+    const slot = await fixture.networks.attach(openEgress);
+    // As envd's keep-alives are when the host's table of connections was emptied: an ACK out of nowhere.
+    const program = [
+      "import socket, struct, sys",
+      "source, target, port = socket.inet_aton(sys.argv[1]), socket.inet_aton(sys.argv[2]), int(sys.argv[3])",
+      "def packet(check): return struct.pack('!HHIIBBHHH', 49983, port, 1, 1, 0x50, 0x10, 64, check, 0)",
+      "data = source + target + struct.pack('!BBH', 0, 6, 20) + packet(0)",
+      "total = sum(struct.unpack('!%dH' % (len(data) // 2), data))",
+      "total = (total >> 16) + (total & 0xffff)",
+      "check = ~(total + (total >> 16)) & 0xffff",
+      "raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)",
+      "raw.settimeout(20)",
+      "raw.sendto(packet(check), (sys.argv[2], 0))",
+      "print('reset' if raw.recv(100)[33] & 4 else 'answered')",
+    ].join("\n");
+    const ack = (port: number) => inNetns(slot.netns, ["python3", "-c", program, slot.guestAddress, slot.gatewayAddress, String(port)]);
+    assert.equal(await ack(40_001), "reset\n");
+    await probe(slot, [{ try: "tcp", host: slot.gatewayAddress, port: 22 }]);
+    const expected = [`blocked: tcp ${slot.gatewayAddress}:22 is an address of the host, of which sandboxes reach nothing but DNS`];
+    assert.deepEqual(await said(slot, 1), expected);
+    await fixture.networks.detach(slot);
   });
 
   void test("packets with a foreign source are told, too", async () => {

@@ -44,6 +44,11 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     assert.equal(udp, "answered hello");
   });
 
+  void test("nothing that a sandbox of a test sends leaves this machine by its default route", async () => {
+    // An address of documentation that no interface here has: were there a way, it would lead outside.
+    assert.deepEqual(await probe(slot, [{ try: "tcp", host: "203.0.113.77", port: 80 }]), ["ENETUNREACH"]);
+  });
+
   void test("private ranges and cloud metadata, which the host itself reaches, refuse a sandbox at once", async () => {
     for (const address of privateAddresses) {
       const answer = await fetch(`http://${address}/control`);

@@ -1,6 +1,6 @@
 // A sandbox's log: paged without loss, bounded in bytes and rate, merged with what envd tells, kept for an hour after the end.
 import assert from "node:assert/strict";
-import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -60,9 +60,9 @@ const steps = fc.array(
   { minLength: 1, maxLength: 40 },
 );
 
-void test("whoever pages through a log by its times gets each entry once, in either direction, whatever the page's size", () => {
-  fc.assert(
-    fc.property(steps, fc.integer({ min: 1, max: 7 }), (plan: readonly Step[], limit) => {
+void test("whoever pages through a log by its times gets each entry once, in either direction, whatever the page's size", async () => {
+  await fc.assert(
+    fc.asyncProperty(steps, fc.integer({ min: 1, max: 7 }), async (plan: readonly Step[], limit) => {
       let now = 1_764_000_000_000;
       let seq = 0;
       const written: string[] = [];
@@ -72,9 +72,9 @@ void test("whoever pages through a log by its times gets each entry once, in eit
       const followed: string[] = [];
       let cursor = 0;
       // A follower, as the clients do it: its next page begins one millisecond behind the last entry of this one.
-      const follow = (pages: number) => {
+      const follow = async (pages: number) => {
         for (let page = 0; page < pages; page++) {
-          const entries = node.read({ limit, cursor });
+          const entries = await node.read({ limit, cursor });
           if (entries.length === 0) return;
           followed.push(...entries.map(({ message }) => message));
           cursor = Date.parse(entries.at(-1)?.timestamp ?? "") + 1;
@@ -96,22 +96,22 @@ void test("whoever pages through a log by its times gets each entry once, in eit
           });
           node.logs.writeProcesses(sandboxID, { run: "ab", entries }, 0);
         }
-        if (step.do === "read") follow(2);
+        if (step.do === "read") await follow(2);
         if (step.do === "restart") {
           node.logs.close();
           node = open(options, directory);
         }
       }
-      follow(10_000);
+      await follow(10_000);
       const backward: string[] = [];
       let before: number | undefined;
       for (;;) {
-        const page = node.read({ limit, direction: "backward", cursor: before });
+        const page = await node.read({ limit, direction: "backward", cursor: before });
         if (page.length === 0) break;
         backward.push(...page.map(({ message }) => message));
         before = Date.parse(page.at(-1)?.timestamp ?? "");
       }
-      const whole = node.read({ limit: 1_000_000 });
+      const whole = await node.read({ limit: 1_000_000 });
       const times = whole.map(({ timestamp }) => timestamp);
       assert.equal(new Set(times).size, times.length, "two entries with one time");
       assert.deepEqual([...times].sort(), times);
@@ -126,29 +126,29 @@ void test("whoever pages through a log by its times gets each entry once, in eit
   );
 });
 
-void test("a log can be asked for by level, by kind and by words", () => {
+void test("a log can be asked for by level, by kind and by words", async () => {
   using node = open();
   node.logs.write(sandboxID, { kind: "lifecycle", level: "info", message: "sandbox created" });
   node.logs.write(sandboxID, { kind: "lifecycle", level: "error", message: "pause failed: DISK full" });
   node.logs.writeDenial(sandboxID, { text: "10.0.0.1:443 denied: private range", fields: { address: "10.0.0.1", port: "443" } });
   assert.deepEqual(
-    node.read({ level: "warn" }).map(({ level }) => level),
+    (await node.read({ level: "warn" })).map(({ level }) => level),
     ["error", "warn"],
   );
   assert.deepEqual(
-    node.read({ search: "disk FULL" }).map(({ message }) => message),
+    (await node.read({ search: "disk FULL" })).map(({ message }) => message),
     ["pause failed: DISK full"],
   );
-  const [denied] = node.read({ kind: "network" });
+  const [denied] = await node.read({ kind: "network" });
   assert.deepEqual(denied?.fields, { kind: "network", address: "10.0.0.1", port: "443" });
 });
 
-void test("a flood is cut, counted and told, and the other kinds go on", () => {
+void test("a flood is cut, counted and told, and the other kinds go on", async () => {
   let now = 1_764_000_000_000;
   using node = open({ wallMs: () => now });
   for (let count = 0; count < 50_000; count++) node.logs.writeDenial(sandboxID, { text: `denied ${count}` });
   node.say("sandbox paused", "lifecycle");
-  const entries = node.read();
+  const entries = await node.read();
   assert.equal(entries.filter(({ message }) => message.startsWith("denied ")).length, 200);
   assert.deepEqual(
     entries.filter(({ fields }) => fields["suppressed"] !== undefined).map(({ fields }) => fields["suppressed"]),
@@ -158,10 +158,10 @@ void test("a flood is cut, counted and told, and the other kinds go on", () => {
   assert.equal(node.logs.suppressed.get("network"), 49_800);
   now += 10_000;
   node.logs.writeDenial(sandboxID, { text: "denied again" });
-  assert.ok(node.read().some(({ message }) => message === "denied again"));
+  assert.ok((await node.read()).some(({ message }) => message === "denied again"));
 });
 
-void test("a sandbox's log holds two files of bounded size, readable by the node's user alone", () => {
+void test("a sandbox's log holds two files of bounded size, readable by the node's user alone", async () => {
   let now = 1_764_000_000_000;
   using node = open({ wallMs: () => now, fileBytes: 100_000 });
   for (let count = 0; count < 2_000; count++) {
@@ -173,7 +173,7 @@ void test("a sandbox's log holds two files of bounded size, readable by the node
       fields: Object.fromEntries(Array.from({ length: 40 }, (_, index) => [`f${index}`, "y".repeat(9_000)])),
     });
   }
-  node.read();
+  await node.read();
   const files = readdirSync(node.directory);
   assert.deepEqual(files.sort(), [`${sandboxID}.jsonl`, `${sandboxID}.jsonl.1`]);
   for (const file of files) {
@@ -181,29 +181,29 @@ void test("a sandbox's log holds two files of bounded size, readable by the node
     assert.ok(size < 170_000, `${file} has ${size} bytes`);
     assert.equal(mode & 0o777, 0o600);
   }
-  assert.match(node.read().at(-1)?.message ?? "", /^1999 /);
+  assert.match((await node.read()).at(-1)?.message ?? "", /^1999 /);
 });
 
-void test("an entry of the sandbox's life is on disk at once", () => {
+void test("an entry of the sandbox's life is on disk at once", async () => {
   using node = open();
   node.say("sandbox paused", "lifecycle");
   assert.match(readFileSync(join(node.directory, `${sandboxID}.jsonl`), "utf8"), /sandbox paused/);
 });
 
-void test("a line that a kill cut short costs itself alone", () => {
+void test("a line that a kill cut short costs itself alone", async () => {
   using first = open();
   first.say("before", "lifecycle");
   appendFileSync(join(first.directory, `${sandboxID}.jsonl`), '{"t":1764000000000,"k":"network","l":"wa');
   const second = open({}, first.directory);
   second.say("after", "lifecycle");
   assert.deepEqual(
-    second.read().map(({ message }) => message),
+    (await second.read()).map(({ message }) => message),
     ["before", "after"],
   );
   second.logs.close();
 });
 
-void test("processes come once, also after a restart of the node, and a new envd counts anew", () => {
+void test("processes come once, also after a restart of the node, and a new envd counts anew", async () => {
   const now = Date.now();
   using node = open();
   const page = { run: "aa", entries: [entry(1, now - 500), entry(2, now - 400, { ended: true, exitCode: 3, status: "exit status 3", millis: 12 })] };
@@ -215,7 +215,7 @@ void test("processes come once, also after a restart of the node, and a new envd
   again.logs.writeProcesses(sandboxID, page, 0);
   again.logs.writeProcesses(sandboxID, { run: "bb", entries: [entry(1, now - 100)] }, 0);
   assert.deepEqual(
-    again.read().map(({ message, level }) => [message, level]),
+    (await again.read()).map(({ message, level }) => [message, level]),
     [
       ["process 101 started by user: command 1", "info"],
       ["process 102 ended with exit status 3 after 12 ms: command 2", "warn"],
@@ -224,26 +224,26 @@ void test("processes come once, also after a restart of the node, and a new envd
   );
 });
 
-void test("a fork's log has nothing of its source, and what was overwritten before it was read is told", () => {
+void test("a fork's log has nothing of its source, and what was overwritten before it was read is told", async () => {
   const now = Date.now();
   using node = open();
   node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(7, now - 5_000), entry(8, now - 100)] }, now - 1_000);
   assert.deepEqual(
-    node.read().map(({ fields }) => fields["pid"]),
+    (await node.read()).map(({ fields }) => fields["pid"]),
     ["108"],
   );
   node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(50, now)] }, now - 1_000);
-  assert.match(node.read().at(-1)?.message ?? "", /^41 entries of processes are missing here/);
+  assert.match((await node.read()).at(-1)?.message ?? "", /^41 entries of processes are missing here/);
 });
 
-void test("what a process calls itself cannot steer the terminal that shows the log", () => {
+void test("what a process calls itself cannot steer the terminal that shows the log", async () => {
   using node = open();
   node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(1, Date.now(), { command: "\u001b[2Jx\u202ey\n", user: "a\u0007b" })] }, 0);
-  const text = JSON.stringify(node.read());
+  const text = JSON.stringify(await node.read());
   assert.ok(!/[\p{Cc}\p{Cf}]|\\u001b/u.test(text), text);
 });
 
-void test("the sweep removes the logs of sandboxes that are not kept, and nothing else", () => {
+void test("the sweep removes the logs of sandboxes that are not kept, and nothing else", async () => {
   const kept = new Set([sandboxID]);
   using node = open({ isKept: (id) => kept.has(id) });
   node.say("here", "lifecycle");
@@ -256,11 +256,41 @@ void test("the sweep removes the logs of sandboxes that are not kept, and nothin
   assert.deepEqual(readdirSync(node.directory), ["node.log"]);
 });
 
-void test("a disk that takes nothing costs entries, not the node", () => {
+void test("a disk that takes nothing costs entries, not the node", async () => {
   const directory = mkdtempSync(join(tmpdir(), "svc-logs-"));
   using node = open({}, directory);
   node.say("before", "lifecycle");
   rmSync(directory, { recursive: true });
   node.say("lost", "lifecycle");
-  assert.deepEqual(node.read(), []);
+  assert.deepEqual(await node.read(), []);
+});
+
+void test("a log that cannot be opened costs entries, not the work that they tell of", async () => {
+  using node = open();
+  // A folder in the file's place.
+  mkdirSync(join(node.directory, `${sandboxID}.jsonl`));
+  mkdirSync(join(node.directory, `${sandboxID}.jsonl.1`));
+  node.say("created", "lifecycle");
+  rmSync(join(node.directory, `${sandboxID}.jsonl`), { recursive: true });
+  rmSync(join(node.directory, `${sandboxID}.jsonl.1`), { recursive: true });
+  node.say("another", "lifecycle");
+  assert.deepEqual(
+    (await node.read()).map(({ message }) => message),
+    ["another"],
+  );
+});
+
+void test("entries written while a long log is read come behind what is read, and other work goes on meanwhile", async () => {
+  using node = open();
+  const lines = Array.from({ length: 5000 }, (_, index) => `{"t":${1_700_000_000_000 + index},"k":"network","l":"info","m":"line ${index}"}\n`);
+  writeFileSync(join(node.directory, `${sandboxID}.jsonl`), lines.join(""));
+  let turns = 0;
+  const turning = setInterval(() => turns++, 0);
+  const reading = node.read({ search: "nothing like it" });
+  node.logs.writeProcesses(sandboxID, { run: "ab", entries: [entry(1, 1_700_000_000_001)] }, 0);
+  assert.deepEqual(await reading, []);
+  clearInterval(turning);
+  assert.ok(turns > 0);
+  const last = (await node.read({ limit: 6000 })).at(-1);
+  assert.match(last?.message ?? "", /^process 101 started/);
 });

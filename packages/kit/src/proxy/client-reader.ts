@@ -19,6 +19,10 @@ import { BEHIND, HELD, SLOW, Wire, type WireOwner } from "./wire.ts";
  */
 export type ClientState = "head" | "body" | "waiting" | "asleep" | "tunnel" | "discard" | "linger";
 
+/** Requests sent ahead of their answers that are taken one after the other; then with a pause, which leaves the loop to others. */
+const FREE_ROW = 32;
+const ROW_PAUSE_MS = 2;
+
 /** The address that a connection comes from; IPv4 as such, whatever the listener is bound to. */
 export function peerOf(socket: Socket): string {
   return (socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
@@ -46,6 +50,8 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
+  /** Requests that were there before the answer to the one before them. */
+  #inARow = 0;
   /** Reads of the head that is not whole; 0 when there is none. */
   #slowReads = 0;
 
@@ -143,14 +149,20 @@ export abstract class ClientReader implements WireOwner, SlowHead {
 
   protected resumeHeld(): void {
     this.wire.resume(HELD);
-    if (this.held === undefined) return;
+    if (this.held === undefined) {
+      this.#inARow = 0;
+      return;
+    }
     // Not at once: a long row of requests must not become a deep stack, nor keep other connections waiting.
-    setImmediate(() => {
-      const { held } = this;
-      if (this.state !== "head" || held === undefined || this.wire.closed) return;
-      this.held = undefined;
-      this.readHead(held.bytes, 0, held.length);
-    });
+    if (++this.#inARow <= FREE_ROW) setImmediate(() => this.#readHeld());
+    else setTimeout(() => this.#readHeld(), ROW_PAUSE_MS);
+  }
+
+  #readHeld(): void {
+    const { held } = this;
+    if (this.state !== "head" || held === undefined || this.wire.closed) return;
+    this.held = undefined;
+    this.readHead(held.bytes, 0, held.length);
   }
 
   /** Refusals of what cannot be read further: the connection ends with them. */

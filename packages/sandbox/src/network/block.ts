@@ -75,7 +75,7 @@ export async function releaseBlock(spawner: Spawner, block: Cidr): Promise<void>
   await spawner.run(["ip", "link", "del", anchorOf(block)]);
 }
 
-const anchorOf = (block: Cidr): string => `svcb${block.base.toString(16).padStart(8, "0")}`;
+export const anchorOf = (block: Cidr): string => `svcb${block.base.toString(16).padStart(8, "0")}`;
 const peerOf = (block: Cidr): string => `svcp${block.base.toString(16).padStart(8, "0")}`;
 
 /** The anchors on this machine, and whose each is. */

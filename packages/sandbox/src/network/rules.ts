@@ -95,6 +95,9 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
       `ip daddr ${gateway} tcp dport ${dnsPort} ct state new add @dns_connections { iifname limit ${DNS_CONNECTIONS} } goto refuse`,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
+      // What begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, say, after the
+      // table of connections was emptied): reset, so that it ends, and no entry of the log for a port that nobody tried.
+      "meta l4proto tcp tcp flags & (syn | ack) != syn goto refuse",
       "goto refuse_host",
     ],
     forward: [`iifname ${ours} jump from_sandbox`, `oifname ${ours} goto to_sandbox`],

@@ -77,6 +77,7 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
     operations: nodeOperations,
     handlers: { ...nodeHandlers(node), ...templateHandlers(templates), ...observe.handlers },
     apiKey: apiKey.secret,
+    anyOrigin: true,
     log,
     metrics,
     raw(scope) {
@@ -100,6 +101,7 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
+    limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
     log,
     metrics,
   }).catch((error: unknown) => cannotListen(settings.node.listen, error));

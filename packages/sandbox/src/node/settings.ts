@@ -50,7 +50,11 @@ export const nodeSettings = z.object({
     pool_size: count(0, 1000),
   }),
   template: templateSettings,
-  proxy: z.object({ domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")) }),
+  proxy: z.object({
+    domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
+    max_connections: count(16, 100_000),
+    max_connections_per_address: count(8, 100_000),
+  }),
 });
 
 export type NodeSettings = z.output<typeof nodeSettings>;

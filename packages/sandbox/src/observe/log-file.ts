@@ -1,5 +1,6 @@
 // One sandbox's log on disk: JSON lines in two files of bounded size, appended to, and read back in order of time.
-import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
+import { closeSync, fstatSync, openSync, read, readFileSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
+import { promisify } from "node:util";
 import type { LogEntry } from "@svc/contract/observe.ts";
 
 /** A full file becomes the older one of two; that one's predecessor goes away. */
@@ -84,11 +85,49 @@ export class LogFile {
     return Buffer.concat([readExisting(this.#older), Buffer.from("\n"), readExisting(this.#path)]);
   }
 
+  /** The same without keeping the loop: what was in both files at the call. */
+  async readLater(): Promise<Buffer> {
+    // Opened in one turn of the loop: a rotation meanwhile takes names away, not what they led to.
+    const files = [this.#older, this.#path].map(openExisting);
+    const texts: Buffer[] = [];
+    try {
+      for (const file of files) texts.push(file === undefined ? Buffer.alloc(0) : await readOpened(file));
+    } finally {
+      for (const file of files) if (file !== undefined) closeSync(file.fd);
+    }
+    return Buffer.concat([texts[0] ?? Buffer.alloc(0), Buffer.from("\n"), texts[1] ?? Buffer.alloc(0)]);
+  }
+
   remove(): void {
     for (const path of [this.#path, this.#older]) rmSync(path, { force: true });
     this.#sizeBytes = 0;
     this.#isTorn = false;
   }
+}
+
+const readFrom = promisify(read);
+
+type Opened = { readonly fd: number; readonly sizeBytes: number };
+
+function openExisting(path: string): Opened | undefined {
+  try {
+    const fd = openSync(path, "r");
+    return { fd, sizeBytes: fstatSync(fd).size };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+async function readOpened({ fd, sizeBytes }: Opened): Promise<Buffer> {
+  const text = Buffer.allocUnsafe(sizeBytes);
+  let at = 0;
+  while (at < sizeBytes) {
+    const { bytesRead } = await readFrom(fd, text, at, sizeBytes - at, at);
+    if (bytesRead === 0) break;
+    at += bytesRead;
+  }
+  return text.subarray(0, at);
 }
 
 function readExisting(path: string): Buffer {

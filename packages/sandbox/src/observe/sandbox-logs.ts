@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
+import { setImmediate as loopTurn } from "node:timers/promises";
 import { type LogEntry, logKinds, logLevels } from "@svc/contract/observe.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { type Line, LogFile, lineAt, placesOf } from "./log-file.ts";
@@ -30,12 +31,12 @@ export type LogQuery = {
 };
 
 export interface SandboxLogs {
-  /** Cheap, never throws, never waits; an entry of kind lifecycle is on disk when this returns. */
+  /** Cheap, never throws, never waits; an entry of kind lifecycle is on disk when this returns, where the disk takes it. */
   write(sandboxID: string, entry: Written): void;
   /** What the network refused; `text` is a sentence with its reason. */
   writeDenial(sandboxID: string, denial: { readonly text: string; readonly fields?: Readonly<Record<string, string>> }): void;
   /** Forward: oldest first. Backward: newest first. */
-  read(sandboxID: string, query: LogQuery): LogEntry[];
+  read(sandboxID: string, query: LogQuery): Promise<LogEntry[]>;
   /** How far envd's own log was taken over: ask it for what is behind. */
   processesKnown(sandboxID: string): { readonly run: string; readonly seq: number };
   /** Takes over what envd told; entries from before `sinceMs` are another sandbox's (of a fork: its source's). */
@@ -63,6 +64,7 @@ const floodLimits: Readonly<Record<LogKind, FloodLimits>> = {
 };
 const FLUSH_MS = 250;
 const SWEEP_MS = 5 * 60_000;
+const LINES_PER_SLICE = 500;
 const MAX_MESSAGE = 2_048;
 const MAX_FIELDS = 16;
 const MAX_FIELD = 1_024;
@@ -124,6 +126,13 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
     return false;
   }
 
+  function writeEntry(sandboxID: string, { kind, level, message, fields = {} }: Written): void {
+    const shelf = shelfOf(sandboxID);
+    if (!mayWrite(shelf, kind)) return;
+    put(shelf, { t: Math.max(wallMs(), shelf.lastMs + 1), k: kind, l: level, m: message.slice(0, MAX_MESSAGE), ...bounded(fields) });
+    if (kind === "lifecycle") flush(shelf);
+  }
+
   function flush(shelf: Shelf, atOnce = false): void {
     let isFlooded = false;
     for (const [kind, gate] of shelf.gates) {
@@ -163,21 +172,23 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
   const sweeping = setInterval(sweep, SWEEP_MS).unref();
 
   const logs: SandboxLogs = {
-    write(sandboxID, { kind, level, message, fields = {} }) {
-      const shelf = shelfOf(sandboxID);
-      if (!mayWrite(shelf, kind)) return;
-      put(shelf, { t: Math.max(wallMs(), shelf.lastMs + 1), k: kind, l: level, m: message.slice(0, MAX_MESSAGE), ...bounded(fields) });
-      if (kind === "lifecycle") flush(shelf);
+    write(sandboxID, entry) {
+      try {
+        writeEntry(sandboxID, entry);
+      } catch (error) {
+        // Whoever writes has done what it tells of: a log that cannot be read must not undo a create or an end.
+        log.error({ err: error, sandboxID }, "an entry of a sandbox's log is lost: the log cannot be opened");
+      }
     },
     writeDenial(sandboxID, { text, fields }) {
       logs.write(sandboxID, { kind: "network", level: "warn", message: text, ...(fields === undefined ? {} : { fields }) });
     },
-    read(sandboxID, query) {
+    async read(sandboxID, query) {
       const shelf = shelfOf(sandboxID);
       flush(shelf, true);
-      const entries = select(shelf.file.read(), query);
-      for (const { timestamp } of entries) shelf.shownMs = Math.max(shelf.shownMs, Date.parse(timestamp));
-      return entries;
+      // Any of what is there now may be shown: what comes while it is read comes behind it.
+      shelf.shownMs = Math.max(shelf.shownMs, shelf.lastMs);
+      return select(await shelf.file.readLater(), query);
     },
     processesKnown: (sandboxID) => shelfOf(sandboxID),
     writeProcesses(sandboxID, { run, entries }, sinceMs) {
@@ -227,14 +238,17 @@ function bounded(fields: Readonly<Record<string, string>>): Pick<Line, "f"> {
   return some.length === 0 ? {} : { f: Object.fromEntries(some.map(([name, value]) => [name, String(value).slice(0, MAX_FIELD)])) };
 }
 
-function select(text: Buffer, { cursor, limit, direction, level, kind, search }: LogQuery): LogEntry[] {
+/** In slices: four megabytes of lines, each parsed, would keep the loop for a tenth of a second. */
+async function select(text: Buffer, { cursor, limit, direction, level, kind, search }: LogQuery): Promise<LogEntry[]> {
   const isForward = direction === "forward";
   const places = placesOf(text).filter(({ t }) => cursor === undefined || (isForward ? t >= cursor : t < cursor));
   const least = level === undefined ? 0 : logLevels.indexOf(level);
   const words = search?.toLowerCase();
   const entries: LogEntry[] = [];
+  let looked = 0;
   for (const place of isForward ? places : places.reverse()) {
     if (entries.length >= limit) break;
+    if (++looked % LINES_PER_SLICE === 0) await loopTurn();
     const line = lineAt(text, place);
     if (line === undefined || logLevels.indexOf(line.l) < least || (kind !== undefined && line.k !== kind)) continue;
     if (words !== undefined && !line.m.toLowerCase().includes(words)) continue;

@@ -64,12 +64,14 @@ export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): 
   ];
 }
 
-/**
- * What all sandboxes of a home together weigh against each session or service of the host, where processors are short: a quarter
- * of one. The node, its proxy and whoever waits for an answer come first; among themselves sandboxes weigh the same.
- */
-export function shareSetting(version: 1 | 2): Setting {
-  return version === 2 ? { controller: "cpu", file: "cpu.weight", value: "25" } : { controller: "cpu", file: "cpu.shares", value: "256" };
+/** What all sandboxes of a home together weigh against each session or service of the host: as much as one, or a quarter of it. */
+export type Share = "equal" | "yielding";
+
+/** Among themselves sandboxes weigh the same. */
+export function shareSetting(version: 1 | 2, share: Share): Setting {
+  const whole = version === 2 ? 100 : 1024;
+  const value = String(share === "equal" ? whole : whole / 4);
+  return { controller: "cpu", file: version === 2 ? "cpu.weight" : "cpu.shares", value };
 }
 
 /** The file that freezes a group, what is written there, and the file and text that say when every member stands still. */

@@ -5,6 +5,7 @@ import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings, type Setting, shareSetting } from "./cgroup-layout.ts";
+import { keepShare } from "./cgroup-share.ts";
 import { eventually, signal } from "./process.ts";
 import type { Limits, Usage } from "./runtime.ts";
 
@@ -46,6 +47,7 @@ export function openCgroups(realHome: string): Cgroups {
   const layout = findCgroups();
   const parent = parentNameOf(realHome);
   const roots = [...new Set([...layout.roots.values(), layout.accounting, layout.freezer].filter((root) => root !== undefined))];
+  let share: { close(): void } | undefined;
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
   const starterRoot = layout.roots.get("pids");
   const everywhere = (runtimeID: string) => [
@@ -70,7 +72,8 @@ export function openCgroups(realHome: string): Cgroups {
         mkdir(path, { recursive: true }),
       ),
     );
-    await put(parent, shareSetting(layout.version));
+    if (share === undefined) await put(parent, shareSetting(layout.version, "yielding"));
+    share ??= keepShare(layout, parent);
     for (const setting of limitSettings(layout.version, limits, pidsMax)) await put(join(parent, runtimeID), setting);
   }
 
@@ -153,6 +156,7 @@ export function openCgroups(realHome: string): Cgroups {
       return [...new Set(found.flat().flatMap((entry) => (entry.isDirectory() ? [entry.name.replace(STARTER, "")] : [])))];
     },
     async close() {
+      share?.close();
       await eventually(async () => (await Promise.all(layout.everyRoot.map((root) => removeTree(join(root, parent))))).every(Boolean), KILL_BOUND_MS);
     },
   };
