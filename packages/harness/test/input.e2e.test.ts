@@ -31,7 +31,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
   void test("bad input is refused with a typed error that names the member, and nothing is made", async () => {
     const good = { templateID: "base" };
     const cases: [unknown, number, RegExp][] = [
-      ["{", 400, /no JSON/],
+      ["{", 400, /not valid JSON/],
       ["[]", 400, /JSON object/],
       ['"base"', 400, /JSON object/],
       [{}, 400, /templateID/],
