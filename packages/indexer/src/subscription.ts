@@ -6,15 +6,13 @@ import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
 import type { Intake } from "./intake.ts";
+import { keepConnected } from "./keep-connected.ts";
 import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { Order } from "./order.ts";
 import { Quiet } from "./quiet.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import { nameOf, type PublisherKind, readEndpoint } from "./register-input.ts";
 import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
-
-/** A publisher that is back this soon after its connection broke off was not restarted. */
-const BROKEN_OFF_MS = 2_000;
 
 /** What a snapshot remembers of a subscription beside its blocks. */
 export type Remembered = { next: number | null; gap: boolean; complete: boolean };
@@ -64,7 +62,7 @@ export class Subscription {
   #receivedAtMs: number | null = null;
   #running: Promise<void> = Promise.resolve();
   #wasConnected = false;
-  #disconnectedAtMs = Number.NEGATIVE_INFINITY;
+  #stopKeeping = (): void => undefined;
   readonly #quiet = new Quiet();
 
   constructor(options: SubscriptionOptions) {
@@ -89,11 +87,13 @@ export class Subscription {
   async start(): Promise<void> {
     const { address, binds } = readEndpoint(this.registration.endpoint, "endpoint");
     this.#socket.subscribe("");
-    this.#socket.events.on("handshake", () => this.#onConnect());
-    this.#socket.events.on("disconnect", () => {
-      this.connected = false;
-      this.counts.disconnects++;
-      this.#disconnectedAtMs = performance.now();
+    this.#stopKeeping = keepConnected(this.#socket, binds ? undefined : address, {
+      onConnected: () => this.#onConnect(),
+      onDisconnected: () => {
+        this.connected = false;
+        this.counts.disconnects++;
+      },
+      onGivenUp: () => this.counts.brokenOff++,
     });
     if (binds) await this.#socket.bind(address);
     else this.#socket.connect(address);
@@ -108,6 +108,7 @@ export class Subscription {
   async close(): Promise<void> {
     this.#ending.abort();
     this.#quiet.stop();
+    this.#stopKeeping();
     this.#socket.close();
     await this.#running;
     await this.#healer.ended;
@@ -248,7 +249,6 @@ export class Subscription {
 
   #onConnect(): void {
     this.connected = true;
-    if (performance.now() - this.#disconnectedAtMs < BROKEN_OFF_MS) this.counts.brokenOff++;
     // While we were away the publisher may have been replaced; its replay tells.
     if (this.#wasConnected) this.#healer.begin();
     this.#wasConnected = true;

@@ -71,7 +71,9 @@ void test(
     await publisher.send(...Array.from({ length: 20_000 }, (_, n) => block(n % 500)));
     const service = await indexer.taken("e", 40_000);
     assert.equal(service.freshness.complete, true);
-    assert.deepEqual([service.batches["gaps_lost"], service.batches["received"]], [0, 40_000]);
+    assert.equal(service.batches["gaps_lost"], 0);
+    // A replay that was cut short to make room is asked for again: what comes twice is taken in once.
+    assert.ok(Number(service.batches["received"]) >= 40_000);
     assert.equal(await longest(indexer, 499), 4);
   },
 );
