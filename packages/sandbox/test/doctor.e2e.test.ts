@@ -1,8 +1,9 @@
 // The doctor on this host, as root and as a plain user: what it finds, its exit codes, and that it leaves nothing.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { needs } from "@svc/harness/needs.ts";
@@ -23,7 +24,14 @@ function doctor(prefix: readonly string[], flags: readonly string[], env: NodeJS
 void test("the doctor proves each driver by a sandbox, and says what it gives", options, async () => {
   await using spawner = openSpawner();
   const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
-  const diagnosis = await runDoctor({ spawner, home: "/var/lib/svc", runsc, envd, templates });
+  // A doctor that somebody else runs at the same time leaves its folders elsewhere.
+  const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
+  const { TMPDIR } = process.env;
+  process.env["TMPDIR"] = folder;
+  const diagnosis = await runDoctor({ spawner, home: "/var/lib/svc", runsc, envd, templates }).finally(() => {
+    if (TMPDIR === undefined) delete process.env["TMPDIR"];
+    else process.env["TMPDIR"] = TMPDIR;
+  });
   assert.equal(diagnosis.canRun, true);
   assert.deepEqual(
     diagnosis.drivers.map(({ runtime, isolation, pauseWithMemory }) => [runtime, isolation, pauseWithMemory.works]),
@@ -38,10 +46,8 @@ void test("the doctor proves each driver by a sandbox, and says what it gives", 
     assert.ok(works || (follows !== "" && mend !== ""), `${name} says what follows and how to mend it`);
   const text = renderDiagnosis(diagnosis, 100);
   for (const word of ["cgroups", "loop devices", "isolation: kernel in user space", "the node would use"]) assert.ok(text.includes(word), word);
-  assert.deepEqual(
-    readdirSync(tmpdir()).filter((name) => /^svc-(doctor|probe)-/.test(name)),
-    [],
-  );
+  assert.deepEqual(readdirSync(folder), []);
+  rmSync(folder, { recursive: true });
   assert.ok(!readFileSync("/proc/self/mountinfo", "utf8").includes("svc-doctor-"));
 });
 

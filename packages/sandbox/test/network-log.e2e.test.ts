@@ -74,7 +74,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     await fixture.networks.setPolicy(slot, rules);
     await probe(slot, [
       { try: "tcp", host: eight, port: 443 },
-      { try: "udp", host: "9.9.9.9", port: 53 },
+      { try: "udp", host: one, port: 53 },
       { try: "tcp", host: "169.254.169.254", port: 80 },
       { try: "tcp", host: sibling.guestAddress, port: 8080 },
       { try: "tcp", host: slot.gatewayAddress, port: 22 },
@@ -83,7 +83,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     const expected = [
       `blocked by policy: tcp ${eight}:443 (other.example.com) matches no allowOut rule and denyOut holds 0.0.0.0/0`,
       "blocked by policy: the name other.example.com is not resolved: matches no allowOut rule and denyOut holds 0.0.0.0/0",
-      "blocked by policy: udp 9.9.9.9:53 matches no allowOut rule and denyOut holds 0.0.0.0/0",
+      `blocked by policy: udp ${one}:53 matches no allowOut rule and denyOut holds 0.0.0.0/0`,
       "blocked: tcp 169.254.169.254:80 is in 169.254.0.0/16, which no rule opens",
       `blocked: tcp ${slot.gatewayAddress}:22 is an address of the host, of which sandboxes reach nothing but DNS`,
       `blocked: tcp ${sibling.guestAddress}:8080 is in the range of the sandboxes, which cannot reach one another`,
