@@ -74,7 +74,7 @@ export const operations = {
   RemoveByRegex: operation(expected(i64), bytes, force, tenant),
   RemoveAll: operation(i64, force, tenant),
   BatchReplicaClear: operation(expected(vector(bytes)), vector(key), client, segmentName),
-  BatchQueryIp: operation(expected(map(vector(bytes))), vector(client)),
+  BatchQueryIp: operation(expected(map(vector(bytes), client)), vector(client)),
   FetchTasks: operation(expected(vector(taskAssignment)), client, u64),
   MarkTaskToComplete: operation(done, client, taskOutcome),
   QueryTask: operation(expected(taskState), taskID),

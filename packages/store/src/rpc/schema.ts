@@ -97,21 +97,21 @@ export function vector<T>(item: Schema<T>): Schema<readonly T[]> {
   };
 }
 
-export function map<T>(value: Schema<T>): Schema<ReadonlyMap<string, T>> {
+export function map<T>(value: Schema<T>, keySchema: Schema<string> = bytes): Schema<ReadonlyMap<string, T>> {
   return {
-    literal: [0x82, ...bytes.literal, ...value.literal],
-    widest: (entries) => [...entries].reduce((most, [key, each]) => Math.max(most, key.length, value.widest(each)), entries.size),
+    literal: [0x82, ...keySchema.literal, ...value.literal],
+    widest: (entries) => [...entries].reduce((most, [key, each]) => Math.max(most, keySchema.widest(key), value.widest(each)), entries.size),
     write(to, entries) {
       to.length(entries.size);
       for (const [key, each] of entries) {
-        bytes.write(to, key);
+        keySchema.write(to, key);
         value.write(to, each);
       }
     },
     read(from) {
       const count = from.length(1);
       const entries = new Map<string, T>();
-      for (let index = 0; index < count; index++) entries.set(bytes.read(from), value.read(from));
+      for (let index = 0; index < count; index++) entries.set(keySchema.read(from), value.read(from));
       return entries;
     },
   };
