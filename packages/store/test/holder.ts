@@ -24,6 +24,7 @@ export class Holder {
     const env = { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
     this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
     createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
+    process.once("exit", () => this.child.kill("SIGKILL"));
     this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
     this.child.once("close", () => {
       for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the holder ended" }));

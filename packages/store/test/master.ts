@@ -44,6 +44,7 @@ export async function startMaster({ flags = [], home: given, level = "warn" }: M
       stdio: ["ignore", "pipe", "pipe"],
     });
     child = started;
+    process.once("exit", () => started.kill("SIGKILL"));
     started.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
     await new Promise<void>((resolve, reject) => {
       let text = "";
@@ -103,6 +104,7 @@ export async function startFieldMaster(): Promise<{ rpcPort: number; httpPort: n
     stdio: "ignore",
     env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] },
   });
+  process.once("exit", () => child.kill("SIGKILL"));
   for (const until = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     if (child.exitCode !== null) throw new Error(`the field's master ended with ${child.exitCode}`);
     const client = await RpcClient.connect("127.0.0.1", rpcPort, "mooncake").catch(() => undefined);
