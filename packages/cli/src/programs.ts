@@ -16,6 +16,7 @@ export const programs: readonly Program[] = [
   { name: "node", file: "packages/sandbox/src/node/main.ts", summary: "run a runtime node in the foreground", inUp: true },
   { name: "doctor", file: "packages/sandbox/src/doctor/main.ts", summary: "tell what this host can and cannot do, and how to mend it" },
   { name: "metadata", file: "packages/store/src/metadata/main.ts", summary: "run the metadata server of transfer engines in the foreground", inUp: true },
+  { name: "store master", file: "packages/store/src/master/main.ts", summary: "run the cache store's master in the foreground" },
   { name: "transfer", file: "packages/transfer/src/cli/main.ts", summary: "copy to and from a segment, measure it, tell its path" },
   { name: "segment", file: "packages/transfer/src/cli/main.ts", summary: "create, mount, show and list segment records" },
   { name: "indexer", file: "packages/indexer/src/main.ts", summary: "run the cache indexer in the foreground", inUp: true },

@@ -62,12 +62,12 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
       // A variable that is set but empty says nothing.
       const fromEnv = nonEmpty(env[variable]);
       if (fromEnv !== undefined) {
-        entries[key] = convert(fromEnv, current, `environment variable ${variable}`);
+        entries[key] = convert(fromEnv, current, `environment variable ${variable}`, key);
         origin.set(name, `environment variable ${variable}`);
       }
       const fromFlag = flags.values.get(name);
       if (fromFlag !== undefined) {
-        entries[key] = convert(fromFlag.text, current, `flag --${fromFlag.flag}`);
+        entries[key] = convert(fromFlag.text, current, `flag --${fromFlag.flag}`, key);
         origin.set(name, `flag --${fromFlag.flag}`);
       }
     }
@@ -96,7 +96,7 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
   for (const flag of names.keys()) options[flag] = { type: "string" };
   let values: Record<string, string | boolean | undefined>;
   try {
-    ({ values } = parseArgs({ args: [...source.argv], options, allowPositionals: false }));
+    ({ values } = parseArgs({ args: withBooleans(source.argv, names, defaults), options, allowPositionals: false }));
   } catch (error) {
     return fail("SETTING_INVALID", `svc ${source.server}: ${(error as Error).message}; \`svc ${source.server} --help\` lists the flags`);
   }
@@ -107,6 +107,15 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
     if (typeof text === "string") settings.set(name, { flag, text });
   }
   return { home: values["home"] as string | undefined, config: values["config"] as string | undefined, values: settings };
+}
+
+/** A boolean flag may stand without a value: it means true. */
+function withBooleans(argv: readonly string[], names: ReadonlyMap<string, string>, defaults: Sections): string[] {
+  return argv.map((word, at) => {
+    const [section = "", key = ""] = (word.startsWith("--") ? (names.get(word.slice(2)) ?? "") : "").split(".");
+    const isBoolean = typeof defaults[section]?.[key] === "boolean";
+    return isBoolean && !/^(true|false|0|1)$/.test(argv[at + 1] ?? "") ? `${word}=true` : word;
+  });
 }
 
 function overlayFile(settings: Sections, path: string, origin: Map<string, string>): void {
@@ -134,15 +143,24 @@ function readToml(path: string): Sections {
   }
 }
 
-/** Text from a flag or a variable becomes what the default is: number, boolean, list (comma) or text. */
-function convert(text: string, like: Value, where: string): Value {
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+/** `10s` or `500ms` in the unit that the setting's name ends with; undefined for anything else. */
+function duration(text: string, key: string): number | undefined {
+  const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(text) ?? [];
+  const ownMs = key.endsWith("_ms") ? 1 : key.endsWith("_seconds") ? 1000 : undefined;
+  return count === undefined || ownMs === undefined ? undefined : (Number(count) * (UNIT_MS[unit] ?? 1)) / ownMs;
+}
+
+/** Text from a flag or a variable becomes what the default is: number (durations also as 10s), boolean, list (comma) or text. */
+function convert(text: string, like: Value, where: string, key: string): Value {
   if (Array.isArray(like))
     return text
       .split(",")
       .map((part) => part.trim())
       .filter((part) => part !== "");
   if (typeof like === "number") {
-    const value = Number(text);
+    const value = duration(text, key) ?? Number(text);
     return text.trim() !== "" && Number.isFinite(value) ? value : fail("SETTING_INVALID", `${where}: found ${JSON.stringify(text)}, asked for a number`);
   }
   if (typeof like === "boolean") {

@@ -71,3 +71,23 @@ void test("a file with an unknown section, an unknown setting, or a broken line 
   using broken = file("[sandbox\n");
   assert.throws(() => load(["--config", broken.path]), /is no TOML/);
 });
+
+void test("durations may be written with a unit, which becomes that of the setting, and a boolean flag may stand alone", () => {
+  const store = z.object({
+    store: z.object({ default_kv_lease_ttl_ms: z.number(), client_ttl_seconds: z.number(), compat: z.boolean(), rpc_port: z.number() }),
+  });
+  const flagNames = { compat: "store.compat", client_ttl: "store.client_ttl_seconds" };
+  const of = (argv: string[], env: Record<string, string> = {}) => {
+    const loaded = loadConfig({ server: "store master", schema: store, flagNames, argv, env, about: "a test" });
+    assert.notEqual(loaded, "help");
+    return (loaded as Exclude<typeof loaded, "help">).settings.store;
+  };
+  assert.equal(of(["--store.default_kv_lease_ttl_ms=10s"]).default_kv_lease_ttl_ms, 10_000);
+  assert.equal(of(["--client_ttl", "2m"]).client_ttl_seconds, 120);
+  assert.equal(of([], { SVC_STORE_CLIENT_TTL_SECONDS: "500ms" }).client_ttl_seconds, 0.5);
+  assert.equal(of(["--client_ttl=7"]).client_ttl_seconds, 7);
+  assert.equal(of(["--compat", "--client_ttl=7"]).compat, true);
+  assert.equal(of(["--compat"]).compat, true);
+  assert.equal(of(["--compat", "false"]).compat, false);
+  assert.throws(() => of(["--store.rpc_port=10s"]), /10s.*number/);
+});

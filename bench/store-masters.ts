@@ -1,0 +1,102 @@
+// The masters that the store bench drives, each a process of its own, and the load on them.
+import { execFile, execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { encodeBody } from "../packages/store/src/rpc/body.ts";
+import { RpcClient } from "../packages/store/src/rpc/client.ts";
+import { requestHead } from "../packages/store/src/rpc/frame.ts";
+import { type ArgsOf, functionID, type Operation, type OperationName, operations } from "../packages/store/src/rpc/operations.ts";
+import { clientID, segmentOf } from "../packages/store/test/calls.ts";
+
+const CLOCK_TICKS_PER_SECOND = 100;
+const BRAND = "mooncake";
+const SCOPE = `${BRAND}::WrappedMasterService`;
+const PING_MS = 500;
+
+export type Load = {
+  readonly perSecond: number;
+  readonly seconds: number;
+  readonly p50: number;
+  readonly p99: number;
+  readonly bad: number;
+  readonly cpuMicros: number;
+};
+
+export type Process = { readonly rpcPort: number; readonly httpPort: number; readonly pid: number };
+
+export function buildRaw(folder: string): string {
+  const program = join(folder, "store-raw");
+  execFileSync("g++", ["-std=c++20", "-O2", "-o", program, new URL("store-raw.cc", import.meta.url).pathname]);
+  return program;
+}
+
+/** One frame as it goes over the wire. */
+export function frameOf<N extends OperationName>(name: N, ...args: ArgsOf<N>): Buffer {
+  const { args: schema, argsHash } = operations[name] as unknown as Operation;
+  const body = schema === undefined ? Buffer.alloc(0) : encodeBody(schema, argsHash, args, schema.literal);
+  return Buffer.concat([requestHead(1, functionID(SCOPE, name), body.length), body]);
+}
+
+export function writeFrames(file: string, frames: readonly Buffer[]): void {
+  const parts: Buffer[] = [];
+  for (const frame of frames) {
+    const size = Buffer.alloc(4);
+    size.writeUInt32LE(frame.length);
+    parts.push(size, frame);
+  }
+  writeFileSync(file, Buffer.concat(parts));
+}
+
+export class Driven {
+  readonly name: string;
+  readonly process: Process;
+  readonly #program: string;
+  readonly #timer: NodeJS.Timeout;
+  readonly #rpc: RpcClient;
+
+  private constructor(name: string, process: Process, program: string, rpc: RpcClient) {
+    this.name = name;
+    this.process = process;
+    this.#program = program;
+    this.#rpc = rpc;
+    this.#timer = setInterval(() => void rpc.call("Ping", clientID).catch(() => undefined), PING_MS);
+  }
+
+  /** With one segment that needs no memory, since no bytes are moved. */
+  static async mount(name: string, process: Process, program: string, segmentBytes: bigint): Promise<Driven> {
+    const rpc = await RpcClient.connect("127.0.0.1", process.rpcPort, BRAND);
+    const segment = segmentOf(1, segmentBytes);
+    await rpc.call("MountSegment", segment, clientID);
+    await rpc.call("ReMountSegment", [segment], clientID);
+    return new Driven(name, process, program, rpc);
+  }
+
+  get rpc(): RpcClient {
+    return this.#rpc;
+  }
+
+  async load(file: string, connections: number, depth: number, kind: "rpc" | "http" = "rpc"): Promise<Load> {
+    const before = this.cpuSeconds();
+    const port = kind === "rpc" ? this.process.rpcPort : this.process.httpPort;
+    const { stdout } = await promisify(execFile)(this.#program, [file, String(port), String(connections), String(depth), kind]);
+    const measured = JSON.parse(stdout) as Omit<Load, "cpuMicros">;
+    const count = measured.perSecond * measured.seconds;
+    return { ...measured, cpuMicros: ((this.cpuSeconds() - before) * 1e6) / count };
+  }
+
+  /** User and system time of all threads, by the kernel's clock of 10 ms. */
+  cpuSeconds(): number {
+    const fields = readFileSync(`/proc/${this.process.pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+    return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
+  }
+
+  residentBytes(): number {
+    return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${this.process.pid}/status`, "utf8"))?.[1]) * 1024;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#rpc.close();
+  }
+}

@@ -1,0 +1,166 @@
+// Writing the log: room reserved ahead, one write per turn, and where asked for, one fdatasync per group.
+#include "log.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace svc {
+
+u64 checksumOf(FrameHeader header, const char* payload) {
+  header.checksum = 0;
+  return XXH3_64bits_withSeed(payload, header.bytes, XXH3_64bits(&header, sizeof header));
+}
+
+std::string fileName(const char* kind, u64 lsn) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%s-%016llx.log", kind, static_cast<unsigned long long>(lsn));
+  return text;
+}
+
+Log::File::~File() { close(fd); }
+
+Log::Log(Options options, std::function<void()> onDurable) : options_(std::move(options)), onDurable_(std::move(onDurable)) {
+  std::error_code wrong;
+  std::filesystem::create_directories(options_.folder, wrong);
+  const std::string path = (options_.folder / "lock").string();
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    close(lock_);
+    throw std::runtime_error(options_.folder.string() + " is used by another master");
+  }
+  if (options_.disk) syncer_ = std::make_unique<Worker>();
+}
+
+Log::~Log() {
+  syncer_.reset();
+  file_.reset();
+  if (lock_ >= 0) close(lock_);
+}
+
+void Log::begin(u64 firstLsn) {
+  const std::string path = (options_.folder / fileName("log", firstLsn)).string();
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  FileHeader header;
+  header.firstLsn = firstLsn;
+  if (::write(fd, &header, sizeof header) != static_cast<ssize_t>(sizeof header)) {
+    const std::string why = std::strerror(errno);
+    close(fd);
+    unlink(path.c_str());
+    throw std::runtime_error(path + ": " + why);
+  }
+  file_ = std::make_shared<File>(fd);
+  size_ = reserved_ = sizeof header;
+}
+
+bool Log::room(u64 bytes, u64 nowMs) {
+  if (!unwritten_.empty()) return !(full_ = true);
+  if (size_ + bytes <= reserved_) return !(full_ = false);
+  // A full disk is asked again from time to time only.
+  constexpr u64 againMs = 100;
+  if (full_ && nowMs < askedAtMs_ + againMs) return false;
+  askedAtMs_ = nowMs;
+  const u64 wanted = size_ + bytes + options_.aheadBytes;
+  if (reserves_) {
+    if (fallocate(file_->fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(wanted - size_)) == 0) {
+      reserved_ = wanted;
+      return !(full_ = false);
+    }
+    // A file system that cannot reserve finds out at the write, which is then tried again.
+    if (errno == EOPNOTSUPP || errno == ENOSYS) {
+      reserves_ = false;
+    } else if (fallocate(file_->fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(bytes)) == 0) {
+      reserved_ = size_ + bytes;
+      return !(full_ = false);
+    }
+  }
+  if (!reserves_) reserved_ = wanted;
+  return !(full_ = reserves_);
+}
+
+void Log::write(Journal& journal) {
+  if (journal.count > 0) {
+    FrameHeader header;
+    header.magic = frameMagic;
+    header.bytes = static_cast<u32>(journal.pending.size());
+    header.firstLsn = journal.nextLsn - journal.count;
+    header.records = journal.count;
+    header.checksum = checksumOf(header, journal.pending.data());
+    unwritten_.append(reinterpret_cast<const char*>(&header), sizeof header);
+    unwritten_.append(journal.pending);
+    unwrittenLsn_ = journal.nextLsn - 1;
+    journal.clear();
+  }
+  if (!unwritten_.empty()) flushUnwritten();
+}
+
+void Log::flushUnwritten() {
+  std::size_t at = 0;
+  while (at < unwritten_.size()) {
+    const ssize_t wrote = ::write(file_->fd, unwritten_.data() + at, unwritten_.size() - at);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) break;
+    at += static_cast<std::size_t>(wrote);
+  }
+  size_ += at;
+  sinceSnapshot_ += at;
+  unwritten_.erase(0, at);
+  if (!unwritten_.empty()) return;
+  constexpr std::size_t keptBytes = 4 << 20;
+  if (unwritten_.capacity() > keptBytes) unwritten_.shrink_to_fit();
+  written_ = unwrittenLsn_;
+  if (!options_.disk) {
+    durable_.store(written_, std::memory_order_release);
+  } else {
+    syncer_->add([this, file = file_, lsn = written_] {
+      // What came meanwhile was synced by an earlier job: nothing to do.
+      if (durable_.load(std::memory_order_acquire) >= lsn) return;
+      if (fdatasync(file->fd) != 0) return;
+      durable_.store(lsn, std::memory_order_release);
+      onDurable_();
+    });
+  }
+  if (size_ >= options_.fileBytes) rotate(written_ + 1);
+}
+
+u64 Log::rotate(u64 nextLsn) {
+  const std::shared_ptr<File> before = file_;
+  const u64 size = size_, reserved = reserved_;
+  try {
+    begin(nextLsn);
+  } catch (const std::runtime_error&) {
+    // No room for another file: the old one goes on.
+    file_ = before;
+    size_ = size;
+    reserved_ = reserved;
+    return 0;
+  }
+  // What was reserved and not needed goes back.
+  if (before && ftruncate(before->fd, static_cast<off_t>(size)) != 0) return nextLsn;
+  return nextLsn;
+}
+
+void Log::removeBefore(u64 lsn) {
+  std::error_code wrong;
+  for (const auto& entry : std::filesystem::directory_iterator(options_.folder, wrong)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name.size() == std::strlen("log-0123456789abcdef.log") && name.starts_with("log-");
+    if (ours && name < fileName("log", lsn)) std::filesystem::remove(entry.path(), wrong);
+    if (name.starts_with("snapshot-") && name.ends_with(".log") && name < fileName("snapshot", lsn)) std::filesystem::remove(entry.path(), wrong);
+  }
+}
+
+void Log::setAside(const std::vector<std::string>& names) {
+  std::error_code wrong;
+  for (const std::string& name : names) std::filesystem::rename(options_.folder / name, options_.folder / (name + ".damaged"), wrong);
+}
+
+}  // namespace svc

@@ -1,0 +1,211 @@
+// From a request frame to its response: which operation it names, whether it may run now, and the plain ones.
+#include "operations.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace svc {
+
+Op opOf(std::string_view name) {
+  static const std::unordered_map<std::string_view, Op> ops = {
+      {"constant", Op::constant},
+      {"Ping", Op::ping},
+      {"FetchTasks", Op::fetchTasks},
+      {"ExistKey", Op::existKey},
+      {"BatchExistKey", Op::batchExistKey},
+      {"GetReplicaList", Op::getReplicaList},
+      {"BatchGetReplicaList", Op::batchGetReplicaList},
+      {"PutStart", Op::putStart},
+      {"UpsertStart", Op::upsertStart},
+      {"BatchPutStart", Op::batchPutStart},
+      {"BatchUpsertStart", Op::batchUpsertStart},
+      {"PutEnd", Op::putEnd},
+      {"UpsertEnd", Op::upsertEnd},
+      {"BatchPutEnd", Op::batchPutEnd},
+      {"BatchUpsertEnd", Op::batchUpsertEnd},
+      {"PutRevoke", Op::putRevoke},
+      {"UpsertRevoke", Op::upsertRevoke},
+      {"BatchPutRevoke", Op::batchPutRevoke},
+      {"BatchUpsertRevoke", Op::batchUpsertRevoke},
+      {"Remove", Op::remove},
+      {"BatchRemove", Op::batchRemove},
+      {"CopyStart", Op::copyStart},
+      {"MoveStart", Op::moveStart},
+      {"CopyEnd", Op::copyEnd},
+      {"CopyRevoke", Op::copyRevoke},
+      {"MoveEnd", Op::moveEnd},
+      {"MoveRevoke", Op::moveRevoke},
+  };
+  const auto found = ops.find(name);
+  return found == ops.end() ? Op::script : found->second;
+}
+
+void Operations::declare(u32 function, Declared declared) { declared_[function].push_back(std::move(declared)); }
+
+Operations::Outcome Operations::run(const Request& request, const char* body, Log* log, std::string& out) {
+  const auto known = declared_.find(request.function);
+  if (known == declared_.end()) return Outcome::unknown;
+  WireReader in(body, request.bodyBytes);
+  const u32 hash = request.bodyBytes == 0 ? 0 : in.begin();
+  for (const Declared& declared : known->second) {
+    if (declared.argsHash != hash || in.failed) continue;
+    const auto begun = std::chrono::steady_clock::now();
+    const std::size_t before = out.size();
+    const Outcome outcome = answer(declared, request, in, log, out);
+    OpFigures& figure = figures[static_cast<u32>(declared.op)];
+    if (outcome == Outcome::answered && in.failed) {
+      // A body that its own type does not describe: the script answers what is wrong with it.
+      out.resize(before);
+      return Outcome::script;
+    }
+    const u64 took = static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begun).count());
+    ++figure.requests;
+    figure.nanoseconds += took;
+    const u32 bucket = static_cast<u32>(std::bit_width(took / 2000));
+    ++figure.within[std::min(bucket, OpFigures::buckets - 1)];
+    return outcome;
+  }
+  return Outcome::unknown;
+}
+
+Operations::Outcome Operations::answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out) {
+  const Op op = declared.op;
+  if (op == Op::script) return Outcome::script;
+  i32 barred = log == nullptr ? code::unavailable : code::ok;
+  const bool changes = op >= Op::putStart;
+  // A request's records are never more than this: what could not be logged is not done.
+  if (changes && log != nullptr && !log->room(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
+    barred = code::persistFail;
+    ++refusedForRoom;
+  }
+  switch (op) {
+    case Op::constant: {
+      if (barred != code::ok) return Outcome::script;
+      WireWriter to(out);
+      to.frame(request.seq, 0);
+      out.append(declared.constant);
+      to.end();
+      return Outcome::answered;
+    }
+    case Op::ping: {
+      const Uuid id = in.get<Uuid>();
+      i32 status = 0;
+      if (barred == code::ok && !in.failed) barred = store_.ping(id, status);
+      count(op, barred);
+      WireWriter to(out);
+      to.frame(request.seq, 0);
+      to.body(declared.resultHash, 0, declared.literal);
+      to.done(barred);
+      if (barred == code::ok) {
+        to.put(i64{0});
+        to.put(status);
+      }
+      to.end();
+      return Outcome::answered;
+    }
+    case Op::fetchTasks: {
+      const Uuid id = in.get<Uuid>();
+      in.get<u64>();
+      if (in.failed || barred != code::ok) return Outcome::script;
+      const u32 client = store_.cluster.findClient(id);
+      if ((client != 0 && store_.cluster.client(client).tasks > 0)) return Outcome::script;
+      WireWriter to(out);
+      to.frame(request.seq, 0);
+      to.body(declared.resultHash, 0, declared.literal);
+      to.done(code::ok);
+      to.length(0);
+      to.end();
+      return Outcome::answered;
+    }
+    case Op::existKey:
+    case Op::batchExistKey:
+      exist(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::getReplicaList:
+    case Op::batchGetReplicaList:
+      read(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::putStart:
+    case Op::upsertStart:
+      start(declared, request, in, barred, out, op == Op::upsertStart, false);
+      return Outcome::answered;
+    case Op::batchPutStart:
+    case Op::batchUpsertStart:
+      start(declared, request, in, barred, out, op == Op::batchUpsertStart, true);
+      return Outcome::answered;
+    case Op::remove:
+    case Op::batchRemove:
+      remove(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::copyStart:
+    case Op::moveStart:
+    case Op::copyEnd:
+    case Op::copyRevoke:
+    case Op::moveEnd:
+    case Op::moveRevoke:
+      copy(declared, request, in, barred, out);
+      return Outcome::answered;
+    default:
+      finish(declared, request, in, barred, out);
+      return Outcome::answered;
+  }
+}
+
+void Operations::count(Op op, i32 outcome) {
+  OpFigures& figure = figures[static_cast<u32>(op)];
+  ++figure.items;
+  if (outcome != code::ok) ++figure.failedItems;
+}
+
+void Operations::prefetch(u16 tenant) {
+  if (keys_.size() < 4 || tenant == Store::noTenant) return;
+  hashes_.clear();
+  for (const std::string_view key : keys_) {
+    hashes_.push_back(store_.table.hashOf(tenant, key));
+    store_.table.prefetchSlot(hashes_.back());
+  }
+  for (const u64 hash : hashes_) store_.table.prefetchRecord(hash);
+}
+
+void Operations::outcomes(const Declared& declared, const Request& request, bool batch, std::string& out) {
+  WireWriter to(out);
+  to.frame(request.seq, 0);
+  to.body(declared.resultHash, batch ? results_.size() : 0, declared.literal);
+  if (batch) to.length(results_.size());
+  for (const i32 outcome : results_) {
+    count(declared.op, outcome);
+    to.done(outcome);
+  }
+  to.end();
+}
+
+void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) const {
+  const Segment& segment = *store_.cluster.segment(replica.segment);
+  to.put((u64{replica.segment} << 32) | replica.node);
+  to.put(u8{0});
+  to.put(size);
+  to.put(segment.base + segment.allocator.offsetOf(replica.node));
+  to.text(segment.protocol);
+  to.text(segment.endpoint);
+  to.put(static_cast<i32>(replica.status));
+}
+
+std::size_t Operations::widest(u32 index) const {
+  std::size_t largest = 0;
+  store_.eachReplica(index, [&](const Replica& replica) {
+    const Segment& segment = *store_.cluster.segment(replica.segment);
+    largest = std::max({largest, segment.protocol.size(), segment.endpoint.size()});
+  });
+  return largest;
+}
+
+void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const {
+  std::size_t count = 0;
+  store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
+  to.length(count);
+  store_.eachReplica(index, [&](const Replica& replica) {
+    if (!readableOnly || store_.readable(replica)) descriptor(to, replica, store_.table[index].size);
+  });
+}
+
+}  // namespace svc

@@ -1,0 +1,210 @@
+// The operations on keys: exist, read, put, upsert, remove, copy and move, alone and in batches.
+#include <algorithm>
+
+#include "operations.h"
+
+namespace svc {
+
+namespace {
+
+void readKeys(WireReader& in, bool batch, std::vector<std::string_view>& keys) {
+  keys.clear();
+  const std::size_t count = batch ? in.length(1) : 1;
+  keys.reserve(count);
+  for (std::size_t i = 0; i < count && !in.failed; ++i) keys.push_back(in.text());
+}
+
+}  // namespace
+
+void Operations::exist(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+  const bool batch = declared.op == Op::batchExistKey;
+  readKeys(in, batch, keys_);
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (in.failed) return;
+  if (barred == code::ok) prefetch(tenant);
+  WireWriter to(out);
+  to.frame(request.seq, 0);
+  to.body(declared.resultHash, batch ? keys_.size() : 0, declared.literal);
+  if (batch) to.length(keys_.size());
+  for (const std::string_view key : keys_) {
+    to.done(barred);
+    if (barred == code::ok) to.put(static_cast<u8>(store_.exist(tenant, key, true)));
+    count(declared.op, barred);
+  }
+  to.end();
+}
+
+void Operations::read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+  const bool batch = declared.op == Op::batchGetReplicaList;
+  readKeys(in, batch, keys_);
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (in.failed) return;
+  if (barred == code::ok) prefetch(tenant);
+  found_.assign(keys_.size(), 0);
+  results_.assign(keys_.size(), barred);
+  std::size_t largest = batch ? keys_.size() : 0;
+  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
+    results_[i] = store_.read(tenant, keys_[i], true, found_[i]);
+    if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
+  }
+  WireWriter to(out);
+  to.frame(request.seq, 0);
+  to.body(declared.resultHash, largest, declared.literal);
+  if (batch) to.length(keys_.size());
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    count(declared.op, results_[i]);
+    to.done(results_[i]);
+    if (results_[i] != code::ok) continue;
+    descriptors(to, found_[i], true);
+    to.put(store_.settings.leaseMs);
+    const Object& object = store_.table[found_[i]];
+    const Extra* extra = object.extra == 0 ? nullptr : &store_.table.extras[object.extra];
+    const bool sum = extra != nullptr && extra->hasChecksum;
+    to.put(static_cast<u8>(sum));
+    if (sum) to.put(extra->checksum);
+  }
+  to.end();
+}
+
+bool Operations::readWish(WireReader& in, std::size_t keys) {
+  wish_.replicas = in.get<u64>();
+  wish_.nofReplicas = in.get<u64>();
+  wish_.dfsReplicas = in.get<u64>();
+  wish_.softPin = in.get<u8>();
+  wish_.softPinMs.reset();
+  if (in.flag()) wish_.softPinMs = in.get<u64>();
+  wish_.hardPin = in.flag();
+  wish_.preferred.clear();
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferred.push_back(in.text());
+  if (const std::string_view first = in.text(); !first.empty()) wish_.preferred.insert(wish_.preferred.begin(), first);
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) in.text();
+  wish_.sameNode = in.flag();
+  wish_.dataType = in.get<u8>();
+  wish_.hostID = in.text();
+  groups_.clear();
+  bool fits = true;
+  if (in.flag()) {
+    for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) groups_.push_back(in.text());
+    fits = groups_.size() == keys;
+  }
+  for (const std::string_view group : groups_) fits = fits && group.size() <= KeyArena::longest;
+  return fits;
+}
+
+void Operations::start(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out, bool upsert, bool batch) {
+  const Uuid id = in.get<Uuid>();
+  readKeys(in, batch, keys_);
+  sizes_.clear();
+  const std::size_t sizes = batch ? in.length(sizeof(u64)) : 1;
+  for (std::size_t i = 0; i < sizes && !in.failed; ++i) sizes_.push_back(in.get<u64>());
+  const bool fits = readWish(in, keys_.size()) && sizes_.size() == keys_.size();
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (in.failed) return;
+  if (barred == code::ok && !fits) barred = code::invalidParams;
+  if (barred == code::ok) prefetch(tenant);
+  found_.assign(keys_.size(), 0);
+  results_.assign(keys_.size(), barred);
+  std::size_t largest = batch ? keys_.size() : 0;
+  const u32 client = barred == code::ok ? store_.clientOf(id) : 0;
+  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
+    const std::string_view group = groups_.empty() ? std::string_view() : groups_[i];
+    results_[i] = upsert ? store_.upsertStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i])
+                         : store_.putStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i]);
+    if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
+  }
+  WireWriter to(out);
+  to.frame(request.seq, 0);
+  to.body(declared.resultHash, largest, declared.literal);
+  if (batch) to.length(keys_.size());
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    count(declared.op, results_[i]);
+    // The same key twice in an upsert: the later one has replaced the earlier one's record.
+    const bool there = results_[i] == code::ok && store_.table.live(found_[i]) && store_.table.keyOf(found_[i]) == keys_[i];
+    const i32 outcome = results_[i] == code::ok && !there ? code::invalidParams : results_[i];
+    to.done(outcome);
+    if (outcome == code::ok) descriptors(to, found_[i], false);
+  }
+  to.end();
+}
+
+void Operations::finish(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+  const Op op = declared.op;
+  const bool batch = op == Op::batchPutEnd || op == Op::batchUpsertEnd || op == Op::batchPutRevoke || op == Op::batchUpsertRevoke;
+  const bool revoke = op == Op::putRevoke || op == Op::upsertRevoke || op == Op::batchPutRevoke || op == Op::batchUpsertRevoke;
+  const bool typed = op != Op::batchUpsertEnd && op != Op::batchUpsertRevoke;
+  const Uuid id = in.get<Uuid>();
+  checksums_.clear();
+  if (revoke) {
+    readKeys(in, batch, keys_);
+  } else {
+    keys_.clear();
+    const std::size_t count = batch ? in.length(2) : 1;
+    for (std::size_t i = 0; i < count && !in.failed; ++i) {
+      keys_.push_back(in.text());
+      checksums_.push_back(in.flag() ? std::optional<u64>(in.get<u64>()) : std::nullopt);
+    }
+  }
+  if (typed) in.get<i32>();
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (in.failed) return;
+  if (barred == code::ok) prefetch(tenant);
+  results_.assign(keys_.size(), barred);
+  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i)
+    results_[i] = revoke ? store_.putRevoke(id, tenant, keys_[i]) : store_.putEnd(id, tenant, keys_[i], checksums_[i]);
+  outcomes(declared, request, batch, out);
+}
+
+void Operations::remove(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+  const bool batch = declared.op == Op::batchRemove;
+  readKeys(in, batch, keys_);
+  const bool force = in.flag();
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (in.failed) return;
+  if (barred == code::ok) prefetch(tenant);
+  results_.assign(keys_.size(), barred);
+  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) results_[i] = store_.remove(tenant, keys_[i], force);
+  outcomes(declared, request, batch, out);
+}
+
+void Operations::copy(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+  const Op op = declared.op;
+  const bool move = op == Op::moveStart || op == Op::moveEnd || op == Op::moveRevoke;
+  const TaskKind kind = move ? TaskKind::move : TaskKind::copy;
+  const Uuid id = in.get<Uuid>();
+  const std::string_view key = in.text();
+  const u16 tenant = tenantOf(in.text(), barred);
+  if (op != Op::copyStart && op != Op::moveStart) {
+    if (in.failed) return;
+    results_.assign(1, barred);
+    if (barred == code::ok) results_[0] = store_.copyEnd(id, tenant, key, kind, op == Op::copyRevoke || op == Op::moveRevoke);
+    outcomes(declared, request, false, out);
+    return;
+  }
+  const std::string_view source = in.text();
+  readKeys(in, !move, keys_);
+  if (in.failed) return;
+  u32 index = 0;
+  if (barred == code::ok) barred = store_.copyStart(id, tenant, key, source, keys_, kind, index);
+  count(op, barred);
+  WireWriter to(out);
+  to.frame(request.seq, 0);
+  to.body(declared.resultHash, barred == code::ok ? std::max(keys_.size(), widest(index)) : 0, declared.literal);
+  to.done(barred);
+  if (barred == code::ok) {
+    const Object& object = store_.table[index];
+    const u32 reads = store_.table.extras[object.extra].taskSource;
+    store_.eachReplica(index, [&](const Replica& replica) {
+      if (replica.node == reads) descriptor(to, replica, object.size);
+    });
+    // One target of a move is an optional, several of a copy a list: both begin with how many are new.
+    const u8 targets = store_.table.extras[object.extra].taskTargets;
+    if (move) to.put(targets);
+    else to.length(targets);
+    store_.eachReplica(index, [&](const Replica& replica) {
+      if (replica.status == ReplicaStatus::processing) descriptor(to, replica, object.size);
+    });
+  }
+  to.end();
+}
+
+}  // namespace svc

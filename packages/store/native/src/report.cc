@@ -1,0 +1,154 @@
+// Writing JSON by hand: 64-bit numbers stay what they are.
+#include "report.h"
+
+#include <algorithm>
+
+namespace svc {
+
+namespace {
+
+void quote(std::string& out, std::string_view text) {
+  static const char digits[] = "0123456789abcdef";
+  out.push_back('"');
+  for (const char each : text) {
+    const auto byte = static_cast<u8>(each);
+    if (each == '"' || each == '\\') {
+      out.push_back('\\');
+      out.push_back(each);
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out.append("\\u00");
+      out.push_back(digits[byte >> 4]);
+      out.push_back(digits[byte & 15]);
+    } else {
+      out.push_back(each);
+    }
+  }
+  out.push_back('"');
+}
+
+void member(std::string& out, const char* name, std::string_view text) {
+  out.append(",\"").append(name).append("\":");
+  quote(out, text);
+}
+
+void member(std::string& out, const char* name, u64 number) { out.append(",\"").append(name).append("\":").append(std::to_string(number)); }
+
+void claim(std::string& out, const char* name, bool value) { out.append(",\"").append(name).append(value ? "\":true" : "\":false"); }
+
+void buffer(std::string& out, const Store& store, const Replica& replica, u64 size) {
+  const Segment& segment = *store.cluster.segment(replica.segment);
+  out.append("{\"size_\":").append(std::to_string(size));
+  member(out, "buffer_address_", segment.base + segment.allocator.offsetOf(replica.node));
+  member(out, "protocol_", segment.protocol);
+  member(out, "transport_endpoint_", segment.endpoint);
+  out.push_back('}');
+}
+
+}  // namespace
+
+std::string textOf(const Uuid& id) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%08x-%04x-%04x-%04x-%012llx", static_cast<u32>(id.first >> 32), static_cast<u32>(id.first >> 16 & 0xffff),
+                static_cast<u32>(id.first & 0xffff), static_cast<u32>(id.second >> 48), static_cast<unsigned long long>(id.second & 0xffff'ffff'ffff));
+  return text;
+}
+
+bool uuidOf(std::string_view text, Uuid& id) {
+  u64 halves[2] = {};
+  u32 digits = 0;
+  for (const char each : text) {
+    if (each == '-') continue;
+    const int value = each >= '0' && each <= '9' ? each - '0' : each >= 'a' && each <= 'f' ? each - 'a' + 10 : each >= 'A' && each <= 'F' ? each - 'A' + 10 : -1;
+    if (value < 0 || digits == 32) return false;
+    halves[digits / 16] = halves[digits / 16] << 4 | static_cast<u64>(value);
+    ++digits;
+  }
+  id = {halves[0], halves[1]};
+  return digits == 32;
+}
+
+std::string replicasJson(const Store& store, u32 index) {
+  std::string out = "[";
+  store.eachReplica(index, [&](const Replica& replica) {
+    if (!store.readable(replica)) return;
+    if (out.size() > 1) out.push_back(',');
+    buffer(out, store, replica, store.table[index].size);
+  });
+  return out.append("]");
+}
+
+std::string entryJson(Store& store, std::string_view key) {
+  u32 index = 0;
+  const i32 outcome = store.read(0, key, false, index);
+  if (outcome != code::ok) return outcome == code::notReady ? R"({"ok":false,"error":"REPLICA_IS_NOT_READY"})" : R"({"ok":false,"error":"OBJECT_NOT_FOUND"})";
+  std::string out = R"({"ok":true,"values":[)";
+  const std::size_t begun = out.size();
+  store.eachReplica(index, [&](const Replica& replica) {
+    if (!store.readable(replica)) return;
+    if (out.size() > begun) out.push_back(',');
+    out.append("{\"transport_endpoint_\":");
+    quote(out, store.cluster.segment(replica.segment)->endpoint);
+    out.append(",\"buffer_descriptor\":");
+    buffer(out, store, replica, store.table[index].size);
+    out.push_back('}');
+  });
+  return out.append("]}");
+}
+
+// 64-bit numbers as text: the script makes bigints of them.
+std::string segmentsJson(const Store& store) {
+  std::string out = "[";
+  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
+    const Segment* segment = store.cluster.segment(number);
+    if (segment == nullptr || segment->gone) continue;
+    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
+    member(out, "id", textOf(segment->id));
+    member(out, "clientID", textOf(store.cluster.client(segment->client).id));
+    member(out, "name", segment->name);
+    member(out, "endpoint", segment->endpoint);
+    member(out, "protocol", segment->protocol);
+    member(out, "hostID", segment->hostID);
+    member(out, "base", std::to_string(segment->base));
+    member(out, "sizeBytes", std::to_string(segment->size));
+    member(out, "usedBytes", std::to_string(segment->allocator.used()));
+    member(out, "state", static_cast<u64>(segment->state));
+    claim(out, "awaiting", segment->awaiting);
+    claim(out, "silent", segment->silent);
+    claim(out, "unreachable", segment->unreachable);
+    out.push_back('}');
+  }
+  return out.append("]");
+}
+
+std::string clientsJson(const Store& store) {
+  std::string out = "[";
+  for (u32 number = 1; number < store.cluster.clientEnd(); ++number) {
+    const Client& client = store.cluster.client(number);
+    if (!client.used) continue;
+    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
+    member(out, "id", textOf(client.id));
+    member(out, "segments", client.segments.size());
+    member(out, "objects", client.objects);
+    member(out, "seenMsAgo", store.nowMs() - std::min(store.nowMs(), client.seenMs));
+    claim(out, "known", client.known);
+    claim(out, "silent", client.silent);
+    out.push_back('}');
+  }
+  return out.append("]");
+}
+
+std::string tenantsJson(const Store& store) {
+  std::string out = "[";
+  for (u32 number = 0; number < store.tenants.size(); ++number) {
+    const Tenant& tenant = store.tenants[number];
+    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
+    member(out, "name", tenant.name);
+    member(out, "quotaBytes", std::to_string(tenant.quota));
+    member(out, "chargedBytes", std::to_string(tenant.charged));
+    claim(out, "registered", tenant.registered);
+    out.push_back('}');
+  }
+  return out.append("]");
+}
+
+}  // namespace svc

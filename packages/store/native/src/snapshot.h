@@ -1,0 +1,35 @@
+// Snapshots: the table walked in slices while the log goes on; with the log from its first LSN on, it is the whole state.
+#pragma once
+#include "log.h"
+
+namespace svc {
+
+class Snapshot {
+ public:
+  Snapshot(Log& log, Store& store) : log_(log), store_(store) {}
+  ~Snapshot();
+
+  bool running() const { return fd_ >= 0; }
+  u64 taken() const { return taken_.load(std::memory_order_relaxed); }
+  // Call between turns, when every record is written.
+  bool begin();
+  // One slice; true while there is more.
+  bool some();
+  // Renamed once the next snapshot is whole.
+  std::vector<std::string> damaged;
+
+ private:
+  bool frame();
+  void giveUp();
+
+  Log& log_;
+  Store& store_;
+  Journal journal_;
+  int fd_ = -1;
+  u64 lsn_ = 0, objects_ = 0;
+  u32 cursor_ = 1;
+  std::atomic<u64> taken_{0};
+  Worker worker_;
+};
+
+}  // namespace svc

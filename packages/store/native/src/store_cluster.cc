@@ -1,0 +1,213 @@
+// Holders: pings, mounting and unmounting, silence and loss, and what our own probes found.
+#include <algorithm>
+
+#include "store.h"
+
+namespace svc {
+
+u32 Store::clientOf(const Uuid& id) {
+  const u32 known = cluster.findClient(id);
+  if (known != 0) return known;
+  const u32 number = cluster.clientOf(id);
+  if (number == 0) return 0;
+  cluster.client(number).seenMs = nowMs_;
+  journal.client(number, id);
+  return number;
+}
+
+i32 Store::ping(const Uuid& id, i32& status) {
+  constexpr i32 fine = 1, needsRemount = 2;
+  status = needsRemount;
+  const u32 number = cluster.findClient(id);
+  if (number == 0) return code::ok;
+  Client& client = cluster.client(number);
+  client.seenMs = nowMs_;
+  bool awaiting = false;
+  for (const u32 each : client.segments) awaiting = awaiting || cluster.segment(each)->awaiting;
+  if (client.silent) {
+    client.silent = false;
+    for (const u32 each : client.segments) cluster.segment(each)->silent = false;
+    cluster.refresh();
+    if (onClient) onClient(number, "heard again");
+  }
+  if (client.known && !awaiting) status = fine;
+  return code::ok;
+}
+
+i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
+  if (spec.size == 0 || spec.name.empty() || spec.base > ~u64{0} - spec.size) return code::invalidParams;
+  const u32 number = clientOf(id);
+  if (number == 0) return code::noHandle;
+  Client& client = cluster.client(number);
+  client.seenMs = nowMs_;
+  if (Segment* there = cluster.findSegment(spec.id); there != nullptr) {
+    if (there->client != number || there->base != spec.base || there->size != spec.size) return code::segmentExists;
+    client.known = true;
+    if (there->awaiting) {
+      // The process that had it before our restart still has it: what we know of its bytes holds.
+      there->awaiting = false;
+      cluster.refresh();
+    }
+    return code::ok;
+  }
+  for (const u32 each : client.segments) {
+    const Segment& other = *cluster.segment(each);
+    if (spec.base < other.base + other.size && other.base < spec.base + spec.size) return code::segmentExists;
+  }
+  // Somebody answers at an endpoint whose former holder is not heard any more: that holder's memory is gone.
+  for (u32 each = 1; each < cluster.segmentEnd(); ++each) {
+    Segment* other = cluster.segment(each);
+    if (other == nullptr || other->gone || other->client == number || other->endpoint != spec.endpoint || spec.endpoint.empty()) continue;
+    if (other->awaiting || other->silent || other->unreachable) dropSegment(*other);
+  }
+  auto segment = std::make_unique<Segment>(nodes, spec.size);
+  segment->number = cluster.nextSegment();
+  segment->client = number;
+  segment->id = spec.id;
+  segment->base = spec.base;
+  segment->name = spec.name;
+  segment->endpoint = spec.endpoint;
+  segment->protocol = spec.protocol;
+  segment->hostID = spec.hostID;
+  const Segment& added = cluster.add(std::move(segment));
+  cluster.client(number).known = true;
+  capacity_ += added.size;
+  cluster.refresh();
+  journal.segment(added);
+  if (onSuspect) onSuspect(added.number);
+  return code::ok;
+}
+
+i32 Store::remount(std::span<const SegmentSpec> specs, const Uuid& id) {
+  const u32 number = clientOf(id);
+  if (number == 0) return code::noHandle;
+  i32 first = code::ok;
+  for (const SegmentSpec& spec : specs) {
+    const i32 outcome = mount(spec, id);
+    if (outcome == code::segmentExists) {
+      // The same id with another place in memory: a segment that we know wrongly is none.
+      if (Segment* there = cluster.findSegment(spec.id); there != nullptr && there->client == number) {
+        dropSegment(*there);
+        if (mount(spec, id) == code::ok) continue;
+      }
+    }
+    if (first == code::ok) first = outcome;
+  }
+  // What it had before and does not name any more was unmounted while nobody listened.
+  std::vector<u32> lost;
+  for (const u32 each : cluster.client(number).segments)
+    if (cluster.segment(each)->awaiting) lost.push_back(each);
+  for (const u32 each : lost) dropSegment(*cluster.segment(each));
+  Client& client = cluster.client(number);
+  client.known = true;
+  client.seenMs = nowMs_;
+  return first;
+}
+
+i32 Store::unmount(const Uuid& id, const Uuid& client, u64 graceMs) {
+  Segment* segment = cluster.findSegment(id);
+  // Unmounted already is as good; only a grace period needs something to wait for.
+  if (segment == nullptr) return graceMs == 0 ? code::ok : code::segmentNotFound;
+  if (cluster.findClient(client) != segment->client) return code::invalidParams;
+  if (graceMs == 0) {
+    dropSegment(*segment);
+    return code::ok;
+  }
+  segment->state = SegmentState::gracefullyUnmounting;
+  segment->unmountAtMs = nowMs_ + graceMs;
+  cluster.refresh();
+  journal.segment(*segment);
+  return code::ok;
+}
+
+i32 Store::setState(u32 number, SegmentState state) {
+  Segment* segment = cluster.segment(number);
+  if (segment == nullptr || segment->gone) return code::segmentNotFound;
+  segment->state = state;
+  cluster.refresh();
+  journal.segment(*segment);
+  return code::ok;
+}
+
+bool Store::probed(u32 number, bool reached) {
+  Segment* segment = cluster.segment(number);
+  if (segment == nullptr || segment->gone) return false;
+  if (segment->unreachable == !reached) return true;
+  segment->unreachable = !reached;
+  cluster.refresh();
+  return true;
+}
+
+void Store::dropSegment(Segment& segment) {
+  journal.segmentGone(segment.number);
+  used_ -= segment.allocator.used();
+  capacity_ -= segment.size;
+  dying_.push_back(segment.number);
+  deadDirty_ = true;
+  cluster.hide(segment);
+}
+
+void Store::lose(u32 number) {
+  const std::vector<u32> segments = cluster.client(number).segments;
+  for (const u32 each : segments) dropSegment(*cluster.segment(each));
+  Client& client = cluster.client(number);
+  if (client.known || !segments.empty()) {
+    ++counters.clientsLost;
+    if (onClient) onClient(number, "lost");
+  }
+  client.known = false;
+  client.silent = true;
+  // Objects may still name it as their writer.
+  if (client.objects > 0) return;
+  journal.clientGone(number);
+  cluster.dropClient(number);
+}
+
+void Store::watchClients() {
+  constexpr u64 everyMs = 200;
+  if (nowMs_ < watchAtMs_) return;
+  watchAtMs_ = nowMs_ + everyMs;
+  for (u32 number = 1; number < cluster.clientEnd(); ++number) {
+    Client& client = cluster.client(number);
+    if (!client.used) continue;
+    const u64 silence = nowMs_ - client.seenMs;
+    if (silence > settings.clientTtlMs) {
+      if (client.known || !client.segments.empty() || client.objects == 0) lose(number);
+    } else if (silence > settings.suspectMs && client.known && !client.silent) {
+      client.silent = true;
+      for (const u32 each : client.segments) cluster.segment(each)->silent = true;
+      cluster.refresh();
+      if (onClient) onClient(number, "silent");
+    }
+  }
+  for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
+    Segment* segment = cluster.segment(number);
+    if (segment != nullptr && !segment->gone && segment->unmountAtMs != 0 && nowMs_ >= segment->unmountAtMs) dropSegment(*segment);
+  }
+}
+
+u16 Store::tenantOf(std::string_view name) const {
+  if (!settings.multiTenant) return 0;
+  const auto found = tenantByName_.find(name.empty() ? "default" : std::string(name));
+  return found == tenantByName_.end() ? noTenant : found->second;
+}
+
+u16 Store::addTenant(std::string_view name) {
+  const auto [found, fresh] = tenantByName_.try_emplace(std::string(name), static_cast<u16>(tenants.size()));
+  if (!fresh) return found->second;
+  if (tenants.size() >= noTenant) {
+    tenantByName_.erase(found);
+    return noTenant;
+  }
+  tenants.push_back({std::string(name), false, 0, 0});
+  journal.tenant(found->second, name);
+  return found->second;
+}
+
+void Store::setQuota(u16 tenant, bool registered, u64 bytes) {
+  tenants[tenant].registered = registered;
+  tenants[tenant].quota = bytes;
+  journal.quota(tenant, registered, bytes);
+}
+
+}  // namespace svc

@@ -1,0 +1,120 @@
+// Copying and moving replicas: begun, ended and revoked by the client that moves the bytes.
+#include <algorithm>
+
+#include "store.h"
+
+namespace svc {
+
+i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::string_view source, std::span<const std::string_view> targets, TaskKind kind,
+                     u32& index) {
+  const u32 number = clientOf(client);
+  if (number == 0) return code::clientNotFound;
+  if (targets.empty() || targets.size() >= mostReplicas) return code::invalidParams;
+  index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  Object& object = table[index];
+  if (object.flags & flag::unfinished) return code::notReady;
+  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
+  if (cluster.named(source).empty()) return code::segmentNotFound;
+  const auto replicaIn = [&](std::string_view name, bool readableOnly) {
+    u32 found = 0;
+    eachReplica(index, [&](const Replica& replica) {
+      const Segment* segment = cluster.segment(replica.segment);
+      if (segment != nullptr && segment->name == name && (!readableOnly || readable(replica))) found = replica.node;
+    });
+    return found;
+  };
+  const u32 read = replicaIn(source, true);
+  if (read == 0) return code::replicaNotFound;
+  Placed placed[mostReplicas];
+  u32 count = 0;
+  i32 wrong = code::ok;
+  for (const std::string_view target : targets) {
+    const std::vector<u32>& named = cluster.named(target);
+    // Where one lies already, there is nothing to do.
+    if (!named.empty() && replicaIn(target, false) != 0) continue;
+    const u32 before = count;
+    for (const u32 segment : named)
+      if (count == before) placeIn(segment, object.size, placed, count);
+    if (count > before) continue;
+    wrong = named.empty() ? code::segmentNotFound : code::noHandle;
+    break;
+  }
+  if (wrong != code::ok) {
+    for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
+    return wrong;
+  }
+  setReplicas(index, placed, count, ReplicaStatus::processing);
+  Extra& extra = extraOf(index);
+  extra.task = kind;
+  extra.taskClient = number;
+  extra.taskSource = read;
+  extra.taskStarted = tick();
+  extra.taskTargets = static_cast<u8>(count);
+  ++cluster.client(number).objects;
+  log(index);
+  return code::ok;
+}
+
+i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKind kind, bool revoke) {
+  const u32 index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  Object& object = table[index];
+  if (object.extra == 0 || table.extras[object.extra].task == TaskKind::none) return code::noTask;
+  if (table.extras[object.extra].task != kind) return code::invalidParams;
+  Extra& extra = table.extras[object.extra];
+  const u32 number = cluster.findClient(client);
+  if (number == 0 || extra.taskClient != number) return code::illegalClient;
+  const u32 source = extra.taskSource;
+  extra.task = TaskKind::none;
+  extra.taskClient = extra.taskSource = 0;
+  --cluster.client(number).objects;
+  if (revoke) {
+    suspect(index);
+    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
+    log(index);
+    return code::ok;
+  }
+  bool any = false;
+  for (Replica* at = &object.first;; at = &table.more[at->next]) {
+    if (at->status == ReplicaStatus::processing) {
+      at->status = ReplicaStatus::complete;
+      any = true;
+    }
+    if (at->next == 0) break;
+  }
+  // The targets' holder was lost on the way: what there was stays.
+  if (!any && extra.taskTargets > 0) {
+    log(index);
+    return code::replicaNotFound;
+  }
+  if (kind == TaskKind::move) dropReplicas(index, [&](const Replica& replica) { return replica.node == source; }, leased(object) ? settings.leaseMs : 0);
+  log(index);
+  return code::ok;
+}
+
+i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::string_view segment) {
+  const u32 index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  const Object& object = table[index];
+  const u32 number = cluster.findClient(client);
+  if (number == 0 || object.client != number) return code::illegalClient;
+  if (leased(object)) return code::hasLease;
+  if (object.flags & flag::unfinished) return code::notReady;
+  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
+  if (segment.empty()) {
+    erase(index, 0);
+    return code::ok;
+  }
+  bool found = false;
+  const auto there = [&](const Replica& replica) {
+    const bool here = cluster.segment(replica.segment)->name == segment;
+    found = found || here;
+    return here;
+  };
+  if (!dropReplicas(index, there, 0)) erase(index, 0);
+  else if (found) log(index);
+  return found ? code::ok : code::replicaNotFound;
+}
+
+}  // namespace svc

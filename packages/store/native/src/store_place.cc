@@ -1,0 +1,57 @@
+// Choosing the segments of a new object's replicas.
+#include <algorithm>
+
+#include "store.h"
+
+namespace svc {
+
+namespace {
+constexpr u32 mostProbes = 100, sampledPerReplica = 6;
+}
+
+bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
+  Segment* segment = cluster.segment(number);
+  if (segment == nullptr || !segment->allocatable()) return false;
+  // Two replicas with one holder would be lost together.
+  for (u32 i = 0; i < placed; ++i)
+    if (cluster.segment(out[i].segment)->client == segment->client) return false;
+  const u32 node = segment->allocator.take(size);
+  if (node == 0) return false;
+  used_ += size;
+  out[placed++] = {number, node};
+  return true;
+}
+
+u32 Store::place(u64 size, u32 count, const Wish& wish, Placed* out) {
+  const std::vector<u32>& open = cluster.open();
+  const u32 segments = static_cast<u32>(open.size());
+  u32 placed = 0;
+  if (segments == 0) return 0;
+  for (const std::string_view name : wish.preferred)
+    for (const u32 number : cluster.named(name)) {
+      if (placed == count) return placed;
+      if (placeIn(number, size, out, placed)) break;
+    }
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  const u32 start = static_cast<u32>(random_ % segments);
+  const auto at = [&](u32 i) { return open[(start + i) % segments]; };
+  if ((wish.sameNode || settings.strategy == Strategy::localFirst) && !wish.hostID.empty())
+    for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i)
+      if (cluster.segment(at(i))->hostID == wish.hostID) placeIn(at(i), size, out, placed);
+  if (settings.strategy == Strategy::freeRatioFirst && placed < count) {
+    const u32 sampled = std::min({segments, sampledPerReplica * (count - placed), mostProbes});
+    std::pair<double, u32> ratios[mostProbes];
+    for (u32 i = 0; i < sampled; ++i) {
+      const Allocator& allocator = cluster.segment(at(i))->allocator;
+      ratios[i] = {static_cast<double>(allocator.used()) / static_cast<double>(allocator.capacity()), at(i)};
+    }
+    std::sort(ratios, ratios + sampled);
+    for (u32 i = 0; i < sampled && placed < count; ++i) placeIn(ratios[i].second, size, out, placed);
+  }
+  for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i) placeIn(at(i), size, out, placed);
+  return placed;
+}
+
+}  // namespace svc

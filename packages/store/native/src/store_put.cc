@@ -1,0 +1,180 @@
+// Writing: put and upsert from start to end, and revoking.
+#include "store.h"
+
+namespace svc {
+
+i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
+  if (key.empty() || key.size() > KeyArena::longest || size == 0 || wish.replicas == 0) return code::invalidParams;
+  if (wish.nofReplicas != 0 || wish.dfsReplicas > 1) return code::invalidParams;
+  if (wish.softPin == 1 && wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
+  if (tenant == noTenant) return code::tenantUnknown;
+  return code::ok;
+}
+
+i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
+  Tenant& payer = tenants[tenant];
+  if (settings.multiTenant) {
+    if (!payer.registered) return code::tenantUnknown;
+    if (payer.charged + size > payer.quota) return code::tenantQuota;
+  }
+  Placed placed[mostReplicas];
+  const u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
+  if (count == 0) {
+    // Where no segment takes anything, eviction would free nothing that helps.
+    noSpace_ = noSpace_ || !cluster.open().empty();
+    ++counters.allocationFailures;
+    return code::noHandle;
+  }
+  index = table.insert(tenant, key, table.hashOf(tenant, key));
+  if (index == 0) {
+    for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
+    return code::noHandle;
+  }
+  Object& object = table[index];
+  object.size = size;
+  object.dataType = wish.dataType;
+  object.flags = wish.hardPin ? flag::hardPin : 0;
+  object.started = object.lease = tick();
+  setOwner(object, client);
+  setReplicas(index, placed, count, ReplicaStatus::processing);
+  setProcessing(object, true);
+  if (!group.empty()) joinGroup(index, tenant, group);
+  if (wish.softPin == 1) extraOf(index).softPinMs = static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs));
+  log(index);
+  return code::ok;
+}
+
+i32 Store::putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
+  if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
+  if (client == 0) return code::noHandle;
+  if (const u32 there = find(tenant, key); there != 0) {
+    const Object& object = table[there];
+    if (object.flags & flag::unfinished) {
+      const bool young = nowMs_ < u64{object.started} * tickMs + settings.discardMs;
+      // A writer that is lost ends nothing any more.
+      if (young && cluster.client(object.client).used && !cluster.client(object.client).silent) return code::exists;
+      ++counters.discarded;
+      erase(there, settings.releaseMs);
+    } else {
+      bool reachable = false;
+      eachReplica(there, [&](const Replica& replica) { reachable = reachable || readable(replica); });
+      if (reachable) return code::exists;
+      // Nobody can read it now: to say that it exists would lose what the caller holds. Readers of the old bytes may still be under way.
+      erase(there, settings.leaseMs);
+    }
+  }
+  return create(client, tenant, key, size, wish, group, index);
+}
+
+i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
+  if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
+  if (client == 0) return code::noHandle;
+  const u32 there = find(tenant, key);
+  if (there == 0) return create(client, tenant, key, size, wish, group, index);
+  Object& object = table[there];
+  const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
+  if (extra != nullptr && extra->task != TaskKind::none) return code::hasTask;
+  if (!group.empty() && group != groupName(object)) return code::invalidParams;
+  const bool unfinished = (object.flags & flag::unfinished) != 0;
+  u32 replicas = 0;
+  bool reachable = true;
+  eachReplica(there, [&](const Replica& replica) {
+    ++replicas;
+    reachable = reachable && readable(replica);
+  });
+  // Its ranges are written again only where nobody can be reading or writing them.
+  if (!unfinished && reachable && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
+    index = there;
+    for (Replica* at = &object.first;; at = &table.more[at->next]) {
+      at->status = ReplicaStatus::processing;
+      if (at->next == 0) break;
+    }
+    object.started = tick();
+    object.dataType = wish.dataType;
+    setOwner(object, client);
+    setProcessing(object, true);
+    if (object.extra != 0 || wish.softPin == 1) {
+      Extra& own = extraOf(there);
+      own.hasChecksum = false;
+      own.softPinMs = wish.softPin == 1 ? static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs)) : 0;
+      if (wish.softPin == 2) own.softPinUntil = 0;
+    }
+    log(there);
+    return code::ok;
+  }
+  // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
+  Placed placed[mostReplicas];
+  const u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
+  if (count == 0) {
+    // Where no segment takes anything, eviction would free nothing that helps.
+    noSpace_ = noSpace_ || !cluster.open().empty();
+    ++counters.allocationFailures;
+    return code::noHandle;
+  }
+  for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
+  const std::string kept(groupName(object));
+  const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
+  erase(there, unfinished ? settings.releaseMs : leased(object) ? settings.leaseMs : 0);
+  const i32 made = create(client, tenant, key, size, wish, kept, index);
+  if (made == code::ok && pinned != 0) {
+    extraOf(index).softPinUntil = pinned;
+    log(index);
+  }
+  return made;
+}
+
+i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum) {
+  const u32 index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  Object& object = table[index];
+  const u32 number = cluster.findClient(client);
+  if (number == 0 || object.client != number) return code::illegalClient;
+  if (!(object.flags & flag::unfinished)) return anyStatus(index, ReplicaStatus::complete) ? code::ok : code::invalidWrite;
+  for (Replica* at = &object.first;; at = &table.more[at->next]) {
+    if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
+    if (at->next == 0) break;
+  }
+  setProcessing(object, false);
+  // Readable, and no lease yet: it may go as soon as room is needed.
+  object.lease = tick();
+  if (checksum) {
+    Extra& extra = extraOf(index);
+    extra.checksum = *checksum;
+    extra.hasChecksum = true;
+  }
+  if (object.extra != 0) {
+    Extra& extra = table.extras[object.extra];
+    if (extra.softPinMs != 0) extra.softPinUntil = tickOf(nowMs_ + extra.softPinMs) + 1;
+    extra.softPinMs = 0;
+  }
+  journal.complete(table, index);
+  return code::ok;
+}
+
+i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key) {
+  const u32 index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  const Object& object = table[index];
+  const u32 number = cluster.findClient(client);
+  if (number == 0 || object.client != number) return code::illegalClient;
+  if (!(object.flags & flag::unfinished)) return code::invalidWrite;
+  // The usual reason is a transfer that failed.
+  suspect(index);
+  erase(index, 0);
+  return code::ok;
+}
+
+i32 Store::remove(u16 tenant, std::string_view key, bool force) {
+  const u32 index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  const Object& object = table[index];
+  const bool held = leased(object);
+  if (held && !force) return code::hasLease;
+  if (anyStatus(index, ReplicaStatus::processing)) return code::notReady;
+  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
+  // Forced under a lease: whoever reads it must not read another object's bytes.
+  erase(index, held ? settings.leaseMs : 0);
+  return code::ok;
+}
+
+}  // namespace svc

@@ -1,0 +1,184 @@
+// Coming back: records of the log and of snapshots applied, then allocators rebuilt around what they name.
+#include <algorithm>
+
+#include "store.h"
+
+namespace svc {
+
+namespace {
+Tick tickFrom(u64 unixMs, u64 epochMs) { return unixMs <= epochMs ? 1 : tickOf(unixMs - epochMs) + 1; }
+}  // namespace
+
+bool Store::replay(RecordReader& from) {
+  replaying_ = true;
+  switch (static_cast<Record>(from.get<u8>())) {
+    case Record::client: {
+      const u32 number = from.get<u32>();
+      const Uuid id = from.get<Uuid>();
+      if (!from.failed) cluster.restoreClient(number, id);
+      return !from.failed;
+    }
+    case Record::clientGone: {
+      const u32 number = from.get<u32>();
+      if (number != 0 && number < cluster.clientEnd() && cluster.client(number).used && cluster.client(number).segments.empty()) {
+        const u32 objects = cluster.client(number).objects;
+        cluster.dropClient(number);
+        cluster.client(number).objects = objects;
+      }
+      return !from.failed;
+    }
+    case Record::segment: {
+      const u32 number = from.get<u32>(), client = from.get<u32>();
+      const Uuid id = from.get<Uuid>();
+      const u64 base = from.get<u64>(), size = from.get<u64>();
+      const auto state = static_cast<SegmentState>(from.get<i32>());
+      const u64 unmountAt = from.get<u64>();
+      const std::string_view name = from.text(), endpoint = from.text(), protocol = from.text(), hostID = from.text();
+      if (from.failed || number == 0 || number > Cluster::mostClients * 4 || size == 0) return false;
+      if (client == 0 || client >= cluster.clientEnd()) return true;
+      Segment* there = cluster.segment(number);
+      if (there == nullptr) {
+        auto segment = std::make_unique<Segment>(nodes, size);
+        segment->number = number;
+        segment->client = client;
+        segment->id = id;
+        segment->base = base;
+        segment->name = name;
+        segment->endpoint = endpoint;
+        segment->protocol = protocol;
+        segment->hostID = hostID;
+        segment->awaiting = true;
+        there = &cluster.add(std::move(segment));
+      }
+      there->state = state;
+      there->unmountAtMs = unmountAt == 0 ? 0 : std::max<u64>(1, unmountAt - std::min(unmountAt, journal.epochMs));
+      return true;
+    }
+    case Record::segmentGone: {
+      Segment* segment = cluster.segment(from.get<u32>());
+      if (segment != nullptr && !segment->gone) cluster.hide(*segment);
+      return !from.failed;
+    }
+    case Record::object:
+      replayObject(from);
+      return !from.failed;
+    case Record::complete: {
+      const u16 tenant = from.get<u16>();
+      const std::string_view key = from.text();
+      const u32 index = from.failed || tenant >= tenants.size() ? 0 : table.find(tenant, key, table.hashOf(tenant, key));
+      replayPins(from, index, from.get<u8>());
+      if (from.failed || index == 0) return !from.failed;
+      Object& object = table[index];
+      setProcessing(object, false);
+      for (Replica* at = &object.first;; at = &table.more[at->next]) {
+        if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
+        if (at->next == 0) break;
+      }
+      return true;
+    }
+    case Record::erased: {
+      const u16 tenant = from.get<u16>();
+      const std::string_view key = from.text();
+      const u32 index = from.failed || tenant >= tenants.size() ? 0 : table.find(tenant, key, table.hashOf(tenant, key));
+      if (index != 0) erase(index, 0, false);
+      return !from.failed;
+    }
+    case Record::held: {
+      const u32 segment = from.get<u32>();
+      const u64 offset = from.get<u64>(), size = from.get<u64>();
+      if (from.failed) return false;
+      const u32 node = nodes.take();
+      nodes[node].offset = offset;
+      replayedHeld_.push_back({segment, node, size});
+      return true;
+    }
+    case Record::tenant: {
+      const u16 number = from.get<u16>();
+      const std::string_view name = from.text();
+      while (!from.failed && tenants.size() <= number) tenants.emplace_back();
+      if (from.failed) return false;
+      tenants[number].name = name;
+      tenantByName_[std::string(name)] = number;
+      return true;
+    }
+    case Record::quota: {
+      const u16 number = from.get<u16>();
+      const bool registered = from.get<u8>() != 0;
+      const u64 bytes = from.get<u64>();
+      if (from.failed || number >= tenants.size()) return false;
+      tenants[number].registered = registered;
+      tenants[number].quota = bytes;
+      return true;
+    }
+    case Record::end:
+      from.get<u64>();
+      return !from.failed;
+  }
+  return false;
+}
+
+void Store::replayPins(RecordReader& from, u32 index, u8 what) {
+  const u64 checksum = what & has::checksum ? from.get<u64>() : 0;
+  const u64 until = what & has::softPinUntil ? from.get<u64>() : 0;
+  const u32 pinMs = what & has::softPinMs ? from.get<u32>() : 0;
+  if (index == 0 || from.failed || (what & (has::checksum | has::softPinUntil | has::softPinMs)) == 0) return;
+  Extra& extra = extraOf(index);
+  extra.hasChecksum = (what & has::checksum) != 0;
+  extra.checksum = checksum;
+  extra.softPinUntil = until == 0 ? 0 : tickFrom(until, journal.epochMs);
+  extra.softPinMs = pinMs;
+}
+
+void Store::replayObject(RecordReader& from) {
+  const u16 tenant = from.get<u16>();
+  const std::string_view key = from.text();
+  const u64 size = from.get<u64>();
+  const u32 client = from.get<u32>();
+  const u8 flags = from.get<u8>(), dataType = from.get<u8>(), what = from.get<u8>();
+  u32 index = 0;
+  if (!from.failed && tenant < tenants.size()) {
+    const u64 hash = table.hashOf(tenant, key);
+    index = table.find(tenant, key, hash);
+    if (index != 0) erase(index, 0, false);
+    index = table.insert(tenant, key, hash);
+  }
+  replayPins(from, index, what);
+  const std::string_view group = what & has::group ? from.text() : std::string_view();
+  const auto task = what & has::task ? static_cast<TaskKind>(from.get<u8>()) : TaskKind::none;
+  const u32 taskClient = what & has::task ? from.get<u32>() : 0;
+  const u32 replicas = from.get<u8>();
+  if (index != 0) {
+    Object& object = table[index];
+    object.size = size;
+    object.dataType = dataType;
+    object.flags = flags & flag::hardPin;
+    if (client != 0 && client < cluster.clientEnd()) setOwner(object, client);
+    if (!group.empty()) joinGroup(index, tenant, group);
+  }
+  for (u32 i = 0; i < replicas && !from.failed; ++i) {
+    const u32 segment = from.get<u32>();
+    const u64 offset = from.get<u64>();
+    const u8 status = from.get<u8>();
+    if (from.failed || index == 0) continue;
+    const u32 node = nodes.take();
+    nodes[node].offset = offset;
+    addReplica(index, {segment, node}, static_cast<ReplicaStatus>(status & 0x7f));
+    if ((status & 0x80) != 0) extraOf(index).taskSource = node;
+  }
+  if (index == 0) return;
+  if (flags & flag::unfinished) setProcessing(table[index], true);
+  if (task == TaskKind::none || taskClient == 0 || taskClient >= cluster.clientEnd()) return;
+  Extra& extra = extraOf(index);
+  extra.task = task;
+  extra.taskClient = taskClient;
+  ++cluster.client(taskClient).objects;
+}
+
+void Store::forgetObjects() {
+  for (u32 index = 1; index < table.end(); ++index)
+    if (table.live(index)) erase(index, 0, false);
+  for (const Range& range : replayedHeld_) nodes.give(range.node);
+  replayedHeld_.clear();
+}
+
+}  // namespace svc

@@ -1,0 +1,175 @@
+// What goes on by itself, in slices: eviction, unfinished puts that are too old, replicas of lost segments, ranges held back.
+#include <algorithm>
+#include <cmath>
+
+#include "store.h"
+
+namespace svc {
+
+namespace {
+constexpr u32 mostErasedPerSlice = 512, samples = 1024;
+constexpr u64 discardEveryMs = 2'000, evictAgainMs = 50;
+}  // namespace
+
+bool Store::mayEvict(const Object& object, bool pinned) const {
+  if (object.keyBytes == 0 || (object.flags & (flag::hardPin | flag::unfinished)) || leased(object)) return false;
+  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return false;
+  return pinned || !softPinned(object);
+}
+
+bool Store::evictable(u32 index, bool pinned) const {
+  const Object& object = table[index];
+  if (!mayEvict(object, pinned)) return false;
+  // What lies only where nothing is put any more makes no room.
+  bool frees = false;
+  eachReplica(index, [&](const Replica& replica) {
+    const Segment* segment = cluster.segment(replica.segment);
+    frees = frees || (segment != nullptr && segment->allocatable());
+  });
+  if (!frees) return false;
+  const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
+  if (group == 0) return true;
+  for (u32 at = groups_[group].first; at != 0; at = table.extras[table[at].extra].groupAfter)
+    if (!mayEvict(table[at], pinned)) return false;
+  return true;
+}
+
+void Store::beginEviction() {
+  const double ratio = capacity_ == 0 ? 0 : static_cast<double>(used_) / static_cast<double>(capacity_);
+  const double over = std::max(0.0, ratio - settings.highWatermark);
+  const double target = std::max(settings.evictionRatio, over == 0 ? 0 : over + settings.evictionRatio);
+  evictTarget_ = static_cast<u64>(std::ceil(target * static_cast<double>(capacity_)));
+  evictLeast_ = static_cast<u64>(std::max(target / 2, over) * static_cast<double>(capacity_));
+  evicted_ = 0;
+  ++counters.evictions;
+  // How old the oldest are whose bytes are enough: estimated from some, since ordering all would hold everything up.
+  std::vector<std::pair<Tick, u64>> found;
+  u64 seen = 0;
+  const u32 end = table.end();
+  for (u32 i = 0; i < samples && end > 1; ++i) {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    const u32 index = end <= samples ? i + 1 : 1 + static_cast<u32>(random_ % (end - 1));
+    if (index >= end) break;
+    ++seen;
+    if (mayEvict(table[index], false)) found.push_back({table[index].lease, table[index].size});
+  }
+  evictUntil_ = ~Tick{0};
+  if (seen > 0 && end > samples) {
+    std::sort(found.begin(), found.end());
+    const double scale = static_cast<double>(end - 1) / static_cast<double>(seen);
+    double bytes = 0;
+    for (const auto& [lease, size] : found) {
+      bytes += static_cast<double>(size) * scale;
+      if (bytes < static_cast<double>(evictTarget_)) continue;
+      evictUntil_ = lease;
+      break;
+    }
+  }
+  noSpace_ = false;
+  beginPass(Pass::evict);
+  cursor_ = evictCursor_ < end ? evictCursor_ : 1;
+}
+
+void Store::beginPass(Pass pass) {
+  pass_ = pass;
+  cursor_ = 1;
+  left_ = table.end() - 1;
+  if (pass == Pass::dead) dead_.swap(dying_);
+}
+
+// Whether something was erased.
+bool Store::visit(u32 index) {
+  if (!table.live(index)) return false;
+  if (pass_ == Pass::dead) {
+    const u32 before = table.size();
+    const u32 kept = pruned(index);
+    if (kept == 0) ++counters.replicasLost;
+    return table.size() != before;
+  }
+  if (pass_ == Pass::discard) {
+    Object& object = table[index];
+    if ((object.flags & flag::unfinished) && nowMs_ >= u64{object.started} * tickMs + settings.discardMs) {
+      ++counters.discarded;
+      erase(index, settings.releaseMs);
+      return true;
+    }
+    if (object.extra == 0) return false;
+    Extra& extra = table.extras[object.extra];
+    if (extra.task == TaskKind::none || nowMs_ < u64{extra.taskStarted} * tickMs + settings.taskTimeoutMs) return false;
+    extra.task = TaskKind::none;
+    --cluster.client(extra.taskClient).objects;
+    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, settings.releaseMs);
+    log(index);
+    return false;
+  }
+  const bool pinned = pass_ == Pass::evictPinned;
+  const Object& object = table[index];
+  if (object.lease > evictUntil_ || !evictable(index, pinned)) return false;
+  const auto evict = [&](u32 each) {
+    evicted_ += table[each].size;
+    ++counters.evictedObjects;
+    counters.evictedBytes += table[each].size;
+    erase(each, 0);
+  };
+  const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
+  // The members of a group leave together; the last one takes the group along.
+  for (u32 members = group == 0 ? 0 : groups_[group].members; members > 1; --members) {
+    const u32 first = groups_[group].first;
+    evict(first != index ? first : table.extras[table[first].extra].groupAfter);
+  }
+  evict(index);
+  return true;
+}
+
+void Store::endPass() {
+  const Pass ended = pass_;
+  pass_ = Pass::none;
+  if (ended == Pass::dead) {
+    for (const u32 number : dead_) cluster.forget(number);
+    dead_.clear();
+  }
+  if (ended != Pass::evict && ended != Pass::evictPinned) return;
+  evictCursor_ = cursor_;
+  if (ended == Pass::evict && evicted_ < evictLeast_ && settings.evictSoftPinned) {
+    evictUntil_ = ~Tick{0};
+    beginPass(Pass::evictPinned);
+    return;
+  }
+  // Where nothing could go, asking again at once would only burn time.
+  evictAtMs_ = nowMs_ + (evicted_ == 0 ? 20 * evictAgainMs : evictAgainMs);
+}
+
+bool Store::tend(u32 budget) {
+  watchClients();
+  for (u32 i = 0; i < mostErasedPerSlice && !held_.empty() && held_.front().until <= tick(); ++i) {
+    std::pop_heap(held_.begin(), held_.end());
+    const Held held = held_.back();
+    held_.pop_back();
+    if (cluster.segment(held.segment) != nullptr) free(held.segment, held.node);
+  }
+  if (pass_ == Pass::none) {
+    if (deadDirty_) {
+      deadDirty_ = false;
+      beginPass(Pass::dead);
+    } else if ((noSpace_ || static_cast<double>(used_) > settings.highWatermark * static_cast<double>(capacity_)) && nowMs_ >= evictAtMs_ && capacity_ > 0) {
+      beginEviction();
+    } else if (nowMs_ >= discardAtMs_) {
+      discardAtMs_ = nowMs_ + discardEveryMs;
+      if (unfinished_ > 0 || table.extras.live() > 0) beginPass(Pass::discard);
+    }
+    if (pass_ == Pass::none) return false;
+  }
+  u32 erased = 0;
+  const bool evicting = pass_ == Pass::evict || pass_ == Pass::evictPinned;
+  for (; budget > 0 && left_ > 0 && erased < mostErasedPerSlice; --budget, --left_) {
+    if (cursor_ >= table.end()) cursor_ = 1;
+    if (visit(cursor_++)) ++erased;
+    if (evicting && evicted_ >= evictTarget_) left_ = 1;
+  }
+  if (left_ == 0) endPass();
+  return pass_ != Pass::none;
+}
+
+}  // namespace svc

@@ -1,0 +1,104 @@
+// The table of objects: records of a fixed size, their keys beside them, and a hash index that grows a little with every insert.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "key_arena.h"
+
+namespace svc {
+
+enum class ReplicaStatus : u8 { none = 0, initialized = 1, processing = 2, complete = 3, removed = 4, failed = 5 };
+
+struct Replica {
+  u32 segment;  // its number in the cluster
+  u32 node;     // its range in the segment's allocator
+  u32 next;     // the object's next replica in `Table::more`, or 0
+  ReplicaStatus status;
+};
+
+namespace flag {
+inline constexpr u8 hardPin = 1, unfinished = 2;
+}
+
+struct Object {
+  u64 size;
+  u32 key;   // its place in the arena
+  u32 hash;  // its low half chooses the slot
+  Tick lease, started;
+  u32 client;  // who wrote it, by number
+  u32 extra;   // what few objects have, or 0
+  Replica first;
+  u16 keyBytes;  // 0: the record is free
+  u16 tenant;
+  u8 flags, dataType;
+};
+
+enum class TaskKind : u8 { none = 0, copy = 1, move = 2 };
+
+// What only some objects have: a checksum, a pin that ends, a group, a copy or move under way.
+struct Extra {
+  u64 checksum;
+  Tick softPinUntil, taskStarted;
+  u32 softPinMs;  // wished for by a put that has not ended
+  u32 group, groupBefore, groupAfter;
+  u32 taskClient;
+  u32 taskSource;  // the node of the replica that is read
+  TaskKind task;
+  u8 taskTargets;  // that were new
+  bool hasChecksum;
+};
+
+struct Group {
+  std::string name;
+  u16 tenant = 0;
+  Tick lease = 0;
+  u32 first = 0, members = 0;
+};
+
+class Table {
+ public:
+  static constexpr u32 most = u32{1} << 28;
+
+  explicit Table(u64 seed);
+
+  u64 hashOf(u16 tenant, std::string_view key) const;
+  // Brings what a look-up will read nearer; used ahead of a batch.
+  void prefetchSlot(u64 hash) const;
+  void prefetchRecord(u64 hash) const;
+  // 0 when there is none.
+  u32 find(u16 tenant, std::string_view key, u64 hash) const;
+  // A fresh record; 0 when there is no room. The key must not be there.
+  u32 insert(u16 tenant, std::string_view key, u64 hash);
+  void erase(u32 index);
+
+  Object& operator[](u32 index) { return objects_[index]; }
+  const Object& operator[](u32 index) const { return objects_[index]; }
+  std::string_view keyOf(u32 index) const { return keys_.at(objects_[index].key, objects_[index].keyBytes); }
+  bool live(u32 index) const { return objects_[index].keyBytes != 0; }
+  u32 end() const { return objects_.end(); }
+  u32 size() const { return objects_.live(); }
+
+  Pool<Replica> more;
+  Pool<Extra> extras;
+
+ private:
+  struct Slots {
+    std::unique_ptr<u32[], void (*)(void*)> at{nullptr, nullptr};
+    u32 mask = 0, used = 0;
+    void resize(u32 size);
+  };
+  static constexpr u32 grave = ~u32{0}, movedPerInsert = 16;
+
+  u32 findIn(const Slots& slots, u16 tenant, std::string_view key, u32 hash) const;
+  static void place(Slots& slots, u32 hash, u32 index);
+  void moveSome();
+
+  u64 seed_;
+  Pool<Object> objects_;
+  KeyArena keys_;
+  // While it grows, look-ups ask both; `moved_` is how far the old one was emptied.
+  Slots slots_, old_;
+  u32 moved_ = 0;
+};
+
+}  // namespace svc

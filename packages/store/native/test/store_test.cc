@@ -1,0 +1,209 @@
+// Random operations against a small model, and the same state again from the records alone.
+#include <map>
+#include <unordered_map>
+
+#include "../src/report.h"
+#include "../src/store.h"
+#include "check.h"
+
+namespace svc {
+
+namespace {
+
+SegmentSpec segmentOf(u64 number, u64 client, u64 size) {
+  static std::map<u64, std::string> names;
+  std::string& name = names.try_emplace(number, "host-" + std::to_string(client) + ":" + std::to_string(number)).first->second;
+  SegmentSpec spec;
+  spec.id = {number, 77};
+  spec.name = spec.endpoint = name;
+  spec.protocol = "tcp";
+  spec.base = number << 40;
+  spec.size = size;
+  return spec;
+}
+
+// What a reader could see of every object, for comparing two stores.
+std::map<std::string, std::string> seen(Store& store) {
+  std::map<std::string, std::string> out;
+  for (u32 index = 1; index < store.table.end(); ++index) {
+    if (!store.table.live(index)) continue;
+    const Object& object = store.table[index];
+    std::map<u64, int> places;
+    store.eachReplica(index, [&](const Replica& replica) {
+      const Segment* segment = store.cluster.segment(replica.segment);
+      if (segment != nullptr && !segment->gone) places[segment->base + segment->allocator.offsetOf(replica.node)] = static_cast<int>(replica.status);
+    });
+    if (places.empty()) continue;
+    std::string text = std::to_string(object.size) + "/" + std::to_string(object.flags);
+    for (const auto& [address, status] : places) text += " " + std::to_string(address) + "=" + std::to_string(status);
+    if (object.extra != 0) text += " sum " + std::to_string(store.table.extras[object.extra].checksum) + " task " + std::to_string(static_cast<int>(store.table.extras[object.extra].task));
+    out[std::string(store.table.keyOf(index))] = text;
+  }
+  return out;
+}
+
+// No byte belongs to two objects.
+void requireDisjoint(Store& store) {
+  std::map<std::pair<u32, u64>, u64> ranges;
+  for (u32 index = 1; index < store.table.end(); ++index) {
+    if (!store.table.live(index)) continue;
+    store.eachReplica(index, [&](const Replica& replica) {
+      const Segment* segment = store.cluster.segment(replica.segment);
+      if (segment == nullptr || segment->gone) return;
+      REQUIRE(segment->allocator.sizeOf(replica.node) == store.table[index].size);
+      ranges[{replica.segment, segment->allocator.offsetOf(replica.node)}] = store.table[index].size;
+    });
+  }
+  u64 end = 0;
+  u32 last = 0;
+  for (const auto& [at, size] : ranges) {
+    REQUIRE(at.first != last || at.second >= end);
+    last = at.first;
+    end = at.second + size;
+  }
+  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number)
+    if (const Segment* segment = store.cluster.segment(number); segment != nullptr) REQUIRE(segment->allocator.sound());
+}
+
+}  // namespace
+
+void testStore(Chance& chance, u32 rounds) {
+  for (u32 round = 0; round < rounds * 3; ++round) {
+    Settings settings;
+    settings.leaseMs = 100;
+    settings.discardMs = 500;
+    settings.releaseMs = 2'000;
+    settings.clientTtlMs = 3'000;
+    settings.suspectMs = 1'000;
+    settings.strategy = static_cast<Strategy>(below(chance, 3));
+    Store store(settings, chance());
+    std::string all;
+    u64 now = 1'000, segments = 0;
+    store.journal.epochMs = 1'000'000;
+    store.at(now);
+    const auto clientID = [](u64 number) { return Uuid{number, 1}; };
+    std::unordered_map<u64, std::vector<u64>> mounted;
+    const auto keyOf = [&] { return "key-" + std::to_string(below(chance, 300)); };
+    for (u32 step = 0; step < 20'000; ++step) {
+      const u64 client = 1 + below(chance, 4);
+      const std::string key = keyOf();
+      const Uuid id = clientID(client);
+      Wish wish;
+      wish.replicas = 1 + below(chance, 3);
+      wish.hardPin = below(chance, 20) == 0;
+      wish.softPin = static_cast<u8>(below(chance, 3));
+      u32 index = 0;
+      const std::string group = below(chance, 4) == 0 ? "group-" + std::to_string(below(chance, 5)) : "";
+      switch (below(chance, 16)) {
+        case 0:
+          if (mounted[client].size() < 3) {
+            if (store.mount(segmentOf(++segments, client, 20'000 + below(chance, 50'000)), id) == 0) mounted[client].push_back(segments);
+          }
+          break;
+        case 1:
+          if (!mounted[client].empty() && below(chance, 10) == 0) {
+            store.unmount({mounted[client].back(), 77}, id, below(chance, 2) * 200);
+            mounted[client].pop_back();
+          }
+          break;
+        case 2: case 3: case 4:
+          if (store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, group, index) == 0) REQUIRE(store.table.live(index));
+          break;
+        case 5: case 6:
+          store.putEnd(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt);
+          break;
+        case 7: store.putRevoke(id, 0, key); break;
+        case 8: store.upsertStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, "", index); break;
+        case 9: store.read(0, key, true, index); break;
+        case 10: store.remove(0, key, below(chance, 2) == 0); break;
+        case 11:
+        case 12: {
+          if (mounted[client].empty()) break;
+          const std::string source(segmentOf(mounted[client].front(), client, 1).name), target(segmentOf(1 + below(chance, segments), 0, 1).name);
+          const std::string_view targets[] = {target};
+          store.copyStart(id, 0, key, source, targets, below(chance, 2) ? TaskKind::copy : TaskKind::move, index);
+          break;
+        }
+        case 13: store.copyEnd(id, 0, key, below(chance, 2) ? TaskKind::copy : TaskKind::move, below(chance, 3) == 0); break;
+        case 14: store.clear(id, 0, key, ""); break;
+        default: {
+          now += below(chance, 100);
+          store.at(now);
+          for (u64 each = 1; each <= 4; ++each) {
+            i32 status = 0;
+            if (each != 4 || below(chance, 30) == 0) store.ping(clientID(each), status);
+          }
+          while (store.tend(500)) {
+          }
+        }
+      }
+      all += store.journal.pending;
+      store.journal.clear();
+      if (step % 2'000 == 0) requireDisjoint(store);
+    }
+    requireDisjoint(store);
+    // The records alone give the same state; so does a snapshot taken from here, and applying all twice.
+    for (int way = 0; way < 2; ++way) {
+      Store again(settings, chance());
+      again.journal.epochMs = store.journal.epochMs;
+      again.at(now);
+      std::string records = all;
+      if (way == 1) {
+        Journal snapshot;
+        snapshot.epochMs = store.journal.epochMs;
+        store.snapshotHead(snapshot);
+        for (u32 cursor = 1; cursor != 0;) cursor = store.snapshotSome(snapshot, cursor, 100);
+        records = snapshot.pending;
+      }
+      RecordReader reader(records.data(), records.size());
+      while (reader.more()) REQUIRE(again.replay(reader));
+      again.recovered();
+      REQUIRE(seen(again) == seen(store));
+      requireDisjoint(again);
+      REQUIRE(segmentsJson(again).size() > 0);
+    }
+  }
+}
+
+void testEviction(Chance& chance) {
+  Settings settings;
+  settings.leaseMs = 1'000;
+  Store store(settings, chance());
+  store.at(1'000);
+  const Uuid id{1, 1};
+  constexpr u64 size = 100, count = 20'000;
+  REQUIRE(store.mount(segmentOf(1'000'000, 1, size * count), id) == 0);
+  const u32 client = store.clientOf(id);
+  u32 index = 0;
+  const auto put = [&](const std::string& key, const Wish& wish, const std::string& group) {
+    if (store.putStart(client, 0, key, size, wish, group, index) != 0) return false;
+    return store.putEnd(id, 0, key, std::nullopt) == 0;
+  };
+  Wish plain, hard, soft;
+  hard.hardPin = true;
+  soft.softPin = 1;
+  for (u64 i = 0; i < 500; ++i) REQUIRE(put("hard-" + std::to_string(i), hard, "") && put("soft-" + std::to_string(i), soft, ""));
+  for (u64 i = 0; i < 1'000; ++i) REQUIRE(put("grouped-" + std::to_string(i), plain, "group-" + std::to_string(i / 10)));
+  u64 stored = 0;
+  for (u64 i = 0; i < 100'000; ++i) {
+    store.at(1'000 + i * 2);
+    i32 status = 0;
+    store.ping(id, status);
+    if (i % 50 == 0) REQUIRE(store.read(0, "grouped-5", true, index) == 0);
+    stored += put("key-" + std::to_string(i), plain, "");
+    while (store.tend(2'048)) {
+    }
+    store.journal.clear();
+  }
+  REQUIRE(store.counters.evictedObjects > 50'000 && stored > 99'000);
+  // Pinned ones stay, a group that is read stays as a whole, others left as wholes.
+  for (u64 i = 0; i < 500; ++i) REQUIRE(store.exist(0, "hard-" + std::to_string(i), false) == 1 && store.exist(0, "soft-" + std::to_string(i), false) == 1);
+  for (u64 group = 0; group < 100; ++group) {
+    int members = 0;
+    for (u64 i = 0; i < 10; ++i) members += store.exist(0, "grouped-" + std::to_string(group * 10 + i), false);
+    REQUIRE(members == 0 || members == 10);
+    if (group == 0) REQUIRE(members == 10);
+  }
+}
+
+}  // namespace svc

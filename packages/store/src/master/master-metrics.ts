@@ -1,0 +1,65 @@
+// The master's metrics: what it holds, what became of it, and requests, failures and seconds of each operation.
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures } from "./native.ts";
+
+const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])[] = [
+  ["svc_store_keys", "objects", "Objects"],
+  ["svc_store_used_bytes", "usedBytes", "Bytes allocated in segments"],
+  ["svc_store_capacity_bytes", "capacityBytes", "Bytes of all segments"],
+  ["svc_store_unfinished_puts", "unfinished", "Puts begun and not ended"],
+  ["svc_store_rpc_connections", "connections", "RPC connections"],
+  ["svc_store_rpc_buffered_bytes", "bufferedBytes", "Bytes buffered for RPC connections"],
+  ["svc_store_log_full", "logFull", "1 while the log has no room and changes are refused"],
+  ["svc_store_log_bytes", "logBytes", "Bytes of log since the last snapshot"],
+];
+const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, string])[] = [
+  ["svc_store_rpc_accepted_total", "accepted", "RPC connections accepted"],
+  ["svc_store_rpc_refused_total", "refused", "RPC connections refused because there were too many"],
+  ["svc_store_rpc_malformed_total", "malformed", "RPC connections closed for what they sent"],
+  ["svc_store_evicted_keys_total", "evictedObjects", "Objects evicted"],
+  ["svc_store_evicted_bytes_total", "evictedBytes", "Bytes evicted"],
+  ["svc_store_evictions_total", "evictions", "Runs of eviction"],
+  ["svc_store_allocation_failures_total", "allocationFailures", "Puts for which no room was found"],
+  ["svc_store_discarded_puts_total", "discarded", "Puts given up because they did not end"],
+  ["svc_store_lost_clients_total", "clientsLost", "Clients that stopped pinging"],
+  ["svc_store_lost_keys_total", "replicasLost", "Objects lost with their last holder"],
+  ["svc_store_refused_for_room_total", "refusedForRoom", "Changes refused because the log had no room"],
+  ["svc_store_log_records_total", "lsn", "Records in the log, since its beginning"],
+  ["svc_store_snapshots_total", "snapshots", "Snapshots taken"],
+];
+const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCase();
+
+/** Text of all metrics; the core's histograms are written here, since it counts them itself. */
+export function openMasterMetrics(metrics: Metrics, native: NativeMaster): () => Promise<string> {
+  let figures: Figures = figuresOf(native);
+  for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
+  const counted = counters.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
+  return async () => {
+    figures = figuresOf(native);
+    for (const { counter, key } of counted) {
+      counter.reset();
+      counter.inc(figures[key]);
+    }
+    return `${await metrics.text()}\n${operationText(native)}`;
+  };
+}
+
+function operationText(native: NativeMaster): string {
+  const rows = operationFigures(native);
+  const lines = ["# HELP svc_store_rpc_seconds Time that an RPC operation took in the master", "# TYPE svc_store_rpc_seconds histogram"];
+  for (const { name, requests, seconds, buckets } of rows) {
+    const operation = label(name);
+    let below = 0;
+    for (let index = 0; index < BUCKETS - 1; index++) {
+      below += buckets[index] ?? 0;
+      lines.push(`svc_store_rpc_seconds_bucket{operation="${operation}",le="${2 ** (index + 1) / 1e6}"} ${below}`);
+    }
+    lines.push(`svc_store_rpc_seconds_bucket{operation="${operation}",le="+Inf"} ${requests}`);
+    lines.push(`svc_store_rpc_seconds_sum{operation="${operation}"} ${seconds}`, `svc_store_rpc_seconds_count{operation="${operation}"} ${requests}`);
+  }
+  lines.push("# HELP svc_store_rpc_items_total Objects that RPC operations were about", "# TYPE svc_store_rpc_items_total counter");
+  for (const { name, items } of rows) lines.push(`svc_store_rpc_items_total{operation="${label(name)}"} ${items}`);
+  lines.push("# HELP svc_store_rpc_failed_items_total Of those, the ones that got an error code", "# TYPE svc_store_rpc_failed_items_total counter");
+  for (const { name, failedItems } of rows) lines.push(`svc_store_rpc_failed_items_total{operation="${label(name)}"} ${failedItems}`);
+  return `${lines.join("\n")}\n`;
+}

@@ -1,0 +1,21 @@
+// Reading the query string of a request: members percent-decoded to strings of bytes.
+
+const PERCENT = /%([0-9a-fA-F]{2})/g;
+
+/** Percent-decoded, one character per byte; a percent sign that encodes nothing stays, as keys may hold it. */
+export function decodeText(text: string): string {
+  return text.includes("%") ? text.replace(PERCENT, (_all, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))) : text;
+}
+
+/** The first member of that name; undefined where there is none. */
+export function searchOf(search: string, name: string, decode = true): string | undefined {
+  for (const part of search.split("&")) {
+    const equals = part.indexOf("=");
+    if ((equals < 0 ? part : part.slice(0, equals)) !== name) continue;
+    const value = equals < 0 ? "" : part.slice(equals + 1);
+    return decode ? decodeText(value) : value;
+  }
+  return undefined;
+}
+
+export const ownMembers = <T>(of: Readonly<Record<string, T>>, name: string): T | undefined => (Object.hasOwn(of, name) ? of[name] : undefined);

@@ -1,0 +1,201 @@
+// The types of the store's RPC wire: each schema knows its type literal, and reads and writes the values of its type.
+import type { BodyReader, BodyWriter } from "./body.ts";
+
+/** A type of the wire. Literals and layout follow struct_pack, which the field's clients speak. */
+export type Schema<T> = {
+  /** The bytes by which a message names this type; their MD5 is the type's hash. */
+  readonly literal: readonly number[];
+  /** The largest length field that `value` needs: it sets the width of all length fields of its message. */
+  widest(value: T): number;
+  write(to: BodyWriter, value: T): void;
+  /** @throws RangeError where the body is shorter than its own lengths say. */
+  read(from: BodyReader): T;
+};
+
+export type ValueOf<S> = S extends Schema<infer T> ? T : never;
+
+const STRUCT = 0xfd;
+const END = 0xff;
+
+const fixed = <T>(literal: number, write: (to: BodyWriter, value: T) => void, read: (from: BodyReader) => T): Schema<T> => ({
+  literal: [literal],
+  widest: () => 0,
+  write,
+  read,
+});
+
+export const i32 = fixed<number>(
+  0x01,
+  (to, value) => to.i32(value),
+  (from) => from.i32(),
+);
+export const u32 = fixed<number>(
+  0x02,
+  (to, value) => to.u32(value),
+  (from) => from.u32(),
+);
+export const i64 = fixed<bigint>(
+  0x03,
+  (to, value) => to.i64(value),
+  (from) => from.i64(),
+);
+export const u64 = fixed<bigint>(
+  0x04,
+  (to, value) => to.u64(value),
+  (from) => from.u64(),
+);
+export const u8 = fixed<number>(
+  0x06,
+  (to, value) => to.u8(value),
+  (from) => from.u8(),
+);
+export const bool = fixed<boolean>(
+  0x0b,
+  (to, value) => to.u8(value ? 1 : 0),
+  (from) => from.u8() !== 0,
+);
+/** No value: what an operation without a result answers. */
+export const nothing = fixed<undefined>(
+  0xfa,
+  () => undefined,
+  () => undefined,
+);
+
+/** A string of bytes, one per character (latin1), so that a key of any bytes survives the round trip. */
+export const bytes: Schema<string> = {
+  literal: [0x80, 0x0c],
+  widest: (value) => value.length,
+  write(to, value) {
+    to.length(value.length);
+    to.latin1(value);
+  },
+  read: (from) => from.latin1(from.length(1)),
+};
+
+/** Two u64, shown as 8-4-4-4-12 hexadecimal digits: the first is the text's first half. */
+export const uuid: Schema<string> = {
+  literal: [STRUCT, 0x04, 0x04, 0x89, 0x89, END],
+  widest: () => 0,
+  write: (to, value) => to.uuid(value),
+  read: (from) => from.uuid(),
+};
+
+export function vector<T>(item: Schema<T>): Schema<readonly T[]> {
+  return {
+    literal: [0x84, ...item.literal],
+    widest: (values) => values.reduce((most, value) => Math.max(most, item.widest(value)), values.length),
+    write(to, values) {
+      to.length(values.length);
+      for (const value of values) item.write(to, value);
+    },
+    read(from) {
+      const count = from.length(1);
+      const values: T[] = [];
+      for (let index = 0; index < count; index++) values.push(item.read(from));
+      return values;
+    },
+  };
+}
+
+export function map<T>(value: Schema<T>, keySchema: Schema<string> = bytes): Schema<ReadonlyMap<string, T>> {
+  return {
+    literal: [0x82, ...keySchema.literal, ...value.literal],
+    widest: (entries) => [...entries].reduce((most, [key, each]) => Math.max(most, keySchema.widest(key), value.widest(each)), entries.size),
+    write(to, entries) {
+      to.length(entries.size);
+      for (const [key, each] of entries) {
+        keySchema.write(to, key);
+        value.write(to, each);
+      }
+    },
+    read(from) {
+      const count = from.length(1);
+      const entries = new Map<string, T>();
+      for (let index = 0; index < count; index++) entries.set(keySchema.read(from), value.read(from));
+      return entries;
+    },
+  };
+}
+
+export function optional<T>(item: Schema<T>): Schema<T | undefined> {
+  return {
+    literal: [0x85, ...item.literal],
+    widest: (value) => (value === undefined ? 0 : item.widest(value)),
+    write(to, value) {
+      to.u8(value === undefined ? 0 : 1);
+      if (value !== undefined) item.write(to, value);
+    },
+    read: (from) => (from.u8() === 0 ? undefined : item.read(from)),
+  };
+}
+
+/** What an operation answers: a value, or the store's error code (negative). */
+export type Expected<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly code: number };
+
+export function expected<T>(item: Schema<T>): Schema<Expected<T>> {
+  return {
+    literal: [0x87, ...item.literal, ...i32.literal],
+    widest: (outcome) => (outcome.ok ? item.widest(outcome.value) : 0),
+    write(to, outcome) {
+      to.u8(outcome.ok ? 1 : 0);
+      if (outcome.ok) item.write(to, outcome.value);
+      else to.i32(outcome.code);
+    },
+    read: (from) => (from.u8() === 0 ? { ok: false, code: from.i32() } : { ok: true, value: item.read(from) }),
+  };
+}
+
+type Struct<F> = { readonly [K in keyof F]: ValueOf<F[K]> };
+
+/** @param alignment present for what is copied as it lies in memory: its packing and alignment in bytes. */
+export function struct<F extends Record<string, Schema<unknown>>>(fields: F, alignment?: readonly [pack: number, align: number]): Schema<Struct<F>> {
+  const entries = Object.entries<Schema<unknown>>(fields);
+  const marks = alignment === undefined ? [] : alignment.map((size) => 0x81 + size);
+  return {
+    literal: [STRUCT, ...entries.flatMap(([, schema]) => schema.literal), ...marks, END],
+    widest: (value) => entries.reduce((most, [name, schema]) => Math.max(most, schema.widest(value[name as keyof F])), 0),
+    write(to, value) {
+      for (const [name, schema] of entries) schema.write(to, value[name as keyof F]);
+    },
+    read: (from) => Object.fromEntries(entries.map(([name, schema]) => [name, schema.read(from)])) as unknown as Struct<F>,
+  };
+}
+
+/** One of several shapes, told apart by `type`; its index on the wire is its place in `cases`. */
+export function variant<F extends Record<string, Schema<unknown>>>(cases: F): Schema<{ [K in keyof F]: { readonly type: K } & ValueOf<F[K]> }[keyof F]> {
+  type Value = { [K in keyof F]: { readonly type: K } & ValueOf<F[K]> }[keyof F];
+  const names = Object.keys(cases);
+  const schemas = Object.values<Schema<unknown>>(cases);
+  const schemaOf = (value: Value): Schema<unknown> => cases[value.type] as Schema<unknown>;
+  return {
+    literal: [0x86, ...schemas.flatMap((schema) => schema.literal), END],
+    widest: (value) => schemaOf(value).widest(value),
+    write(to, value) {
+      to.u8(names.indexOf(value.type as string));
+      schemaOf(value).write(to, value);
+    },
+    read(from) {
+      const index = from.u8();
+      const schema = schemas[index];
+      if (schema === undefined) throw new RangeError(`expected one of ${names.length} variants, got index ${index}`);
+      return { type: names[index], ...(schema.read(from) as object) } as Value;
+    },
+  };
+}
+
+/** The arguments of a call: none, the one value itself, or a tuple of several. */
+export function tuple<S extends readonly Schema<unknown>[]>(...items: S): Schema<{ [K in keyof S]: ValueOf<S[K]> }> {
+  type Values = { [K in keyof S]: ValueOf<S[K]> };
+  const isOne = items.length === 1;
+  const literals = items.flatMap((item) => item.literal);
+  return {
+    literal: isOne ? literals : [STRUCT, ...literals, END],
+    widest: (values) => items.reduce((most, item, index) => Math.max(most, item.widest(values[index])), 0),
+    write(to, values) {
+      items.forEach((item, index) => {
+        item.write(to, values[index]);
+      });
+    },
+    read: (from) => items.map((item) => item.read(from)) as Values,
+  };
+}

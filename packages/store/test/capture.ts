@@ -1,0 +1,62 @@
+// A relay between a store client and a master that keeps every message body with the name of its operation.
+import { connect, createServer, type Socket } from "node:net";
+import { REQUEST_BYTES, RESPONSE_BYTES } from "../src/rpc/frame.ts";
+import { functionID, type OperationName, operations } from "../src/rpc/operations.ts";
+
+export type Captured = { readonly name: OperationName | undefined; readonly kind: "request" | "response"; readonly body: Buffer };
+
+/** Calls `each` with every whole frame of a stream of bytes. */
+function frames(headBytes: number, sizeAt: number, each: (head: Buffer, body: Buffer) => void): (bytes: Buffer) => void {
+  let left = Buffer.alloc(0);
+  return (bytes) => {
+    left = Buffer.concat([left, bytes]);
+    while (left.length >= headBytes) {
+      const size = left.readUInt32LE(sizeAt);
+      const end = headBytes + size + left.readUInt32LE(sizeAt + 4);
+      if (left.length < end) return;
+      each(left.subarray(0, headBytes), left.subarray(headBytes, headBytes + size));
+      left = left.subarray(end);
+    }
+  };
+}
+
+export async function startCapture(target: number, brand: string): Promise<{ readonly port: number; readonly captured: Captured[] } & AsyncDisposable> {
+  const captured: Captured[] = [];
+  const names = new Map((Object.keys(operations) as OperationName[]).map((name) => [functionID(`${brand}::WrappedMasterService`, name), name]));
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const master = connect(target, "127.0.0.1");
+    const called = new Map<number, OperationName | undefined>();
+    const requests = frames(REQUEST_BYTES, 12, (head, body) => {
+      const name = names.get(head.readUInt32LE(8));
+      called.set(head.readUInt32LE(4), name);
+      captured.push({ name, kind: "request", body });
+    });
+    const responses = frames(RESPONSE_BYTES, 8, (head, body) => captured.push({ name: called.get(head.readUInt32LE(4)), kind: "response", body }));
+    client.on("data", (bytes: Buffer) => {
+      requests(bytes);
+      master.write(bytes);
+    });
+    master.on("data", (bytes: Buffer) => {
+      responses(bytes);
+      client.write(bytes);
+    });
+    for (const socket of [client, master]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        client.destroy();
+        master.destroy();
+      });
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    port: (server.address() as { port: number }).port,
+    captured,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}

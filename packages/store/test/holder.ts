@@ -1,0 +1,89 @@
+// The field's unmodified store client in a process of its own, asked by lines of JSON.
+import { type ChildProcess, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const SCRIPT = fileURLToPath(new URL("holder.py", import.meta.url));
+export const MIB = 1024 * 1024;
+/** Ten times and more what a call here should take. */
+const ANSWER_MS = 120_000;
+
+export type HolderSetup = {
+  readonly master: number;
+  readonly metadata?: string;
+  readonly name?: string;
+  readonly segmentBytes?: number;
+  readonly bufferBytes?: number;
+};
+
+export class Holder {
+  readonly child: ChildProcess;
+  readonly #waiting: ((line: string) => void)[] = [];
+
+  constructor() {
+    const env = { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
+    this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
+    createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
+    process.once("exit", () => this.child.kill("SIGKILL"));
+    this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
+    this.child.once("close", () => {
+      for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the holder ended" }));
+    });
+  }
+
+  async ask<T = unknown>(command?: object): Promise<T> {
+    const answer = new Promise<string>((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error(`no answer within ${ANSWER_MS} ms to ${JSON.stringify(command)?.slice(0, 200)}`)), ANSWER_MS);
+      this.#waiting.push((line) => {
+        clearTimeout(timer);
+        resolve(line);
+      });
+    });
+    if (command !== undefined) this.child.stdin?.write(`${JSON.stringify(command)}\n`);
+    const value = JSON.parse(await answer) as T;
+    const error = (value as { error?: string } | null)?.error;
+    if (typeof error === "string") throw new Error(error);
+    return value;
+  }
+
+  call<T = unknown>(name: string, ...args: readonly unknown[]): Promise<T> {
+    return this.ask<T>({ op: "call", name, args });
+  }
+
+  async get(key: string): Promise<string> {
+    return Buffer.from((await this.call<{ bytes: string }>("get", key)).bytes, "base64").toString("latin1");
+  }
+
+  put(key: string, value: string, config?: object): Promise<number> {
+    return this.call<number>("put", key, bytesOf(value), ...(config === undefined ? [] : [{ config }]));
+  }
+
+  /** Its segment's name. */
+  name(): Promise<string> {
+    return this.call<string>("get_hostname");
+  }
+
+  kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null) return Promise.resolve();
+    const ended = new Promise<void>((resolve) => this.child.once("exit", () => resolve()));
+    this.child.kill(signal);
+    return ended;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+}
+
+export const bytesOf = (text: string) => ({ bytes: Buffer.from(text, "latin1").toString("base64") });
+
+/** A holder whose client is set up and mounted. */
+export async function startHolder(setup: HolderSetup): Promise<Holder> {
+  const holder = new Holder();
+  await holder.ask();
+  const { master, metadata = "P2PHANDSHAKE", name = "127.0.0.1", segmentBytes = 64 * MIB, bufferBytes = 16 * MIB } = setup;
+  const code = await holder.call<number>("setup", name, metadata, segmentBytes, bufferBytes, "tcp", "", `127.0.0.1:${master}`);
+  if (code === 0) return holder;
+  await holder.kill();
+  throw new Error(`the field's client did not set up: ${code}`);
+}

@@ -1,0 +1,140 @@
+// The master's HTTP, case by case: path, status, content type and body, as specified and as the field answers it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { RpcClient } from "../src/rpc/client.ts";
+import { clientID, plain, segmentOf } from "./calls.ts";
+import { startMaster, type TestMaster } from "./master.ts";
+
+const JSON_TYPE = "application/json; charset=utf-8";
+const METRICS_TYPE = "text/plain; version=0.0.4";
+
+async function filled(master: TestMaster): Promise<RpcClient> {
+  const rpc = await master.rpc();
+  await rpc.call("MountSegment", segmentOf(1, 1n << 20n), clientID);
+  for (const key of ["k1", "k,2", "ключ"].map((text) => Buffer.from(text).toString("latin1"))) {
+    await rpc.call("PutStart", clientID, key, 5n, plain, "");
+    await rpc.call("PutEnd", clientID, { key, checksum: undefined }, 4, "");
+  }
+  return rpc;
+}
+
+const buffer = (address: number) => ({ size_: 5, buffer_address_: address, protocol_: "tcp", transport_endpoint_: "holder-1:1" });
+const BASE = 2 ** 40;
+const id = "00000000-0000-0000-0000-000000000001";
+const missing = { success: false, error_code: -704, error_message: "OBJECT_NOT_FOUND" };
+const entry = (address: number) => ({ ok: true, values: [{ transport_endpoint_: "holder-1:1", buffer_descriptor: buffer(address) }] });
+
+type Case = { readonly path: string; readonly method?: string; readonly status?: number; readonly type: string; readonly body: unknown };
+
+const cases: readonly Case[] = [
+  { path: "/query_key?key=k1", type: JSON_TYPE, body: { success: true, data: [buffer(BASE)] } },
+  { path: "/query_key?key=k%31", type: JSON_TYPE, body: { success: true, data: [buffer(BASE)] } },
+  { path: "/query_key?key=%D0%BA%D0%BB%D1%8E%D1%87", type: JSON_TYPE, body: { success: true, data: [buffer(BASE + 10)] } },
+  { path: "/query_key?key=nothing", status: 404, type: JSON_TYPE, body: missing },
+  { path: "/query_key?key=", status: 404, type: JSON_TYPE, body: missing },
+  { path: "/query_key", status: 404, type: JSON_TYPE, body: missing },
+  {
+    path: "/batch_query_keys?keys=nothing,k1,k%2C2,k1",
+    type: JSON_TYPE,
+    body: { success: true, data: { "k,2": entry(BASE + 5), k1: entry(BASE), nothing: { ok: false, error: "OBJECT_NOT_FOUND" } } },
+  },
+  { path: "/batch_query_keys?keys=k1,", type: JSON_TYPE, body: { success: true, data: { "": { ok: false, error: "OBJECT_NOT_FOUND" }, k1: entry(BASE) } } },
+  { path: "/batch_query_keys", status: 400, type: JSON_TYPE, body: { success: false, error: "No keys provided. Use ?keys=key1,key2,..." } },
+  { path: "/batch_query_keys?keys=", status: 400, type: JSON_TYPE, body: { success: false, error: "No keys provided. Use ?keys=key1,key2,..." } },
+  { path: "/get_all_keys", type: METRICS_TYPE, body: "k1\nk,2\nключ\n" },
+  { path: "/get_all_keys?limit=2", type: METRICS_TYPE, body: "k1\nk,2\n" },
+  { path: "/get_all_keys?limit=2&after=3", type: METRICS_TYPE, body: "ключ\n" },
+  { path: "/get_all_segments", type: METRICS_TYPE, body: "holder-1:1\n" },
+  { path: "/query_segment?segment=holder-1:1", type: METRICS_TYPE, body: "holder-1:1\nUsed(bytes): 15\nCapacity(bytes): 1048576\n" },
+  { path: "/query_segment?segment=holder-1%3A1", type: METRICS_TYPE, body: "holder-1:1\nUsed(bytes): 15\nCapacity(bytes): 1048576\n" },
+  { path: "/query_segment?segment=none", status: 500, type: METRICS_TYPE, body: "Failed to query segment" },
+  {
+    path: "/get_segments_detail",
+    type: JSON_TYPE,
+    body: {
+      total_segments: 1,
+      segments: [
+        {
+          segment_name: "holder-1:1",
+          segment_id: id,
+          client_id: clientID,
+          base_address: "0x10000000000",
+          size_bytes: 1 << 20,
+          size_human: "0.000976563 GiB",
+          te_endpoint: "holder-1:1",
+          protocol: "tcp",
+          status: "MOUNTED",
+          allocator_used_bytes: 15,
+          allocator_capacity_bytes: 1 << 20,
+          allocator_usage_percent: (15 / 2 ** 20) * 100,
+          readable: true,
+        },
+      ],
+    },
+  },
+  { path: "/health", type: METRICS_TYPE, body: "OK" },
+  { path: "/version", type: JSON_TYPE, body: { version: "2.0.0", display_version: "svc 2.0.0" } },
+  { path: "/role", type: "text/plain; charset=utf-8", body: "leader" },
+  { path: "/ha_status", type: "text/plain; charset=utf-8", body: "serving" },
+  {
+    path: "/api/v1/segments/status?segment=holder-1:1",
+    type: JSON_TYPE,
+    body: { success: true, segment: "holder-1:1", status: 1, status_name: "MOUNTED", error_code: 0, error_message: "" },
+  },
+  {
+    path: "/api/v1/segments/status?segment=none",
+    status: 404,
+    type: JSON_TYPE,
+    body: { success: false, error_code: -101, error_message: "SEGMENT_NOT_FOUND" },
+  },
+  {
+    path: "/api/v1/segments/status",
+    status: 400,
+    type: JSON_TYPE,
+    body: { success: false, error_code: -600, error_message: "Missing segment query parameter" },
+  },
+  { path: "/nowhere", status: 404, type: "text/plain; charset=utf-8", body: "404 Not Found" },
+  { path: "/query_key?key=k1", method: "POST", status: 404, type: "text/plain; charset=utf-8", body: "404 Not Found" },
+];
+
+void test("every path of the master's HTTP answers as specified", async () => {
+  await using master = await startMaster();
+  await filled(master);
+  for (const { path, method = "GET", status = 200, type, body } of cases) {
+    const answer = await fetch(`${master.url}${path}`, { method });
+    const text = await answer.text();
+    assert.equal(answer.status, status, path);
+    assert.equal(answer.headers.get("content-type"), type, path);
+    if (type === JSON_TYPE) assert.deepEqual(JSON.parse(text), body, path);
+    else assert.equal(text, body, path);
+  }
+  const metrics = await (await fetch(`${master.url}/metrics`)).text();
+  assert.match(metrics, /^svc_store_keys 3$/m);
+  assert.match(metrics, /^svc_store_rpc_items_total\{operation="put_start"\} 3$/m);
+  assert.match(await (await fetch(`${master.url}/metrics/summary`)).text(), /^role=leader, state=serving.*Keys: 3/);
+});
+
+void test("with --compat, health, segments and ids look as the field's master shows them", async () => {
+  await using master = await startMaster({ flags: ["--compat"] });
+  await filled(master);
+  assert.equal(((await (await fetch(`${master.url}/health`)).json()) as { status: string }).status, "ok");
+  assert.match(await (await fetch(`${master.url}/query_segment?segment=holder-1:1`)).text(), /^Capacity\(bytes\) : 1048576$/m);
+  const { segments } = (await (await fetch(`${master.url}/get_segments_detail`)).json()) as { segments: Record<string, unknown>[] };
+  assert.equal(segments[0]?.["status"], "OK");
+  assert.equal(segments[0]?.["segment_id"], "0-1");
+});
+
+void test("asking over HTTP grants no lease and is not a hit", async () => {
+  await using master = await startMaster();
+  const rpc = await filled(master);
+  const items = async () => /^svc_store_rpc_items_total\{operation="get_replica_list"\} (\d+)$/m.exec(await (await fetch(`${master.url}/metrics`)).text())?.[1];
+  await fetch(`${master.url}/query_key?key=k1`);
+  await fetch(`${master.url}/batch_query_keys?keys=k1,k%2C2`);
+  assert.equal(await items(), "0");
+  assert.deepEqual(await rpc.call("Remove", "k1", false, ""), { ok: true, value: undefined });
+  assert.deepEqual(await rpc.call("GetReplicaList", "k1", ""), { ok: false, code: -704 });
+  assert.ok((await rpc.call("GetReplicaList", "k,2", "")).ok);
+  assert.deepEqual(await rpc.call("Remove", "k,2", false, ""), { ok: false, code: -706 }, "a read over RPC does");
+  const answer = await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" });
+  assert.deepEqual(await answer.json(), { success: true, removed_count: 2 });
+});

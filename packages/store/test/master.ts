@@ -1,0 +1,125 @@
+// Starts masters for tests: ours as a process of its own, and the field's from its wheel.
+import { type ChildProcess, spawn } from "node:child_process";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { RpcClient } from "../src/rpc/client.ts";
+
+const MAIN = fileURLToPath(new URL("../src/master/main.ts", import.meta.url));
+const BRANDS = ["svc", "mooncake"];
+
+export type TestMaster = {
+  readonly url: string;
+  readonly rpcPort: number;
+  readonly home: string;
+  readonly pid: number;
+  /** What it said on stderr. */
+  log(): string;
+  rpc(): Promise<RpcClient>;
+  kill(signal?: NodeJS.Signals): Promise<number | null>;
+  /** Again, on the same ports and home; `more` flags. */
+  start(more?: readonly string[]): Promise<void>;
+} & AsyncDisposable;
+
+export type MasterSetup = { readonly flags?: readonly string[]; readonly home?: string; readonly level?: string };
+
+export async function startMaster({ flags = [], home: given, level = "warn" }: MasterSetup = {}): Promise<TestMaster> {
+  const home = given ?? makeHome();
+  let child: ChildProcess | undefined;
+  let url = "";
+  let rpcPort = 0;
+  let said = "";
+  async function start(more: readonly string[] = []): Promise<void> {
+    const port = url === "" ? "0" : new URL(url).port;
+    const own = [
+      `--listen=127.0.0.1:${port}`,
+      `--rpc_port=${rpcPort}`,
+      "--rpc_address=127.0.0.1",
+      `--home=${home}`,
+      `--brand=${BRANDS}`,
+      `--log-level=${level}`,
+    ];
+    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    child = started;
+    process.once("exit", () => started.kill("SIGKILL"));
+    started.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
+    await new Promise<void>((resolve, reject) => {
+      let text = "";
+      started.stdout.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+        rpcPort = Number(/RPC at \S+:(\d+)/.exec(text)?.[1] ?? rpcPort);
+        url = /ready at (\S+)/.exec(text)?.[1] ?? url;
+        if (/ready at/.test(text)) resolve();
+      });
+      started.once("exit", (code) => reject(new Error(`the master ended with ${code}: ${said}`)));
+    });
+  }
+  async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<number | null> {
+    const ending = child;
+    child = undefined;
+    if (ending === undefined || ending.exitCode !== null || ending.signalCode !== null) return ending?.exitCode ?? null;
+    const ended = new Promise<number | null>((resolve) => ending.once("exit", resolve));
+    ending.kill(signal);
+    return ended;
+  }
+  await start();
+  return {
+    get url() {
+      return url;
+    },
+    get rpcPort() {
+      return rpcPort;
+    },
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    home,
+    log: () => said,
+    rpc: () => RpcClient.connect("127.0.0.1", rpcPort),
+    kill,
+    start,
+    async [Symbol.asyncDispose]() {
+      await kill();
+      if (given === undefined) removeHome(home);
+    },
+  };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** The field's own master; its RPC port, and its process. */
+export async function startFieldMaster(): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
+  const [rpcPort, httpPort] = [await freePort(), await freePort()];
+  const program = join(process.env["SVC_PYTHON_CLIENTS"] ?? "", "mooncake/mooncake_master");
+  const child = spawn(program, [`--rpc_port=${rpcPort}`, `--metrics_port=${httpPort}`, "--metrics_host=127.0.0.1", "--rpc_address=127.0.0.1"], {
+    stdio: "ignore",
+    env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] },
+  });
+  process.once("exit", () => child.kill("SIGKILL"));
+  for (const until = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
+    if (child.exitCode !== null) throw new Error(`the field's master ended with ${child.exitCode}`);
+    const client = await RpcClient.connect("127.0.0.1", rpcPort, "mooncake").catch(() => undefined);
+    client?.close();
+    if (client !== undefined) break;
+    if (Date.now() > until) throw new Error("the field's master does not listen");
+  }
+  return {
+    rpcPort,
+    httpPort,
+    pid: child.pid ?? 0,
+    async [Symbol.asyncDispose]() {
+      const ended = new Promise((resolve) => child.once("exit", resolve));
+      child.kill("SIGKILL");
+      await ended;
+    },
+  };
+}

@@ -1,0 +1,109 @@
+// The RPC's types against bytes captured between the field's client and its own master, and the same words from ours.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { needs } from "@svc/harness/needs.ts";
+import { until } from "@svc/harness/until.ts";
+import { BodyReader, decodeBody, encodeBody } from "../src/rpc/body.ts";
+import { type Operation, type OperationName, operations } from "../src/rpc/operations.ts";
+import type { Schema } from "../src/rpc/schema.ts";
+import { type Captured, startCapture } from "./capture.ts";
+import { bytesOf, type Holder, startHolder } from "./holder.ts";
+import { startFieldMaster, startMaster } from "./master.ts";
+
+const needsWheel = needs("python-clients", "python3");
+
+/** Everything that the client can be made to ask, with every field of its messages set. */
+async function exercise(first: Holder, second: Holder, captured: readonly Captured[]): Promise<void> {
+  const full = { replica_num: 2, soft_pin_action: 1, soft_pin_ttl_ms: 60_000, preferred_segments: [await second.name()] };
+  await first.put("k1", "hello");
+  await first.put("k2", "x".repeat(1000), full);
+  await first.put("k3", "pinned", { with_hard_pin: true, prefer_alloc_in_same_node: true, preferred_segment: await first.name() });
+  await first.call("put_batch", ["b1", "b2"], ["1", "22"].map(bytesOf), { config: { group_ids: ["g", ""] } });
+  await first.call(
+    "put_batch",
+    Array.from({ length: 300 }, (_, at) => `many-${at}`),
+    Array.from({ length: 300 }, () => bytesOf("m")),
+  );
+  await first.get("k1");
+  await first.call("get_batch", ["b1", "b2", "nothing"]);
+  await first.call("is_exist", "k1");
+  await first.call("batch_is_exist", ["k1", "nothing"]);
+  await first.call("get_replica_desc", "k2");
+  await first.call("batch_get_replica_desc", ["k1", "k2"]);
+  await first.call("upsert", "k1", bytesOf("again"));
+  await first.call("upsert_batch", ["k1", "new"], ["again", "n"].map(bytesOf));
+  for (const key of ["copied", "moved"]) await first.put(key, "bytes", { preferred_segment: await first.name() });
+  await first.call("create_copy_task", "copied", [await second.name()]);
+  const [id] = await first.call<[[number, number], number]>("create_move_task", "moved", await first.name(), await second.name());
+  await first.call("query_task", { tuple: id });
+  const ended = (kind: OperationName) => captured.some(({ name }) => name === kind);
+  await until("both tasks are done", () => (ended("CopyEnd") && ended("MoveEnd") && ended("MarkTaskToComplete") ? true : undefined));
+  await first.call("remove", "k1");
+  await first.call("remove", "k1", true);
+  await first.call("batch_remove", ["b2", "nothing"], true);
+  await first.call("remove_by_regex", "many-1.*", true);
+  await first.call("batch_replica_clear", ["many-2"], "");
+  await first.call("put", "k1", { bytes: "" });
+  await first.call("remove_all", true);
+}
+
+const asked: OperationName[] = [
+  ...([
+    "ServiceReady",
+    "GetStorageConfig",
+    "Ping",
+    "MountSegment",
+    "ReMountSegment",
+    "FetchTasks",
+    "PutStart",
+    "PutEnd",
+    "BatchPutStart",
+    "BatchPutEnd",
+  ] as const),
+  ...(["GetReplicaList", "BatchGetReplicaList", "ExistKey", "BatchExistKey", "UpsertStart", "UpsertEnd", "BatchUpsertStart", "BatchUpsertEnd"] as const),
+  ...(["CopyStart", "CopyEnd", "MoveStart", "MoveEnd", "MarkTaskToComplete"] as const),
+  ...(["CreateCopyTask", "CreateMoveTask", "QueryTask", "Remove", "BatchRemove", "RemoveByRegex", "RemoveAll", "BatchReplicaClear", "UnmountSegment"] as const),
+];
+
+async function captureFrom(master: number): Promise<Captured[]> {
+  await using relay = await startCapture(master, "mooncake");
+  await using first = await startHolder({ master: relay.port });
+  await using second = await startHolder({ master: relay.port });
+  await exercise(first, second, relay.captured);
+  await first.call("close");
+  return [...relay.captured];
+}
+
+function requireSame(captured: readonly Captured[]): Set<string> {
+  const seen = new Set<string>();
+  for (const { name, kind, body } of captured) {
+    assert.ok(name !== undefined, `an operation that is not declared was called: ${body.toString("hex").slice(0, 80)}`);
+    const operation = operations[name] as unknown as Operation;
+    const schema = (kind === "request" ? operation.args : operation.result) as Schema<unknown> | undefined;
+    const hash = kind === "request" ? operation.argsHash : operation.resultHash;
+    seen.add(`${name} ${kind}`);
+    if (body.length === 0) {
+      assert.equal(schema, undefined, `${name} ${kind}`);
+      continue;
+    }
+    assert.ok(schema !== undefined);
+    const { literal } = new BodyReader(body).begin();
+    const again = encodeBody(schema, hash, decodeBody(schema, hash, body), literal === undefined ? undefined : schema.literal);
+    assert.equal(again.toString("hex"), body.toString("hex"), `${name} ${kind}`);
+  }
+  return seen;
+}
+
+void test("every message between the field's client and its own master is read and written again to the same bytes", needsWheel, async () => {
+  await using master = await startFieldMaster();
+  const seen = requireSame(await captureFrom(master.rpcPort));
+  for (const name of asked) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
+});
+
+void test("our master's messages, those of its native core among them, are what the same types write", needsWheel, async () => {
+  await using master = await startMaster();
+  const seen = requireSame(await captureFrom(master.rpcPort));
+  // A mount is all that our master needs: it asks no new client to mount again.
+  const ours = asked.filter((name) => name !== "ReMountSegment");
+  for (const name of ours) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
+});
