@@ -1,7 +1,12 @@
 // A sandbox's record as it is read back: one that lacks what every record has is named, not guessed at.
+import { realpathSync } from "node:fs";
+import { join } from "node:path";
 import { z } from "zod";
-import { runtimeNames } from "../runtime/runtime.ts";
+import { type RuntimeHandle, runtimeNames } from "../runtime/runtime.ts";
 import type { SandboxRecord } from "./state.ts";
+
+/** Above every process id of Linux. */
+const NO_PROCESS = 2 ** 30;
 
 const handle = z.looseObject({ runtime: z.enum(runtimeNames), runtimeID: z.string(), directory: z.string(), pid: z.number() });
 const claim = z.looseObject({ deadlineMs: z.number(), timeoutSeconds: z.number(), secure: z.boolean(), metadata: z.record(z.string(), z.string()) });
@@ -26,13 +31,40 @@ const record = z.looseObject({
   status,
 });
 
-/** @throws with what is wrong about it. */
-export function readRecord(sandboxID: string, text: string): SandboxRecord {
+/**
+ * What a record says of where things lie is believed of its own home alone: a copy of a home's records, as a backup is, must
+ * neither remove nor reach what runs in the home that it was taken from.
+ * @throws with what is wrong about it.
+ */
+export function readRecord(sandboxID: string, text: string, home: string): SandboxRecord {
   const parsed = record.safeParse(JSON.parse(text));
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     throw new Error(`its record is incomplete: ${issue?.path.join(".")}: ${issue?.message}`);
   }
   if (parsed.data.sandboxID !== sandboxID) throw new Error(`its record is that of '${parsed.data.sandboxID}'`);
-  return parsed.data as unknown as SandboxRecord;
+  return atHome(parsed.data as unknown as SandboxRecord, join(home, "sandboxes", sandboxID));
+}
+
+function atHome(found: SandboxRecord, directory: string): SandboxRecord {
+  const { status } = found;
+  if (!("handle" in status) || status.handle === undefined) return { ...found, directory };
+  const handle =
+    isSame(found.directory, directory) && isSame(status.handle.directory, directory) ? { ...status.handle, directory } : notHere(status.handle, directory);
+  return { ...found, directory, status: { ...status, handle } as SandboxRecord["status"] };
+}
+
+/** The sandbox runs in another home, if at all: here it has ended. */
+function notHere(handle: RuntimeHandle, directory: string): RuntimeHandle {
+  return { ...handle, directory, pid: NO_PROCESS, pidStartTicks: 0, network: undefined };
+}
+
+/** One folder has several names where a home lies behind a symbolic link. */
+function isSame(one: string, another: string): boolean {
+  if (one === another) return true;
+  try {
+    return realpathSync(one) === realpathSync(another);
+  } catch {
+    return false;
+  }
 }

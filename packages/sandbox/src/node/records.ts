@@ -1,4 +1,5 @@
 // The durable truth about this node's sandboxes: one SQLite file, one row each, written before effects.
+import { dirname } from "node:path";
 import { openStore, type StoreOptions } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
 import { readRecord } from "./record-shape.ts";
@@ -64,7 +65,7 @@ export function openRecords(path: string, { aside, ...options }: RecordsOptions)
     .flatMap((row) => {
       const sandboxID = row["sandbox_id"] as string;
       try {
-        return [readRecord(sandboxID, row["record"] as string)];
+        return [readRecord(sandboxID, row["record"] as string, dirname(path))];
       } catch (error) {
         aside.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
         return [];

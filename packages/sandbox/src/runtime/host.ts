@@ -1,5 +1,5 @@
 // What every driver needs of the host and of the home: programs, control groups, marks, folders.
-import { mkdir, realpath, rm } from "node:fs/promises";
+import { mkdir, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
@@ -32,9 +32,10 @@ export type Host = RuntimeOptions & {
 export async function openHost(name: RuntimeName, options: RuntimeOptions): Promise<Host> {
   await mkdir(options.home, { recursive: true });
   const home = await realpath(options.home);
+  await forgetOtherHome(home);
   const folder = join(home, "run", name);
   await mkdir(folder, { recursive: true, mode: 0o711 });
-  const marksOf = (driver: string) => openMarks(join(home, "run", "marks", driver));
+  const marksOf = (driver: string) => openMarks(join(home, "run", "marks", driver), home);
   const marks = await marksOf(name);
   return {
     ...options,
@@ -48,4 +49,16 @@ export async function openHost(name: RuntimeName, options: RuntimeOptions): Prom
     },
     removeFolder: (path) => rm(path, { recursive: true, force: true }),
   };
+}
+
+/** What a copied home knows of running sandboxes is the other home's: a driver asked to end them would end them there. */
+async function forgetOtherHome(home: string): Promise<void> {
+  const run = join(home, "run");
+  const file = join(run, "home");
+  const owner = await readFile(file, "utf8").catch(() => undefined);
+  if (owner === home) return;
+  if (owner !== undefined) await rm(run, { recursive: true, force: true });
+  await mkdir(run, { recursive: true, mode: 0o711 });
+  // On a full disk the name is missing until the next start.
+  await writeFile(file, home).catch(() => undefined);
 }
