@@ -37,5 +37,9 @@ function say(message: string, code: number): number {
 
 /** A remark for people: on stderr, so that stdout holds only what was asked for. */
 export function remark(text: string): void {
-  process.stderr.write(`${text}\n`);
+  try {
+    process.stderr.write(`${text}\n`);
+  } catch {
+    // A log on a full disk: what was being done matters more than that it is told.
+  }
 }

@@ -1,5 +1,6 @@
 // `svc down`: stops what `svc up` runs; sandboxes go on and are taken over by the next `svc up`.
-import { resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { localKey } from "./access.ts";
@@ -43,7 +44,20 @@ export async function down(options: Options): Promise<number> {
   await Promise.all(targets.map(stopOne));
   removeUpState(home);
   process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left.length)}`}\n`);
-  return 0;
+  const aside = setAside(home);
+  if (aside.length === 0) return 0;
+  remark(`svc: set aside, so that it may still run: ${aside.join(", ")}; svc doctor says why, and svc node --destroy-all --home=${home} ends everything`);
+  return options.sandboxes === true ? EXIT_FAILURE : 0;
+}
+
+/** Sandboxes whose records the node could not read: no list of it names them. */
+function setAside(home: string): string[] {
+  try {
+    const entries = JSON.parse(readFileSync(join(home, "set-aside.json"), "utf8")) as { kind: string; name: string }[];
+    return entries.filter(({ kind }) => kind === "sandbox").map(({ name }) => name);
+  } catch {
+    return [];
+  }
 }
 
 function sentence(count: number): string {

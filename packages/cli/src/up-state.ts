@@ -1,6 +1,7 @@
 // What `svc up` records about itself in $SVC_HOME/up.json, and whether the processes it names still live.
-import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { isDiskFull } from "@svc/contract/failures.ts";
 
 /** A pid alone may be reused: with its start time (clock ticks since boot) it names one process. */
 export type ProcessName = { readonly pid: number; readonly startTicks: number };
@@ -30,8 +31,24 @@ export function readUpState(home: string): UpState | undefined {
 
 export function writeUpState(home: string, state: UpState): void {
   const temporary = `${statePath(home)}.${process.pid}`;
-  writeFileSync(temporary, `${JSON.stringify(state, null, 2)}\n`, { mode: 0o644 });
-  renameSync(temporary, statePath(home));
+  const text = `${JSON.stringify(state, null, 2)}\n`;
+  try {
+    writeFileSync(temporary, text, { mode: 0o644 });
+    renameSync(temporary, statePath(home));
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    if (!isDiskFull(error)) throw error;
+    overwrite(statePath(home), text);
+  }
+}
+
+/** On a full disk: into the blocks that the file has already. Without a file nothing is recorded until there is room. */
+function overwrite(path: string, text: string): void {
+  try {
+    writeFileSync(path, text.padEnd(statSync(path).size), { flag: "r+" });
+  } catch {
+    // the servers matter more than the file about them
+  }
 }
 
 export function removeUpState(home: string): void {

@@ -63,8 +63,8 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
       tcp,
       privateAddresses.map(() => "ECONNREFUSED"),
     );
-    // The kernel sends one host six ICMP errors in a row, then one a second.
-    for (const host of privateAddresses.slice(0, 5)) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["ECONNREFUSED"], host);
+    // The kernel sends one host at most six ICMP errors in a row, whatever they are about, then one a second.
+    for (const host of privateAddresses.slice(0, 3)) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["ECONNREFUSED"], host);
     assert.deepEqual(await outside.seen(), []);
   });
 

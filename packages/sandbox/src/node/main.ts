@@ -1,6 +1,6 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
 import { once } from "node:events";
-import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
@@ -115,12 +115,16 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
   const stateFile = join(home, "node.json");
   // The client of this machine sends the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
+  const described = `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`;
   try {
-    writeFileSync(`${stateFile}.new`, `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`);
+    writeFileSync(`${stateFile}.new`, described);
     renameSync(`${stateFile}.new`, stateFile);
   } catch (error) {
     if (!isDiskFull(error)) throw error;
-    log.error({ err: error, stateFile }, "where the node listens could not be written down: the disk is full; the node serves all the same");
+    rmSync(`${stateFile}.new`, { force: true });
+    // A node that was killed has left its file, and the file its blocks.
+    if (!overwrite(stateFile, described))
+      log.error({ err: error, stateFile }, "where the node listens could not be written down: the disk is full; the node serves all the same");
   }
   log.info(
     { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
@@ -163,3 +167,12 @@ async function stopTaking(node: Node, close: () => Promise<void>): Promise<void>
 }
 
 if (process.argv[1] === import.meta.filename) process.exit(await main(process.argv.slice(2)));
+
+function overwrite(path: string, text: string): boolean {
+  try {
+    writeFileSync(path, text.padEnd(statSync(path).size), { flag: "r+" });
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -24,7 +24,8 @@ const expectedEnds: ReadonlySet<unknown> = new Set(["killed", "timeout"]);
 export function lifecycleEntry(type: EventType, details: Details): Written | undefined {
   const sentence = sentences[type];
   if (sentence === undefined) return undefined;
-  const fields = Object.fromEntries(Object.entries(details).map(([name, value]) => [name, String(value)]));
+  // `kind` is the entry's own: lifecycle, process or network.
+  const fields = Object.fromEntries(Object.entries(details).map(([name, value]) => [name === "kind" ? "captureKind" : name, String(value)]));
   const about = Object.entries(fields).map(([name, value]) => `${name} ${value}`);
   return {
     kind: "lifecycle",

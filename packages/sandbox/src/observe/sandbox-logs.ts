@@ -252,7 +252,7 @@ async function select(text: Buffer, { cursor, limit, direction, level, kind, sea
     const line = lineAt(text, place);
     if (line === undefined || logLevels.indexOf(line.l) < least || (kind !== undefined && line.k !== kind)) continue;
     if (words !== undefined && !line.m.toLowerCase().includes(words)) continue;
-    entries.push({ timestamp: new Date(line.t).toISOString(), message: line.m, level: line.l, fields: { kind: line.k, ...line.f } });
+    entries.push({ timestamp: new Date(line.t).toISOString(), message: line.m, level: line.l, fields: { ...line.f, kind: line.k } });
   }
   return entries;
 }
