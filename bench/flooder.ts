@@ -1,9 +1,20 @@
-// Clients that keep a server busy on purpose, in a process of their own: slow heads, one connection that never rests, new connections.
+// Clients that keep a server busy on purpose, in a process of their own: slow heads and bodies, connections that never rest, new connections, RPC frames.
 import { connect, type Socket } from "node:net";
 
-const [kind = "", port = "", count = "1"] = process.argv.slice(2);
-const HEAD = `GET /v2/sandboxes HTTP/1.1\r\nHost: a\r\n${Array.from({ length: 120 }, (_, index) => `X-Line-${index}: ${"v".repeat(250)}\r\n`).join("")}\r\n`;
-const REQUEST = "GET /v2/sandboxes HTTP/1.1\r\nHost: a\r\n\r\n";
+const [kind = "", port = "", count = "1", path = "/v2/sandboxes"] = process.argv.slice(2);
+const MIB = 2 ** 20;
+const HEAD = `GET ${path} HTTP/1.1\r\nHost: a\r\n${Array.from({ length: 120 }, (_, index) => `X-Line-${index}: ${"v".repeat(250)}\r\n`).join("")}\r\n`;
+const REQUEST = `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`;
+const BODY_BYTES = 8 * MIB;
+const UPLOAD = `PUT ${path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`;
+/** The head of an RPC request: magic, sequence, an unknown function, bytes of its body. */
+const RPC_HEAD_BYTES = 20;
+function rpcHead(bodyBytes: number): Buffer {
+  const head = Buffer.alloc(RPC_HEAD_BYTES);
+  head[0] = 21;
+  head.writeUInt32LE(bodyBytes, 12);
+  return head;
+}
 
 function dial(onConnect: (socket: Socket) => void): void {
   const socket = connect({ host: "127.0.0.1", port: Number(port), noDelay: true });
@@ -53,6 +64,38 @@ const floods: Record<string, () => void> = {
         go();
       });
     }
+  },
+  /** `count` clients that send half of a body of 8 MiB and stay. */
+  halves() {
+    for (let index = 0; index < Number(count); index++) dial((socket) => socket.write(UPLOAD + "[".repeat(BODY_BYTES / 2)));
+  },
+  /** `count` connections whose RPC heads come a byte each every 10 ms. */
+  rpcSlow() {
+    const sockets = new Set<Socket>();
+    for (let index = 0; index < Number(count); index++)
+      dial((socket) => {
+        sockets.add(socket);
+        socket.once("close", () => sockets.delete(socket)).write(rpcHead(0).subarray(0, 1));
+      });
+    setInterval(() => {
+      for (const socket of sockets) socket.write("\0");
+    }, 10);
+  },
+  /** `count` connections that announce a body of 64 MiB and send half of it. */
+  rpcHalves() {
+    for (let index = 0; index < Number(count); index++) dial((socket) => socket.write(Buffer.concat([rpcHead(64 * MIB), Buffer.alloc(32 * MIB)])));
+  },
+  /** `count` connections that send RPC requests without waiting for answers. */
+  rpcPipeline() {
+    const many = Buffer.concat(Array.from({ length: 1000 }, () => rpcHead(0)));
+    for (let index = 0; index < Number(count); index++)
+      dial((socket) => {
+        const go = () => {
+          while (!socket.destroyed && socket.write(many));
+        };
+        socket.on("drain", go);
+        go();
+      });
   },
   /** Connects and leaves, `count` at a time. */
   connects() {

@@ -1,8 +1,8 @@
 // A proxy in a process of its own, for the bench to measure: one secure and one private sandbox at loopback addresses.
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import type { ProxyEntry } from "@svc/sandbox/proxy/directory.ts";
 import { openProxy } from "@svc/sandbox/proxy/server.ts";
+import type { ProxyEntry } from "@svc/sandbox/records/directory.ts";
 
 const [host = "127.0.0.1", control = "", token = ""] = process.argv.slice(2);
 const handle = { runtime: "runc", runtimeID: "bench", directory: "", pid: 1, pidStartTicks: 1, endpoint: { kind: "tcp", host }, network: undefined } as const;
@@ -19,7 +19,17 @@ const entries = new Map([[entry.sandboxID, entry]]);
 const proxy = await openProxy({
   listen: { host: "127.0.0.1", port: 0 },
   control,
-  directory: { find: (id) => entries.get(id), entries: () => entries.values(), sleeping: () => undefined, sleepers: () => [], wake: async () => {} },
+  directory: {
+    find: (id) => entries.get(id),
+    entries: () => entries.values(),
+    sleeping: () => undefined,
+    sleepers: () => [],
+    isPaused: () => false,
+    isMoving: () => false,
+    moveOver: async () => {},
+    movedTo: () => undefined,
+    wake: async () => {},
+  },
   apiKey: `sdk_${"0".repeat(64)}`,
   log: openLog("bench", "info"),
   metrics: openMetrics(),

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs, promisify } from "node:util";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { download, upload } from "./proxy-bulk.ts";
 import { median, type Row, report } from "./report.ts";
 
@@ -18,7 +19,7 @@ const bulkBytes = 1 << 30;
 const ticksPerSecond = 100;
 const host = "127.77.1.2";
 const token = "a1b2c3d4".repeat(8);
-const envd = 49983;
+const envd = ENVD_PORT;
 const application = 9001;
 const sink = 9003;
 const nginxPort = 9004;

@@ -1,6 +1,6 @@
 // What every bench prints and writes: rows of a figure, what it was measured against, and the machine.
 import { mkdirSync, writeFileSync } from "node:fs";
-import { cpus, release, totalmem } from "node:os";
+import { cpus, loadavg, release, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 
 export type Row = {
@@ -20,6 +20,9 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]) => percentile(values, 0.5);
 
+/** So many of a longer list of samples are kept: order statistics at equal distances. */
+const MOST_SAMPLES = 1_000;
+
 /** Prints the table and writes bench/results/NAME.json with the raw samples. */
 export function report(name: string, rows: readonly Row[], raw: Readonly<Record<string, unknown>>): void {
   const width = Math.max(...rows.map((row) => row.what.length));
@@ -27,10 +30,32 @@ export function report(name: string, rows: readonly Row[], raw: Readonly<Record<
     const value = `${round(row.value)} ${row.unit}`.padStart(14);
     process.stdout.write(`${row.what.padEnd(width)} ${value}  ${goalText(row).padEnd(26)} ${row.note ?? ""}\n`);
   }
-  const machine = { cpu: cpus()[0]?.model, cores: cpus().length, memoryBytes: totalmem(), kernel: release(), node: process.version };
+  const machine = { cpu: cpus()[0]?.model, cores: cpus().length, memoryBytes: totalmem(), kernel: release(), node: process.version, loadAverage: loadavg() };
   const directory = fileURLToPath(new URL("./results/", import.meta.url));
   mkdirSync(directory, { recursive: true });
-  writeFileSync(`${directory}${name}.json`, `${JSON.stringify({ name, date: new Date().toISOString(), machine, rows, raw }, undefined, 1)}\n`);
+  writeFileSync(`${directory}${name}.json`, `${text({ name, date: new Date().toISOString(), machine, rows, raw })}\n`);
+}
+
+/** Indented JSON in which a list of numbers takes one line. */
+function text(result: unknown): string {
+  const lists: string[] = [];
+  const marked = JSON.stringify(
+    result,
+    (_, value: unknown) => {
+      if (!Array.isArray(value) || value.length === 0 || !value.every((each) => typeof each === "number")) return value;
+      lists.push(JSON.stringify(thinned(value)));
+      return `list ${lists.length - 1}`;
+    },
+    1,
+  );
+  return marked.replace(/"list (\d+)"/g, (_, index: string) => lists[Number(index)] ?? "[]");
+}
+
+function thinned(values: readonly number[]): number[] {
+  const short = (value: number) => Number(value.toPrecision(4));
+  if (values.length <= MOST_SAMPLES) return values.map(short);
+  const sorted = values.toSorted((a, b) => a - b);
+  return Array.from({ length: MOST_SAMPLES }, (_, index) => short(sorted[Math.ceil(((index + 1) / MOST_SAMPLES) * sorted.length) - 1] ?? Number.NaN));
 }
 
 function goalText({ goal, value, unit }: Row): string {

@@ -65,7 +65,7 @@ export class Driven {
 
   /** With one segment that needs no memory, since no bytes are moved. */
   static async mount(name: string, process: Process, program: string, segmentBytes: bigint): Promise<Driven> {
-    const rpc = await RpcClient.connect("127.0.0.1", process.rpcPort, BRAND);
+    const rpc = await RpcClient.connect("127.0.0.1", process.rpcPort, { brand: BRAND });
     const segment = segmentOf(1, segmentBytes);
     await rpc.call("MountSegment", segment, clientID);
     await rpc.call("ReMountSegment", [segment], clientID);

@@ -1,5 +1,12 @@
 # What the two apt steps share: which packages are missing, installing them, and what to say where that may not be.
 
+packages_of() { awk -v group="$1" '$1 == group { print $2 }' "$SVC_ROOT/setup/packages.txt"; }
+
+# Where an export and an import keep the packages' files, below the cache: they fit one release of one system.
+packed_debs() {
+  echo "debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-$(dpkg --print-architecture)-$(packages_of run | sha256sum | cut -c1-16)"
+}
+
 # Prints the packages of the named groups whose program is not there.
 missing_packages() {
   local group package proof
@@ -54,7 +61,9 @@ apt_install() {
   # Installing ca-certificates rewrites the bundle; authorities that the host put there by hand would be lost.
   if [[ -s $bundle && ! -s $kept ]] && ! grep -qx ca-certificates <<<"$before"; then cp "$bundle" "$kept"; fi
 
-  if ! { have_candidates "$@" && with_no_service_started run_apt install --no-install-recommends --no-upgrade "$@"; }; then
+  if install_imported "$@"; then
+    :
+  elif ! { have_candidates "$@" && with_no_service_started run_apt install --no-install-recommends --no-upgrade "$@"; }; then
     # A third party's broken source makes the update fail, and matters to nobody here: the install decides.
     run_apt update || true
     with_no_service_started run_apt install --no-install-recommends --no-upgrade --fix-missing "$@"
@@ -66,6 +75,21 @@ apt_install() {
     certificates_lacking "$bundle" "$kept" >>"$bundle"
     rm -f "$kept"
   fi
+}
+
+# From the files that an import brought, as from a source of its own; apt compares their checksums.
+install_imported() {
+  local folder=$SVC_CACHE/$(packed_debs) own=$SVC_CACHE/.apt options
+  [[ -s $folder/Packages ]] || return 1
+  rm -rf "$own"
+  mkdir -p "$own/lists/partial"
+  printf 'deb [trusted=yes] file:%s ./\n' "$folder" >"$own/sources.list"
+  options=(-o "Dir::Etc::SourceList=$own/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$own/lists"
+    -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root)
+  run_apt "${options[@]}" update || return 1
+  # What is lost in a power cut, apt installs again.
+  with_no_service_started run_apt "${options[@]}" -o Dpkg::Options::=--force-unsafe-io install --no-install-recommends --no-upgrade "$@" || return 1
+  rm -rf "$own"
 }
 
 have_candidates() {

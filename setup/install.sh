@@ -4,13 +4,14 @@
 readonly retry_after_seconds=600
 # A second ./svc waits this long for the first one's step.
 readonly lock_wait_seconds=1800
+# While it waits, it says so this often.
+readonly say_wait_seconds=30
 
 mode=$1
 case $mode in
   client) steps=(apt-first node npm) purpose=client ;;
-  run) steps=(apt-first apt node npm native go envd runsc host base) purpose=run ;;
-  bench) steps=(apt-first apt node npm native go envd runsc host base) purpose=bench ;;
-  test | setup) steps=(apt-first apt node npm native go envd runsc host base python-clients) purpose=test ;;
+  run | bench) steps=($run_steps) purpose=$mode ;;
+  test | setup) steps=($all_steps) purpose=test ;;
   only) shift; steps=("$@") purpose=test ;;
 esac
 [[ ${SVC_SETUP_PURPOSE-} == '' ]] || purpose=$SVC_SETUP_PURPOSE
@@ -19,7 +20,7 @@ export SVC_SETUP_PURPOSE=$purpose
 say() { printf 'svc: %s\n' "$*" >&2; }
 
 if ! mkdir -p "$SVC_CACHE/logs" "$SVC_CACHE/locks" 2>/dev/null || [[ ! -w $SVC_CACHE/locks ]]; then
-  say "set-up asked for a cache in $SVC_CACHE, which $(id -un) may not write; set SVC_CACHE to a folder of yours"
+  say "set-up needs a cache in $SVC_CACHE, which $(id -un) cannot write; set SVC_CACHE to a folder of yours"
   exit 1
 fi
 
@@ -53,6 +54,23 @@ wait_for_step() {
   [[ $(<"$board/$1") != failed* ]]
 }
 
+# Takes the step's lock on descriptor 9, or says for whom it waits and how long it has.
+take_lock() {
+  local name=$1 file=$SVC_CACHE/locks/$1.lock waited=0 holder
+  # Opened without emptying it: whoever holds it has written its process id.
+  exec 9<>"$file"
+  until flock -n 9; do
+    read -r holder <"$file" 2>/dev/null || holder=
+    holder="another ./svc${holder:+ (process $holder)}"
+    if ((waited == 0)); then say "$name: $holder is making it; waiting, for $((lock_wait_seconds / 60)) minutes at the longest"
+    else say "$name: $holder is still making it; waited $waited s"; fi
+    ((waited < lock_wait_seconds)) || return 1
+    flock -w "$say_wait_seconds" 9 && break
+    ((waited += say_wait_seconds))
+  done
+  echo "$$" >"$file"
+}
+
 run_step() {
   local name=$1 log=$SVC_CACHE/logs/$1.log failed=$SVC_CACHE/logs/$1.failed dependency started took reason
   if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
@@ -77,11 +95,7 @@ run_step() {
     [[ " ${steps[*]} " != *" $dependency "* ]] || wait_for_step "$dependency" || true
   done
 
-  exec 9>"$SVC_CACHE/locks/$name.lock"
-  if ! flock -n 9; then
-    say "$name: another ./svc is making it; waiting"
-    flock -w "$lock_wait_seconds" 9 || { finish "$name" failed; say "$name: waited $lock_wait_seconds s for another ./svc; see $log"; return; }
-  fi
+  take_lock "$name" || { finish "$name" failed; say "$name: gave up; $log says what is being done, and ./svc setup tries again"; return; }
   if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
 
   if reason=$(step "$name" refuses); then
@@ -141,5 +155,5 @@ for name in "${missing[@]}"; do
   case $name in
     node | npm) say "cannot go on without $name"; exit 1 ;;
   esac
-  if [[ $mode == setup || $mode == only ]]; then setup_failed=yes; fi
+  case $mode in setup | only) setup_failed=yes ;; run) [[ ${SVC_SETUP_RETRY-} != yes ]] || setup_failed=yes ;; esac
 done

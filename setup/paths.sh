@@ -20,6 +20,9 @@ python_key() {
   printf %08x "$sum"
 }
 [[ -n ${SVC_PYTHON_CLIENTS-} ]] || SVC_PYTHON_CLIENTS=$SVC_CACHE/python-clients/$(python_key)
+# The steps of set-up that a server needs, and all of them.
+readonly run_steps="apt-first apt node npm native go envd runsc host base"
+readonly all_steps="$run_steps python-clients object-server"
 export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS
 # An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -32,6 +35,14 @@ find_envd() {
   if [[ -z ${SVC_ENVD-} && -f $SVC_ROOT/packages/envd/build.sh ]]; then
     SVC_ENVD=$SVC_CACHE/envd/$(recipe_hash packages/envd)/envd
     export SVC_ENVD
+  fi
+}
+
+# Where the S3-compatible server of the tests is; sets SVC_OBJECT_SERVER unless the user did.
+find_object_server() {
+  if [[ -z ${SVC_OBJECT_SERVER-} && -d $SVC_ROOT/packages/harness/object-server ]]; then
+    SVC_OBJECT_SERVER=$SVC_CACHE/object-server/$(recipe_hash packages/harness/object-server)/object-server
+    export SVC_OBJECT_SERVER
   fi
 }
 

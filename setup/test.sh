@@ -3,6 +3,7 @@ source "$SVC_ROOT/setup/words.sh"
 check_words test "$@"
 if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   install_for test
+  find_object_server
   source "$SVC_ROOT/setup/go.sh"
   # The Go checks share set-up's caches; without a fitting Go the runner names them as skipped, and fails in CI.
   if find_go >/dev/null; then

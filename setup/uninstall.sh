@@ -1,20 +1,31 @@
-# `./svc uninstall`: stops what runs, then removes state, cache and node_modules; Debian packages only when asked. Sourced by `svc`.
+# `./svc uninstall`: stops what runs, then removes state, cache and node_modules, or one home alone; Debian packages only when asked.
+# Sourced by `svc`.
 
 # The node's own bound for a clean stop is 10 s.
 readonly stop_wait_seconds=15
-agreed=no packages=no
-for word in "$@"; do
+agreed=no packages=no alone=no
+while (($#)); do
+  word=$1
+  shift
   case $word in
     -h | --help)
       cat <<TEXT
-Usage: ./svc uninstall [--yes] [--packages]
+Usage: ./svc uninstall [--yes] [--packages] [--home DIR]
 Stops the servers and removes the sandboxes of this machine, then $SVC_HOME, $SVC_CACHE, node_modules and the client's saved credentials.
 --packages also removes the Debian packages that set-up installed; --yes does not ask.
+--home DIR stops the servers and removes the sandboxes of that home, then DIR, and nothing else.
 TEXT
       exit 0
       ;;
     --yes | -y) agreed=yes ;;
     --packages) packages=yes ;;
+    --home | --home=*)
+      if [[ $word == *=* ]]; then SVC_HOME=${word#*=}; elif (($#)); then SVC_HOME=$1; shift; else SVC_HOME=; fi
+      [[ -d $SVC_HOME ]] || { echo "svc: --home: expected the folder of a home, got \"$SVC_HOME\", which is not there; nothing was removed" >&2; exit 2; }
+      SVC_HOME=$(CDPATH='' cd -- "$SVC_HOME" && pwd -P)
+      export SVC_HOME
+      alone=yes
+      ;;
     *) echo "svc: uninstall knows no option $word; see ./svc uninstall --help" >&2; exit 2 ;;
   esac
 done
@@ -23,25 +34,33 @@ done
 looks_ours() {
   case $1 in
     "$SVC_CACHE") [[ -d $1/locks && -d $1/logs ]] ;;
-    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.json || -e $1/up.json || -z $(ls -A "$1") ]] ;;
+    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.json || -e $1/up.json || -d $1/nodes/1 || ($alone == no && -z $(ls -A "$1")) ]] ;;
   esac
 }
 
+if [[ $alone == yes && $packages == yes ]]; then echo "svc: --packages and --home do not go together: other homes need the packages" >&2; exit 2; fi
+
 targets=()
 for folder in "$SVC_HOME" "$SVC_CACHE"; do
+  [[ $alone == no || $folder == "$SVC_HOME" ]] || continue
   [[ -e $folder ]] || continue
   if looks_ours "$folder"; then targets+=("$folder"); else echo "svc: $folder does not look like a folder of svc and is left alone" >&2; fi
 done
+if [[ $alone == yes && ${#targets[@]} -eq 0 ]]; then
+  echo "svc: --home: expected the folder of a home, got \"$SVC_HOME\", in which no server has left anything; nothing was removed" >&2
+  exit 2
+fi
 # The client's saved credentials and compiled sources; then what set-up put into the tree.
-for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
+[[ $alone == yes ]] || for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
   "$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
 done
 
 added=
-if [[ -s $SVC_CACHE/debian-packages-added ]]; then added=$(sort -u "$SVC_CACHE/debian-packages-added" | tr '\n' ' '); fi
+if [[ $alone == no && -s $SVC_CACHE/debian-packages-added ]]; then added=$(sort -u "$SVC_CACHE/debian-packages-added" | tr '\n' ' '); fi
 
-echo "svc: this stops svc on this machine, ends its sandboxes and removes:"
+if [[ $alone == yes ]]; then whose="the servers of $SVC_HOME"; else whose='svc on this machine'; fi
+echo "svc: this stops $whose, ends its sandboxes and removes:"
 printf '    %s\n' "${targets[@]-nothing; there is none of it}"
 if [[ $agreed == no ]]; then
   if [[ ! -t 0 ]]; then echo "svc: nothing was removed; without a terminal, say ./svc uninstall --yes" >&2; exit 1; fi
@@ -49,12 +68,16 @@ if [[ $agreed == no ]]; then
   [[ $answer == [yY]* ]] || { echo "svc: nothing was removed"; exit 1; }
 fi
 
-node_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$SVC_HOME/node.json" 2>/dev/null || true; }
+# A cluster of `svc up --nodes` keeps the home of each node below its own.
+homes=("$SVC_HOME")
+for folder in "$SVC_HOME"/nodes/*/; do if [[ -d $folder ]]; then homes+=("${folder%/}"); fi; done
+
+node_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$1/node.json" 2>/dev/null || true; }
 
 # A node that `up` does not look after. The file can outlive its process, and the number belong to another by now.
 stop_node() {
   local pid waited=0
-  pid=$(node_pid)
+  pid=$(node_pid "$1")
   [[ -n $pid && -r /proc/$pid/cmdline && $(tr '\0' ' ' <"/proc/$pid/cmdline") == *main.ts* ]] || return 0
   kill -TERM "$pid" || return 0
   while [[ -d /proc/$pid ]] && ((waited++ < stop_wait_seconds * 10)); do sleep 0.1; done
@@ -69,22 +92,72 @@ quietly() {
 
 # By the tree's own programs, which know every part of a sandbox; Node and its packages are brought back where they are missing.
 stop_all() {
+  local home
   { node_present && modules_present; } || (install_for client) || return 1
   if [[ -f $SVC_HOME/up.json ]]; then quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1; fi
-  stop_node
+  for home in "${homes[@]}"; do stop_node "$home"; done
   # Sandboxes outlive the node on purpose; the node ends them by its own records.
-  if [[ -f $SVC_HOME/sandboxes.db ]]; then quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$SVC_HOME" || return 1; fi
+  for home in "${homes[@]}"; do
+    [[ -f $home/sandboxes.db ]] || continue
+    SVC_HOME=$home quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$home" || return 1
+  done
 }
 
-# Whether a server or a sandbox of the home is left: a process that names it, or a mount below it.
-something_lives() {
-  grep -aqsF "$SVC_HOME" $(compgen -G '/proc/[0-9]*/cmdline' | grep -v "^/proc/$$/") && return
-  awk -v under="$SVC_HOME/" 'index($2, under) == 1 { found = 1 } END { exit !found }' /proc/mounts
+has_records() {
+  local home
+  [[ -f $SVC_HOME/up.json ]] && return
+  for home in "${homes[@]}"; do if [[ -f $home/sandboxes.db || -f $home/node.json ]]; then return; fi; done
+  return 1
 }
 
-if [[ -f $SVC_HOME/up.json || -f $SVC_HOME/sandboxes.db ]]; then
-  if ! stop_all && { stop_node; something_lives; }; then
-    echo "svc: servers or sandboxes of $SVC_HOME could not be ended, so nothing was removed; see above, then run ./svc uninstall again" >&2
+# A line for each process that names the home on its command line, and for each mount below it. Whoever called us names it, too.
+living() {
+  local real pid=$BASHPID callers=' ' file names=()
+  real=$(CDPATH='' cd -- "$SVC_HOME" && pwd -P) || return 0
+  while [[ -n $pid && $pid != 0 ]]; do callers+="$pid "; pid=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null || true); done
+  # The whole path, and no other that begins or ends with it.
+  for file in "$SVC_HOME" "$real"; do
+    names+=(-e "(^|[^[:alnum:]_./-])$(sed 's/[^[:alnum:]_/]/[&]/g; s/\[^\]/\\^/g' <<<"$file")(/|\$|[^[:alnum:]_.-])")
+  done
+  for file in $(grep -lazsE "${names[@]}" /proc/[0-9]*/cmdline || true); do
+    pid=${file//[!0-9]/}
+    if [[ $callers != *" $pid "* && -r $file ]]; then echo "process $pid: $({ tr '\0\n' '  ' <"$file"; } 2>/dev/null | cut -c 1-160)"; fi
+  done
+  UNDER="${real// /\\040}/" awk 'index($2, ENVIRON["UNDER"]) == 1 { print "mount " $2 }' /proc/mounts
+}
+
+# The names that a node gives to what it puts into the host's network begin with this, a piece of its home's hash (sandbox/src/network/names.ts).
+tokens=()
+for home in "${homes[@]}"; do
+  [[ -d $home && -x $(type -P sha256sum) ]] || continue
+  token=$(printf %s "$(CDPATH='' cd -- "$home" && pwd -P)" | sha256sum)
+  tokens+=("${token:0:6}")
+done
+
+# A line for each network namespace, interface and table of those homes, with the command that removes it.
+networks_left() {
+  local token file
+  for token in "${tokens[@]}"; do
+    for file in /run/netns/svc-"$token"-*; do if [[ -e $file ]]; then echo "ip netns del ${file##*/}"; fi; done
+    for file in /sys/class/net/svc-"$token"-*; do if [[ -e $file ]]; then echo "ip link del ${file##*/}"; fi; done
+    for file in /sys/class/net/svcb*; do
+      if [[ $(cat "$file/ifalias" 2>/dev/null || true) == "$token" ]]; then echo "ip link del ${file##*/}"; fi
+    done
+    if nft list table inet "svc_$token" >/dev/null 2>&1; then echo "nft delete table inet svc_$token"; fi
+  done
+}
+
+if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then
+  if has_records && ! stop_all; then for home in "${homes[@]}"; do stop_node "$home"; done; fi
+  # What was killed is gone a moment later.
+  for ((until = SECONDS + 3; ; )); do
+    left=$(living)
+    [[ -n $left ]] && ((SECONDS < until)) || break
+    sleep 0.1
+  done
+  if [[ -n $left ]]; then
+    echo "svc: these servers or sandboxes of $SVC_HOME could not be ended, so nothing was removed; end them, then run ./svc uninstall again:" >&2
+    sed 's/^/    /' <<<"$left" >&2
     exit 1
   fi
 fi
@@ -105,8 +178,14 @@ if [[ -n $added ]]; then
   fi
 fi
 # Empty now, unless something else lies there.
-rmdir "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc" 2>/dev/null || true
+[[ $alone == yes ]] || rmdir "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc" 2>/dev/null || true
 left=()
 for folder in "${targets[@]}"; do if [[ -e $folder ]]; then left+=("$folder"); fi; done
 if ((${#left[@]})); then echo "svc: could not be removed: ${left[*]}" >&2; exit 1; fi
-echo "svc: nothing of svc is left outside this folder"
+left=$(networks_left)
+if [[ -n $left ]]; then
+  echo "svc: all files are gone, but the host's network still has parts of sandboxes; as root, remove them by:" >&2
+  sed 's/^/    /' <<<"$left" >&2
+  exit 1
+fi
+if [[ $alone == yes ]]; then echo "svc: $SVC_HOME is gone; other homes and what set-up made are as they were"; else echo "svc: nothing of svc is left outside this folder"; fi

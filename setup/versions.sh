@@ -3,8 +3,8 @@ SVC_NODE_VERSION=24.19.0
 SVC_GO_VERSION=1.27.3
 SVC_RUNSC_VERSION=v0.0.0-20260905035102-160fafc42237
 # Of what is in setup/runsc; a test knows the value.
-SVC_RUNSC_TUNING=24162557
+SVC_RUNSC_TUNING=c097906c
 # The oldest Go that builds this runsc (the go line of its go.mod).
 SVC_RUNSC_GO=1.26.3
 # The field's Python programs that tests and benches use as clients, publishers and peers.
-SVC_PYTHON_PACKAGES='e2b==2.63.0 e2b-code-interpreter==2.11.5 msgspec==0.22.0 pyzmq==27.3.0 xxhash==4.1.0 mooncake-transfer-engine-non-cuda==0.3.13.post1 aiohttp==3.14.5'
+SVC_PYTHON_PACKAGES='e2b==2.63.0 e2b-code-interpreter==2.11.5 msgspec==0.22.0 pyzmq==27.3.0 xxhash==4.1.0 mooncake-transfer-engine-non-cuda==0.3.13.post1 aiohttp==3.14.5 openai-agents==0.24.0'

@@ -5,12 +5,15 @@ const allowed: Readonly<Record<string, readonly string[]>> = {
   contract: [],
   kit: ["contract"],
   sandbox: ["contract", "kit"],
+  gateway: ["contract", "kit"],
   transfer: ["contract", "kit"],
   store: ["contract", "kit", "transfer"],
+  "store-admin": ["contract", "kit", "store"],
   indexer: ["contract", "kit"],
   cli: ["contract"],
+  mcp: ["contract", "cli"],
   console: ["contract"],
-  harness: ["contract", "kit", "sandbox", "transfer", "store", "indexer", "cli", "console"],
+  harness: ["contract", "kit", "sandbox", "gateway", "transfer", "store", "store-admin", "indexer", "cli", "mcp", "console"],
 };
 
 /** The module names that a TypeScript source imports, exports from, or loads by `import()`. */

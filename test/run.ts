@@ -1,14 +1,15 @@
 // The test runner behind `./svc test`: checks and test files side by side, a line each, failures in full, one closing line.
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { endChildren, runChild } from "./child.ts";
 import { allParts, type Outcome, type Part } from "./parts.ts";
+import { whyOf } from "./why.ts";
 
 const root = join(import.meta.dirname, "..");
-/** Logs of this many runs are kept. */
 /** Killed tests of earlier runs leave at most a few sandboxes. */
 const SWEEP_LIMIT_MS = 120_000;
+/** Logs of this many runs are kept. */
 const KEPT_RUNS = 10;
 
 const help = `Usage: ./svc test [long] [NAME…]
@@ -63,6 +64,7 @@ async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcom
       totals.skipped += outcome.skipped;
       writeFileSync(join(logs, `${part.name.replaceAll("/", "-").replaceAll(" ", "-")}.log`), outcome.output);
       console.log(line(part.name, outcome, performance.now() - started));
+      if (outcome.failed > 0) for (const words of whyOf(outcome.output)) console.log(`       ${words}`);
       if (outcome.failed > 0) failures.push(`\n──── ${part.name}\n${outcome.output.trimEnd()}`);
       else if (outcome.skipped > 0) for (const reason of reasons(outcome.output)) console.log(`       skipped: ${reason}`);
     }
@@ -91,7 +93,9 @@ function makeLogs(): string {
     .sort()
     .reverse()
     .slice(KEPT_RUNS - 1);
-  for (const name of old) rmSync(join(all, name), { recursive: true, force: true });
+  // Not those of a run that goes on beside this one.
+  const isOver = (name: string) => !existsSync(`/proc/${name.slice(name.lastIndexOf("-") + 1)}`);
+  for (const name of old.filter(isOver)) rmSync(join(all, name), { recursive: true, force: true });
   const logs = join(all, `${new Date().toISOString().replaceAll(":", "-")}-${process.pid}`);
   mkdirSync(logs);
   return logs;

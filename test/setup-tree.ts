@@ -102,3 +102,13 @@ export class SetupTree implements Disposable {
 }
 
 export const hasBubblewrap = (): boolean => onPath("bwrap");
+
+/** npm packages that are all there: one, in the version of the lock file. */
+export function layModules(tree: SetupTree): void {
+  const lock =
+    '{\n  "packages": {\n    "node_modules/left": {\n      "version": "1.2.3"\n    },\n    "node_modules/far": {\n      "version": "1.0.0",\n      "optional": true\n    }\n  }\n}\n';
+  writeFileSync(join(tree.tree, "package-lock.json"), lock);
+  mkdirSync(join(tree.tree, "node_modules/left"), { recursive: true });
+  writeFileSync(join(tree.tree, "node_modules/left/package.json"), '{\n  "name": "left",\n  "version": "1.2.3"\n}\n');
+  writeFileSync(join(tree.tree, "node_modules/.package-lock.json"), "{}");
+}

@@ -1,4 +1,4 @@
-// The entry and its cheap steps: messages, locks, resuming, the host template, uninstall.
+// The entry and its cheap steps: messages, locks, resuming, the host template.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -7,17 +7,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFi
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { SetupTree } from "./setup-tree.ts";
-
-/** npm packages that are all there: one, in the version of the lock file. */
-function layModules(tree: SetupTree): void {
-  const lock =
-    '{\n  "packages": {\n    "node_modules/left": {\n      "version": "1.2.3"\n    },\n    "node_modules/far": {\n      "version": "1.0.0",\n      "optional": true\n    }\n  }\n}\n';
-  writeFileSync(join(tree.tree, "package-lock.json"), lock);
-  mkdirSync(join(tree.tree, "node_modules/left"), { recursive: true });
-  writeFileSync(join(tree.tree, "node_modules/left/package.json"), '{\n  "name": "left",\n  "version": "1.2.3"\n}\n');
-  writeFileSync(join(tree.tree, "node_modules/.package-lock.json"), "{}");
-}
+import { layModules, SetupTree } from "./setup-tree.ts";
 
 void test("a command of the entry with a word it does not know says so and installs nothing", async () => {
   using tree = new SetupTree();
@@ -41,7 +31,7 @@ void test("a command of the entry with a word it does not know says so and insta
   assert.equal(existsSync(tree.cache), false);
 });
 
-void test("without pip, npm and apt the entry names what it asked for and what to install", async () => {
+void test("without pip, npm and apt the entry names what it needs and what to install", async () => {
   using tree = new SetupTree();
   const { code, stdout, stderr } = await tree.run(["list"], { PATH: tree.barePath() });
   assert.equal(code, 1, stderr);
@@ -124,7 +114,7 @@ void test("where no Debian root can be made, base is an alias of host and says w
 void test("a second ./svc waits for the first one's step and says so", async () => {
   using tree = new SetupTree();
   mkdirSync(join(tree.cache, "locks"), { recursive: true });
-  const holding = [join(tree.cache, "locks/host.lock"), "sh", "-c", "echo held; exec sleep 1000"];
+  const holding = [join(tree.cache, "locks/host.lock"), "sh", "-c", 'echo $$ >"$0"; echo held; exec sleep 1000', join(tree.cache, "locks/host.lock")];
   const holder = spawn("flock", holding, { stdio: ["ignore", "pipe", "ignore"], detached: true });
   try {
     await once(holder.stdout, "data");
@@ -135,7 +125,7 @@ void test("a second ./svc waits for the first one's step and says so", async () 
     process.kill(-(holder.pid ?? 0), "SIGKILL");
     const { code, stderr } = await second.done;
     assert.equal(code, 0, stderr);
-    assert.match(stderr, /host: another \.\/svc is making it; waiting/);
+    assert.match(stderr, /host: another \.\/svc \(process \d+\) is making it; waiting, for 30 minutes at the longest/);
     assert.ok(existsSync(join(tree.cache, "templates/host/template.json")));
   } finally {
     if (holder.exitCode === null && holder.signalCode === null) process.kill(-(holder.pid ?? 0), "SIGKILL");
@@ -169,56 +159,14 @@ void test("a set-up killed half-way is resumed by the next one, and leaves nothi
   );
 });
 
-void test("uninstall asks first, and then leaves nothing", async () => {
-  using tree = new SetupTree();
-  layModules(tree);
-  await tree.run(["setup", "--only", "host"]);
-  mkdirSync(join(tree.home, "secrets"), { recursive: true });
-  mkdirSync(join(tree.folder, ".config/svc"), { recursive: true });
-  writeFileSync(join(tree.folder, ".config/svc/credentials"), "");
-  const unasked = await tree.run(["uninstall"]);
-  assert.equal(unasked.code, 1);
-  assert.match(unasked.stderr, /nothing was removed; without a terminal, say \.\/svc uninstall --yes/);
-  assert.ok(existsSync(join(tree.cache, "templates/host")));
-  const { code, stderr } = await tree.run(["uninstall", "--yes"]);
-  assert.equal(code, 0, stderr);
-  assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules"), join(tree.folder, ".config/svc")].filter(existsSync), []);
-});
-
-void test("uninstall needs neither Node nor envd where nothing of the home runs, and removes nothing where something does", async () => {
-  using tree = new SetupTree();
-  const bare = { PATH: tree.barePath() };
-  mkdirSync(join(tree.cache, "locks"), { recursive: true });
-  mkdirSync(join(tree.cache, "logs"));
-  mkdirSync(join(tree.home, "secrets"), { recursive: true });
-  writeFileSync(join(tree.home, "sandboxes.db"), "");
-  const sandbox = spawn("sh", ["-c", "echo runs; read -r _", join(tree.home, "sandboxes/one")], { stdio: ["pipe", "pipe", "ignore"] });
-  await once(sandbox.stdout, "data");
-  const refused = await tree.run(["uninstall", "--yes"], bare);
-  assert.equal(refused.code, 1);
-  assert.match(refused.stderr, /could not be ended, so nothing was removed/);
-  assert.ok(existsSync(join(tree.home, "sandboxes.db")));
-  sandbox.stdin.end();
-  await once(sandbox, "exit");
-  const { code, stderr } = await tree.run(["uninstall", "--yes"], bare);
-  assert.equal(code, 0, stderr);
-  assert.deepEqual([tree.cache, tree.home].filter(existsSync), []);
-});
-
-void test("uninstall leaves a folder alone that is not svc's", async () => {
-  using tree = new SetupTree();
-  mkdirSync(tree.home);
-  writeFileSync(join(tree.home, "diary"), "mine");
-  const { stderr } = await tree.run(["uninstall", "--yes"]);
-  assert.match(stderr, /does not look like a folder of svc and is left alone/);
-  assert.equal(readFileSync(join(tree.home, "diary"), "utf8"), "mine");
-});
-
 void test("the tuning of runsc is kept under the hash of its files, and refuses a source that it was not written for", () => {
   const root = new URL("..", import.meta.url).pathname;
   const programs = readdirSync(join(root, "setup/runsc/programs")).sort();
   assert.deepEqual(programs, ["gofer_amd64.go", "gofer_arm64.go", "sentry_amd64.go", "sentry_arm64.go"]);
-  const files = [...programs.map((name) => join("programs", name)), "tune.sh"].map((name) => readFileSync(join(root, "setup/runsc", name)));
+  const layers = readdirSync(join(root, "setup/runsc/layers")).sort();
+  const files = [...programs.map((name) => join("programs", name)), "tune.sh", "layers.sh", ...layers.map((name) => join("layers", name))].map((name) =>
+    readFileSync(join(root, "setup/runsc", name)),
+  );
   const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
   assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);
 

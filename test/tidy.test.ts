@@ -4,6 +4,8 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { importsOf, mayImport, packageOf } from "./imports.ts";
+import { phraseIn, textsOf } from "./phrases.ts";
+import { circlesOf, climb, targetOf, undeclaredRooms } from "./rooms.ts";
 import { sourceFiles } from "./source-files.ts";
 
 const root = join(import.meta.dirname, "..");
@@ -14,6 +16,8 @@ const MAX_README_LINES = 60;
 const typescript = files.filter((file) => file.endsWith(".ts"));
 const code = files.filter((file) => /\.(ts|go|sh|awk|cc|cpp|h|hpp)$/.test(file) || file === "svc");
 const generated = (file: string) => /_pb\.ts$|\.pb\.go$|connect\.go$/.test(file);
+
+const isModule = (text: string) => /^(\.{1,2}|@svc)\/\S+\.ts$/.test(text);
 
 /** Lists what is wrong in one failure, so that one run shows all of it. */
 function none(wrong: readonly string[], rule: string): void {
@@ -43,6 +47,50 @@ void test("a package imports another by name and lists it", () => {
     }
   }
   none(wrong, "these imports lack a line in package.json, or go around it");
+});
+
+/** What the files of the tree import of each other. */
+const imported = new Map(typescript.map((file) => [file, importsOf(read(file)).flatMap((target) => targetOf(file, target) ?? [])] as const));
+
+void test("a room of a package imports only the rooms below it, in the order that test/rooms.ts declares", () => {
+  const climbs = [...imported].flatMap(([file, targets]) => targets.flatMap((target) => climb(file, target) ?? []));
+  none([...climbs, ...undeclaredRooms(typescript)], "rooms");
+});
+
+void test("no files import each other in a circle", () => {
+  const circles = circlesOf(imported).map((circle) => circle.join(" ⇄ "));
+  none(circles, "these files import each other in a circle");
+});
+
+void test("help, errors, settings and guides use the field's words", () => {
+  const inSource = typescript
+    .filter((file) => /^packages\/(?!harness\/)[^/]+\/src\//.test(file))
+    .flatMap((file) => textsOf(read(file)).map(({ line, text }) => ({ place: `${file}:${line}`, text })));
+  const inGuides = files
+    .filter((file) => /^docs\/.*\.md$|^config\/.*\.toml$|^(README|SECURITY)\.md$/.test(file))
+    .flatMap((file) =>
+      read(file)
+        .split("\n")
+        .map((text, index) => ({ place: `${file}:${index + 1}`, text })),
+    );
+  const wrong = [...inSource, ...inGuides].flatMap(({ place, text }) => {
+    const phrase = phraseIn(text);
+    return phrase === undefined || isModule(text) ? [] : [`${place}: ${phrase}: ${text.trim()}`];
+  });
+  none(wrong, "these sentences need other words");
+});
+
+void test("the commands of README and each guide are run by a test", () => {
+  const tests = files.filter((file) => file.endsWith(".test.ts")).map(read);
+  const untested = files
+    .filter((file) => /^(docs\/.*|README)\.md$/.test(file) && /^```bash$/m.test(read(file)))
+    .filter((file) => !read(file).includes("<!-- tested") && !tests.some((text) => text.includes(file)));
+  assert.deepEqual(untested, []);
+});
+
+void test("the port of envd is spelled once", () => {
+  const spelled = typescript.filter((file) => /^packages\/[^/]+\/src\/|^bench\//.test(file) && /\b49983\b/.test(read(file)));
+  assert.deepEqual(spelled, ["packages/contract/src/envd-http.ts"]);
 });
 
 void test(`no source file is longer than ${MAX_LINES} lines`, () => {

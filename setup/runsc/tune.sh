@@ -1,5 +1,7 @@
 # Makes runsc start quicker: tune_runsc SOURCE. What is measured and why stands in ARCHITECTURE.md.
 
+source "${BASH_SOURCE[0]%/*}/layers.sh"
+
 # Replaces what must be there exactly once: another version of runsc than the pinned one may say it otherwise.
 replace_once() {
   local file=$1 old=$2 new=$3 text rest
@@ -23,6 +25,7 @@ fetch_runsc() {
 }
 
 tune_runsc() {
+  tune_layers "$1"
   local source=$1 process folder architecture file=$1/pkg/sentry/state/stateio/pagesfile.go
   # 128 threads that read or write a checkpoint's pages keep the one thread that loads the kernel's state from a core.
   replace_once "$file" $'import (\n' $'import (\n\t"runtime"\n\n'

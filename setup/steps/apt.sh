@@ -4,7 +4,8 @@ source "$SVC_ROOT/setup/apt.sh"
 groups() {
   echo run
   case $SVC_SETUP_PURPOSE in test | bench) echo "$SVC_SETUP_PURPOSE" ;; esac
-  if compgen -G "$SVC_ROOT/packages/*/native/CMakeLists.txt" >/dev/null; then echo native; fi
+  # A compiler is for addons that nobody has built yet.
+  bash -euo pipefail "$SVC_ROOT/setup/step.sh" native all_built || echo native
 }
 wanted() { missing_packages $(groups); }
 
@@ -14,3 +15,24 @@ probe() { [[ -z $(wanted) ]]; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }
 mend() { apt_mend "$(wanted)"; }
+
+parts() { if type -P apt-get >/dev/null; then packed_debs; fi; }
+
+# The files of the packages that a command needs and of all that they depend on, whatever the other machine has of them.
+pack() {
+  type -P apt-get >/dev/null || return 0
+  local folder making file
+  folder=$SVC_CACHE/$(packed_debs)
+  [[ ! -d $folder ]] || return 0
+  making=$(fresh_beside "$folder")
+  mkdir -p "$making/partial"
+  : >"$making/status"
+  run_apt -o "Dir::State::status=$making/status" -o "Dir::Cache::archives=$making" -o Dir::Cache::pkgcache= -o APT::Sandbox::User=root \
+    install --download-only --no-install-recommends $(packages_of run)
+  rm -rf "$making/partial" "$making/status" "$making/lock"
+  for file in "$making"/*.deb; do
+    dpkg-deb --field "$file"
+    printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' "${file##*/}" "$(stat -c %s "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
+  done >"$making/Packages"
+  publish "$making" "$folder"
+}

@@ -10,10 +10,14 @@ after() { echo apt host; }
 probe() { template_whole "$folder" && [[ -x $folder/rootfs/usr/bin/bash && $(readlink "$SVC_TEMPLATES_DIR/base") == "base-$key" && ! -e $aliases ]]; }
 mend() { echo "until a Debian mirror answers, the template base is an alias of host (the host's /usr, no apt inside); then run ./svc setup --only base"; }
 
+parts() { echo "templates/base-$key"; }
+
 # Why this machine cannot make it, if so; the alias stands in.
 refuses() {
   local reason
-  if ! type -P mmdebstrap >/dev/null; then
+  if template_whole "$folder"; then
+    return 1
+  elif ! type -P mmdebstrap >/dev/null; then
     reason="mmdebstrap is not installed"
   elif [[ -z $(mirror_suite) ]]; then
     reason="this host's package sources name no Debian or Ubuntu mirror"
@@ -37,6 +41,11 @@ alias_to_host() {
 
 make() {
   local started=${EPOCHREALTIME/./} making
+  # Made for another tree, or imported.
+  if template_whole "$folder"; then
+    put_in_force
+    return
+  fi
   # Servers find some base from here on, whatever becomes of this one; an older real one stays in force meanwhile.
   [[ -e $SVC_TEMPLATES_DIR/base/template.json ]] || alias_to_host "the Debian root is being made"
   making=$(fresh_beside "$folder")
@@ -47,6 +56,10 @@ make() {
   fi
   write_template "$making" base "$key" "$(. /etc/os-release && echo "$ID"):$(mirror_suite)" "$started"
   publish_template "$making" "$folder"
+  put_in_force
+}
+
+put_in_force() {
   point_at base "base-$key"
   rm -f "$aliases"
 }

@@ -4,16 +4,39 @@ after() { echo apt; }
 addons() { compgen -G "$SVC_ROOT/packages/*/native/CMakeLists.txt" || true; }
 mend() { echo "the addons need g++, make and cmake; read the log above, then run ./svc setup --only apt native"; }
 
-folder_of() { echo "$SVC_CACHE/native/$(basename "${1%/native}")-$(recipe_hash "${1#"$SVC_ROOT"/}" --exclude-build)"; }
-recipe_hash() { (cd "$SVC_ROOT" && find "$1" -path "$1/build" -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; echo "$SVC_NODE_VERSION $(uname -m)") | sha256sum | cut -c1-16; }
+folder_of() { echo "$SVC_CACHE/native/$(basename "${1%/native}")-$(recipe_hash "${1#"$SVC_ROOT"/}")"; }
+# Of what the addon is made from: its tests, fuzzers and benches are built elsewhere.
+recipe_hash() {
+  {
+    (cd "$SVC_ROOT" && find "$1" \( -path "$1/build" -o -path "$1/test" -o -path "$1/fuzz" -o -path "$1/bench" \) -prune -o -type f -print0 |
+      LC_ALL=C sort -z | xargs -0 sha256sum)
+    echo "$SVC_NODE_VERSION $(uname -m)"
+  } | sha256sum | cut -c1-16
+}
+loads() { local addon=$1/*.node; addon=$(echo $addon) && [[ -f $addon ]] && "$SVC_NODE" -e 'process.dlopen({ exports: {} }, process.argv[1])' "$addon"; }
+lacks_bench() { [[ $SVC_SETUP_PURPOSE == bench && -d $1/bench && ! -x $(folder_of "$1")/core_bench ]]; }
+
+# Whether every addon is built, by this machine or another: then nobody needs a compiler.
+all_built() {
+  local list
+  while read -r list; do [[ -n $(compgen -G "$(folder_of "${list%/CMakeLists.txt}")/*.node") ]] || return 1; done < <(addons)
+}
+
+parts() {
+  local list folder
+  while read -r list; do
+    folder=$(folder_of "${list%/CMakeLists.txt}")
+    echo "${folder#"$SVC_CACHE"/}"
+  done < <(addons)
+}
 
 probe() {
-  local list source addon
+  local list source
   while read -r list; do
     source=${list%/CMakeLists.txt}
     [[ $(readlink "$source/build") == "$(folder_of "$source")" ]]
-    addon=$(compgen -G "$source/build/*.node" | head -n 1)
-    "$SVC_NODE" -e "process.dlopen({ exports: {} }, process.argv[1])" "$addon"
+    loads "$source/build"
+    ! lacks_bench "$source"
   done < <(addons)
 }
 
@@ -22,11 +45,20 @@ make() {
   while read -r list; do
     source=${list%/CMakeLists.txt}
     folder=$(folder_of "$source")
-    if ! compgen -G "$folder/*.node"; then
+    if ! loads "$folder"; then
       making=$(fresh_beside "$folder")
-      cmake -S "$source" -B "$making" -DCMAKE_BUILD_TYPE=Release
-      cmake --build "$making" --parallel "$(nproc)"
+      cmake -S "$source" -B "$making/objects" -DCMAKE_BUILD_TYPE=Release
+      cmake --build "$making/objects" --parallel "$(nproc)"
+      mv "$making"/objects/*.node "$making/"
+      rm -rf "$making/objects"
       publish "$making" "$folder"
+    fi
+    if lacks_bench "$source"; then
+      making=$(fresh_beside "$folder/core_bench")
+      cmake -S "$source" -B "$making" -DCMAKE_BUILD_TYPE=Release
+      cmake --build "$making" --parallel "$(nproc)" --target core_bench
+      mv "$making/core_bench" "$folder/core_bench"
+      rm -rf "$making"
     fi
     # A build made by hand in its place would take the link into itself.
     [[ -L $source/build ]] || rm -rf "$source/build"

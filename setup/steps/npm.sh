@@ -2,6 +2,9 @@
 needs() { echo node; }
 kind() { case $SVC_SETUP_PURPOSE in test | bench) echo all ;; esac; }
 probe() { modules_present "$(kind)"; }
+# The packages that a user needs, packed for an export; what an import brought is laid out instead of fetched.
+packed() { echo "npm/$(sha256sum <"$SVC_ROOT/package-lock.json" | cut -c1-16)"; }
+parts() { packed; }
 mend() { echo "set-up ran npm ci for $SVC_ROOT; check that a registry answers (npm ping) and that the folder can be written, then run ./svc again"; }
 
 # Installed beside the tree's own folder and renamed into its place: servers that run keep their modules meanwhile, and
@@ -19,7 +22,15 @@ make() {
     if [[ -f $file ]]; then mkdir -p "$making/$(dirname "$file")" && cp "$file" "$making/$file"; fi
   done
   cd "$making"
-  local options=(--ignore-scripts --no-audit --no-fund)
+  local options=(--ignore-scripts --no-audit --no-fund) imported
+  imported=$SVC_CACHE/$(cd "$SVC_ROOT" && packed)
+  if [[ -d $imported && $(kind) != all ]]; then
+    cp -a "$imported/." .
+    swap
+    cd "$SVC_ROOT"
+    rm -rf --one-file-system "$making"
+    return
+  fi
   [[ $(kind) == all ]] || options+=(--omit=dev)
   # A lock file written where the registry lacks other platforms' packages lists none of them, and `npm ci` refuses it;
   # `npm install` takes the versions of the same lock file and leaves those packages out.
@@ -43,6 +54,22 @@ swap() {
       if (existsSync(`${making}/${path}`)) renameSync(`${making}/${path}`, `${tree}/${path}`);
     }
   ' "$SVC_ROOT" "$PWD"
+}
+
+pack() {
+  local folder making path
+  folder=$SVC_CACHE/$(packed)
+  [[ ! -d $folder ]] || return 0
+  making=$(fresh_beside "$folder")
+  cd "$SVC_ROOT"
+  # Links to the packages of the tree are relative, and fit any tree.
+  for path in node_modules packages/*/node_modules; do
+    if [[ -d $path ]]; then mkdir -p "$making/$(dirname "$path")" && cp -a "$path" "$making/$path"; fi
+  done
+  for path in package.json package-lock.json packages/*/package.json; do mkdir -p "$making/$(dirname "$path")" && cp "$path" "$making/$path"; done
+  (cd "$making" && PATH="${SVC_NODE%/*}:$PATH" npm prune --omit=dev --ignore-scripts --offline --no-audit --no-fund)
+  (cd "$making" && rm -f package.json package-lock.json packages/*/package.json && find packages -type d -empty -delete)
+  publish "$making" "$folder"
 }
 
 # What was killed between the two renames had whole new modules.

@@ -6,6 +6,8 @@ needs() { echo go; }
 probe() { ((EUID != 0)) || "$SVC_RUNSC" --version; }
 mend() { echo "without runsc the gVisor driver is off and ./svc goes on with runc or bubblewrap; see that a Go module proxy answers, then run ./svc setup --only go runsc"; }
 
+parts() { if ((EUID == 0)); then echo "runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING"; fi; }
+
 make() {
   local folder=$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING making
   [[ $SVC_RUNSC == "$folder/runsc" ]] || { echo "SVC_RUNSC names $SVC_RUNSC, which does not run"; exit 1; }

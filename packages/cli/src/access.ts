@@ -23,7 +23,7 @@ export type Access = {
 /** Runs `use` with a client; refusals then say which server and which key they speak of. */
 export async function withClient<T>(options: AccessOptions, use: (client: SvcClient) => Promise<T>): Promise<T> {
   const access = await findAccess(options);
-  const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
+  const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey, onMissingNodes: warnOnce() });
   try {
     if (access.apiKey === undefined) {
       await client.health();
@@ -33,6 +33,17 @@ export async function withClient<T>(options: AccessOptions, use: (client: SvcCli
   } catch (error) {
     throw explain(error, access);
   }
+}
+
+/** One line on stderr, however many pages a list has. */
+function warnOnce(): (nodes: readonly string[]) => void {
+  let named = "";
+  return (nodes) => {
+    const text = nodes.join(", ");
+    if (text === named) return;
+    named = text;
+    process.stderr.write(`svc: warning: ${text} does not answer; what it holds is missing here (svc nodes list)\n`);
+  };
 }
 
 export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv = process.env): Promise<Access> {
@@ -66,7 +77,7 @@ function validURL(text: string, where: string): string {
 
 /** Where the node of this machine is, else where `svc up` had it, else the default. */
 function localURL(home: string): string {
-  return runningNode(home)?.url ?? readUpState(home)?.servers.find(({ name }) => name === "node")?.url ?? DEFAULT_BASE_URL;
+  return runningNode(home)?.url ?? readUpState(home)?.servers.find(({ name }) => name === "node" || name === "gateway")?.url ?? DEFAULT_BASE_URL;
 }
 
 /** The key as a node of this machine finds it: same sources, same order; undefined where none may be read. */
@@ -85,7 +96,7 @@ export function localKey(env: NodeJS.ProcessEnv = process.env, home = homeDirect
 function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
   // Those with a sandboxID come from inside a sandbox and speak for themselves.
   if (!(error instanceof Failure) || error.details["sandboxID"] !== undefined) return error;
-  if (error.name === "SERVER_UNREACHABLE") {
+  if (error.name === "SERVER_UNREACHABLE" && error.details["outcome"] === undefined) {
     const reason = /\(([^()]*)\)/.exec(error.message)?.[1] ?? error.message;
     return new Failure(error.name, `no server answers at ${url} (${reason}); start one with ./svc up, or name another with svc auth`, { cause: error });
   }

@@ -46,7 +46,7 @@ async function readTwoLines(): Promise<Credentials> {
   process.stdin.destroy();
   const [url, apiKey] = lines;
   if (url === undefined || apiKey === undefined)
-    throw new UsageError(`auth without a terminal reads two lines from stdin, the URL (may be empty) and the API key; found ${lines.length}`);
+    throw new UsageError(`auth without a terminal reads two lines from stdin, the URL (may be empty) and the API key; got ${lines.length}`);
   return credentialsOf(url, apiKey);
 }
 

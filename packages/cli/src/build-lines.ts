@@ -1,6 +1,7 @@
 // What a build's log says about its steps: which there are, how long each took, which came from the cache.
+
+import { duration, plain } from "@svc/contract/table.ts";
 import type { BuildLogEntry } from "@svc/contract/template-build.ts";
-import { duration, plain } from "./table.ts";
 
 export type Step = {
   readonly title: string;

@@ -1,9 +1,9 @@
 // Shows a build while it runs: its steps with times, redrawn in place on a terminal, line by line elsewhere.
 import { styleText } from "node:util";
+import { cut } from "@svc/contract/screen.ts";
 import type { BuildLogEntry } from "@svc/contract/template-build.ts";
 import { lineOf, type Step, Steps, took } from "./build-lines.ts";
 import { LiveLines } from "./live-lines.ts";
-import { cut } from "./screen.ts";
 
 export type BuildView = {
   add(entry: BuildLogEntry): void;

@@ -1,4 +1,5 @@
 // How a command ends badly: one line on stderr, and an exit code.
+import { writeSync } from "node:fs";
 import { styleText } from "node:util";
 import { Failure } from "@svc/contract/failures.ts";
 
@@ -8,7 +9,7 @@ export const EXIT_USAGE = 2;
 /** A command line that cannot be carried out as written. */
 export class UsageError extends Error {}
 
-/** Something went wrong that was reckoned with: its message says all, and needs no stack. */
+/** A failure that a command foresees: its message says all, and needs no stack. */
 export class ForeseenError extends Error {
   readonly code = "FORESEEN";
 }
@@ -18,7 +19,7 @@ export function complain(error: unknown): number {
   if (error instanceof UsageError) return say(error.message, EXIT_USAGE);
   if (error instanceof Failure) {
     const retry = error.retryAfterSeconds === undefined ? "" : ` (try again in ${error.retryAfterSeconds} s)`;
-    const code = say(error.message + retry, EXIT_FAILURE);
+    const code = say(error.message + retry, error.details["exitCode"] === EXIT_USAGE ? EXIT_USAGE : EXIT_FAILURE);
     if (process.env["SVC_DEBUG"] === "1") process.stderr.write(`${error.stack}\n`);
     return code;
   }
@@ -38,8 +39,9 @@ function say(message: string, code: number): number {
 /** A remark for people: on stderr, so that stdout holds only what was asked for. */
 export function remark(text: string): void {
   try {
-    process.stderr.write(`${text}\n`);
-  } catch {
-    // A log on a full disk: what was being done matters more than that it is told.
+    writeSync(process.stderr.fd, `${text}\n`);
+  } catch (error) {
+    // A log on a full disk: what was being done matters more than that it is told. Through the stream it would end the process.
+    if ((error as NodeJS.ErrnoException).code === "EAGAIN") process.stderr.write(`${text}\n`);
   }
 }

@@ -5,6 +5,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { ProcessEvent } from "@svc/contract/process-event.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { remark, UsageError } from "./complain.ts";
+import { awakeSandbox } from "./open-envd.ts";
 import { detachByteOf, runTerminal, type TerminalEnd, terminalEnvironment, terminalSize } from "./terminal.ts";
 
 type Options = AccessOptions & { new?: true; session: string; user?: string; detachKey: string };
@@ -16,7 +17,7 @@ const MAX_SESSIONS = 100;
 
 export function connect(sandboxID: string, { url, new: isNew, session, user, detachKey }: Options): Promise<number> {
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    const sandbox = await client.get(sandboxID);
+    const sandbox = await awakeSandbox(client, sandboxID);
     return (await openSession(client, sandbox, { session, user, detachKey, isNew: isNew === true })).exitCode;
   });
 }
@@ -27,7 +28,7 @@ type Session = { session: string; detachKey: string; user?: string | undefined; 
 export async function openSession(client: SvcClient, sandbox: SandboxAccess, options: Session): Promise<TerminalEnd> {
   const { user, detachKey } = options;
   if (!/^[A-Za-z0-9._-]{1,64}$/.test(options.session))
-    throw new UsageError(`--session wants 1 to 64 letters, digits, . _ or -; found ${JSON.stringify(options.session)}`);
+    throw new UsageError(`--session: expected 1 to 64 letters, digits, . _ or -; got ${JSON.stringify(options.session)}`);
   const detachByte = detachByteOf(detachKey);
   const envd = client.envd(sandbox);
   const open = new Map((await envd.processes({ user })).map(({ tag, pid }) => [tag, pid]));

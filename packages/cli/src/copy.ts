@@ -27,7 +27,7 @@ const CONCURRENCY = 4;
 
 export function addItem(plan: CopyPlan, item: CopyItem): void {
   if (plan.items.length >= MAX_ITEMS)
-    fail("PAYLOAD_TOO_LARGE", `more than ${MAX_ITEMS} files and directories: pack them, for example with tar c DIR | svc exec ID -- tar x`);
+    fail("PAYLOAD_TOO_LARGE", `more than ${MAX_ITEMS} files and directories; pack them instead, for example: tar c DIR | svc exec ID -- tar x`);
   plan.items.push(item);
 }
 
@@ -35,7 +35,7 @@ export function addItem(plan: CopyPlan, item: CopyItem): void {
 export function settleRefused(plan: CopyPlan, skipLinks: boolean): void {
   if (plan.refused.length === 0) return;
   const shown = `${plan.refused.slice(0, SHOWN).join(", ")}${plan.refused.length > SHOWN ? ` and ${plan.refused.length - SHOWN} more` : ""}`;
-  if (!skipLinks) fail("INVALID_REQUEST", `nothing copied: ${shown}; only files and directories are copied, --skip-links leaves the others out`);
+  if (!skipLinks) fail("INVALID_REQUEST", `nothing copied: ${shown}; only files and directories can be copied, --skip-links skips the others`);
   remark(`left out: ${shown}`);
 }
 

@@ -27,10 +27,10 @@ export async function readCredentials(path = credentialsPath()): Promise<Credent
   try {
     table = parse(text);
   } catch (error) {
-    return fail("SETTING_INVALID", `${path} is no TOML (${(error as Error).message.split("\n")[0]}); \`svc auth\` writes it anew`, { cause: error });
+    return fail("SETTING_INVALID", `${path} is not valid TOML (${(error as Error).message.split("\n")[0]}); \`svc auth\` writes it again`, { cause: error });
   }
   const { url, api_key } = table;
-  if (typeof url !== "string" || typeof api_key !== "string") fail("SETTING_INVALID", `${path} lacks url or api_key; \`svc auth\` writes it anew`);
+  if (typeof url !== "string" || typeof api_key !== "string") fail("SETTING_INVALID", `${path} lacks url or api_key; \`svc auth\` writes it again`);
   return { url, apiKey: api_key };
 }
 
@@ -53,14 +53,15 @@ export function checkURL(text: string): { url: string } | { wrong: string } {
   try {
     url = new URL(text);
   } catch {
-    return { wrong: `${JSON.stringify(text)} is no URL; for example http://localhost:8000` };
+    return { wrong: `${JSON.stringify(text)} is not a URL; for example http://localhost:8000` };
   }
-  if (url.protocol !== "http:" && url.protocol !== "https:") return { wrong: `a URL begins with http:// or https://; found ${JSON.stringify(text)}` };
+  if (url.protocol !== "http:" && url.protocol !== "https:")
+    return { wrong: `expected a URL that begins with http:// or https://, got ${JSON.stringify(text)}` };
   if (url.username !== "" || url.search !== "" || url.hash !== "") return { wrong: "a URL holds no user, query or fragment here" };
   return { url: (url.origin + url.pathname).replace(/\/+$/, "") };
 }
 
 /** Specification: a key is 32 to 256 URL-safe characters. */
 export function checkKey(text: string): string | undefined {
-  return KEY.test(text) ? undefined : `an API key is 32 to 256 of A-Z a-z 0-9 . _ ~ -; found ${text.length} characters`;
+  return KEY.test(text) ? undefined : `expected an API key of 32 to 256 characters of A-Z a-z 0-9 . _ ~ -; got ${text.length} characters`;
 }

@@ -8,7 +8,7 @@ type Options = AccessOptions & { all?: true; yes?: true };
 
 export async function remove(ids: readonly string[], { all, yes, ...access }: Options): Promise<number> {
   if (all === true && ids.length > 0) throw new UsageError("delete takes ids or --all, not both");
-  if (all !== true && ids.length === 0) throw new UsageError("delete wants the ids of sandboxes, or --all; svc list shows them");
+  if (all !== true && ids.length === 0) throw new UsageError("delete: expected the ids of sandboxes, or --all; svc list shows them");
   return withClient(access, async (client) => {
     const targets = all === true ? await allSandboxes(client) : ids;
     if (all === true && targets.length > 0 && yes !== true && !(await agreed(targets.length, client.baseURL))) {
@@ -37,7 +37,7 @@ function countOf(count: number): string {
 
 async function agreed(count: number, url: string): Promise<boolean> {
   if (!process.stdin.isTTY || !process.stderr.isTTY)
-    throw new UsageError(`delete --all would end ${countOf(count)} at ${url}; add --yes where there is no terminal to ask at`);
+    throw new UsageError(`delete --all would delete ${countOf(count)} at ${url}; without a terminal to confirm at, add --yes`);
   const { confirm, isCancel } = await import("@clack/prompts");
   const answer = await confirm({
     message: `End ${countOf(count)} at ${url}, with all data in ${count === 1 ? "it" : "them"}?`,

@@ -3,9 +3,11 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
+import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { localKey } from "./access.ts";
 import { EXIT_FAILURE, remark } from "./complain.ts";
-import { allSandboxes, removeAll } from "./delete.ts";
+import { removeAll } from "./delete.ts";
+import { collect } from "./for-each.ts";
 import { homeDirectory } from "./home.ts";
 import { runningNode } from "./own-node.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState } from "./up-state.ts";
@@ -30,8 +32,9 @@ export async function down(options: Options): Promise<number> {
   const client = clientOf(home);
   let left = await sandboxesOf(clientOf(home, COUNT_TIMEOUT_MS));
   if (options.sandboxes === true && client !== undefined && left !== undefined) {
-    const gone = await removeAll(client, left, () => {});
-    if (gone < left.length) return EXIT_FAILURE;
+    const all = [...new Set([...left.map(({ sandboxID }) => sandboxID), ...setAside(home)])];
+    const gone = await removeAll(client, all, () => {});
+    if (gone < all.length) return EXIT_FAILURE;
     left = [];
   } else if (options.sandboxes === true) {
     remark(`svc: the sandboxes cannot be listed, so none is deleted: is ${home}/secrets/api-key readable, and does the server answer?`);
@@ -43,7 +46,7 @@ export async function down(options: Options): Promise<number> {
   };
   await Promise.all(targets.map(stopOne));
   removeUpState(home);
-  process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left.length)}`}\n`);
+  process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left)}`}\n`);
   const aside = setAside(home);
   if (aside.length === 0) return 0;
   remark(`svc: set aside, so that it may still run: ${aside.join(", ")}; svc doctor says why, and svc node --destroy-all --home=${home} ends everything`);
@@ -60,9 +63,15 @@ function setAside(home: string): string[] {
   }
 }
 
-function sentence(count: number): string {
-  if (count === 0) return "no sandbox is left";
-  return `${count === 1 ? "1 sandbox lives on until its" : `${count} sandboxes live on until their`} timeout; the next svc up takes them over`;
+function sentence(left: readonly ListedSandbox[]): string {
+  if (left.length === 0) return "no sandbox is left";
+  const paused = left.filter(({ state }) => state === "paused").length;
+  const running = left.length - paused;
+  const parts = [
+    ...(running === 0 ? [] : [`${running === 1 ? "1 sandbox lives on until its" : `${running} sandboxes live on until their`} timeout`]),
+    ...(paused === 0 ? [] : [`${paused === 1 ? "1 sandbox stays" : `${paused} sandboxes stay`} paused`]),
+  ];
+  return `${parts.join(", ")}; the next svc up takes them over`;
 }
 
 function clientOf(home: string, timeoutMs?: number): SvcClient | undefined {
@@ -74,9 +83,9 @@ function clientOf(home: string, timeoutMs?: number): SvcClient | undefined {
 }
 
 /** Undefined where they cannot be listed: that must not keep a server from being stopped. */
-async function sandboxesOf(client: SvcClient | undefined): Promise<string[] | undefined> {
+async function sandboxesOf(client: SvcClient | undefined): Promise<ListedSandbox[] | undefined> {
   try {
-    return client === undefined ? undefined : await allSandboxes(client);
+    return client === undefined ? undefined : await collect(client.list());
   } catch {
     return undefined;
   }

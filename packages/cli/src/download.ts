@@ -9,13 +9,14 @@ import { fail } from "@svc/contract/failures.ts";
 import { withClient } from "./access.ts";
 import { type CopyOptions, copyFiles, interruptible, isFree, settleConflicts, settleRefused, temporaryName } from "./copy.ts";
 import { standingLocal } from "./local-path.ts";
+import { awakeSandbox } from "./open-envd.ts";
 import { absolute, statOrNothing, walkRemote } from "./remote-path.ts";
 import { write } from "./write.ts";
 
 export function download(sandboxID: string, remote: string, local: string | undefined, options: CopyOptions): Promise<number> {
   const { url, user } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    const envd = client.envd(await client.get(sandboxID));
+    const envd = client.envd(await awakeSandbox(client, sandboxID));
     return await interruptible((signal) =>
       local === "-" ? downloadToStdout(envd, remote, { user, signal }) : downloadPath(envd, remote, local, options, { user, signal }),
     );
@@ -39,7 +40,7 @@ async function downloadPath(
   settleConflicts(plan, (relative) => standingLocal(at(relative)), at, force === true);
   const parent = dirname(resolve(target));
   if (target !== local && local?.endsWith("/") === true) await makeDirectory(parent);
-  if (!isDirectory(parent)) fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${parent} here; make it first (mkdir -p), or check the path`);
+  if (!isDirectory(parent)) fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${parent} here; create it first (mkdir -p), or check the path`);
   for (const { path: relative, type } of plan.items) if (type === "directory") await makeDirectory(at(relative));
   await copyFiles(plan, `download to ${target}`, quiet === true, request.signal, async (item, progress, signal) => {
     const temporary = temporaryName(resolve(at(item.path)));
@@ -55,7 +56,7 @@ async function downloadPath(
       await pipeline(body, counter, createWriteStream(temporary, { flags: "wx", mode: item.mode & 0o777 }), { signal });
       // Looked at again: the copy may have taken an hour, and a rename replaces anything but a directory.
       if (!isFree(standingLocal(at(item.path)), "file", force === true))
-        fail("FILE_EXISTS", `${at(item.path)} was made while it was copied; it is left as it is`);
+        fail("FILE_EXISTS", `${at(item.path)} was created by somebody else during the copy; it was not replaced`);
       await rename(temporary, at(item.path));
     } catch (error) {
       await rm(temporary, { force: true });

@@ -1,12 +1,12 @@
 // `svc events`: what happened to sandboxes, snapshots and templates, and what happens now.
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
+import { type OutputFormat, outputFormat, plain, printJSONLine } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { remark, UsageError } from "./complain.ts";
 import { clock } from "./logs.ts";
 import { oneRemark } from "./reconnect.ts";
-import { type OutputFormat, outputFormat, plain, printJSONLine } from "./table.ts";
 
-type Options = AccessOptions & { follow?: true; since?: number; type?: string[]; sandbox?: string; output?: OutputFormat };
+type Options = AccessOptions & { follow?: true; since?: string; type?: string[]; sandbox?: string; output?: OutputFormat };
 
 export function events({ follow, since, type, sandbox, output, ...access }: Options): Promise<number> {
   return withClient(access, async (client) => {
@@ -15,7 +15,7 @@ export function events({ follow, since, type, sandbox, output, ...access }: Opti
     const stream = client.events({
       follow: follow === true,
       // Without -f all that is kept; with it what comes, unless told where to begin.
-      ...(since === undefined ? (follow === true ? {} : { since: 0 }) : { since }),
+      ...(since === undefined ? (follow === true ? {} : { since: "0" }) : { since }),
       ...(types === undefined ? {} : { types }),
       ...(sandbox === undefined ? {} : { sandboxID: sandbox }),
       onReconnect: line.broken,
@@ -24,7 +24,7 @@ export function events({ follow, since, type, sandbox, output, ...access }: Opti
     });
     const isText = outputFormat(output) === "table";
     for await (const event of stream) {
-      line.mended();
+      line.restored();
       if (isText) process.stdout.write(`${textOf(event)}\n`);
       else printJSONLine(event);
     }

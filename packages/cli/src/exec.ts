@@ -5,6 +5,7 @@ import { Failure } from "@svc/contract/failures.ts";
 import { type ProcessEvent, shellExitCode } from "@svc/contract/process-event.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { complain, remark } from "./complain.ts";
+import { awakeSandbox } from "./open-envd.ts";
 import { forwardSignals } from "./signals.ts";
 import { runTerminal, terminalEnvironment, terminalSize } from "./terminal.ts";
 import { UnwrittenError, write } from "./write.ts";
@@ -29,7 +30,7 @@ const EXIT_BROKEN_PIPE = 141;
 export function exec(sandboxID: string, command: readonly string[], options: Options): Promise<number> {
   const { user, cwd, env = {}, tty, interactive, timeout, url } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    const envd = client.envd(await client.get(sandboxID));
+    const envd = client.envd(await awakeSandbox(client, sandboxID));
     const [cmd = "", ...args] = command;
     const timeoutMs = timeout === undefined ? undefined : timeout * 1000;
     const base = { cmd, args, cwd, user, timeoutMs };
@@ -93,12 +94,12 @@ async function pumpInput(envd: EnvdClient, pid: number, user: string | undefined
 function exitCodeOf(error: unknown, cmd: string, sandboxID: string): number {
   if (!(error instanceof Failure)) throw error;
   if (error.name === "TIMED_OUT") {
-    complain(new Failure(error.name, `${cmd}: ended after its --timeout in sandbox ${sandboxID}`));
+    complain(new Failure(error.name, `${cmd}: killed after its --timeout in sandbox ${sandboxID}`));
     return EXIT_TIMED_OUT;
   }
   const isMissing = error.name === "PROCESS_NOT_FOUND" || /executable file not found/i.test(error.message);
   if (isMissing || error.name === "ACCESS_DENIED") {
-    complain(new Failure(error.name, /\s/.test(cmd) ? `${error.message}; no shell reads the command: sh -c '…' does` : error.message));
+    complain(new Failure(error.name, /\s/.test(cmd) ? `${error.message}; the command runs without a shell: use sh -c '…' for shell syntax` : error.message));
     return isMissing ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
   }
   throw error;

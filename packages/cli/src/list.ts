@@ -1,9 +1,9 @@
 // `svc list`: the sandboxes of the deployment, as a table or as the tree that forks make of them.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
+import { duration, type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { collect } from "./for-each.ts";
-import { duration, type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
 import { treeOf } from "./tree.ts";
 
 type Options = AccessOptions & {
@@ -59,7 +59,7 @@ async function printTree(client: SvcClient, sandboxes: readonly ListedSandbox[],
     ["SANDBOX ID", "DEPTH", ...COLUMNS],
     rows.map(({ lead, sandboxID, sandbox }) => [
       `${lead}${sandboxID}`,
-      ...(sandbox === undefined ? ["", there.has(sandboxID) ? "(not asked for)" : "(gone)"] : [String(sandbox.forkDepth), ...cellsOf(sandbox)]),
+      ...(sandbox === undefined ? ["", there.has(sandboxID) ? "(not listed)" : "(gone)"] : [String(sandbox.forkDepth), ...cellsOf(sandbox)]),
     ]),
   );
 }

@@ -1,6 +1,6 @@
 // The last lines of a terminal redrawn in place, below what scrolls away for good; right also after its size has changed.
 import type { WriteStream } from "node:tty";
-import { cut } from "./screen.ts";
+import { cut } from "@svc/contract/screen.ts";
 
 export class LiveLines {
   readonly #output: WriteStream;

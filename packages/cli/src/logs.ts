@@ -1,10 +1,10 @@
 // `svc logs`: what a sandbox's life, processes and network had to say.
 import { styleText } from "node:util";
 import type { LogEntry } from "@svc/contract/observe.ts";
+import { type OutputFormat, outputFormat, plain, printJSONLine } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { remark } from "./complain.ts";
 import { oneRemark } from "./reconnect.ts";
-import { type OutputFormat, outputFormat, plain, printJSONLine } from "./table.ts";
 
 type Options = AccessOptions & {
   follow?: true;
@@ -33,7 +33,7 @@ export function logs(sandboxID: string, options: Options): Promise<number> {
     });
     const isText = outputFormat(output) === "table";
     for await (const entry of entries) {
-      line.mended();
+      line.restored();
       if (isText) process.stdout.write(`${textOf(entry)}\n`);
       else printJSONLine(entry);
     }

@@ -1,17 +1,16 @@
 // The live view of `svc metrics` on a terminal: refreshed every second, ended by q or Ctrl-C.
 import type { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
+import { openScreen } from "@svc/contract/screen.ts";
 import { manyFrame, oneFrame } from "./metrics-view.ts";
 import { Watch } from "./metrics-watch.ts";
-import { openScreen } from "./screen.ts";
 
 /** `targets` undefined: all sandboxes. */
 export async function showLive(client: SvcClient, targets: readonly string[] | undefined): Promise<number> {
   const watch = new Watch(client, targets);
   // Before the terminal is taken: what cannot be shown at all is said in a line.
   await watch.refresh();
-  if (targets !== undefined && watch.missing.length > 0)
-    fail("SANDBOX_NOT_FOUND", `there is no sandbox ${watch.missing.join(", ")}; svc list shows those there are`);
+  if (targets !== undefined && watch.missing.length > 0) fail("SANDBOX_NOT_FOUND", `there is no sandbox ${watch.missing.join(", ")}; svc list lists them`);
   let isOver = false;
   const draw = () => {
     const note = watch.failure === undefined ? (isOver ? "ended" : "") : `${watch.failure.message.split(";")[0]}; trying again`;

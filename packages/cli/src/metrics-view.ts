@@ -1,7 +1,7 @@
 // Draws figures of sandboxes as lines for a terminal: bars, histories, one sandbox in full or many like top.
 import { styleText } from "node:util";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
-import { byteSize, duration, plain } from "./table.ts";
+import { byteSize, duration, plain } from "@svc/contract/table.ts";
 
 export type Watched = {
   readonly sandboxID: string;
@@ -32,7 +32,7 @@ export function oneFrame(watched: Watched, note: string, { columns }: Size, nowM
   const newest = samples.at(-1);
   const head = [bold(watched.sandboxID), plain(watched.template), watched.state, lifeOf(watched, nowMs)].filter((part) => part !== "").join("  ");
   const end = note === "" ? dim("q or Ctrl-C ends") : note;
-  if (newest === undefined) return [head, "", "no figures yet: a sample is taken every few seconds", "", end];
+  if (newest === undefined) return [head, "", "no metrics yet: a sample is taken every few seconds", "", end];
   const room = Math.max(0, columns - BAR - 46);
   const row = (name: string, share: number, text: string, history: readonly number[]) =>
     `${name.padEnd(5)}${bar(share, BAR)}  ${text.padEnd(36)}${spark(history, room)}`;

@@ -1,17 +1,17 @@
 // `svc metrics`: what sandboxes use, as a live view on a terminal, as a table, or as JSON.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
+import { byteSize, type OutputFormat, outputFormat, printJSON, printJSONLine, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { EXIT_FAILURE, remark, UsageError } from "./complain.ts";
 import { localTime } from "./list.ts";
 import { Watch } from "./metrics-watch.ts";
-import { byteSize, type OutputFormat, outputFormat, printJSON, printJSONLine, printTable } from "./table.ts";
 
 type Options = AccessOptions & { all?: true; follow?: true; output?: OutputFormat };
 
 export function metrics(ids: readonly string[], { all, follow, output, ...access }: Options): Promise<number> {
   if (all === true && ids.length > 0) throw new UsageError("metrics takes ids or --all, not both");
-  if (all !== true && ids.length === 0) throw new UsageError("metrics wants the ids of sandboxes, or --all; svc list shows them");
+  if (all !== true && ids.length === 0) throw new UsageError("metrics: expected the ids of sandboxes, or --all; svc list shows them");
   return withClient(access, async (client) => {
     const targets = all === true ? undefined : [...new Set(ids)];
     if (output === undefined && process.stdout.isTTY) return await (await import("./metrics-live.ts")).showLive(client, targets);

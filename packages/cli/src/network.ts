@@ -1,8 +1,8 @@
 // `svc network`: shows or replaces what a sandbox may reach.
 import type { SvcClient } from "@svc/contract/client.ts";
+import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { UsageError } from "./complain.ts";
-import { type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
 
 type Options = AccessOptions & { allowOut?: string[]; denyOut?: string[]; internet: boolean; clear?: true; output?: OutputFormat };
 

@@ -3,7 +3,7 @@
 import { streamEvents } from "@svc/contract/observe.ts";
 import { openapi } from "@svc/contract/openapi.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
-import { printJSON } from "./table.ts";
+import { printJSON } from "@svc/contract/table.ts";
 import { version } from "./version.ts";
 
 export async function printOpenAPI(): Promise<number> {

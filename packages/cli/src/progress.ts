@@ -1,5 +1,5 @@
 // One line of progress on a terminal, and a summary at the end.
-import { byteSize, duration } from "./table.ts";
+import { byteSize, duration } from "@svc/contract/table.ts";
 
 const REDRAW_MS = 100;
 const BAR_WIDTH = 24;

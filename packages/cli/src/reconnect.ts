@@ -2,14 +2,14 @@
 import type { Failure } from "@svc/contract/failures.ts";
 import { remark } from "./complain.ts";
 
-export function oneRemark(): { broken(failure: Failure): void; mended(): void } {
+export function oneRemark(): { broken(failure: Failure): void; restored(): void } {
   let isBroken = false;
   return {
     broken(failure) {
       if (!isBroken) remark(`svc: ${failure.message}; trying again until it answers`);
       isBroken = true;
     },
-    mended() {
+    restored() {
       if (isBroken) remark("svc: the server answers again");
       isBroken = false;
     },

@@ -4,9 +4,9 @@ import { findProgram, programFile } from "./programs.ts";
 
 /** The exit code of the command line `argv`. */
 export async function run(argv: readonly string[]): Promise<number> {
-  endQuietlyOnBrokenPipe();
+  const found = findProgram(argv);
+  endQuietlyOnBrokenPipe(found?.program.inUp !== undefined);
   try {
-    const found = findProgram(argv);
     if (found === undefined) return await (await import("./verbs.ts")).runVerb(argv);
     const file = programFile(found.program);
     if (file === undefined) {
@@ -29,10 +29,11 @@ async function runProgram(file: string, argv: string[]): Promise<number> {
   }
 }
 
-/** `svc list | head -1`: the reader has what it wanted, which is no error of ours. */
-function endQuietlyOnBrokenPipe(): void {
+/** `svc list | head -1`: the reader has what it wanted, which is no error of ours. A server goes on also where its words find no room. */
+function endQuietlyOnBrokenPipe(isServer: boolean): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on("error", (error: NodeJS.ErrnoException) => {
+      if (isServer && error.code === "ENOSPC") return;
       if (error.code === "EPIPE" || error.code === "EIO") process.exit(0);
       throw error;
     });

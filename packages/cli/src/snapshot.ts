@@ -1,19 +1,21 @@
 // `svc snapshot create|list|delete`: what a sandbox was at one moment, to start others from.
+import type { SvcClient } from "@svc/contract/client.ts";
+import { asFailure } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import { byteSize, type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { EXIT_FAILURE, UsageError } from "./complain.ts";
 import { collect, forEach } from "./for-each.ts";
 import { localTime } from "./list.ts";
-import { byteSize, type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
 
 type CreateOptions = AccessOptions & { filesOnly?: true; output?: OutputFormat };
 type ListOptions = AccessOptions & { sandbox?: string; name?: string; quiet?: true; output?: OutputFormat };
 
-const NAME = /^[a-z0-9][a-z0-9_.-]*(:[A-Za-z0-9][A-Za-z0-9_.-]*)?$/;
+export const SNAPSHOT_NAME = /^[a-z0-9][a-z0-9_.-]*(:[A-Za-z0-9][A-Za-z0-9_.-]*)?$/;
 
 export function createSnapshot(sandboxID: string, name: string | undefined, { filesOnly, output, ...access }: CreateOptions): Promise<number> {
-  if (name !== undefined && !NAME.test(name))
-    throw new UsageError(`a snapshot's name is NAME or NAME:TAG, of lower-case letters, digits, '-', '_' and '.'; found ${JSON.stringify(name)}`);
+  if (name !== undefined && !SNAPSHOT_NAME.test(name))
+    throw new UsageError(`a snapshot's name: expected NAME or NAME:TAG, of lower-case letters, digits, '-', '_' and '.'; got ${JSON.stringify(name)}`);
   return withClient(access, async (client) => {
     const snapshot = await client.createSnapshot(sandboxID, { memory: filesOnly !== true, ...(name === undefined ? {} : { name }) });
     if (outputFormat(output) === "json") printJSON(snapshot);
@@ -37,15 +39,24 @@ export function deleteSnapshots(references: readonly string[], access: AccessOpt
   return withClient(access, async (client) => {
     const done = await forEach(references, async (reference) => {
       // The same call deletes templates: a slip in the name must not.
-      const { snapshotID } = await client.snapshot(reference);
-      await client.deleteSnapshot(snapshotID);
+      await client.deleteSnapshot(await idOf(client, reference));
       process.stdout.write(`${reference}\n`);
     });
     return done === references.length ? 0 : EXIT_FAILURE;
   });
 }
 
-function printSnapshots(snapshots: readonly SnapshotInfo[]): void {
+async function idOf(client: SvcClient, reference: string): Promise<string> {
+  try {
+    return (await client.snapshot(reference)).snapshotID;
+  } catch (error) {
+    // Its record cannot be read; the server still knows that the name is a snapshot's.
+    if (asFailure(error).name === "SET_ASIDE") return reference;
+    throw error;
+  }
+}
+
+export function printSnapshots(snapshots: readonly SnapshotInfo[]): void {
   printTable(
     ["SNAPSHOT ID", "NAMES", "SANDBOX", "KEPT", "CPU", "MEM", "SIZE", "CREATED"],
     snapshots.map((snapshot) => [

@@ -1,8 +1,9 @@
 // `svc start`: creates a sandbox; on a terminal and without -d it opens a shell in it.
+
+import { type OutputFormat, printJSON } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { remark, UsageError } from "./complain.ts";
 import { openSession } from "./connect.ts";
-import { type OutputFormat, printJSON } from "./table.ts";
 
 type Options = AccessOptions & {
   detach?: true;
@@ -13,6 +14,7 @@ type Options = AccessOptions & {
   private?: true;
   autoPause?: "memory" | "files";
   autoResume?: true;
+  idlePause?: number;
   allowOut?: string[];
   denyOut?: string[];
   rm?: true;
@@ -21,9 +23,27 @@ type Options = AccessOptions & {
 };
 
 export function start(templateID: string, options: Options): Promise<number> {
-  const { detach, timeout, metadata, env, internet, private: isPrivate, autoPause, autoResume, allowOut, denyOut, rm, strictFiles, output, url } = options;
+  const {
+    detach,
+    timeout,
+    metadata,
+    env,
+    internet,
+    private: isPrivate,
+    autoPause,
+    autoResume,
+    idlePause,
+    allowOut,
+    denyOut,
+    rm,
+    strictFiles,
+    output,
+    url,
+  } = options;
   if (autoResume === true && autoPause !== "memory")
-    throw new UsageError("--auto-resume wants --auto-pause, with memory: traffic resumes only what its timeout has paused as it was");
+    throw new UsageError("--auto-resume needs --auto-pause with memory: traffic can only resume what was paused with its memory");
+  if ((idlePause ?? 0) > 0 && autoResume !== true)
+    throw new UsageError("--idle-pause needs --auto-pause --auto-resume, so that the next request brings the sandbox back");
   const network = {
     ...(isPrivate === true ? { allowPublicTraffic: false } : {}),
     ...(allowOut === undefined ? {} : { allowOut }),
@@ -41,6 +61,7 @@ export function start(templateID: string, options: Options): Promise<number> {
       ...(autoPause === undefined ? {} : { autoPause: true, autoPauseMemory: autoPause === "memory" }),
       ...(strictFiles === true ? { strictFiles: true } : {}),
       ...(autoResume === true ? { autoResume: { enabled: true } } : {}),
+      ...(idlePause === undefined ? {} : { idlePauseSeconds: idlePause }),
     });
     const isAttached = detach !== true && output === undefined && process.stdin.isTTY && process.stdout.isTTY;
     if (!isAttached) {

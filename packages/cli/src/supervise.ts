@@ -5,6 +5,8 @@ import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
+import { canBeLeftOut, slugOf } from "./programs.ts";
+import type { ChosenServer } from "./up-flags.ts";
 import { type ProcessName, startTicksOf, type UpServer } from "./up-state.ts";
 
 const READY_BOUND_MS = 120_000;
@@ -12,21 +14,18 @@ const READY_BOUND_MS = 120_000;
 const STOP_BOUND_MS = 11_000;
 const FIRST_BACKOFF_MS = 500;
 const MAX_CRASHES_IN_A_ROW = 6;
-const SLOW_BACKOFF_MS = 60_000;
+const SLOW_BACKOFF_MS = 15_000;
 /** Running this long makes up for the crashes before. */
 const STEADY_MS = 60_000;
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
 const LOG_CHECK_MS = 30_000;
+const HEALTH_MS = 2_000;
+const HEALTH_EACH_MS = 100;
 const SHOWN_LOG_LINES = 15;
 const SHOWN_LOG_BYTES = 64 * 1024;
 
-export type ServerSpec = {
-  readonly name: string;
-  readonly argv: readonly string[];
-  readonly home: string;
-  /** What to do when its port is taken. */
-  readonly portAdvice: string;
-};
+/** `folder`: the home of all, with the logs; `portAdvice`: what to do when its port is taken. */
+export type ServerSpec = ChosenServer & { readonly folder: string };
 
 export type Watcher = {
   /** Its process exists; it takes no requests yet. */
@@ -34,8 +33,8 @@ export type Watcher = {
   /** It takes requests: after its first start and after each restart. */
   ready(server: UpServer): void;
   restarting(name: string, why: string, delayMs: number): void;
-  /** It crashed too often; true: try again, slowly. */
-  gaveUp(name: string, why: string): boolean;
+  /** It crashed many times in a row, and is started again more slowly from now on. */
+  slowed(name: string, why: string): void;
 };
 
 export class Supervised {
@@ -52,15 +51,22 @@ export class Supervised {
     this.#watcher = watcher;
   }
 
+  /** No server of svc's, but what they need. */
+  get isForeign(): boolean {
+    return this.#spec.program !== undefined;
+  }
+
   /** Resolves when the server takes requests; fails with its last words when it ends before that. */
   async start(): Promise<void> {
-    const { name, argv, home } = this.#spec;
-    const log = openLog(join(home, "logs", `${name}.log`));
+    const { name, argv, folder, home = folder, words = name.split(" "), program } = this.#spec;
+    const log = openLog(join(folder, "logs", `${slugOf(name)}.log`));
     this.#log = log;
     const main = fileURLToPath(new URL("./main.ts", import.meta.url));
-    const child = spawn(process.execPath, [...process.execArgv, main, ...name.split(" "), "--home", home, ...argv], {
+    const own = { command: process.execPath, args: [...process.execArgv, main, ...words, "--home", home, ...argv] };
+    const { command, args } = program ?? own;
+    const child = spawn(command, args, {
       stdio: ["ignore", "pipe", log.fd],
-      env: { ...process.env, SVC_HOME: home },
+      env: { ...process.env, ...this.#spec.env, SVC_HOME: home },
       // Its own group: Ctrl-C reaches it through us alone, so that it gets one signal and not two.
       detached: true,
     });
@@ -91,7 +97,7 @@ export class Supervised {
   }
 
   #readyURL(child: ChildProcess): Promise<string> {
-    const { name } = this.#spec;
+    const { name, program } = this.#spec;
     return new Promise((resolve, reject) => {
       let seen = "";
       const settle = (act: () => void) => {
@@ -103,7 +109,9 @@ export class Supervised {
       const onExit = (code: number | null, signal: string | null) =>
         settle(() => {
           const port = this.#portInUse();
-          refuse(port === undefined ? `cannot start (${code === null ? signal : `exit code ${code}`}); ${this.#lastWords()}` : `cannot start (${port})`);
+          const end = code === null ? signal : `exit code ${code}`;
+          const how = canBeLeftOut(name) ? `${end}; --without ${slugOf(name)} leaves it out` : end;
+          refuse(port === undefined ? `cannot start (${how}); ${this.#lastWords()}` : `cannot start (${port})`);
         });
       const timer = setTimeout(
         () =>
@@ -114,7 +122,11 @@ export class Supervised {
         READY_BOUND_MS,
       );
       child.once("exit", onExit);
-      child.once("error", (error) => settle(() => reject(error)));
+      child.once("error", (error: NodeJS.ErrnoException) => {
+        const missing = `${name} is not installed: apt-get install etcd-server, and start svc up again`;
+        settle(() => reject(error.code === "ENOENT" && program !== undefined ? new Failure("HOST_UNSUITABLE", missing) : error));
+      });
+      if (program !== undefined) void this.#healthy(program.url, child).then(() => settle(() => resolve(program.url)));
       child.stdout?.setEncoding("utf8").on("data", (text: string) => {
         // Read on after the ready line: a full pipe would block the server.
         if (seen.length > SHOWN_LOG_BYTES) return;
@@ -123,6 +135,16 @@ export class Supervised {
         if (url !== undefined) settle(() => resolve(url));
       });
     });
+  }
+
+  async #healthy(url: string, child: ChildProcess): Promise<void> {
+    while (child.exitCode === null && child.signalCode === null) {
+      const answer = await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) }).catch(() => undefined);
+      if (answer?.ok === true) return;
+      await new Promise((resolve) => setTimeout(resolve, HEALTH_EACH_MS));
+    }
+    // Its end says the rest.
+    await new Promise(() => {});
   }
 
   #lastWords(): string {
@@ -142,10 +164,9 @@ export class Supervised {
     if (this.#isStopping) return;
     this.#crashes = Date.now() - startedAt > STEADY_MS ? 1 : this.#crashes + 1;
     const { name } = this.#spec;
-    if (this.#crashes >= MAX_CRASHES_IN_A_ROW) {
-      if (!this.#watcher.gaveUp(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`)) return;
-    }
-    const delayMs = this.#crashes >= MAX_CRASHES_IN_A_ROW ? SLOW_BACKOFF_MS : FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
+    const isSlow = this.#crashes >= MAX_CRASHES_IN_A_ROW;
+    if (isSlow) this.#watcher.slowed(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
+    const delayMs = isSlow ? SLOW_BACKOFF_MS : FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
     this.#watcher.restarting(name, why, delayMs);
     this.#timer = setTimeout(() => {
       const again = Date.now();

@@ -3,11 +3,11 @@ import { resolve } from "node:path";
 import { type BuildContext, openContext, uploadFiles } from "@svc/contract/build-context.ts";
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { BuildName, RequestedTemplate } from "@svc/contract/client-templates.ts";
+import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { openBuildView } from "./build-view.ts";
 import { ForeseenError, remark } from "./complain.ts";
 import { openProgress, type Progress } from "./progress.ts";
-import { type OutputFormat, outputFormat, printJSON, printTable } from "./table.ts";
 import { nameOf, type Planned, type PlanWords, planOf, registryPassword } from "./template-plan.ts";
 
 type Options = AccessOptions &
@@ -40,19 +40,25 @@ export async function buildTemplate(context: string | undefined, options: Option
       ...(cache ? {} : { skipCache: true }),
     });
     const { templateID, buildID } = template;
-    const steps = files === undefined ? [...plan.steps] : await sendFiles(client, templateID, plan, files, quiet === true);
-    await client.templates.start({
-      templateID,
-      buildID,
-      ...plan.base,
-      steps: steps.map((step) => ({ ...step })),
-      ...(plan.dockerfile ? { dockerfile: true } : {}),
-      ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
-      ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
-      ...(registry === undefined ? {} : { fromImageRegistry: registry }),
-      ...(strictFiles === true ? { strictFiles: true } : {}),
-      ...(cache ? {} : { force: true }),
-    });
+    try {
+      const steps = files === undefined ? [...plan.steps] : await sendFiles(client, templateID, plan, files, quiet === true);
+      await client.templates.start({
+        templateID,
+        buildID,
+        ...plan.base,
+        steps: steps.map((step) => ({ ...step })),
+        ...(plan.dockerfile ? { dockerfile: true } : {}),
+        ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
+        ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
+        ...(registry === undefined ? {} : { fromImageRegistry: registry }),
+        ...(strictFiles === true ? { strictFiles: true } : {}),
+        ...(cache ? {} : { force: true }),
+      });
+    } catch (error) {
+      // Refused, or cut off, before it began: no template without a build stays behind.
+      await client.templates.cancel({ templateID, buildID }).catch(() => undefined);
+      throw error;
+    }
     if (detach !== true) await watch(client, template, name, quiet === true);
     show(template, detach === true ? "building" : "ready", quiet === true, output);
     return 0;

@@ -27,7 +27,7 @@ export type Planned = Pick<BuildPlan, "steps" | "notes"> & {
 export function planOf(context: string | undefined, words: PlanWords): Planned {
   const { from, image, startCmd, readyCmd } = words;
   const directory = resolve(context ?? ".");
-  if (!existsSync(directory) || !statSync(directory).isDirectory()) throw new UsageError(`the context ${context ?? "."} is no directory here`);
+  if (!existsSync(directory) || !statSync(directory).isDirectory()) throw new UsageError(`the context ${context ?? "."} is not a directory here`);
   const override = from !== undefined ? { fromTemplate: from } : image !== undefined ? { fromImage: image } : undefined;
   const file = words.file ?? join(directory, "Dockerfile");
   // A Dockerfile that happens to lie here is not meant by who names neither it nor its directory.
@@ -54,7 +54,7 @@ export function nameOf(asked: string | undefined, context: string | undefined): 
     .toLowerCase()
     .replace(/[^a-z0-9_.-]+/g, "-")
     .replace(/^[^a-z0-9]+|-+$/g, "");
-  if (name === "") throw new UsageError("the directory's name is none for a template: give one with -n NAME");
+  if (name === "") throw new UsageError("the directory's name cannot be a template's name: give one with -n NAME");
   return name;
 }
 
@@ -73,5 +73,5 @@ export async function registryPassword(): Promise<string> {
     if (line !== "") return line;
     break;
   }
-  throw new UsageError("--registry-user wants the password in SVC_REGISTRY_PASSWORD, or as a line of stdin");
+  throw new UsageError("--registry-user: expected the password in SVC_REGISTRY_PASSWORD, or as a line of stdin");
 }

@@ -131,6 +131,6 @@ export function terminalEnvironment(): Record<string, string> {
 export function detachByteOf(key: string): number | undefined {
   if (key === "none") return undefined;
   const symbol = /^(?:ctrl-|\^)([a-z@[\\\]^_])$/i.exec(key)?.[1];
-  if (symbol === undefined) throw new UsageError(`--detach-key wants ctrl- and a letter or one of @ [ \\ ] ^ _, or none; found ${JSON.stringify(key)}`);
+  if (symbol === undefined) throw new UsageError(`--detach-key: expected ctrl- and a letter or one of @ [ \\ ] ^ _, or none; got ${JSON.stringify(key)}`);
   return symbol.toUpperCase().charCodeAt(0) & 0x1f;
 }

@@ -1,26 +1,41 @@
 // Which servers `svc up` runs, and which of the flags given to it each of them gets.
 import { resolve } from "node:path";
 import { UsageError } from "./complain.ts";
-import { programs, programsHere } from "./programs.ts";
+import { type InUp, programs, programsHere, slugOf } from "./programs.ts";
 
-export type ChosenServer = { readonly name: string; readonly argv: readonly string[]; readonly portAdvice: string };
+export type ChosenServer = {
+  readonly name: string;
+  readonly argv: readonly string[];
+  readonly portAdvice: string;
+  /** The command that runs it; absent: its name. */
+  readonly words?: readonly string[];
+  /** Its own, where it is not that of all. */
+  readonly home?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  /** No server of svc's: it takes requests when `/health` of this URL says so. */
+  readonly program?: { readonly command: string; readonly args: readonly string[]; readonly url: string };
+};
 
 type Flag = { readonly name: string; readonly words: readonly string[] };
 
 /** Those that the tree has and `without` does not name, each with its flags. */
 export function chooseServers(flags: readonly string[], without: readonly string[]): ChosenServer[] {
-  const known = programs.filter(({ inUp }) => inUp === true).map(({ name }) => name);
-  for (const name of without) if (!known.includes(name)) throw new UsageError(`--without wants one of ${known.join(", ")}; found ${JSON.stringify(name)}`);
+  const known = programs.filter(({ inUp }) => inUp !== undefined).map(({ name }) => slugOf(name));
+  const isNamed = (slug: string) => without.some((name) => slug === name || slug === `store-${name}`);
+  for (const name of without)
+    if (!known.some((slug) => slug === name || slug === `store-${name}`))
+      throw new UsageError(`--without: expected one of ${known.join(", ")}; got ${JSON.stringify(name)}`);
   const given = parse(flags);
-  const chosen = programsHere().filter(({ name, inUp }) => inUp === true && !without.includes(name));
-  if (chosen.length === 0) throw new UsageError("there is no server to run: each that this tree has is named by --without");
-  const stray = given.find((flag) => !isForAll(flag));
-  if (stray !== undefined && !chosen.some(({ name }) => name === "node"))
-    throw new UsageError(`--${stray.name} is a flag of the node, which --without leaves out; other servers take --section.key VALUE`);
-  return chosen.map(({ name }) => ({
+  const chosen = programsHere().flatMap(({ name, inUp }) => (inUp === undefined || isNamed(slugOf(name)) ? [] : [{ name, inUp }]));
+  if (chosen.length === 0) throw new UsageError("there is no server left to run: --without names all of them");
+  const stray = given.find((flag) => !chosen.some(({ name, inUp }) => isFor(flag, name, inUp)));
+  if (stray?.name.includes(".") === true)
+    throw new UsageError(`--${stray.name}: expected a setting of a server that runs; --without leaves out ${without.join(", ")}, and no other one reads it`);
+  if (stray !== undefined) throw new UsageError(`--${stray.name} is a flag of the node, which --without leaves out; other servers take --section.key VALUE`);
+  return chosen.map(({ name, inUp }) => ({
     name,
-    argv: given.filter((flag) => name === "node" || isForAll(flag)).flatMap(({ words }) => words),
-    portAdvice: `or move the server by ${name === "node" ? "--listen" : `--${name}.listen`} HOST:PORT (SVC_${name.toUpperCase()}_LISTEN), or leave it out by --without ${name}`,
+    argv: given.filter((flag) => isFor(flag, name, inUp)).flatMap((flag) => wordsFor(flag, inUp)),
+    portAdvice: `or move the server by ${inUp.ports}, or leave it out by --without ${slugOf(name)}`,
   }));
 }
 
@@ -29,9 +44,16 @@ export function absolute(flags: readonly string[]): string[] {
   return parse(flags).flatMap(({ words }) => words);
 }
 
-/** A setting by its full name says itself whose it is; a short flag means the node. */
-function isForAll({ name }: Flag): boolean {
-  return name.includes(".") || name === "config";
+/** A settings file is for all; a setting by its full name for the server that reads its section; anything else for the node. */
+function isFor({ name }: Flag, server: string, { sections }: InUp): boolean {
+  if (name === "config") return true;
+  const [section] = name.includes(".") ? name.split(".", 1) : [undefined];
+  if (sections !== undefined) return section !== undefined && sections.includes(section);
+  return server === "node" && !programs.some(({ inUp }) => section !== undefined && inUp?.sections?.includes(section) === true);
+}
+
+function wordsFor({ name, words }: Flag, { settingsFlag }: InUp): readonly string[] {
+  return name === "config" && settingsFlag !== undefined ? words.map((word) => word.replace(/^--config/, settingsFlag)) : words;
 }
 
 /** As the servers read them: --name=VALUE, or --name and the next word, which begins with no dash. */
@@ -40,7 +62,7 @@ function parse(words: readonly string[]): Flag[] {
   for (let index = 0; index < words.length; index++) {
     const word = words[index] ?? "";
     const [, name = "", inline] = /^--?([^=]+)(?:=(.*))?$/s.exec(word) ?? [];
-    if (name === "") throw new UsageError(`up takes flags of servers; found ${JSON.stringify(word)}`);
+    if (name === "") throw new UsageError(`up takes flags of servers; got ${JSON.stringify(word)}`);
     const next = words[index + 1];
     const isSplit = inline === undefined && next !== undefined && !next.startsWith("-");
     if (isSplit) index++;

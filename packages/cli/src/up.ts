@@ -7,15 +7,17 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { localKey } from "./access.ts";
-import { EXIT_FAILURE, remark } from "./complain.ts";
+import { EXIT_FAILURE, EXIT_USAGE, remark, UsageError } from "./complain.ts";
 import { homeDirectory } from "./home.ts";
+import { checkSettings } from "./programs.ts";
 import { lastLines, openLog, Supervised } from "./supervise.ts";
+import { clusterOf } from "./up-cluster.ts";
 import { absolute, type ChosenServer, chooseServers } from "./up-flags.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
 
-type Options = { detach?: true; home?: string; background?: true; without?: readonly string[] };
+type Options = { detach?: true; home?: string; background?: true; without?: readonly string[]; nodes?: number };
 /** What the detached process tells the one that started it. */
-type Report = { ready: readonly UpServer[] } | { alreadyUp: UpState } | { failed: string };
+type Report = { ready: readonly UpServer[] } | { alreadyUp: UpState; ignored: boolean } | { failed: string; details?: Failure["details"] };
 
 const OTHER_UP_BOUND_MS = 120_000;
 const POLL_MS = 50;
@@ -25,25 +27,41 @@ const OTHER_FAILURES_MS = 15_000;
 
 export async function up(flags: readonly string[], options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);
-  const servers = chooseServers(flags, options.without ?? []);
+  const { nodes = 1 } = options;
+  const chosen = chooseServers(flags, options.without ?? []);
   mkdirSync(join(home, "logs"), { recursive: true });
-  if (options.detach === true) return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), "--", ...absolute(flags)]);
+  if (options.detach === true)
+    return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), `--nodes=${nodes}`, "--", ...absolute(flags)]);
   const report = options.background === true ? reportToParent : reportToPerson;
   const lock = await takeLock(home);
   if (lock === undefined) {
     const other = await otherUp(home);
-    report({ alreadyUp: other }, home);
+    report({ alreadyUp: other, ignored: flags.length > 0 || (options.without ?? []).length > 0 }, home);
     return 0;
   }
   try {
+    const servers = nodes === 1 ? chosen : await clusterOf(home, nodes, chosen);
+    await checkAll(servers);
     return await run(home, servers, (message) => report(message, home));
   } catch (error) {
     if (options.background !== true) throw error;
-    reportToParent({ failed: (error as Error).message });
+    const { message, details } = asFailure(error);
+    reportToParent({ failed: message, details: error instanceof UsageError ? { exitCode: EXIT_USAGE } : details });
     return EXIT_FAILURE;
   } finally {
     lock.close();
   }
+}
+
+/** What one of them refuses is said before any of them starts; a file of settings for all, once. */
+async function checkAll(servers: readonly ChosenServer[]): Promise<void> {
+  const failures = new Map<string, Failure>();
+  for (const { name, words = [name], argv, program } of servers) {
+    if (program !== undefined) continue;
+    await checkSettings(words.join(" "), argv).catch((error: unknown) => failures.set(asFailure(error).message, asFailure(error)));
+  }
+  const [first] = failures.values();
+  if (first !== undefined) throw new Failure(first.name, [...failures.keys()].join("\n"), { cause: first, details: first.details });
 }
 
 async function run(home: string, chosen: readonly ChosenServer[], report: (message: Report) => void): Promise<number> {
@@ -74,17 +92,12 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
       if (isRestart) remark(`${server.name} is up again at ${server.url}`);
     },
     restarting: (name: string, why: string, delayMs: number) => remark(`${name} ${why}; starting it again in ${delayMs} ms`),
-    gaveUp(name: string, why: string) {
-      remark(`${name} ${why}`);
-      // Sandboxes need the node alone: what crashes beside it must not take it along.
-      const isNeeded = name === "node" || chosen.length === 1;
-      if (isNeeded) end(EXIT_FAILURE);
-      return !isNeeded;
-    },
+    // One that crashes takes no other along, and comes back by itself once its reason is gone.
+    slowed: (name: string, why: string) => remark(`${name} ${why}`),
   };
   // Listening for signals before the first child lives: none may outlive us.
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.once(signal, () => end(0));
-  const supervised = chosen.map((server) => new Supervised({ ...server, home }, watcher));
+  const supervised = chosen.map((server) => new Supervised({ ...server, folder: home }, watcher));
   try {
     const early = await Promise.race([startAll(supervised), ended]);
     if (early !== undefined) return early;
@@ -93,6 +106,8 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
     report({ ready: inOrder() });
     return await ended;
   } finally {
+    // Nodes say there that they stop.
+    await Promise.all(supervised.filter(({ isForeign }) => !isForeign).map((server) => server.stop()));
     await Promise.all(supervised.map((server) => server.stop()));
     removeUpState(home);
   }
@@ -163,7 +178,7 @@ async function upDetached(home: string, words: readonly string[]): Promise<numbe
   });
   if (child.connected) child.disconnect();
   child.unref();
-  if ("failed" in message) throw new Failure("INTERNAL", message.failed);
+  if ("failed" in message) throw new Failure("INTERNAL", message.failed, { details: message.details ?? {} });
   reportToPerson(message, home);
   return 0;
 }
@@ -179,12 +194,13 @@ function reportToPerson(message: Report, home: string): void {
   if ("alreadyUp" in message) {
     const { pid, servers } = message.alreadyUp;
     process.stdout.write(`already up at ${servers.map(({ url }) => url).join(", ")} (pid ${pid})\n`);
+    if (message.ignored) remark("svc: it runs with the flags that it was started with, and these change nothing: svc down, then svc up with them");
     return;
   }
   if ("failed" in message) return;
   const width = Math.max(...message.ready.map(({ name }) => name.length), "API key".length);
   for (const { name, url } of message.ready) process.stdout.write(`${name.padEnd(width)}  ${url}\n`);
-  if (message.ready.some(({ name }) => name === "node"))
+  if (message.ready.some(({ name }) => name === "node" || name === "gateway"))
     process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
   process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
 }

@@ -8,13 +8,14 @@ import { withClient } from "./access.ts";
 import { UsageError } from "./complain.ts";
 import { type CopyOptions, copyFiles, interruptible, settleConflicts, settleRefused, temporaryName } from "./copy.ts";
 import { walkLocal } from "./local-path.ts";
+import { awakeSandbox } from "./open-envd.ts";
 import { openProgress, type Progress } from "./progress.ts";
 import { absolute, standingOf, standingRemote, statOrNothing } from "./remote-path.ts";
 
 export function upload(sandboxID: string, local: string, remote: string | undefined, options: CopyOptions): Promise<number> {
   const { url, user } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    const envd = client.envd(await client.get(sandboxID));
+    const envd = client.envd(await awakeSandbox(client, sandboxID));
     return await interruptible((signal) =>
       local === "-" ? uploadStdin(envd, remote, options, { user, signal }) : uploadPath(envd, local, remote, options, { user, signal }),
     );
@@ -54,7 +55,7 @@ async function uploadStdin(
   { force, quiet }: CopyOptions,
   request: RequestOptions & { signal: AbortSignal },
 ): Promise<void> {
-  if (remote === undefined || remote.endsWith("/")) throw new UsageError("upload of stdin wants the path of a file in the sandbox");
+  if (remote === undefined || remote.endsWith("/")) throw new UsageError("upload of stdin: expected the path of a file in the sandbox");
   const target = await absolute(envd, remote, request);
   const plan = { items: [{ path: "", type: "file" as const, sizeBytes: 0, mode: 0o644 }], refused: [] };
   const there = standingOf(await statOrNothing(envd, target, request));
@@ -107,7 +108,7 @@ function counted(progress: Progress, body: Readable, sizeBytes: number | undefin
       done(null, chunk);
     },
     flush(done) {
-      done(sizeBytes === undefined || bytes === sizeBytes ? null : new Error(`${source} has become shorter while it was read`));
+      done(sizeBytes === undefined || bytes === sizeBytes ? null : new Error(`${source} became shorter while it was read`));
     },
   });
   body.once("error", (error) => counter.destroy(error));

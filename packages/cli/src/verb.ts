@@ -40,25 +40,26 @@ export class Verb extends Command {
 }
 
 export function outputOption(): Option {
-  return new Option("-o, --output <format>", "table or json (default: a table on a terminal, JSON in a pipe)").choices(["table", "json"]);
+  return new Option("-o, --output <format>", "how to print (default: a table on a terminal, JSON in a pipe)").choices(["table", "json"]);
 }
 
 /** `NAME=VALUE`, repeated for more. */
 export function pairs(text: string, before: Record<string, string> | undefined): Record<string, string> {
   const at = text.indexOf("=");
-  if (at < 1) throw new InvalidArgumentError("It wants NAME=VALUE.");
+  if (at < 1) throw new InvalidArgumentError("Expected NAME=VALUE.");
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** As `pairs`; a name alone takes the value that this process has, if any. */
+/** As `pairs`; a name alone takes the value that this process has. */
 export function environment(text: string, before: Record<string, string> | undefined): Record<string, string> {
   if (text.includes("=")) return pairs(text, before);
   const value = process.env[text];
-  return value === undefined ? { ...before } : { ...before, [text]: value };
+  if (value === undefined) throw new InvalidArgumentError(`The variable ${text} is not set here: expected NAME=VALUE, or the name of one that is set.`);
+  return { ...before, [text]: value };
 }
 
 export function seconds(text: string): number {
-  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError("It wants whole seconds.");
+  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError("Expected whole seconds.");
   return Number(text);
 }
 
@@ -70,7 +71,7 @@ export function several(text: string, before: string[] = []): string[] {
 export function count(max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
-    if (!/^\d{1,9}$/.test(text) || value < 1 || value > max) throw new InvalidArgumentError(`It wants a number from 1 to ${max}.`);
+    if (!/^\d{1,9}$/.test(text) || value < 1 || value > max) throw new InvalidArgumentError(`Expected a whole number from 1 to ${max}.`);
     return value;
   };
 }

@@ -6,68 +6,87 @@ const MAX_FORKS = 100;
 
 export function addLifeVerbs(program: Verb): void {
   program
-    .clientVerb("pause", "keep sandboxes on disk and free what they use")
+    .clientVerb("pause", "pause sandboxes: keep them on disk, free their memory and CPU")
     .argument("<ids...>", "the sandboxes")
-    .option("--files-only", "keep their files, not their processes")
+    .option("--files-only", "keep only their files, not their processes")
     .usage("[options] <ids...>")
     .addHelpText(
       "after",
       `
-Processes stop where they are and go on there when the sandbox is resumed. A paused sandbox has no timeout: it stays,
-on disk, until svc resume or svc delete. With --files-only it later starts anew from its files, which takes less room.
+Processes stop where they are and continue there when the sandbox is resumed. A paused sandbox has no timeout: it stays on
+disk until svc resume or svc delete. With --files-only it takes less disk, and later starts again from its files.
 
 Examples:
   svc pause $ID
   svc list -q --state running | xargs svc pause`,
     )
-    .run(async (ids: string[], options: never) => (await import("./pause.ts")).pause(ids, options));
+    .run(async (ids: string[], options: never) => (await import("./life.ts")).pause(ids, options));
 
   program
-    .clientVerb("resume", "let a paused sandbox run again")
+    .clientVerb("resume", "resume a paused sandbox")
     .argument("<id>", "the sandbox")
     .option("--timeout <seconds>", "how long it lives from now (default: 300)", seconds)
-    .option("--files-only", "start it anew from its files, even where its memory was kept")
+    .option("--files-only", "start it from its files, even if its memory was kept")
     .addOption(outputOption())
     .usage("[options] <id>")
     .addHelpText(
       "after",
       `
-Prints the id, with --output json the answer that create gives. A sandbox that runs already is left as it is, with at
-least this much time.
+Prints the id, or with --output json the full answer, as for create. A sandbox that is already running is left as it is, with
+at least this timeout.
 
 Examples:
   svc resume $ID
   svc resume $ID --timeout 3600`,
     )
-    .run(async (id: string, options: never) => (await import("./resume.ts")).resume(id, options));
+    .run(async (id: string, options: never) => (await import("./life.ts")).resume(id, options));
 
   program
     .clientVerb("fork", "copy a running sandbox, memory included")
     .argument("<id>", "the sandbox")
-    .option("-n, --count <number>", `how many copies, ${MAX_FORKS} at most`, count(MAX_FORKS), 1)
-    .option("--timeout <seconds>", "how long each copy lives (default: as long as its source was given)", seconds)
+    .option("-n, --count <number>", `how many copies (1 to ${MAX_FORKS})`, count(MAX_FORKS), 1)
+    .option("--timeout <seconds>", "how long each copy lives (default: the timeout that its source was given)", seconds)
     .option("-q, --quiet", "ids only")
     .addOption(outputOption())
     .usage("[options] <id>")
     .addHelpText(
       "after",
       `
-All copies come from one capture; the source goes on. Each has its own id, tokens, hostname, machine-id, kernel
-randomness and the right time. What a program drew from its own seeded generator is the same in all of them.
-Each copy gets a row, or the reason why it is not there; exit code 1 when one failed.
+All copies start from one capture of the source, which keeps running. Each has its own id, tokens, hostname, machine-id and
+kernel randomness, and the correct time. Random generators that a program seeded itself repeat in all copies.
+Prints a row for each copy, or why it failed; exit code 1 if one failed.
 
 Examples:
   svc fork $ID
   svc fork $ID -n 8 -q | while read -r CHILD; do svc exec -n $CHILD -- hostname; done`,
     )
-    .run(async (id: string, options: never) => (await import("./fork.ts")).fork(id, options));
+    .run(async (id: string, options: never) => (await import("./life.ts")).fork(id, options));
 
-  const snapshot = program.verb("snapshot", "keep what a sandbox is now, to start others from");
-  snapshot
-    .clientVerb("create", "take a snapshot of a running sandbox, which goes on")
+  program
+    .clientVerb("move", "move a sandbox to another node of its deployment")
     .argument("<id>", "the sandbox")
-    .argument("[name]", "NAME or NAME:TAG; it moves to the newest snapshot that bears it")
-    .option("--files-only", "its files, not its processes")
+    .option("--to <node>", "the target node, by id or URL (default: one that has room)")
+    .addOption(outputOption())
+    .usage("[options] <id>")
+    .addHelpText(
+      "after",
+      `
+The sandbox is paused, exported and resumed on the other node; a paused one stays paused. Requests wait meanwhile; open
+connections end, as at every pause. The nodes must share etcd and object storage. Prints how long the sandbox stood still,
+by stage.
+
+Examples:
+  svc move $ID
+  svc move $ID --to $NODE`,
+    )
+    .run(async (id: string, options: never) => (await import("./life.ts")).move(id, options));
+
+  const snapshot = program.verb("snapshot", "save the state of a sandbox, to start others from it");
+  snapshot
+    .clientVerb("create", "take a snapshot of a running sandbox, which keeps running")
+    .argument("<id>", "the sandbox")
+    .argument("[name]", "NAME or NAME:TAG; a name always means the newest snapshot that was given it")
+    .option("--files-only", "keep only its files, not its processes")
     .addOption(outputOption())
     .usage("[options] <id> [name[:tag]]")
     .addHelpText("after", "\nExamples:\n  svc snapshot create $ID ready:v1\n  svc start ready:v1 -d")
@@ -76,13 +95,32 @@ Examples:
     .clientVerb("list", "list the snapshots, newest first")
     .alias("ls")
     .option("--sandbox <id>", "only those of this sandbox, even if it is gone")
-    .option("--name <name>", "only those that bear this NAME or NAME:TAG")
+    .option("--name <name>", "only those with this NAME or NAME:TAG")
     .option("-q, --quiet", "ids only")
     .addOption(outputOption())
     .addHelpText("after", "\nExamples:\n  svc snapshot list\n  svc snapshot list --sandbox $ID --output json")
     .run(async (options: never) => (await import("./snapshot.ts")).listSnapshots(options));
   snapshot
-    .clientVerb("delete", "delete snapshots; sandboxes started from them go on")
+    .clientVerb("export", "write a snapshot to a file, for another node or deployment")
+    .argument("<name>", "its id or name")
+    .argument("<file>", "where to write it; - is stdout")
+    .option("--with-base", "include the files of its base template, for nodes that have another version of it")
+    .option("-f, --force", "replace the file")
+    .option("-q, --quiet", "no progress")
+    .usage("[options] <name> <file>")
+    .addHelpText("after", "\nExamples:\n  svc snapshot export ready:v1 ready.svc\n  svc snapshot export ready:v1 - | ssh host svc snapshot import -")
+    .run(async (name: string, file: string, options: never) => (await import("./snapshot-file.ts")).exportSnapshot(name, file, options));
+  snapshot
+    .clientVerb("import", "import a snapshot from a file that svc snapshot export wrote")
+    .argument("<file>", "the file; - is stdin")
+    .option("--name <name>", "NAME or NAME:TAG to give it instead of its own")
+    .option("-q, --quiet", "no progress")
+    .addOption(outputOption())
+    .usage("[options] <file>")
+    .addHelpText("after", "\nExamples:\n  svc snapshot import ready.svc\n  svc snapshot import ready.svc --name ready:v2")
+    .run(async (file: string, options: never) => (await import("./snapshot-file.ts")).importSnapshot(file, options));
+  snapshot
+    .clientVerb("delete", "delete snapshots; sandboxes started from them keep running")
     .alias("rm")
     .argument("<names...>", "ids or names")
     .usage("[options] <names...>")
@@ -92,18 +130,18 @@ Examples:
   program
     .clientVerb("network", "show or replace what a sandbox may reach")
     .argument("<id>", "the sandbox")
-    .option("--allow-out <rule>", "a CIDR block, address, domain or *.domain that may be reached (repeat for more)", several)
-    .option("--deny-out <rule>", "a CIDR block or address that may not be reached (repeat for more)", several)
-    .option("--no-internet", "close all but what --allow-out names")
-    .option("--clear", "take all rules away")
+    .option("--allow-out <rule>", "allow this CIDR block, address, domain or *.domain (repeat for more)", several)
+    .option("--deny-out <rule>", "block this CIDR block or address (repeat for more)", several)
+    .option("--no-internet", "block everything except --allow-out")
+    .option("--clear", "remove all rules")
     .addOption(outputOption())
     .usage("[options] <id>")
     .addHelpText(
       "after",
       `
-Without a rule it shows those in force. Given rules replace all earlier ones, at once and as a whole; --allow-out wins over
---deny-out. Private ranges, cloud metadata and this host stay closed, whatever is allowed. What was denied stands, with
-its reason, in svc logs --network.
+Without options, shows the rules in force. New rules replace all earlier ones at once; --allow-out takes precedence over
+--deny-out. Private ranges, cloud metadata and the host stay blocked, whatever is allowed. svc logs --network shows what was
+denied, and by which rule.
 
 Examples:
   svc network $ID

@@ -9,21 +9,21 @@ const MAX_TAIL = 1000;
 
 export function addObserveVerbs(program: Verb): void {
   program
-    .clientVerb("logs", "show what a sandbox's life, processes and network had to say")
+    .clientVerb("logs", "show a sandbox's log: its lifecycle, processes and denied connections")
     .argument("<id>", "the sandbox; for an hour after its end, too")
-    .option("-f, --follow", "wait for what comes, until the sandbox is gone")
-    .option("--network", "only its network: what was denied, and why")
-    .addOption(new Option("--kind <kind>", "only what this speaks").choices(KINDS).conflicts("network"))
-    .addOption(new Option("--level <level>", "this level and those above it").choices(LEVELS))
-    .option("--since <when>", "from this time on: 10m, 2h, 1d ago, or 2026-01-31T09:05:00Z", moment)
-    .option("--search <text>", "only entries that hold this text")
-    .option("-n, --number <count>", `begin with this many of the newest entries, ${MAX_TAIL} at most`, count(MAX_TAIL))
+    .option("-f, --follow", "keep printing new entries until the sandbox is gone")
+    .option("--network", "only denied connections and names, with the rule")
+    .addOption(new Option("--kind <kind>", "only entries of this kind").choices(KINDS).conflicts("network"))
+    .addOption(new Option("--level <level>", "only entries of this level or above").choices(LEVELS))
+    .option("--since <when>", "only entries since: how long ago (10m, 2h, 1d) or a time (2026-01-31T09:05:00Z)", moment)
+    .option("--search <text>", "only entries that contain this text")
+    .option("-n, --number <count>", `show only the newest entries, this many (1 to ${MAX_TAIL})`, count(MAX_TAIL))
     .addOption(outputOption())
     .usage("[options] <id>")
     .addHelpText(
       "after",
       `
-Lines of text on a terminal, one JSON object a line in a pipe. A server that is restarted meanwhile is waited for; no entry
+Prints text on a terminal, and one JSON object per line in a pipe. If the server restarts, it waits and continues; no entry
 is shown twice.
 
 Examples:
@@ -36,15 +36,15 @@ Examples:
   program
     .clientVerb("metrics", "show what sandboxes use: CPU, memory, disk")
     .argument("[ids...]", "the sandboxes")
-    .option("--all", "every sandbox, those to come included")
-    .option("-f, --follow", "without a terminal: a line for each new sample")
+    .option("--all", "every sandbox, including new ones")
+    .option("-f, --follow", "in a pipe: keep printing a line for each new sample")
     .addOption(outputOption())
     .usage("[options] <ids...>")
     .addHelpText(
       "after",
       `
-On a terminal a live view with history, the busiest sandbox first; q or Ctrl-C ends it. In a pipe, or with --output: the samples
-of the last hour for one sandbox, the newest sample of each for several. 100 % is one whole CPU.
+On a terminal, shows a live view with history, the busiest sandbox first; q or Ctrl-C quits. In a pipe, or with --output, prints
+the last hour's samples of one sandbox, or the newest sample of each of several. 100 % is one full CPU.
 
 Examples:
   svc metrics $ID
@@ -56,15 +56,15 @@ Examples:
 
   program
     .clientVerb("events", "show what happened to sandboxes, snapshots and templates")
-    .option("-f, --follow", "wait for what comes; without --since nothing else")
-    .option("--since <id>", "what came after the event of this id; 0: all that is kept", eventID)
-    .option("--type <type>", "only these, for example sandbox.ended, ended, or template (repeat for more)", several)
-    .option("--sandbox <id>", "only those of this sandbox")
+    .option("-f, --follow", "keep printing new events; without --since, only new ones")
+    .option("--since <id>", "events after the one with this id; 0: all that are kept", eventID)
+    .option("--type <type>", "only events of this type, for example sandbox.ended, ended, or template (repeat for more)", several)
+    .option("--sandbox <id>", "only events of this sandbox")
     .addOption(outputOption())
     .addHelpText(
       "after",
       `
-Lines of text on a terminal, one JSON object a line in a pipe. With -f it goes on over restarts of the server, each event once.
+Prints text on a terminal, and one JSON object per line in a pipe. With -f it continues over restarts of the server, each event once.
 
 Examples:
   svc events
@@ -80,11 +80,12 @@ export function moment(text: string, _before?: Date, nowMs = Date.now()): Date {
   const [, amount, unit] = /^(\d{1,9})\s*(s|m|min|h|d)$/.exec(text) ?? [];
   if (amount !== undefined && unit !== undefined) return new Date(nowMs - Number(amount) * UNITS[unit as keyof typeof UNITS] * 1000);
   const time = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(text) : Number.NaN;
-  if (Number.isNaN(time)) throw new InvalidArgumentError("It wants how long ago (30s, 10m, 2h, 1d) or a time (2026-01-31T09:05:00Z).");
+  if (Number.isNaN(time)) throw new InvalidArgumentError("Expected how long ago (30s, 10m, 2h, 1d) or a time (2026-01-31T09:05:00Z).");
   return new Date(time);
 }
 
-function eventID(text: string): number {
-  if (!/^\d{1,15}$/.test(text)) throw new InvalidArgumentError("It wants an event's id, or 0.");
-  return Number(text);
+/** A gateway's hold one id for each node. */
+function eventID(text: string): string {
+  if (!/^[a-z0-9:.-]{1,65536}$/.test(text) || !/\d$/.test(text)) throw new InvalidArgumentError("Expected an event's id, or 0.");
+  return text;
 }

@@ -10,13 +10,18 @@ export function addSandboxVerbs(program: Verb): void {
     .option("--timeout <seconds>", "how long the sandbox lives", seconds, 300)
     .option("-m, --metadata <key=value>", "a label to find it by (repeat for more)", pairs)
     .option("-e, --env <name=value>", "a variable for all its processes; NAME alone takes this shell's value (repeat for more)", environment)
-    .option("--no-internet", "let nothing out of the sandbox")
-    .option("--allow-out <rule>", "what it may reach though all else is closed: CIDR block, address, domain, *.domain (repeat for more)", several)
-    .option("--deny-out <rule>", "what it may not reach: CIDR block or address (repeat for more)", several)
-    .option("--private", "demand the traffic access token for the sandbox's applications")
+    .option("--no-internet", "block all traffic out of the sandbox")
+    .option(
+      "--allow-out <rule>",
+      "allow this destination even if --deny-out or --no-internet blocks it: CIDR block, address, domain, *.domain (repeat for more)",
+      several,
+    )
+    .option("--deny-out <rule>", "block this destination: CIDR block or address (repeat for more)", several)
+    .option("--private", "require the traffic access token for the sandbox's applications")
     .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
     .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")
-    .option("--strict-files", "let uploads, downloads and the file API reach files with their user's rights alone")
+    .option("--idle-pause <seconds>", "pause it after this long without a request, a connection or CPU use; with --auto-resume only", seconds)
+    .option("--strict-files", "limit uploads, downloads and the file API to their user's own permissions")
     .option("--rm", "delete the sandbox when its shell ends")
     .addOption(outputOption())
     .usage("[options] [template]")
@@ -24,33 +29,34 @@ export function addSandboxVerbs(program: Verb): void {
       "after",
       `
 The sandbox is always secure: only holders of the API key get into it.
-Without -d on a terminal a shell is opened. When it ends, or you detach with Ctrl-], the sandbox lives on until its
-timeout (with --rm it is deleted when the shell ends). While you are attached its life is extended.
+Without -d, on a terminal, a shell is opened. When you leave it (exit, or Ctrl-] to detach), the sandbox keeps running until its
+timeout; with --rm it is deleted when the shell ends. While you are attached, its timeout is extended.
 
 Examples:
   svc start                                 a shell in a new sandbox
   ID=$(svc start base -d)                   the id, for scripts
   svc start base -d --timeout 3600 -m task=17 -e LANG=C.UTF-8
-  svc start base -d --auto-pause --auto-resume      kept at its timeout, back at the next request
+  svc start base -d --auto-pause --auto-resume      paused at its timeout, resumed by the next request
+  svc start base -d --auto-pause --auto-resume --idle-pause 60
   svc start base -d --no-internet --allow-out packages.example.org --allow-out '*.example.org'
-  svc start base -d --output json           the whole answer, tokens included`,
+  svc start base -d --output json           the full answer, tokens included`,
     )
     .run(async (template: string, options: never) => (await import("./start.ts")).start(template, options));
 
   program
-    .clientVerb("connect", "open a terminal in a sandbox, or return to the one left open")
+    .clientVerb("connect", "open a terminal in a sandbox, or reattach to one")
     .argument("<id>", "the sandbox")
-    .option("--new", "a new shell, even where one runs already")
-    .option("--session <name>", "name of the shell to open or to return to", "main")
+    .option("--new", "start a new shell even if one is running")
+    .option("--session <name>", "name of the shell to open or reattach to", "main")
     .option("-u, --user <name>", "the user inside the sandbox")
-    .option("--detach-key <key>", "ctrl-] and the like, or none", "ctrl-]")
+    .option("--detach-key <key>", "key that detaches, such as ctrl-], or none", "ctrl-]")
     .usage("[options] <id>")
     .addHelpText(
       "after",
       `
-A shell that you left (Ctrl-], a closed window, a cut line) goes on; connect returns to it. What it printed meanwhile is
-gone. Two terminals on one session share its screen. The exit code is the shell's. While you are attached the sandbox's
-life is extended.
+A shell that you left (Ctrl-], a closed window, a lost connection) keeps running; connect reattaches to it. Its output in
+between is lost. Two terminals on one session share its screen. The exit code is the shell's. While you are attached, the
+sandbox's timeout is extended.
 
 Examples:
   svc connect $ID
@@ -61,20 +67,20 @@ Examples:
   program
     .clientVerb("exec", "run a command in a sandbox")
     .argument("<id>", "the sandbox")
-    .argument("<command...>", "the command and its arguments, as they are; no shell reads them")
+    .argument("<command...>", "the command and its arguments, passed as they are, without a shell")
     .option("-u, --user <name>", "the user inside the sandbox")
     .option("-w, --cwd <directory>", "where to run it (default: the user's home)")
     .option("-e, --env <name=value>", "a variable; NAME alone takes this shell's value (repeat for more)", environment)
     .option("-t, --tty", "give the command a terminal")
-    .option("-i, --interactive", "send what is typed, too (without -i only a pipe or a file is sent as stdin)")
-    .option("-n, --no-stdin", "send no stdin: for use in loops that read one")
-    .option("--timeout <seconds>", "end the command after this long (exit code 124)", seconds)
+    .option("-i, --interactive", "send typed input as well (without -i only a pipe or a file is sent as stdin)")
+    .option("-n, --no-stdin", "send no stdin, for loops that read it themselves")
+    .option("--timeout <seconds>", "kill the command after this long (exit code 124)", seconds)
     .usage("[options] <id> -- <command...>")
     .addHelpText(
       "after",
       `
-Exit code: the command's; 128 plus the signal that ended it; 127 when there is no such command; 124 after --timeout.
-Ctrl-C and other signals go to the command, a second Ctrl-C kills it. The sandbox's life is not extended.
+Exit code: the command's; 128 plus the signal that ended it; 127 if the command does not exist; 124 after --timeout.
+Ctrl-C and other signals go to the command; a second Ctrl-C kills it. The sandbox's timeout is not extended.
 
 Examples:
   svc exec $ID -- python3 -c 'print(6*7)'
@@ -90,7 +96,7 @@ Examples:
     .option("-m, --metadata <key=value>", "only those with this label (repeat for more)", pairs)
     .option("--template <name>", "only those of this template")
     .addOption(new Option("--state <state>", "only those in this state").choices(["running", "paused"]))
-    .option("--tree", "each below the sandbox it was forked from")
+    .option("--tree", "show each sandbox below the one it was forked from")
     .option("-q, --quiet", "ids only")
     .addOption(outputOption())
     .addHelpText(
@@ -100,15 +106,15 @@ Examples:
     .run(async (options: never) => (await import("./list.ts")).list(options));
 
   program
-    .clientVerb("timeout", "let a sandbox end this many seconds from now")
+    .clientVerb("timeout", "set when a sandbox ends, in seconds from now")
     .argument("<id>", "the sandbox")
-    .argument("<seconds>", "from now; may be less than it has left", seconds)
+    .argument("<seconds>", "from now; may be less than the time left", seconds)
     .usage("[options] <id> <seconds>")
     .addHelpText("after", "\nExample:\n  svc timeout $ID 3600")
-    .run(async (id: string, secondsLeft: number, options: never) => (await import("./timeout.ts")).timeout(id, secondsLeft, options));
+    .run(async (id: string, secondsLeft: number, options: never) => (await import("./life.ts")).timeout(id, secondsLeft, options));
 
   program
-    .clientVerb("delete", "end sandboxes and all in them")
+    .clientVerb("delete", "delete sandboxes with everything in them")
     .alias("rm")
     .argument("[ids...]", "the sandboxes")
     .option("--all", "every sandbox of the deployment")
@@ -123,9 +129,9 @@ export function addFileVerbs(program: Verb): void {
     program
       .clientVerb(name, summary)
       .argument("<id>", "the sandbox")
-      .option("-f, --force", "replace regular files that are there already")
-      .option("--skip-links", "leave symbolic links and special files out instead of refusing")
-      .option("-u, --user <name>", "the user inside the sandbox whose rights count")
+      .option("-f, --force", "replace existing regular files")
+      .option("--skip-links", "skip symbolic links and special files instead of failing")
+      .option("-u, --user <name>", "act as this user inside the sandbox")
       .option("-q, --quiet", "no progress, no summary");
 
   copyVerb("upload", "copy a file or a directory into a sandbox")
@@ -135,14 +141,14 @@ export function addFileVerbs(program: Verb): void {
     .addHelpText(
       "after",
       `
-As cp: into an existing directory (or one named with a slash at the end) under its own name, else to the path itself;
-LOCAL/. copies what is in the directory; directories merge. Each file appears whole or not at all. Unlike cp: only regular
-files are replaced, and only with --force; links, devices, pipes and sockets are never written to or replaced; missing
-directories on the way to the target are created in the sandbox.
+Works like cp: into an existing directory (or a path that ends with /) under the same name, else to the path itself; LOCAL/.
+copies the contents of the directory; directories are merged. Each file appears complete or not at all. Unlike cp, only
+regular files are replaced, and only with --force; links, devices, pipes and sockets are never written to or replaced; and
+missing parent directories are created in the sandbox.
 
 Examples:
   svc upload $ID data.csv                   to data.csv in the user's home
-  svc upload $ID ./project /work            /work/project where /work exists, else /work
+  svc upload $ID ./project /work            /work/project if /work exists, else /work
   svc upload $ID ./project/. /work --force
   echo hello | svc upload $ID - notes.txt`,
     )
@@ -155,8 +161,8 @@ Examples:
     .addHelpText(
       "after",
       `
-Paths work as in svc upload, and the same is left alone here; the directory that the target goes into must be there (a
-target named with a slash at the end is created). For a device or a pipe, write to stdout: svc download $ID FILE - > PIPE
+Paths and replacing work as in svc upload, but the parent directory of the target must exist (a target that ends with / is
+created). To write to a device or a pipe, use stdout: svc download $ID FILE - > PIPE
 
 Examples:
   svc download $ID result.json

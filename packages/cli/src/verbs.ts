@@ -4,38 +4,64 @@ import { complain, EXIT_USAGE } from "./complain.ts";
 import { programsHere } from "./programs.ts";
 import { Verb } from "./verb.ts";
 import { addLifeVerbs } from "./verbs-life.ts";
+import { addNodeVerbs } from "./verbs-nodes.ts";
 import { addObserveVerbs } from "./verbs-observe.ts";
 import { addFileVerbs, addSandboxVerbs } from "./verbs-sandbox.ts";
 import { addServerVerbs } from "./verbs-server.ts";
+import { addShellVerbs } from "./verbs-shell.ts";
 import { addTemplateVerbs } from "./verbs-template.ts";
 import { version } from "./version.ts";
 
-/** The exit code of a client command. */
-export async function runVerb(argv: readonly string[]): Promise<number> {
+/** The command line with all verbs of the client. */
+export function verbs(): Verb {
   const program = new Verb("svc")
     .description("The serving stack for LLM agents: sandboxes from a terminal, and the servers behind them.")
     .usage("VERB [options]")
     .version(version(), "-V, --version", "show the version")
-    .helpOption("-h, --help", "show this help, or with a verb the verb's")
+    .helpOption("-h, --help", "show this help, or that of a verb")
     .helpCommand("help [verb]", "show the help of a verb")
     .showSuggestionAfterError()
+    .enablePositionalOptions()
     .addHelpText("after", programsHelp);
   addSandboxVerbs(program);
   addLifeVerbs(program);
   addFileVerbs(program);
   addObserveVerbs(program);
   addTemplateVerbs(program);
+  addNodeVerbs(program);
   addServerVerbs(program);
+  addShellVerbs(program);
+  return program;
+}
+
+/** The exit code of a client command. */
+export async function runVerb(argv: readonly string[]): Promise<number> {
+  const program = verbs();
   try {
     if (argv.length === 0) program.help({ error: true });
     await program.parseAsync(withDashes(withPreset(argv)), { from: "user" });
     return program.exitCode;
   } catch (error) {
     if (!(error instanceof CommanderError)) return complain(error);
+    const own = error.code === "commander.unknownCommand" && Object.hasOwn(elsewhere, argv[0] ?? "") ? elsewhere[argv[0] ?? ""] : undefined;
+    if (own !== undefined) process.stderr.write(`(that is svc ${own})\n`);
     // Commander has printed what there is to say.
     return error.exitCode === 0 ? 0 : EXIT_USAGE;
   }
 }
+
+/** What other tools of the field call our verbs. */
+const elsewhere: Readonly<Record<string, string>> = {
+  create: "start",
+  kill: "delete",
+  stop: "pause, or svc delete",
+  ps: "list",
+  cp: "upload, or svc download",
+  shell: "connect",
+  ssh: "connect",
+  build: "template build",
+  stats: "metrics",
+};
 
 /** Options of `exec` that take the next word as their value. */
 const VALUED = new Set(["-u", "--user", "-w", "--cwd", "-e", "--env", "--timeout", "--url"]);
@@ -78,5 +104,5 @@ A first sandbox:
   svc exec $ID -- python3 -c 'print(6*7)'
   svc delete $ID
 
-Exit codes: 0 done, 1 failed, 2 not understood; exec and connect pass on the command's own.`;
+Exit codes: 0 success, 1 failure, 2 usage error; exec and connect return the command's own.`;
 }

@@ -1,12 +1,15 @@
 // Holds the control plane of the client's tests to the contract: what a request may say, and which answers an operation has.
 import { type FailureName, failures } from "@svc/contract/failures.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { type Operation, pathMembers } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 
 export type Exchange = { readonly method: string; readonly url: URL; readonly body: string; readonly status: number; readonly answer: string };
 
 /** A word of the path before a member that may stand there. */
-const table: readonly Operation[] = Object.values<Operation>(nodeOperations).sort((a, b) => pathMembers(a.path).length - pathMembers(b.path).length);
+const table: readonly Operation[] = Object.values<Operation>({ ...nodeOperations, ...nodeControlOperations }).sort(
+  (a, b) => pathMembers(a.path).length - pathMembers(b.path).length,
+);
 
 /** What the real server would not have said, or would have refused; undefined where all is well. */
 export function foreign({ method, url, body, status, answer }: Exchange): string | undefined {

@@ -54,7 +54,7 @@ void test("auth takes an empty URL for the local default", async () => {
   assert.match(readFileSync(place.credentials, "utf8"), /url = "http:\/\/localhost:8000"/);
 });
 
-void test("auth refuses what is no URL or no key", async () => {
+void test("auth refuses what is not a URL or not a key", async () => {
   await using place = openPlace();
   for (const input of [
     `ftp://x\n${KEY}`,

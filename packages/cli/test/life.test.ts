@@ -1,10 +1,13 @@
 // The verbs after a sandbox's start against a control plane: pause, resume, fork, snapshot, network, the tree.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
 import { treeOf } from "../src/tree.ts";
 import { KEY, type MoreRoutes, openControlPlane, type Stored } from "./control-plane.ts";
-import { openPlace } from "./svc.ts";
+import { mainFile, openPlace } from "./svc.ts";
 
 const answer = (response: ServerResponse, status: number, body?: unknown) => {
   response.writeHead(status).end(body === undefined ? undefined : JSON.stringify(body));
@@ -23,6 +26,7 @@ async function open(more?: MoreRoutes) {
   return {
     server,
     put,
+    env: place.env(env),
     svc: (...args: string[]) => place.svc(args, { env }),
     async [Symbol.asyncDispose]() {
       await place[Symbol.asyncDispose]();
@@ -215,7 +219,7 @@ void test("list --tree draws each sandbox below its parent, and a parent that is
   ]);
   // The parents are there, only not asked for.
   const paused = (await it.svc("list", "--tree", "--state", "paused", "-o", "table")).stdout;
-  assert.match(paused, /root +\(not asked for\)\n└─ kid1/);
+  assert.match(paused, /root +\(not listed\)\n└─ kid1/);
 });
 
 void test("a chain of ten thousand forks is drawn, and a circle ends", () => {
@@ -226,4 +230,30 @@ void test("a chain of ten thousand forks is drawn, and a circle ends", () => {
     { sandboxID: "b", parentSandboxID: "a" },
   ];
   assert.deepEqual(treeOf(circle), []);
+});
+
+void test("Ctrl-C in svc move says that the move goes on at its node, and where to look", async () => {
+  await using it = await open((_request, _response, url) => url.pathname.endsWith("/move"));
+  it.put({ sandboxID: "one" });
+  const child = spawn(process.execPath, [mainFile, "move", "one", "--to", "node-b"], { env: it.env, stdio: ["ignore", "ignore", "pipe"] });
+  let said = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => void (said += text));
+  const ended = once(child, "exit");
+  await until("the request", () => (it.server.requests.some((each) => each.startsWith("POST") && each.includes("/move")) ? true : undefined));
+  child.kill("SIGINT");
+  assert.deepEqual(await ended, [130, null]);
+  assert.match(said, /the move of one goes on at its node: svc events --sandbox one shows its pause and resume, svc nodes show node-b what is there/);
+});
+
+void test("a drain prints what became of each sandbox", async () => {
+  const drain = { nodeID: "node-a", isDraining: true, running: 0, paused: 1, handsOver: true, failed: [{ sandboxID: "two", message: "no room" }] };
+  const more: MoreRoutes = (_request, response, url) =>
+    url.pathname === "/nodes/node-a"
+      ? answer(response, 204)
+      : url.pathname === "/nodes/node-a/drain" &&
+        answer(response, 200, { ...drain, pausedByDrain: ["two"], movedByDrain: [{ sandboxID: "one", nodeID: "node-b" }] });
+  await using it = await open(more);
+  const { code, stdout, stderr } = await it.svc("nodes", "drain", "node-a");
+  assert.deepEqual([code, stdout], [1, "one moved to node-b\ntwo paused\n"], stderr);
+  assert.match(stderr, /two stays there: no room/);
 });

@@ -152,7 +152,7 @@ void test("what is wrong with a build's words is told before the server hears of
   const { seen, routes } = builder();
   await using it = await open(routes);
   for (const [words, code, says] of [
-    [["nowhere"], 2, /context nowhere is no directory/],
+    [["nowhere"], 2, /context nowhere is not a directory/],
     [["."], 1, /Dockerfile .* cannot be read.*--image or --from/],
     [["-f", "absent", "."], 1, /absent cannot be read/],
     [["--image", "a", "--from", "b"], 2, /cannot be used with/],
@@ -202,14 +202,14 @@ void test("template cancel ends the newest build, or the one that is named", asy
     asked.push(`${request.method} ${url.pathname}`);
     if (request.method === "GET") return answer(response, 200, { ...template, builds });
     if (url.pathname.endsWith(OVER))
-      return answer(response, 409, { code: 409, message: `build '${OVER}' is over: its status is error`, error_code: "BUILD_CONFLICT" });
+      return answer(response, 409, { code: 409, message: `build '${OVER}' has ended: its status is error`, error_code: "BUILD_CONFLICT" });
     return answer(response, 204);
   });
   const canceled = await it.svc(["template", "cancel", "web"]);
   assert.deepEqual([canceled.code, canceled.stdout], [0, `${BUILD}\n`], canceled.stderr);
   const over = await it.svc(["template", "cancel", "web", OVER]);
   assert.equal(over.code, 1);
-  assert.match(over.stderr, /is over: its status is error/);
+  assert.match(over.stderr, /has ended: its status is error/);
   assert.deepEqual(
     asked.filter((each) => each.startsWith("DELETE")),
     [`DELETE /templates/t1/builds/${BUILD}`, `DELETE /templates/t1/builds/${OVER}`],

@@ -1,8 +1,8 @@
 // The small rules of terminals and tables.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { byteSize, duration } from "@svc/contract/table.ts";
 import { UsageError } from "../src/complain.ts";
-import { byteSize, duration } from "../src/table.ts";
 import { detachByteOf } from "../src/terminal.ts";
 
 void test("a detach key is ctrl- with a letter or a sign, or none", () => {

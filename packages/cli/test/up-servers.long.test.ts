@@ -12,13 +12,10 @@ import { openHome } from "./up-home.ts";
 void test("a server that cannot be started again any more is tried slowly, and the others run on", async () => {
   await using it = openHome();
   await it.svc("up", "-d", "--without", "node");
-  const [metadata, indexer] = it.state().servers;
-  assert.ok(metadata !== undefined && indexer !== undefined);
-  const port = Number(new URL(indexer.url).port);
+  const port = Number(new URL(it.server("indexer").url).port);
   await it.svc("down");
   await it.svc("up", "-d", "--without", "node", `--indexer.listen=127.0.0.1:${port}`);
-  const [, again] = it.state().servers;
-  process.kill(again?.pid ?? 0, "SIGKILL");
+  process.kill(it.server("indexer").pid, "SIGKILL");
   // Before its supervisor is back.
   const taken = createServer().listen(port, "127.0.0.1").unref();
   await once(taken, "listening");
@@ -27,7 +24,7 @@ void test("a server that cannot be started again any more is tried slowly, and t
     await until(`a wait of ${delayMs} ms`, () => (log().includes(`starting it again in ${delayMs} ms`) ? true : undefined));
   await until("the supervisor to go slowly", () => (/^indexer cannot start \(127.*in use.*6 times in a row/m.test(log()) ? true : undefined));
   assert.match(log(), /starting it again in 60000 ms/);
-  assert.ok(isAlive(it.state()) && it.state().servers[0] !== undefined);
-  assert.equal((await fetch(`${it.state().servers[0]?.url}/metrics`)).status, 200);
+  assert.ok(isAlive(it.state()));
+  assert.equal((await fetch(`${it.server("metadata").url}/metrics`)).status, 200);
   taken.close();
 });

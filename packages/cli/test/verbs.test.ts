@@ -32,7 +32,7 @@ void test("start -d prints the id alone, and with --output json the whole answer
 void test("start passes on what it was asked", async () => {
   await using it = await open();
   const result = await it.place.svc(
-    ["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "-e", "ABSENT", "--no-internet", "--private"],
+    ["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "--no-internet", "--private"],
     { env: { ...it.env, FROM_HERE: "yes" } },
   );
   assert.equal(result.code, 0, result.stderr);
@@ -97,7 +97,7 @@ void test("delete --all asks first, so without a terminal it needs --yes", async
   await it.svc("start", "-d");
   const refused = await it.svc("delete", "--all");
   assert.equal(refused.code, 2);
-  assert.match(refused.stderr, /would end 1 sandbox at .*--yes/);
+  assert.match(refused.stderr, /would delete 1 sandbox at .*--yes/);
   assert.equal(it.server.sandboxes.size, 1);
   assert.equal((await it.svc("delete", "--all", "--yes")).code, 0);
   assert.equal(it.server.sandboxes.size, 0);
@@ -136,9 +136,24 @@ void test("what is not understood gets exit code 2 and changes nothing", async (
   assert.deepEqual(it.server.requests, []);
 });
 
+void test("a variable that is named alone and is not set here is refused, and nothing starts without it", async () => {
+  await using it = await open();
+  for (const args of [
+    ["start", "-d", "-e", "SVC_TEST_ABSENT"],
+    ["exec", "i1", "-e", "SVC_TEST_ABSENT", "--", "true"],
+  ]) {
+    const { code, stderr } = await it.svc(...args);
+    assert.equal(code, 2);
+    assert.match(stderr, /SVC_TEST_ABSENT is not set here: expected NAME=VALUE/);
+  }
+  assert.deepEqual(it.server.requests, []);
+});
+
 void test("an unknown verb gets a suggestion", async () => {
   await using place = openPlace();
   assert.match((await place.svc(["lisst"])).stderr, /unknown command 'lisst'\n\(Did you mean list\?\)/);
+  const foreign = await place.svc(["create", "base"]);
+  assert.deepEqual([foreign.code, foreign.stderr], [2, "svc: unknown command 'create'\n(that is svc start)\n"]);
 });
 
 const LATER = ["pause", "resume", "fork", "snapshot", "network", "logs", "metrics", "events"];

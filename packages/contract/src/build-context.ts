@@ -10,21 +10,11 @@ import { createGzip } from "node:zlib";
 import type { PlannedStep } from "./dockerfile.ts";
 import { Failure, fail } from "./failures.ts";
 import { globPattern } from "./glob.ts";
-import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
-
-export type ContextEntry = {
-  /** Below the context, with `/`. */
-  readonly path: string;
-  readonly kind: "file" | "folder" | "link";
-  readonly mode: number;
-  readonly sizeBytes: number;
-  readonly modifiedAtSeconds: number;
-  readonly target: string;
-};
+import { type TarEntry, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
 export interface BuildContext {
   /** Entries that COPY `source` means, sorted by path. @throws FILE_NOT_FOUND when there are none. */
-  entries(source: string): ContextEntry[];
+  entries(source: string): TarEntry[];
   /** Over paths, modes, sizes and contents; times and owners do not count. */
   hash(source: string): Promise<string>;
   /** Packs to a temporary file, sends it by PUT, and removes it. The bytes sent. */
@@ -43,7 +33,7 @@ const UPLOAD_MS = 3600_000;
 /** Reads the folder's tree once, without what .dockerignore names. */
 export async function openContext(folder: string): Promise<BuildContext> {
   const ignored = ignoreRules(await readFile(join(folder, ".dockerignore"), "utf8").catch(() => ""));
-  const all: ContextEntry[] = [];
+  const all: TarEntry[] = [];
   await walk("");
 
   async function walk(below: string): Promise<void> {
@@ -59,7 +49,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
       if (kind === undefined) continue;
       if (!out) {
         if (all.length >= MAX_ENTRIES)
-          fail("INVALID_REQUEST", `the context ${folder} has more than ${MAX_ENTRIES} entries; name what is not needed in .dockerignore`);
+          fail("INVALID_REQUEST", `the context ${folder} has more than ${MAX_ENTRIES} entries; list what is not needed in .dockerignore`);
         all.push({
           path,
           kind,
@@ -73,7 +63,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
     }
   }
 
-  function entries(source: string): ContextEntry[] {
+  function entries(source: string): TarEntry[] {
     const wanted = source.replace(/^(\.?\/+)+/, "").replace(/\/+$/, "");
     if (wanted === "" || wanted === ".") return all;
     const pattern = all.some(({ path }) => path === wanted) ? undefined : globPattern(wanted);
@@ -137,7 +127,7 @@ export async function uploadFiles(
     else
       onUpload(
         source,
-        await context.upload(source, url ?? fail("INTERNAL", "the server gave no address for the upload"), headers, {
+        await context.upload(source, url ?? fail("INTERNAL", "the server returned no URL for the upload"), headers, {
           onBytes: onBytes && ((sent, total) => onBytes(source, sent, total)),
         }),
       );
@@ -157,7 +147,7 @@ function counted(archive: Readable, totalBytes: number, onBytes: UploadOptions["
   return archive.pause();
 }
 
-async function* tarOf(folder: string, entries: readonly ContextEntry[]): AsyncGenerator<Buffer> {
+async function* tarOf(folder: string, entries: readonly TarEntry[]): AsyncGenerator<Buffer> {
   for (const entry of entries) {
     yield tarHeader(entry);
     if (entry.kind !== "file") continue;

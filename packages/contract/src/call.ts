@@ -32,9 +32,7 @@ export async function callForAnswer<T extends Operation>(operation: T, input: In
     response = await fetch(url, { method: operation.method, headers, signal, ...(body === undefined ? {} : { body }) });
   } catch (error) {
     if (timeout.aborted) throw new Failure("TIMED_OUT", `${operation.method} ${url}: no answer in time`, { cause: error });
-    throw new Failure("SERVER_UNREACHABLE", `no server answers at ${options.baseURL} (${reasonOf(error)}); is it running, and is the URL right?`, {
-      cause: error,
-    });
+    throw noAnswer(options.baseURL, error);
   }
   const text = await response.text();
   if (!response.ok) throw failureOf(response.status, response.headers.get("retry-after"), text);
@@ -68,7 +66,9 @@ export function failureOf(status: number, retryAfterHeader: string | null | unde
   const body = parseBody(text);
   const message = typeof body["message"] === "string" ? body["message"] : `HTTP ${status}: ${text.slice(0, 300)}`;
   const retryAfter = Number(retryAfterHeader);
-  return new Failure(nameOf(body["error_code"], status), message, retryAfter > 0 ? { retryAfterSeconds: retryAfter } : {});
+  const { code: _code, message: _message, error_code: name, ...rest } = body;
+  const details = Object.fromEntries(Object.entries(rest).filter((entry): entry is [string, string | number] => /^(string|number)$/.test(typeof entry[1])));
+  return new Failure(nameOf(name, status), message, { details, ...(retryAfter > 0 ? { retryAfterSeconds: retryAfter } : {}) });
 }
 
 function parseBody(text: string): Record<string, unknown> {
@@ -84,6 +84,18 @@ function nameOf(code: unknown, status: number): FailureName {
   if (typeof code === "string" && Object.hasOwn(failures, code)) return code as FailureName;
   const named = Object.entries(failures).find(([, row]) => row.http === status);
   return (named?.[0] ?? "INTERNAL") as FailureName;
+}
+
+/** Codes of a connection that was made and then broke: the server may have begun. */
+const broken: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
+
+/** A fetch that ended without an answer. `details.outcome` is "unknown" where the server may have done what it was asked for. */
+export function noAnswer(baseURL: string, error: unknown): Failure {
+  const reason = reasonOf(error);
+  if (!broken.includes(reason))
+    return new Failure("SERVER_UNREACHABLE", `no server answers at ${baseURL} (${reason}); is it running, and is the URL right?`, { cause: error });
+  const text = `${baseURL} broke the connection off without an answer (${reason}); the request may have been carried out: look before you send it again`;
+  return new Failure("SERVER_UNREACHABLE", text, { cause: error, details: { outcome: "unknown" } });
 }
 
 /** Why a request got no answer, short: ECONNREFUSED. */

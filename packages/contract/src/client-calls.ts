@@ -1,7 +1,9 @@
 // What every part of the client shares: the deployment's URL and key, calls with their bounds, lists page by page, open streams.
 import { z } from "zod";
-import { type Answer, callForAnswer, failureOf, reasonOf } from "./call.ts";
+import { type Answer, callForAnswer, failureOf, noAnswer } from "./call.ts";
+import { MISSING_NODES_HEADER } from "./cluster.ts";
 import { Failure, fail } from "./failures.ts";
+import { issueText } from "./issues.ts";
 import type { Input, Operation, Output } from "./operation.ts";
 
 export const DEFAULT_BASE_URL = "http://localhost:8000";
@@ -18,6 +20,8 @@ export type ClientOptions = {
   readonly timeoutMs?: number;
   /** Ends every call under way. */
   readonly signal?: AbortSignal;
+  /** Told when a gateway's answer lacks what these nodes hold, which it could not ask. */
+  readonly onMissingNodes?: (nodes: readonly string[]) => void;
 };
 
 type PageOperation = Operation & { readonly output: { _zod: { output: readonly unknown[] } } };
@@ -28,12 +32,14 @@ export class Calls {
   readonly #apiKey: string | undefined;
   readonly #timeoutMs: number | undefined;
   readonly #signal: AbortSignal | undefined;
+  readonly #onMissingNodes: ClientOptions["onMissingNodes"];
 
-  constructor({ apiKey, baseURL, timeoutMs, signal }: ClientOptions) {
+  constructor({ apiKey, baseURL, timeoutMs, signal, onMissingNodes }: ClientOptions) {
     this.baseURL = (baseURL ?? DEFAULT_BASE_URL).replace(/\/+$/, "");
     this.#apiKey = apiKey ?? process.env["SDK_API_KEY"];
     this.#timeoutMs = timeoutMs;
     this.#signal = signal;
+    this.#onMissingNodes = onMissingNodes;
   }
 
   /** `longMs` is the bound where the caller named none. */
@@ -43,10 +49,13 @@ export class Calls {
 
   async answer<T extends Operation>(operation: T, input: Input<T>, longMs?: number): Promise<Answer<T>> {
     try {
-      return await callForAnswer(operation, input, this.#options(operation, longMs));
+      const answer = await callForAnswer(operation, input, this.#options(operation, longMs));
+      const missing = answer.headers.get(MISSING_NODES_HEADER);
+      if (missing) this.#onMissingNodes?.(missing.split(","));
+      return answer;
     } catch (error) {
       if (!(error instanceof z.ZodError || error instanceof SyntaxError)) throw error;
-      const why = error instanceof z.ZodError ? `${error.issues[0]?.path.join(".") || "the whole"}: ${error.issues[0]?.message}` : error.message;
+      const why = error instanceof z.ZodError ? issueText(error) : error.message;
       const text = `${this.baseURL} answered ${operation.name} in a form that this client does not know (${why}); is it a server of this platform, of the same version?`;
       throw new Failure("INTERNAL", text, { cause: error });
     }
@@ -63,16 +72,27 @@ export class Calls {
   }
 
   /** A GET whose answer is read as it comes. `signal` ends it; the caller's own ends it, too. */
-  async open(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Response> {
+  open(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Response> {
+    return this.#fetch(path, { headers }, signal);
+  }
+
+  /** A POST whose body is sent as it comes. */
+  send(path: string, body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<Response> {
+    return this.#fetch(
+      path,
+      { method: "POST", headers: { "content-type": "application/octet-stream" }, body: ReadableStream.from(body), duplex: "half" },
+      signal,
+    );
+  }
+
+  async #fetch(path: string, { headers, ...rest }: RequestInit & { duplex?: "half" }, signal: AbortSignal): Promise<Response> {
     const both = this.#signal === undefined ? signal : AbortSignal.any([signal, this.#signal]);
     let response: Response;
     try {
-      response = await fetch(this.baseURL + path, { headers: { ...headers, "x-api-key": this.#key() }, signal: both });
+      response = await fetch(this.baseURL + path, { ...rest, headers: { ...(headers as Record<string, string>), "x-api-key": this.#key() }, signal: both });
     } catch (error) {
       if (both.aborted) throw error;
-      throw new Failure("SERVER_UNREACHABLE", `no server answers at ${this.baseURL} (${reasonOf(error)}); is it running, and is the URL right?`, {
-        cause: error,
-      });
+      throw noAnswer(this.baseURL, error);
     }
     if (!response.ok) throw failureOf(response.status, response.headers.get("retry-after"), await response.text());
     return response;

@@ -1,5 +1,6 @@
 // The events of a deployment as a stream that survives cut lines: server-sent events, resumed by Last-Event-ID.
 import { type Calls, mayPass, pause } from "./client-calls.ts";
+import { type EventCursor, hasReached, parseCursor } from "./event-cursor.ts";
 import { asFailure, Failure } from "./failures.ts";
 import { eventGap, type LifecycleEvent, lifecycleEvent, lifecycleEvents, streamEvents } from "./observe.ts";
 
@@ -8,8 +9,8 @@ export type LifecycleEventType = LifecycleEvent["type"];
 export type EventGap = { readonly asked: number; readonly oldest: number; readonly newest: number };
 
 export type EventOptions = {
-  /** Begins behind the event of this id; 0: with the oldest that is kept. Absent: what happens from now on. */
-  readonly since?: number;
+  /** Begins behind the event of this id, or at this cursor of a gateway; 0: with the oldest that is kept. Absent: what happens from now on. */
+  readonly since?: number | EventCursor;
   readonly types?: readonly LifecycleEventType[];
   readonly sandboxID?: string;
   /** false: ends behind the newest event there is. Default true: goes on until the loop is left. */
@@ -27,10 +28,10 @@ const SILENCE_MS = 60_000;
 /** Of one event; ours have a few hundred bytes. */
 const MAX_EVENT_CHARS = 1024 * 1024;
 
-/** Yields each event once, in order. With `follow` it ends by its signal, or with a failure that no repeat mends. */
+/** Yields each event once, in order. With `follow` it ends by its signal, or with a failure that no repeat fixes. */
 export async function* followEvents(calls: Calls, options: EventOptions): AsyncGenerator<LifecycleEvent> {
   const { types, sandboxID, signal, follow = true } = options;
-  let lastID = options.since;
+  let last: EventCursor | undefined = options.since === undefined ? undefined : String(options.since);
   const newest = follow ? undefined : await newestID(calls, signal);
   // Filters are the server's work, but where the end of what there is must be seen.
   const query = new URLSearchParams();
@@ -38,20 +39,20 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
   if (follow && sandboxID !== undefined) query.set("sandboxID", sandboxID);
   let retryMs = FIRST_RETRY_MS;
   for (;;) {
-    if (newest !== undefined && (lastID ?? newest) >= newest) return;
+    if (newest !== undefined && hasReached(last ?? newest, newest)) return;
     let failure: Failure;
     try {
-      for await (const message of messagesOf(calls, query, lastID, signal)) {
+      for await (const message of messagesOf(calls, query, last, signal)) {
         retryMs = FIRST_RETRY_MS;
         if (message.event === "gap") options.onGap?.(eventGap.parse(JSON.parse(message.data)));
         // What a newer server tells beside these, overflow among it, is no event of ours.
         const isEvent = lifecycleEvents.some((type) => type === message.event);
         const event = isEvent ? lifecycleEvent.parse(JSON.parse(message.data)) : undefined;
         // A server that repeats what was seen must not make us say it twice.
-        const isNew = event !== undefined && (lastID === undefined || event.id > lastID);
-        lastID = message.id ?? event?.id ?? lastID;
+        const isNew = event !== undefined && (last === undefined || !hasReached(last, message.id ?? String(event.id)));
+        last = message.id ?? (event === undefined ? last : String(event.id));
         if (isNew && (types === undefined || types.includes(event.type)) && (sandboxID === undefined || event.sandboxID === sandboxID)) yield event;
-        if (newest !== undefined && lastID !== undefined && lastID >= newest) return;
+        if (newest !== undefined && last !== undefined && hasReached(last, newest)) return;
       }
       failure = new Failure("SERVER_UNREACHABLE", `${calls.baseURL} ended the stream of events`);
     } catch (error) {
@@ -69,20 +70,20 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
 }
 
 /** A stream from now on begins with the id that now stands at. */
-async function newestID(calls: Calls, signal: AbortSignal | undefined): Promise<number> {
+async function newestID(calls: Calls, signal: AbortSignal | undefined): Promise<EventCursor> {
   for await (const { id } of messagesOf(calls, new URLSearchParams(), undefined, signal)) if (id !== undefined) return id;
   throw new Failure("SERVER_UNREACHABLE", `${calls.baseURL} ended the stream of events before it began`);
 }
 
-type Message = { readonly id: number | undefined; readonly event: string; readonly data: string };
+type Message = { readonly id: EventCursor | undefined; readonly event: string; readonly data: string };
 
 /** One connection's messages; a bare `id:` is a message without data. */
-async function* messagesOf(calls: Calls, query: URLSearchParams, lastID: number | undefined, signal: AbortSignal | undefined): AsyncGenerator<Message> {
+async function* messagesOf(calls: Calls, query: URLSearchParams, last: EventCursor | undefined, signal: AbortSignal | undefined): AsyncGenerator<Message> {
   const silent = new AbortController();
   const both = signal === undefined ? silent.signal : AbortSignal.any([silent.signal, signal]);
   let timer = setTimeout(() => silent.abort(), SILENCE_MS);
   try {
-    const headers = { accept: "text/event-stream", ...(lastID === undefined ? {} : { "last-event-id": String(lastID) }) };
+    const headers = { accept: "text/event-stream", ...(last === undefined ? {} : { "last-event-id": last }) };
     const response = await calls.open(`${streamEvents.path}${query.size === 0 ? "" : `?${query}`}`, headers, both);
     const decoder = new TextDecoder();
     let rest = "";
@@ -109,14 +110,14 @@ async function* messagesOf(calls: Calls, query: URLSearchParams, lastID: number 
 }
 
 function messageOf(block: string): Message | undefined {
-  let id: number | undefined;
+  let id: EventCursor | undefined;
   let event = "message";
   const data: string[] = [];
   for (const line of block.split(/\r?\n/)) {
     const [, field, value = ""] = /^([a-z]+)(?:: ?(.*))?$/.exec(line) ?? [];
     if (field === "data") data.push(value);
     else if (field === "event") event = value;
-    else if (field === "id" && /^\d{1,15}$/.test(value)) id = Number(value);
+    else if (field === "id" && parseCursor(value) !== undefined) id = value;
   }
   return id === undefined && data.length === 0 ? undefined : { id, event, data: data.join("\n") };
 }

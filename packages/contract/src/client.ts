@@ -2,11 +2,14 @@
 import { Calls, type ClientOptions, LONG_CALL_MS } from "./client-calls.ts";
 import { type EventOptions, followEvents } from "./client-events.ts";
 import { type LogOptions, readLogs } from "./client-logs.ts";
+import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
 import { TemplateClient } from "./client-templates.ts";
 import { EnvdClient } from "./envd.ts";
 import type { SandboxAnswer } from "./fields.ts";
 import * as life from "./lifecycle.ts";
 import { setSandboxNetwork } from "./network.ts";
+import { type NodeDrain, nodeControlOperations } from "./node-control.ts";
+import { nodesOperations, type ShownNode } from "./nodes.ts";
 import { getSandboxesMetrics, getSandboxMetrics, type LifecycleEvent, type LogEntry, type SandboxMetric } from "./observe.ts";
 import type { Input, Output } from "./operation.ts";
 import * as api from "./sandbox.ts";
@@ -106,6 +109,14 @@ export class SvcClient {
   }
 
   /**
+   * Moves a sandbox to another node of its deployment, `nodeID` or one that has room; one that ran runs there. It needs etcd and object
+   * storage. NODE_NOT_FOUND, CAPACITY_EXHAUSTED, SNAPSHOT_UNSUITABLE, ETCD_UNAVAILABLE, OBJECTS_UNAVAILABLE: then it is where it was.
+   */
+  move(sandboxID: string, nodeID?: string): Promise<life.MovedSandbox> {
+    return this.#calls.call(life.moveSandbox, { sandboxID, nodeID }, LONG_CALL_MS);
+  }
+
+  /**
    * A snapshot of a running sandbox, which goes on. `name` is NAME or NAME:TAG; it moves to the newest snapshot that
    * bears it. `memory: false` keeps the files alone. Failures as those of pause.
    */
@@ -121,6 +132,25 @@ export class SvcClient {
   /** By id or name. SNAPSHOT_NOT_FOUND. */
   snapshot(reference: string): Promise<life.SnapshotInfo> {
     return this.#calls.call(life.getSnapshot, { snapshotID: reference });
+  }
+
+  /**
+   * A snapshot as one file, for `importSnapshot` on another node, of this deployment or another. `withBase`: with the files of the
+   * template of set-up's that it stands on. SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE, TOO_MANY_REQUESTS.
+   */
+  exportSnapshot(reference: string, options: { withBase?: boolean; signal?: AbortSignal } = {}): Promise<ExportedSnapshot> {
+    return exportSnapshot(this.#calls, reference, options);
+  }
+
+  /**
+   * Takes in such a file; one whose snapshot is here already changes nothing. `name`: NAME or NAME:TAG, instead of its own.
+   * INVALID_REQUEST for another file, SNAPSHOT_DAMAGED, SNAPSHOT_UNSUITABLE with the reason, PAYLOAD_TOO_LARGE, DISK_FULL.
+   */
+  importSnapshot(
+    file: AsyncIterable<Uint8Array>,
+    options: { name?: string | undefined; signal?: AbortSignal } = {},
+  ): Promise<life.SnapshotInfo & { isNew: boolean }> {
+    return importSnapshot(this.#calls, file, options);
   }
 
   /** By id or name. Sandboxes started from it go on. TEMPLATE_NOT_FOUND, TEMPLATE_IN_USE. */
@@ -169,6 +199,31 @@ export class SvcClient {
   /** The sandbox lives at least `durationSeconds` (15 to 3,600) from now; never shortens. */
   async refresh(sandboxID: string, durationSeconds?: number): Promise<void> {
     await this.#calls.call(api.refreshSandbox, { sandboxID, duration: durationSeconds });
+  }
+
+  /** The nodes behind a gateway. ROUTE_NOT_FOUND at a node itself. */
+  nodes(): Promise<ShownNode[]> {
+    return this.#calls.call(nodesOperations.listNodes, {});
+  }
+
+  /** One node with its sandboxes, by id. NODE_NOT_FOUND, NODE_LOST. */
+  node(nodeID: string): Promise<Output<typeof nodesOperations.getNode>> {
+    return this.#calls.call(nodesOperations.getNode, { nodeID });
+  }
+
+  /** Drains a node, or makes it ready again; returns when it has begun. `self`: the node that is asked. */
+  async setNodeStatus(nodeID: string, status: "draining" | "ready"): Promise<void> {
+    await this.#calls.call(nodeControlOperations.setNodeStatus, { nodeID, status });
+  }
+
+  /** How far a node's drain is. */
+  nodeDrain(nodeID: string): Promise<NodeDrain> {
+    return this.#calls.call(nodeControlOperations.getNodeDrain, { nodeID });
+  }
+
+  /** Takes a stopped node off the deployment, or declares one dead. */
+  async removeNode(nodeID: string, isDead: boolean): Promise<void> {
+    await this.#calls.call(nodeControlOperations.removeNode, { nodeID, dead: isDead });
   }
 
   /** Returns when the server takes requests; needs no key. */

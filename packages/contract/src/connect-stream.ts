@@ -42,7 +42,7 @@ export async function* messagesOf(body: AsyncIterable<Buffer>, describe: string)
       const flags = rest.readUInt8(0);
       const length = rest.readUInt32BE(1);
       if (length > MAX_MESSAGE_BYTES) throw new Failure("INTERNAL", `${describe}: a message of ${length} bytes; the maximum is ${MAX_MESSAGE_BYTES}`);
-      if ((flags & FLAG_COMPRESSED) !== 0) throw new Failure("INTERNAL", `${describe}: a compressed message, though none was asked for`);
+      if ((flags & FLAG_COMPRESSED) !== 0) throw new Failure("INTERNAL", `${describe}: a compressed message; expected an uncompressed one`);
       neededBytes = HEADER_BYTES + length;
       if (rest.length < neededBytes) break;
       const message = JSON.parse(rest.toString("utf8", HEADER_BYTES, neededBytes)) as Record<string, unknown>;

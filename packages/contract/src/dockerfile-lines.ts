@@ -40,7 +40,7 @@ function escapeOf(lines: readonly string[]): string {
 
 function instructionOf({ line, text }: { line: number; text: string }): Instruction {
   const [, keyword = "", rest = ""] = /^\s*(\S+)\s*([\s\S]*)$/.exec(text) ?? [];
-  if (!/^[A-Za-z]+$/.test(keyword)) fail("INVALID_REQUEST", `Dockerfile line ${line}: '${keyword}' is no instruction`);
+  if (!/^[A-Za-z]+$/.test(keyword)) fail("INVALID_REQUEST", `Dockerfile line ${line}: '${keyword}' is not an instruction`);
   return { line, keyword: keyword.toUpperCase(), rest: rest.trimEnd() };
 }
 

@@ -66,7 +66,7 @@ export function planFromDockerfile(text: string, { buildArgs = {} }: PlanOptions
       case "ARG":
         for (const word of wordsOf(rest, escapeChar)) {
           const [name = "", value] = split(word);
-          if (!/^[A-Za-z_]\w*$/.test(name)) refuse(`'${name}' is no name`);
+          if (!/^[A-Za-z_]\w*$/.test(name)) refuse(`'${name}' is not a valid name`);
           const known = plan.fromImage === "" ? early : args;
           const own = value === undefined ? undefined : literal(unquoted(value, escapeChar, plan.fromImage === "" ? (each) => early.get(each) : lookup));
           const given = buildArgs[name] ?? own ?? (known === args ? early.get(name) : undefined);
@@ -85,10 +85,10 @@ export function planFromDockerfile(text: string, { buildArgs = {} }: PlanOptions
         break;
       }
       case "WORKDIR":
-        plan.steps.push({ type: "WORKDIR", args: [full(rest.trim()) || refuse("asked for a path")] });
+        plan.steps.push({ type: "WORKDIR", args: [full(rest.trim()) || refuse("expected a path")] });
         break;
       case "USER":
-        plan.steps.push({ type: "USER", args: [full(rest.trim()) || refuse("asked for a name or number")] });
+        plan.steps.push({ type: "USER", args: [full(rest.trim()) || refuse("expected a name or number")] });
         break;
       case "RUN":
         plan.steps.push({ type: "RUN", args: [runCommand(instruction, args, plan.notes, refuse)] });
@@ -136,7 +136,7 @@ function fromImage(rest: string, full: (value: string) => string, refuse: Refuse
   const { flags, rest: words } = takeFlags(rest);
   if (flags.some(({ name }) => name !== "platform")) refuse(`--${flags[0]?.name} is not known`);
   const [image = "", as, , ...more] = words.trim().split(/\s+/);
-  if (more.length > 0 || (as !== undefined && as.toUpperCase() !== "AS")) refuse("asked for FROM IMAGE [AS NAME]");
+  if (more.length > 0 || (as !== undefined && as.toUpperCase() !== "AS")) refuse("expected FROM IMAGE [AS NAME]");
   const name = literal(full(image));
   if (name === "" || name === "scratch") refuse(name === "" ? "the image's name is empty" : "a template needs a root with a shell; begin with an image");
   return name;
@@ -161,13 +161,14 @@ function copies({ keyword, rest }: Instruction, escapeChar: string, full: (value
   if (flag("from") !== undefined) refuse("--from: files come from the context alone; templates are built in one stage");
   const unknown = flags.find(({ name }) => !["chown", "chmod", "link"].includes(name));
   if (unknown !== undefined) refuse(`--${unknown.name} is not offered`);
-  const words = (jsonForm(text) ?? wordsOf(text, escapeChar)).map((word) => literal(full(word)));
+  const words = (jsonForm(text) ?? wordsOf(text, escapeChar)).map(full);
+  // What was escaped stays so: the server replaces the image's own variables in it.
   const target = words.pop();
-  if (target === undefined || words.length === 0) refuse("asked for a source and a destination");
+  if (target === undefined || words.length === 0) refuse("expected a source and a destination");
   const folder = words.length > 1 && !String(target).endsWith("/") ? `${target}/` : String(target);
   const mode = flag("chmod") ?? "";
-  if (!/^([0-7]{3,4})?$/.test(mode)) refuse(`--chmod=${mode}: asked for an octal number`);
-  return words.map((source) => {
+  if (!/^([0-7]{3,4})?$/.test(mode)) refuse(`--chmod=${mode}: expected an octal number`);
+  return words.map(literal).map((source) => {
     if (/^[a-z+]+:\/\/|^git@/.test(source)) refuse(`'${source}': nothing is fetched; RUN curl or git clone instead`);
     if (keyword === "ADD" && /\.(tar|tgz|tbz2?|txz|tar\.\w+)$/.test(source)) refuse(`'${source}': archives are not unpacked; COPY it and RUN tar`);
     if (source.split("/").includes("..")) refuse(`'${source}' lies outside the context`);
@@ -187,10 +188,10 @@ function copies({ keyword, rest }: Instruction, escapeChar: string, full: (value
 /** ENV a=b c="d e", or the older ENV a the rest of the line. */
 function envPairs(rest: string, escapeChar: string, refuse: Refuse): [string, string][] {
   const words = wordsOf(rest, escapeChar);
-  const first = words[0] ?? refuse("asked for NAME=VALUE");
+  const first = words[0] ?? refuse("expected NAME=VALUE");
   if (!first.includes("=")) {
     const value = rest.trim().slice(first.length).trim();
-    return value === "" ? refuse("asked for NAME=VALUE") : [checkedName(first, value, refuse)];
+    return value === "" ? refuse("expected NAME=VALUE") : [checkedName(first, value, refuse)];
   }
   return words.map((word) => {
     const [name = "", value] = split(word);
@@ -199,7 +200,7 @@ function envPairs(rest: string, escapeChar: string, refuse: Refuse): [string, st
 }
 
 function checkedName(name: string, value: string, refuse: Refuse): [string, string] {
-  return /^[A-Za-z_]\w*$/.test(name) ? [name, value] : refuse(`'${name}' is no name of a variable`);
+  return /^[A-Za-z_]\w*$/.test(name) ? [name, value] : refuse(`'${name}' is not the name of a variable`);
 }
 
 function split(word: string): [string, string | undefined] {

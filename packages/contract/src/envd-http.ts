@@ -5,13 +5,15 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { failureOf, reasonOf } from "./call.ts";
 import { type ConnectError, envelope, failureOfConnect, messagesOf } from "./connect-stream.ts";
-import { Failure } from "./failures.ts";
+import { Failure, fail } from "./failures.ts";
 
 /** The port inside a sandbox that selects envd. */
 export const ENVD_PORT = 49983;
 /** envd sends a keepalive this often on silent streams, so that nothing on the way takes them for dead. */
 const KEEPALIVE_SECONDS = 50;
 const UNARY_TIMEOUT_MS = 60_000;
+/** A stream's first message; before it the sandbox may have to be resumed. */
+const SILENCE_MS = 120_000;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 export type EnvdAddress = {
@@ -20,6 +22,8 @@ export type EnvdAddress = {
   readonly sandboxID: string;
   /** Sent as X-Access-Token; a secure sandbox demands it. */
   readonly envdAccessToken?: string | undefined;
+  /** How long the first message of a stream is waited for; default two minutes. */
+  readonly silenceMs?: number;
 };
 
 export type RequestOptions = {
@@ -75,14 +79,26 @@ export class EnvdHttp {
       ...(options.timeoutMs === undefined ? {} : { "connect-timeout-ms": String(options.timeoutMs) }),
     };
     const { user, signal } = options;
-    const response = await this.#send({ user, signal, method: "POST", path: `/${method}`, headers, body: envelope(message) }, false);
+    // envd says at once what it began; a sandbox that can begin nothing any more may say nothing, ever.
+    const silence = new AbortController();
+    const timer = setTimeout(() => silence.abort(), this.#address.silenceMs ?? SILENCE_MS);
+    const either = signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]);
+    let response: IncomingMessage | undefined;
     try {
+      response = await this.#send({ user, signal: either, method: "POST", path: `/${method}`, headers, body: envelope(message) }, false);
       if (response.statusCode !== 200) throw this.#failure(response, await textOf(response), method);
-      yield* messagesOf(response as AsyncIterable<Buffer>, method);
+      for await (const each of messagesOf(response as AsyncIterable<Buffer>, method)) {
+        clearTimeout(timer);
+        yield each;
+      }
     } catch (error) {
+      if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(method), { cause: error, ...this.#details });
+      // Nothing came of it: the server's own words say why.
+      if (response === undefined) throw error;
       this.#broken(method, error, signal);
     } finally {
-      response.destroy();
+      clearTimeout(timer);
+      response?.destroy();
     }
   }
 
@@ -130,11 +146,16 @@ export class EnvdHttp {
       const timedOut = signals.some((signal) => signal.aborted);
       const where = this.#address.baseURL;
       if (timedOut)
-        throw new Failure("TIMED_OUT", `${request.method} ${request.path}: sandbox ${this.#address.sandboxID} gave no answer within ${request.timeoutMs} ms`, {
+        throw new Failure("TIMED_OUT", `${request.method} ${request.path}: sandbox ${this.#address.sandboxID} did not answer within ${request.timeoutMs} ms`, {
           cause: error,
         });
       throw new Failure("SERVER_UNREACHABLE", `no server answers at ${where} (${reasonOf(error)})`, { cause: error });
     }
+  }
+
+  #silentFor(method: string): string {
+    const { sandboxID, silenceMs = SILENCE_MS } = this.#address;
+    return `sandbox ${sandboxID} began nothing within ${silenceMs / 1000} s of ${method}: it may lack memory, processes or its files; svc logs ${sandboxID} and svc metrics ${sandboxID} show more`;
   }
 
   /** Marks a failure as one of the sandbox, not of the control plane. */

@@ -38,6 +38,8 @@ export const failures = {
   // Idempotency keys
   REQUEST_IN_FLIGHT: { http: 409, connect: "failed_precondition" },
   IDEMPOTENCY_KEY_REUSED: { http: 422, connect: "invalid_argument" },
+  // Of a node: its turn is over, or never was. A gateway finds the node that may create.
+  KEY_ELSEWHERE: { http: 421, connect: "unavailable" },
   // Sandboxes and templates
   SANDBOX_NOT_FOUND: { http: 404, connect: "not_found" },
   TEMPLATE_NOT_FOUND: { http: 404, connect: "not_found" },
@@ -52,6 +54,8 @@ export const failures = {
   CAPTURE_UNAVAILABLE: { http: 400, connect: "unimplemented" },
   CAPTURE_FAILED: { http: 500, connect: "internal", retry: false },
   GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },
+  // It is whole, and this node cannot run it: another processor, deployment or driver.
+  SNAPSHOT_UNSUITABLE: { http: 422, connect: "failed_precondition", retry: false },
   SNAPSHOT_DAMAGED: { http: 500, connect: "internal", retry: false },
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
@@ -59,6 +63,11 @@ export const failures = {
   // What is named in `svc doctor` as set aside: kept, but not usable as things are.
   SET_ASIDE: { http: 503, connect: "unavailable", retry: false },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
+  // Several nodes. Never tried again by itself: what a lost node had begun may have happened.
+  NODE_NOT_FOUND: { http: 404, connect: "not_found" },
+  // A gateway finds it there; `details.node` names the node.
+  SANDBOX_MOVED: { http: 421, connect: "unavailable" },
+  NODE_LOST: { http: 502, connect: "unavailable", retry: false },
   // Cache indexer
   REGISTRATION_NOT_FOUND: { http: 404, connect: "not_found" },
   REGISTRATION_CONFLICT: { http: 409, connect: "already_exists" },
@@ -74,6 +83,14 @@ export const failures = {
   TRANSPORT_UNAVAILABLE: { http: 501, connect: "unimplemented" },
   METADATA_KEY_NOT_FOUND: { http: 404, connect: "not_found" },
   METADATA_UNAVAILABLE: { http: 503, connect: "unavailable" },
+  // Cache store
+  STORE_KEY_NOT_FOUND: { http: 404, connect: "not_found" },
+  STORE_CONFLICT: { http: 409, connect: "failed_precondition" },
+  STORE_UNSUPPORTED: { http: 501, connect: "unimplemented" },
+  STORE_REFUSED: { http: 500, connect: "internal", retry: false },
+  // Several machines
+  ETCD_UNAVAILABLE: { http: 503, connect: "unavailable" },
+  ETCD_REFUSED: { http: 500, connect: "internal", retry: false },
   // Capacity and time
   TOO_MANY_REQUESTS: { http: 429, connect: "resource_exhausted" },
   CAPACITY_EXHAUSTED: { http: 503, connect: "unavailable" },
@@ -81,6 +98,7 @@ export const failures = {
   SHUTTING_DOWN: { http: 503, connect: "unavailable" },
   TIMED_OUT: { http: 504, connect: "deadline_exceeded" },
   DISK_FULL: { http: 507, connect: "resource_exhausted" },
+  OBJECTS_UNAVAILABLE: { http: 503, connect: "unavailable" },
   // This process and its host
   SETTING_INVALID: { http: 500, connect: "failed_precondition", retry: false },
   HOST_UNSUITABLE: { http: 500, connect: "failed_precondition", retry: false },
@@ -131,12 +149,18 @@ export function isDiskFull(error: unknown): boolean {
   return error.name === "DISK_FULL" || fullCodes.includes(code) || fullCodes.includes(errcode) || fullWords.test(error.message);
 }
 
+/** What a person needs of it: which disk, and what to do. The system's own line is the cause, for the log. */
+export function diskFull(error: unknown): Failure {
+  const { path, dest } = error as { path?: unknown; dest?: unknown };
+  const place = [dest, path].find((each) => typeof each === "string");
+  return new Failure("DISK_FULL", `the disk${place === undefined ? "" : ` that holds ${place}`} is full: make room there and try again`, { cause: error });
+}
+
 /** The failure itself; `DISK_FULL` or `INTERNAL` around anything else that was thrown. */
 export function asFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  if (isDiskFull(error)) return new Failure("DISK_FULL", `the disk is full: ${message}`, { cause: error });
-  return new Failure("INTERNAL", message, { cause: error });
+  if (isDiskFull(error)) return diskFull(error);
+  return new Failure("INTERNAL", error instanceof Error ? error.message : String(error), { cause: error });
 }
 
 /** The JSON body of a failure. Clients decide by `code`, which repeats the HTTP status. */

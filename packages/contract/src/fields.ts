@@ -2,7 +2,6 @@
 import { z } from "zod";
 
 export const limits = {
-  timeoutMaxSeconds: 7 * 24 * 3600,
   metadataKeys: 64,
   metadataBytes: 16 * 1024,
   envKeys: 256,
@@ -12,7 +11,8 @@ export const limits = {
 } as const;
 
 export const sandboxID = z.string().min(1).max(64).describe("Identifier of the sandbox");
-export const seconds = z.number().int().min(0).max(limits.timeoutMaxSeconds);
+/** A server's own bound is its setting sandbox.max_timeout_seconds: its refusal says the number. */
+export const seconds = z.number().int().min(0);
 
 export const sandboxAnswer = z.object({
   sandboxID: z.string(),

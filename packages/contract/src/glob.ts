@@ -6,7 +6,7 @@ export function globPattern(glob: string): RegExp {
   try {
     return new RegExp(`^${translated(glob)}$`, "s");
   } catch (cause) {
-    return fail("INVALID_REQUEST", `'${glob}' is no pattern: a range in brackets runs backwards`, { cause });
+    return fail("INVALID_REQUEST", `'${glob}' is not a valid pattern: a range in brackets runs backwards`, { cause });
   }
 }
 

@@ -4,8 +4,28 @@ import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import { operation } from "./operation.ts";
 
 const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
-const onCapture = [...onSandbox, "CAPTURE_UNAVAILABLE", "CAPTURE_FAILED", "DISK_FULL", "TOO_MANY_REQUESTS", "TIMED_OUT"] as const;
-const onRestore = [...onSandbox, "SNAPSHOT_DAMAGED", "SANDBOX_START_FAILED", "CAPACITY_EXHAUSTED", "TOO_MANY_REQUESTS", "TIMED_OUT", "DISK_FULL"] as const;
+const onCapture = [
+  ...onSandbox,
+  "SANDBOX_NOT_RUNNING",
+  "CAPTURE_UNAVAILABLE",
+  "CAPTURE_FAILED",
+  "DISK_FULL",
+  "TOO_MANY_REQUESTS",
+  "TIMED_OUT",
+  "OBJECTS_UNAVAILABLE",
+] as const;
+const onRestore = [
+  ...onSandbox,
+  "SANDBOX_MOVED",
+  "ETCD_UNAVAILABLE",
+  "SNAPSHOT_DAMAGED",
+  "SNAPSHOT_UNSUITABLE",
+  "SANDBOX_START_FAILED",
+  "CAPACITY_EXHAUSTED",
+  "TOO_MANY_REQUESTS",
+  "TIMED_OUT",
+  "DISK_FULL",
+] as const;
 
 const memory = z
   .boolean()
@@ -139,4 +159,32 @@ export const getSnapshot = operation({
   success: 200,
   credential: "apiKey",
   failures: ["UNAUTHENTICATED", "SNAPSHOT_NOT_FOUND"],
+});
+
+export const movedSandbox = z.object({
+  sandboxID: z.string(),
+  fromNodeID: z.string(),
+  nodeID: z.string().describe("Where it is now"),
+  state: z.enum(["running", "paused"]),
+  reason: z.string().optional().describe("Why one that ran could not be resumed there"),
+  stoodStillMs: z.number().int().min(0).describe("From the begin of its pause until it ran again; the stages add up to it"),
+  pauseMs: z.number().int().min(0),
+  exportMs: z.number().int().min(0).describe("Until all of it was in object storage"),
+  importMs: z.number().int().min(0),
+  resumeMs: z.number().int().min(0),
+  otherMs: z.number().int().min(0).describe("Agreeing on its owner"),
+});
+export type MovedSandbox = z.output<typeof movedSandbox>;
+
+export const moveSandbox = operation({
+  name: "moveSandbox",
+  method: "POST",
+  path: "/sandboxes/{sandboxID}/move",
+  summary: "Moves a sandbox to another node of the deployment: paused, exported, and resumed there if it ran",
+  // Strict: to a misspelt nodeID it would go where nobody wanted it.
+  input: z.strictObject({ sandboxID, nodeID: z.string().min(1).max(256).nullish().describe("Its id or URL; absent: one that has room") }),
+  output: movedSandbox,
+  success: 200,
+  credential: "apiKey",
+  failures: [...onCapture, "SNAPSHOT_UNSUITABLE", "SNAPSHOT_DAMAGED", "CAPACITY_EXHAUSTED", "NODE_NOT_FOUND", "NODE_LOST", "ETCD_UNAVAILABLE", "SANDBOX_MOVED"],
 });

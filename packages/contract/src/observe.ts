@@ -106,10 +106,17 @@ export const lifecycleEvents = [
   "sandbox.timeout_set",
   "sandbox.pause_failed",
   "sandbox.ended",
+  "sandbox.exported",
+  "sandbox.moved",
+  "snapshot.exported",
+  "snapshot.imported",
   "snapshot.deleted",
   "template.build_started",
   "template.built",
   "template.build_failed",
+  "template.exported",
+  "template.imported",
+  "template.dropped",
   "template.deleted",
 ] as const;
 
@@ -134,7 +141,7 @@ const eventTypes = z
     const words = text.split(",").filter(Boolean);
     const unknown = words.find((word) => !lifecycleEvents.some((type) => type === word));
     if (unknown === undefined) return words as (typeof lifecycleEvents)[number][];
-    context.addIssue({ code: "custom", message: `'${unknown}' is no type of event; there are ${lifecycleEvents.join(", ")}` });
+    context.addIssue({ code: "custom", message: `'${unknown}' is not a type of event; expected one of ${lifecycleEvents.join(", ")}` });
     return z.NEVER;
   });
 

@@ -1,7 +1,18 @@
 // The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
 import { z } from "zod";
+import { idempotencyKeyForm, keyTurnForm } from "./create-keys.ts";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
-import { connectSandbox, connectSandboxV1, createSnapshot, forkSandbox, getSnapshot, listSnapshots, pauseSandbox, resumeSandbox } from "./lifecycle.ts";
+import {
+  connectSandbox,
+  connectSandboxV1,
+  createSnapshot,
+  forkSandbox,
+  getSnapshot,
+  listSnapshots,
+  moveSandbox,
+  pauseSandbox,
+  resumeSandbox,
+} from "./lifecycle.ts";
 import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
@@ -34,6 +45,12 @@ const createMembers = {
     .transform((value) => value ?? true)
     .describe("false: the pause at its timeout keeps its files alone"),
   autoResume: z.object({ enabled: z.boolean() }).nullish().describe("enabled: traffic to the paused sandbox resumes it; with autoPause only"),
+  idlePauseSeconds: z
+    .int()
+    .min(0)
+    .max(24 * 3600)
+    .nullish()
+    .describe("Paused after so many seconds without a request, a connection or work; 0: never; with autoResume only"),
   allow_internet_access: z
     .boolean()
     .nullish()
@@ -46,16 +63,27 @@ const createMembers = {
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
   volumeMounts: z.array(z.unknown()).max(0, "volumeMounts: volumes are not offered").optional(),
   iam: z.undefined("iam: workload identity is not offered").optional(),
-  idempotencyKey: z
+  idempotencyKey: idempotencyKeyForm.optional(),
+  keyTurn: keyTurnForm.optional().describe("From a gateway: the turn in which this node may create under the Idempotency-Key"),
+  nodeLabels: z
     .string()
-    .regex(/^[a-z0-9-]{1,255}$/, "Idempotency-Key: 1 to 255 of a-z, 0-9 and -")
-    .optional(),
+    .regex(/^[\w./-]{1,64}=[\w./:-]{0,200}(,[\w./-]{1,64}=[\w./:-]{0,200}){0,15}$/, "Svc-Node-Labels: NAME=VALUE, joined by commas")
+    .optional()
+    .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
+  buildID: z
+    .uuid("Svc-Build-Id: expected the id of a build")
+    .optional()
+    .describe("From a gateway: the build that the template's name means, on a node that did not build it"),
 };
 
 /** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
 function resumesOnlyPaused(input: { autoPause: boolean; autoPauseMemory: boolean; autoResume?: { enabled: boolean } | null | undefined }): boolean {
   return input.autoResume?.enabled !== true || (input.autoPause && input.autoPauseMemory);
 }
+function sleepsOnlyWaking(input: { idlePauseSeconds?: number | null | undefined; autoResume?: { enabled: boolean } | null | undefined }): boolean {
+  return (input.idlePauseSeconds ?? 0) === 0 || input.autoResume?.enabled === true;
+}
+const needsAutoResume = { message: 'idlePauseSeconds: needs autoPause: true and autoResume: {"enabled": true}, so that requests bring the sandbox back' };
 const needsAutoPause = { message: "autoResume: needs autoPause: true, and autoPauseMemory must not be false" };
 
 export const listedSandbox = z.object({
@@ -83,17 +111,19 @@ export const sandboxDetail = listedSandbox.extend({
   domain: z.string().nullish(),
   network: shownNetwork.optional(),
   pauseMode: z.enum(["full", "filesystem"]).optional().describe("Of a paused sandbox: what it kept"),
+  idlePauseSeconds: z.number().int().optional().describe("Idle seconds until it is paused, also by the node's setting; 0 or absent: never"),
   lifecycle: z.object({ autoResume: z.boolean(), onTimeout: z.enum(["kill", "pause"]) }),
 });
 export type SandboxDetail = z.output<typeof sandboxDetail>;
 
-const headers = { idempotencyKey: "idempotency-key" } as const;
+const headers = { idempotencyKey: "idempotency-key", keyTurn: "svc-key-turn", nodeLabels: "svc-node-labels", buildID: "svc-build-id" } as const;
 const createFailures = [
   "INVALID_REQUEST",
   "UNAUTHENTICATED",
   "TEMPLATE_NOT_FOUND",
   "REQUEST_IN_FLIGHT",
   "IDEMPOTENCY_KEY_REUSED",
+  "KEY_ELSEWHERE",
   "TOO_MANY_REQUESTS",
   "SANDBOX_START_FAILED",
   "CAPACITY_EXHAUSTED",
@@ -101,6 +131,8 @@ const createFailures = [
   "TIMED_OUT",
   "DISK_FULL",
   "SET_ASIDE",
+  "SNAPSHOT_UNSUITABLE",
+  "OBJECTS_UNAVAILABLE",
 ] as const;
 const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
 
@@ -109,7 +141,10 @@ export const createSandbox = operation({
   method: "POST",
   path: "/v2/sandboxes",
   summary: "Creates a sandbox. Always secure: envd demands envdAccessToken",
-  input: z.object({ ...createMembers, timeout: seconds.min(1).default(300) }).refine(resumesOnlyPaused, needsAutoPause),
+  input: z
+    .object({ ...createMembers, timeout: seconds.min(1).default(300) })
+    .refine(resumesOnlyPaused, needsAutoPause)
+    .refine(sleepsOnlyWaking, needsAutoResume),
   output: sandboxAnswer,
   headers,
   success: 201,
@@ -131,7 +166,8 @@ export const createSandboxV1 = operation({
         .nullish()
         .transform((value) => value ?? false),
     })
-    .refine(resumesOnlyPaused, needsAutoPause),
+    .refine(resumesOnlyPaused, needsAutoPause)
+    .refine(sleepsOnlyWaking, needsAutoResume),
 });
 
 const metadataFilter = z
@@ -208,7 +244,7 @@ export const setSandboxTimeout = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: [...onSandbox, "DISK_FULL"],
+  failures: [...onSandbox, "DISK_FULL", "TOO_MANY_REQUESTS"],
 });
 
 export const refreshSandbox = operation({
@@ -220,7 +256,7 @@ export const refreshSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: [...onSandbox, "DISK_FULL"],
+  failures: [...onSandbox, "DISK_FULL", "TOO_MANY_REQUESTS"],
 });
 
 export const getHealth = operation({
@@ -248,6 +284,7 @@ export const nodeOperations = {
   pauseSandbox,
   resumeSandbox,
   forkSandbox,
+  moveSandbox,
   setSandboxTimeout,
   refreshSandbox,
   setSandboxNetwork,

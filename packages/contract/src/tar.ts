@@ -1,5 +1,14 @@
 // Headers of a tar archive in the POSIX format; names and sizes that do not fit into one get a record in front of it.
-import type { ContextEntry } from "./build-context.ts";
+
+export type TarEntry = {
+  /** Below the context, with `/`. */
+  readonly path: string;
+  readonly kind: "file" | "folder" | "link";
+  readonly mode: number;
+  readonly sizeBytes: number;
+  readonly modifiedAtSeconds: number;
+  readonly target: string;
+};
 
 const BLOCK = 512;
 const NAME_BYTES = 100;
@@ -8,7 +17,7 @@ const LARGEST_SIZE = 8 ** 11 - 1;
 const types = { file: "0", link: "2", folder: "5", record: "x" } as const;
 
 /** The entry's header, with the record that it may need before it. Owners are root: the server gives the files theirs. */
-export function tarHeader({ path, kind, mode, sizeBytes, modifiedAtSeconds, target }: ContextEntry): Buffer {
+export function tarHeader({ path, kind, mode, sizeBytes, modifiedAtSeconds, target }: TarEntry): Buffer {
   const name = kind === "folder" ? `${path}/` : path;
   const records: [string, string][] = [];
   if (!fits(name)) records.push(["path", name]);

@@ -6,6 +6,8 @@ import { operation } from "./operation.ts";
 
 export const buildStatus = z.enum(["waiting", "building", "ready", "error"]);
 
+/** Of a template; a host that has fewer gives what it has, and the build's log says so. */
+const MAX_CPUS = 128;
 const templateID = z.string().min(1).max(limits.nameLength);
 const buildID = z.uuid();
 const onBuild = ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "BUILD_NOT_FOUND"] as const;
@@ -19,7 +21,7 @@ export const requestTemplate = operation({
     name: z.string().min(1).max(limits.nameLength).optional().describe("name, or name:tag"),
     alias: z.string().min(1).max(limits.nameLength).optional().describe("as name, of older clients"),
     tags: z.array(z.string().min(1).max(limits.nameLength)).max(64).nullish(),
-    cpuCount: z.number().int().min(1).max(1024).nullish(),
+    cpuCount: z.number().int().min(1).max(MAX_CPUS).nullish(),
     memoryMB: z
       .number()
       .int()

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { SvcClient } from "../src/client.ts";
+import { EnvdClient } from "../src/envd.ts";
 import { Failure } from "../src/failures.ts";
 
 async function serve(answer: (request: IncomingMessage, response: ServerResponse, url: URL) => void) {
@@ -40,6 +41,20 @@ void test("a log of several pages comes whole, each entry once, also those of on
   const log = Array.from({ length: 2500 }, (_, index) => entry(1000 + Math.floor(index / 7), `line ${Math.floor(index / 2)}`));
   await using server = await serve((_request, response, url) => json(response, { logs: page(log, url) }));
   assert.deepEqual(await collect(server.client.logs("i1")), log);
+});
+
+void test("a command in a sandbox that begins nothing any more fails with the reason, whether it answers at all or not", async () => {
+  for (const isAnswered of [false, true]) {
+    await using server = await serve((_request, response) => {
+      if (isAnswered) response.writeHead(200, { "content-type": "application/connect+json" }).flushHeaders();
+    });
+    const envd = new EnvdClient({ baseURL: server.client.baseURL, sandboxID: "i1", silenceMs: 300 });
+    await assert.rejects(
+      collect(envd.start({ cmd: "true" })),
+      (error: Failure) => error.name === "GUEST_UNRESPONSIVE" && error.message.includes("svc logs i1"),
+    );
+    envd.close();
+  }
 });
 
 void test("more entries in one millisecond than a page holds do not hold a reader up", async () => {

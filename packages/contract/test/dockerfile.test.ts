@@ -67,7 +67,7 @@ void describe("a Dockerfile", () => {
     refused("FROM a\nCOPY ../x y", /outside the context/);
     refused("FROM scratch", /needs a root/);
     refused("FROM a\nFLY x", /there is no such instruction/);
-    refused("FROM a\nENV 1A=b", /'1A' is no name/);
+    refused("FROM a\nENV 1A=b", /'1A' is not the name/);
   });
 
   void test("gives every value of ENV as it was quoted, whatever is in it", () => {

@@ -1,4 +1,5 @@
 // Programs that take all they can get of a sandbox, and how that sandbox may come out of it.
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 
 export type Abuse = {
   /** Ends a sentence that begins with "a sandbox that". */
@@ -90,7 +91,7 @@ export const abuses = {
     what: "holds every connection to its own envd",
     command: takeAll(
       "resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)",
-      "socket.create_connection(('127.0.0.1', 49983), 5)",
+      `socket.create_connection(('127.0.0.1', ${ENVD_PORT}), 5)`,
     ),
     outcome: "lives",
   },

@@ -1,8 +1,8 @@
 // A small file system of a test's own: filled to the last byte and freed at will, copied as a power cut would leave it.
 import { execFileSync } from "node:child_process";
-import { closeSync, copyFileSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, statfsSync, statSync, truncateSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, copyFileSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync, statSync, truncateSync, writeSync } from "node:fs";
 import { join } from "node:path";
+import { makeHome, removeHome } from "./home.ts";
 
 const MIB = 1024 * 1024;
 /** Tried one after the other, so that not one block is left. */
@@ -31,7 +31,7 @@ export const boundedDiskNeeds = ["root", "mkfs.ext4", "mount", "umount", "losetu
 
 /** ext4 on a loop device, as servers have it; what is not synced stays in the page cache above for as long as the test lasts. */
 export function openBoundedDisk(sizeMB: number): BoundedDisk {
-  const place = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  const place = makeHome();
   const path = join(place, "home");
   const filler = join(path, FILLER);
   let image = join(place, "image");
@@ -86,7 +86,7 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
     },
     [Symbol.dispose]() {
       execFileSync("umount", ["-l", path]);
-      rmSync(place, { recursive: true, force: true, maxRetries: 5 });
+      removeHome(place);
     },
   };
 }

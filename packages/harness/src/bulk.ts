@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { request } from "node:http";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 
 const BLOCK_BYTES = 1024 * 1024;
 
@@ -10,7 +11,7 @@ export type Door = { readonly port: number; readonly headers: Readonly<Record<st
 /** Headers that reach envd of this sandbox through the node. */
 export function envdDoor(port: number, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }): Door {
   const token: Record<string, string> = sandbox.envdAccessToken === undefined ? {} : { "x-access-token": sandbox.envdAccessToken };
-  return { port, headers: { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": "49983", ...token } };
+  return { port, headers: { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(ENVD_PORT), ...token } };
 }
 
 /** Every block differs from the others, so that a lost or repeated one shows. */

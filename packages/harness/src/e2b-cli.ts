@@ -1,4 +1,4 @@
-// Runs the unmodified E2B CLI against a node.
+// Runs the unmodified E2B CLI against a node or a gateway.
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -7,8 +7,8 @@ import type { TestNode } from "./node.ts";
 const BOUND_MS = 60_000;
 const manifest = createRequire(import.meta.url).resolve("@e2b/cli/package.json");
 
-/** What it printed on stdout, and all that it said. */
-export async function e2b(node: TestNode, ...words: string[]): Promise<{ code: number | null; out: string; said: string }> {
+/** What it printed on stdout, and all that it said. `node`: or a gateway. */
+export async function e2b(node: Pick<TestNode, "url" | "apiKey" | "home">, ...words: string[]): Promise<{ code: number | null; out: string; said: string }> {
   const env = { ...process.env, E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: node.apiKey, HOME: node.home };
   const child = spawn(process.execPath, [join(dirname(manifest), "dist/index.js"), ...words], { env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
   let out = "";

@@ -2,8 +2,13 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { join } from "node:path";
+import { parseCidr } from "@svc/sandbox/egress/cidr.ts";
+import { anchorOf } from "@svc/sandbox/network/block.ts";
 import { prefixOf, tokenOf } from "@svc/sandbox/network/names.ts";
 import { parentNameOf } from "@svc/sandbox/runtime/cgroup.ts";
+import { mountsUnder } from "@svc/sandbox/runtime/mounts.ts";
+
+const CGROUPS = "/sys/fs/cgroup";
 
 export type Leftovers = {
   /** Sandboxes by the directories in the home. */
@@ -34,6 +39,17 @@ export function leftovers(home: string): Leftovers {
   };
 }
 
+/** Nothing of this home is on the host: neither a sandbox nor what its sandboxes share. */
+export function isBare(home: string): boolean {
+  const real = realpathSync(home);
+  const path = join(real, "network.json");
+  const block = existsSync(path) ? parseCidr((JSON.parse(readFileSync(path, "utf8")) as { block?: string }).block ?? "") : undefined;
+  if (block !== undefined && existsSync(`/sys/class/net/${anchorOf(block)}`)) return false;
+  if (mountsUnder(real).length > 0) return false;
+  if (existsSync(CGROUPS) && ["", ...readdirSync(CGROUPS)].some((controller) => existsSync(join(CGROUPS, controller, parentNameOf(real))))) return false;
+  return Object.values(leftovers(home)).every((found) => found.length === 0);
+}
+
 /** Host pids of a sandbox's processes, by its cgroup. */
 export function membersOf(home: string, sandboxID: string): number[] {
   const places = cgroupsOf(parentNameOf(realpathSync(home))).filter((place) => place.endsWith(`/${sandboxID}`));
@@ -55,8 +71,7 @@ function linkNames(): string[] {
 }
 
 function cgroupsOf(parent: string): string[] {
-  const root = "/sys/fs/cgroup";
-  const places = [join(root, parent), ...readdirSync(root).map((controller) => join(root, controller, parent))];
+  const places = [join(CGROUPS, parent), ...readdirSync(CGROUPS).map((controller) => join(CGROUPS, controller, parent))];
   return places.flatMap((place) => {
     try {
       return readdirSync(place, { withFileTypes: true })

@@ -2,16 +2,19 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-type Need = "root" | "runsc" | "envd" | "base" | "python-clients" | (string & {});
+type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "python3-yaml" | (string & {});
 
-/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), python-clients (the E2B SDKs), or a program on the PATH. */
+/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible), python-clients (the E2B SDKs), python3-yaml, or a program on the PATH. */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
   if (missing.length === 0) return { skip: false };
   const says = `missing on this host: ${missing.join(", ")}; ./svc setup installs what can be installed`;
-  if (process.env["CI"] === "true") throw new Error(says);
+  if (process.env["CI"] === "true" && missing.some((need) => !hostsOwn.has(need))) throw new Error(says);
   return { skip: says };
 }
+
+/** What set-up does not install and no server of ours uses: checked by where it is there. */
+const hostsOwn: ReadonlySet<Need> = new Set(["kubectl", "systemd-analyze"]);
 
 function has(need: Need): boolean {
   switch (need) {
@@ -21,8 +24,12 @@ function has(need: Need): boolean {
       return existsSync(process.env["SVC_RUNSC"] ?? "");
     case "envd":
       return existsSync(process.env["SVC_ENVD"] ?? "");
+    case "object-server":
+      return existsSync(process.env["SVC_OBJECT_SERVER"] ?? "");
     case "python-clients":
       return existsSync(process.env["SVC_PYTHON_CLIENTS"] ?? "");
+    case "python3-yaml":
+      return existsSync("/usr/lib/python3/dist-packages/yaml/__init__.py");
     case "base":
       return existsSync(process.env["SVC_TEMPLATES_DIR"] ?? "");
     default:

@@ -1,22 +1,25 @@
 // Starts a real node as a process of its own, and everything a test does to it: call, kill, restart, stop.
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
+import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
+import { isBare } from "./leftovers.ts";
+import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
-/** Ten times and more what a start, and a stop, should take. */
-const READY_MS = 60_000;
-const STOP_MS = 30_000;
+
+/** A node that does not answer has its sandboxes ended without it. */
+const DELETE_MS = 15_000;
 
 export type NodeOptions = {
   readonly runtime?: "gvisor" | "runc" | "bubblewrap";
   readonly env?: Readonly<Record<string, string>>;
-  /** Further flags, as `--pool.size=0`. The pool is off unless a test asks for it. */
+  /** Further flags, as `--pool.size=0`. Pool and blanks are off unless a test asks for them. */
   readonly flags?: readonly string[];
   /** A home that the caller made and removes. */
   readonly home?: string;
@@ -60,11 +63,12 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       ...runtime,
       "--pool.size=0",
       "--pool.templates=",
+      "--pool.blanks=0",
       "--network.pool_size=0",
       ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
       ...given,
     ];
-    process_ = await startProcess(flags, { ...options.env, ...next.env }, (text) => {
+    process_ = await startProcess(MAIN, flags, { ...options.env, ...next.env }, (text) => {
       logged += text;
     });
     port = process_.port;
@@ -105,12 +109,28 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       await start(next);
     },
     async [Symbol.asyncDispose]() {
-      await kill("SIGTERM");
-      await destroyAll(home, options.env ?? {});
-      unconfine(home);
-      if (options.home === undefined) removeHome(home);
+      // A node that serves takes all along when it stops without a sandbox, in less time than another process needs for it.
+      if (process_ !== undefined) await deleteAll({ baseURL: `http://127.0.0.1:${port}`, apiKey: apiKey() }).catch(() => undefined);
+      try {
+        await kill("SIGTERM");
+      } finally {
+        await destroyLeft(home, options.env);
+        unconfine(home);
+        if (options.home === undefined) removeHome(home);
+      }
     },
   };
+}
+
+async function deleteAll(where: { readonly baseURL: string; readonly apiKey: string }): Promise<void> {
+  const bounded = { ...where, timeoutMs: DELETE_MS };
+  const all = await call(listSandboxes, { state: "running,paused" }, bounded);
+  await Promise.all(all.map(({ sandboxID }) => call(deleteSandbox, { sandboxID }, bounded)));
+}
+
+/** After a test, where something of this home may be on the host. */
+export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>): Promise<void> {
+  if (!isBare(home)) await destroyAll(home, env);
 }
 
 /** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed. */
@@ -125,57 +145,4 @@ export async function destroyAll(home: string, env: Readonly<Record<string, stri
   });
   const code = await ended(child);
   if (code !== 0) throw new Error(`--destroy-all of ${home} ended with ${code}: ${said.slice(-3000)}`);
-}
-
-type Started = { child: ChildProcess; port: number };
-
-function startProcess(flags: readonly string[], env: Readonly<Record<string, string>>, onLog: (text: string) => void): Promise<Started> {
-  const child = spawn(process.execPath, [MAIN, ...flags], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
-  killWithUs(child);
-  return new Promise((resolve, reject) => {
-    let said = "";
-    let out = "";
-    const timer = setTimeout(() => {
-      child.kill("SIGKILL");
-      reject(new Error(`the node was not ready within ${READY_MS} ms: ${said.slice(-3000)}`));
-    }, READY_MS);
-    child.stderr.on("data", (chunk: Buffer) => {
-      said = (said + chunk.toString()).slice(-20_000);
-      onLog(chunk.toString());
-    });
-    child.stdout.on("data", (chunk: Buffer) => {
-      out += chunk.toString();
-      const port = /ready at http:\/\/[^\s]*:(\d+)/.exec(out)?.[1];
-      if (port === undefined) return;
-      clearTimeout(timer);
-      resolve({ child, port: Number(port) });
-    });
-    child.once("exit", (code, signal) => {
-      clearTimeout(timer);
-      reject(new Error(`the node ended with ${code ?? signal} before it was ready: ${said.slice(-3000)}`));
-    });
-  });
-}
-
-async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const end = ended(child);
-  child.kill(signal);
-  const timer = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
-  await end;
-  clearTimeout(timer);
-}
-
-function ended(child: ChildProcess): Promise<number | string> {
-  return new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal ?? "?")));
-}
-
-const children = new Set<ChildProcess>();
-process.once("exit", () => {
-  for (const child of children) child.kill("SIGKILL");
-});
-
-function killWithUs(child: ChildProcess): void {
-  children.add(child);
-  child.once("exit", () => children.delete(child));
 }

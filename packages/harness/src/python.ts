@@ -1,4 +1,4 @@
-// Runs a Python unittest file with the unmodified E2B SDKs against a node.
+// Runs a Python unittest file with the unmodified E2B SDKs against a node or a gateway.
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import type { TestNode } from "./node.ts";
@@ -6,13 +6,13 @@ import type { TestNode } from "./node.ts";
 const BOUND_MS = 600_000;
 
 /** The exit code, and everything it said. */
-export async function runPython(node: TestNode, file: URL): Promise<{ code: number | null; said: string }> {
+export async function runPython(at: Pick<TestNode, "url" | "apiKey">, file: URL): Promise<{ code: number | null; said: string }> {
   const env = {
     ...process.env,
     PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"],
-    E2B_API_URL: node.url,
-    E2B_SANDBOX_URL: node.url,
-    E2B_API_KEY: node.apiKey,
+    E2B_API_URL: at.url,
+    E2B_SANDBOX_URL: at.url,
+    E2B_API_KEY: at.apiKey,
   };
   const child = spawn("python3", ["-W", "ignore", fileURLToPath(file)], { stdio: ["ignore", "pipe", "pipe"], env, timeout: BOUND_MS });
   let said = "";

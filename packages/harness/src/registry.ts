@@ -1,9 +1,9 @@
 // A real image registry on loopback, with or without a password, and small images pushed to it.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
 
 export const registryUser = "tester";
@@ -32,7 +32,7 @@ export type Registry = AsyncDisposable & {
 /** Needs docker-registry, skopeo, umoci and a static busybox. Ends with this process. */
 export async function startRegistry(options: { readonly password?: boolean } = {}): Promise<Registry> {
   const folder = mkdtempSync(join(tmpdir(), "svc-registry-"));
-  const port = await freePort();
+  const [port = 0] = await freePorts(1);
   const host = `127.0.0.1:${port}`;
   const secured = options.password === true;
   writeFileSync(join(folder, "htpasswd"), `${registryUser}:${passwordHash}\n`);
@@ -92,13 +92,4 @@ async function answers(host: string, child: ChildProcess): Promise<true | undefi
     () => true,
     () => undefined,
   );
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
-    });
-  });
 }

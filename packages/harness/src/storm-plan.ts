@@ -12,7 +12,8 @@ export type RoundPlan = {
 };
 
 const targets: readonly Target[] = ["node", "spawn helper", "runsc", "sandbox", "envd", "gofer"];
-const kinds: readonly Kind[] = ["create", "pause", "pause", "resume", "resume", "fork", "fork", "snapshot", "snapshot", "build", "build", "delete"];
+/** Dealt out like cards, each of them once before any comes again: every kind gets its part, whatever the seed. */
+const deck: readonly Kind[] = ["create", "pause", "pause", "resume", "resume", "fork", "fork", "snapshot", "snapshot", "build", "build", "delete"];
 const OPERATIONS = 3;
 const MAX_STAGGER_MS = 300;
 const MAX_KILL_AFTER_MS = 1500;
@@ -20,8 +21,18 @@ const MAX_KILL_AFTER_MS = 1500;
 export function planOf(seed: number, round: number): RoundPlan {
   const random = generator(Math.imul(seed, 0x9e3779b1) ^ Math.imul(round + 1, 0x85ebca6b));
   const killAfterMs = Math.floor(random() * MAX_KILL_AFTER_MS);
-  const operations = Array.from({ length: OPERATIONS }, () => ({ wanted: pick(kinds, random), afterMs: Math.floor(random() * MAX_STAGGER_MS) }));
+  const operations = Array.from({ length: OPERATIONS }, (_, index) => ({
+    wanted: cardAt(seed, round * OPERATIONS + index),
+    afterMs: Math.floor(random() * MAX_STAGGER_MS),
+  }));
   return { target: pick(targets, random), killAfterMs, operations, random };
+}
+
+/** The deck is shuffled anew for each deal of it. */
+function cardAt(seed: number, place: number): Kind {
+  const random = generator(Math.imul(seed, 0xc2b2ae35) ^ Math.floor(place / deck.length));
+  const cards = deck.map((kind) => ({ kind, order: random() })).sort((a, b) => a.order - b.order);
+  return (cards[place % deck.length] as (typeof cards)[number]).kind;
 }
 
 export function pick<T>(from: readonly T[], random: () => number): T {

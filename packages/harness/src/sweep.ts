@@ -1,18 +1,22 @@
-// Clears away what killed tests left: sandboxes of their homes, then the homes; run before every test run.
-import { existsSync } from "node:fs";
+// Clears away what killed tests left: sandboxes of their homes, then disks and homes; run before every test run.
+import { execFileSync } from "node:child_process";
+import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
+import { parseCidr } from "@svc/sandbox/egress/cidr.ts";
 import { anchorOf } from "@svc/sandbox/network/block.ts";
-import { parseCidr } from "@svc/sandbox/network/cidr.ts";
+import { mountsUnder } from "@svc/sandbox/runtime/mounts.ts";
 import { sweepConfined } from "./confine.ts";
 import { removeHome, staleHomes } from "./home.ts";
 import { destroyAll } from "./node.ts";
 
-for (const home of staleHomes()) {
+for (const place of staleHomes()) {
   try {
-    if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
-    removeHome(home);
+    // A disk of a test's own holds the home one folder below.
+    for (const home of [place, join(place, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
+    for (const point of mountsUnder(realpathSync(place))) execFileSync("umount", ["-l", point]);
+    removeHome(place);
   } catch (error) {
-    process.stderr.write(`${home} of a killed test could not be cleared away: ${(error as Error).message}\n`);
+    process.stderr.write(`${place} of a killed test could not be cleared away: ${(error as Error).message}\n`);
   }
 }
 

@@ -20,7 +20,10 @@ export function contextFolder(files: Readonly<Record<string, string>> = {}): Fol
   return { path, write, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-export function connectionTo(node: TestNode) {
+/** A node, or a gateway. */
+type Entry = Pick<TestNode, "url" | "apiKey">;
+
+export function connectionTo(node: Entry) {
   return { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey };
 }
 
@@ -29,7 +32,7 @@ type Buildable = Parameters<typeof Template.build>[0];
 type BuildOptions = { skipCache?: boolean; cpuCount?: number; memoryMB?: number; tags?: string[] };
 
 /** By the real SDK; the log's messages. @throws BuildError, with `lines` in its message. */
-export async function build(node: TestNode, template: unknown, name: string, options: BuildOptions = {}): Promise<Built> {
+export async function build(node: Entry, template: unknown, name: string, options: BuildOptions = {}): Promise<Built> {
   const lines: string[] = [];
   const { templateId, buildId } = await Template.build(template as Buildable, name, {
     ...connectionTo(node),

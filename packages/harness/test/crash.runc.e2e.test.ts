@@ -1,4 +1,5 @@
-// kill -9 of the node on runc.
+// kill -9 of the node on runc, at one moment of each step; crash.long.test.ts has more.
+import { oneMoment } from "../src/crash.ts";
 import { crashSuite } from "./crash.suite.ts";
 
-crashSuite("runc", ["runc"]);
+crashSuite("runc", ["runc"], oneMoment(1));

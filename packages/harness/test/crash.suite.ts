@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
-import { assertNothingBut, killDuring, killIfThere } from "../src/crash.ts";
+import { assertNothingBut, killDuring, killIfThere, type MomentsOf } from "../src/crash.ts";
 import { membersOf } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
@@ -12,15 +12,14 @@ import { until } from "../src/until.ts";
 const createStages = ["network", "runtime", "started", "envd", "identity", "claim"] as const;
 const deleteStages = ["destroy", "detach", "forget"] as const;
 
-export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: readonly string[]): void {
+export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: readonly string[], momentsOf: MomentsOf): void {
   void describe(`kill -9 of the node on ${runtime}`, needs("root", "envd", "base", ...programs), () => {
     void test("at any step of a create: what nobody was told of is gone, or whole; an older sandbox goes on", async () => {
       await using node = await startNode({ runtime, flags: ["--log-level=debug"] });
       const older = await Sandbox.create("base", { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey, timeoutMs: 3_000_000 });
       await older.commands.run("echo kept > kept");
-      for (const stage of createStages) {
-        // Once right at the step's beginning, once somewhat into it.
-        for (const delayMs of [0, 15]) {
+      for (const [at, stage] of createStages.entries()) {
+        for (const delayMs of momentsOf(at, [0, 15])) {
           await killDuring(node, stage, delayMs, () => node.call(createSandbox, { templateID: "base" }));
           await node.start();
           const left = await node.call(listSandboxes, {});
@@ -38,8 +37,8 @@ export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: 
 
     void test("at any step of a delete: the sandbox is gone, and its parts with it", async () => {
       await using node = await startNode({ runtime, flags: ["--log-level=debug"] });
-      for (const stage of deleteStages) {
-        for (const delayMs of [0, 5]) {
+      for (const [at, stage] of deleteStages.entries()) {
+        for (const delayMs of momentsOf(at, [0, 5])) {
           const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
           await killDuring(node, stage, delayMs, () => node.call(deleteSandbox, { sandboxID }));
           await node.start();

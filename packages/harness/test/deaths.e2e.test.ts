@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { appendFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { createSnapshot, forkSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { killIfThere } from "../src/crash.ts";
@@ -81,6 +82,25 @@ void test(
     assert.match(line, new RegExp(`"runtimeID":"${sandboxID}".*"says":"panic: no thread to be had"`));
   },
 );
+
+void test("what is asked of a sandbox right after it died is answered with its end and the reason", needs("root", "envd", "base", "runsc"), async () => {
+  await using node = await startNode({ runtime: "gvisor" });
+  const verbs: readonly ((sandboxID: string) => Promise<unknown>)[] = [
+    (sandboxID) => node.call(pauseSandbox, { sandboxID }),
+    (sandboxID) => node.call(pauseSandbox, { sandboxID, memory: false }),
+    (sandboxID) => node.call(pauseSandbox, { sandboxID, requireHealthyGuest: true }),
+    (sandboxID) => node.call(forkSandbox, { sandboxID }),
+    (sandboxID) => node.call(createSnapshot, { sandboxID }),
+  ];
+  for (const ask of verbs) {
+    const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
+    const ended = { name: "SANDBOX_NOT_FOUND", message: /it ended at .* \(crashed\)/ };
+    // The watch, which looks twice a second, has not seen it by then.
+    for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
+    await assert.rejects(ask(sandboxID), ended);
+  }
+  await until("nothing of them", () => (leftovers(node.home).directories.length === 0 ? true : undefined));
+});
 
 void test("a burst of creates is answered whole, and the pool is full again after it", needs("root", "envd", "base", "runc"), async () => {
   await using node = await startNode({ runtime: "runc", flags: ["--pool.templates=base=4"] });

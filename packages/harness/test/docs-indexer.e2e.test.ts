@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { scriptOf } from "../src/documents.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
+import { freePorts } from "../src/ports.ts";
 
 const BOUND_MS = 300_000;
 const root = fileURLToPath(new URL("../../..", import.meta.url));
@@ -39,7 +39,7 @@ const promised = [
 void test("the commands of docs/indexer.md work as they stand, the example router's among them", needs("curl", "python3", "root"), async () => {
   const home = makeHome();
   try {
-    const [http, publish, replay] = [await freePort(), await freePort(), await freePort()];
+    const [http = 0, publish = 0, replay = 0] = await freePorts(3);
     const guide = join(home, "indexer.md");
     const text = readFileSync(join(root, "docs/indexer.md"), "utf8");
     // Where the guide says which ports are the default, the commands use them.
@@ -88,13 +88,4 @@ function run(script: string, env: NodeJS.ProcessEnv): Promise<{ code: number | n
       resolve({ code, said: code === 0 ? said : `${said}\n${traced}` });
     }),
   );
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
-    });
-  });
 }

@@ -1,24 +1,26 @@
 // The guides: what they tell people to type works, from a home of its own.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { readdirSync } from "node:fs";
-import { createServer } from "node:net";
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { scriptOf } from "../src/documents.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
 import { destroyAll } from "../src/node.ts";
+import { freePorts } from "../src/ports.ts";
 
 const BOUND_MS = 300_000;
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 
-for (const name of readdirSync(`${root}/docs`).filter((file) => file.endsWith(".md"))) {
-  const script = scriptOf(`${root}/docs/${name}`);
+const guides = readdirSync(`${root}/docs`).flatMap((file) => (file.endsWith(".md") ? [`docs/${file}`] : []));
+for (const name of ["README.md", ...guides]) {
+  const script = scriptOf(`${root}/${name}`);
   if (script === undefined) continue;
-  void test(`the commands of docs/${name} work as they stand`, needs("root", "runsc", "envd", "base", "python-clients", "curl"), async () => {
+  void test(`the commands of ${name} work as they stand`, needs("root", "runsc", "envd", "base", "python-clients", "curl", "etcd"), async () => {
     const home = makeHome();
-    const port = await freePort();
+    const [port = 0] = await freePorts(1);
     const env = {
       ...process.env,
       SVC_HOME: home,
@@ -27,18 +29,47 @@ for (const name of readdirSync(`${root}/docs`).filter((file) => file.endsWith(".
       // `up` runs these, too; the guides' own commands for them say their ports.
       SVC_METADATA_LISTEN: "127.0.0.1:0",
       SVC_INDEXER_LISTEN: "127.0.0.1:0",
+      SVC_STORE_LISTEN: "127.0.0.1:0",
+      SVC_STORE_RPC_ADDRESS: "127.0.0.1",
+      SVC_STORE_RPC_PORT: "0",
+      SVC_STORE_SERVICE_HOST: "127.0.0.1",
+      SVC_STORE_SERVICE_PORT: "0",
+      DEPLOY_DIR: join(home, "deploy"),
+      DEPLOY_PORT: String(port),
       PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"],
     };
     try {
       const { code, said } = await run(["bash", "-c", script], env);
       assert.equal(code, 0, said);
-      if (name === "quickstart.md") assert.match(said, /^42$/m);
+      if (name === "README.md" || name === "docs/quickstart.md") assert.match(said, /^42$/m);
     } finally {
       await run([`${root}/svc`, "down"], env);
+      for (const member of ["gateway", "a", "b", "c"]) await endMember(join(home, "deploy", member));
       await destroyAll(home);
       removeHome(home);
     }
   });
+}
+
+/** Which the guide may have ended itself. */
+function endProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+/** What a guide about several nodes began and did not end itself. */
+async function endMember(home: string): Promise<void> {
+  const etcd = join(home, "../etcd.pid");
+  if (existsSync(etcd)) {
+    endProcess(Number(readFileSync(etcd, "utf8")));
+    rmSync(etcd);
+  }
+  if (!existsSync(join(home, "node.json"))) return;
+  endProcess((JSON.parse(readFileSync(join(home, "node.json"), "utf8")) as { pid: number }).pid);
+  if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
 }
 
 function run(argv: readonly string[], env: NodeJS.ProcessEnv): Promise<{ code: number | null; said: string }> {
@@ -46,14 +77,4 @@ function run(argv: readonly string[], env: NodeJS.ProcessEnv): Promise<{ code: n
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
   return new Promise((resolve) => child.once("exit", (code) => resolve({ code, said })));
-}
-
-/** The commands under test take no port 0: they name it twice. */
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
-    });
-  });
 }

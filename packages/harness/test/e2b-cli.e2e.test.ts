@@ -1,25 +1,9 @@
 // The unmodified E2B CLI against a node: it speaks the older generation of the API.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
 import { test } from "node:test";
+import { e2b } from "../src/e2b-cli.ts";
 import { needs } from "../src/needs.ts";
-import { startNode, type TestNode } from "../src/node.ts";
-
-const BOUND_MS = 60_000;
-const manifest = createRequire(import.meta.url).resolve("@e2b/cli/package.json");
-
-async function e2b(node: TestNode, ...words: string[]): Promise<{ code: number | null; out: string; said: string }> {
-  const env = { ...process.env, E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: node.apiKey, HOME: node.home };
-  const child = spawn(process.execPath, [join(dirname(manifest), "dist/index.js"), ...words], { env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
-  let out = "";
-  let said = "";
-  child.stdout.on("data", (chunk: Buffer) => void (out += chunk.toString()));
-  child.stderr.on("data", (chunk: Buffer) => void (said += chunk.toString()));
-  const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
-  return { code, out, said: out + said };
-}
+import { startNode } from "../src/node.ts";
 
 void test("the E2B CLI creates, lists, describes, runs a command in, and kills a sandbox", needs("root", "envd", "base", "runc"), async () => {
   await using node = await startNode({ runtime: "runc" });

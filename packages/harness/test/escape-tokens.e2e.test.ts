@@ -2,14 +2,13 @@
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { after, before, describe, test } from "node:test";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import { connectSandbox, createSnapshot, forkSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
-
-const ENVD_PORT = 49983;
 
 void describe("tokens of sandboxes and their copies on gvisor", needs("root", "runsc", "envd", "base"), () => {
   let node: TestNode;

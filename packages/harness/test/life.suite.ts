@@ -1,7 +1,8 @@
 // Pause, resume, snapshot and fork through the JS SDK: nothing is lost, and whoever comes back is who it was.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { createSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
+import { pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
+import { createSandbox, deleteSandbox, getSandbox, listSandboxes, setSandboxTimeout } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { leftovers } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
@@ -56,6 +57,24 @@ export function lifeSuite(): void {
       assert.equal((await node.call(getSandbox, { sandboxID: sandbox.sandboxId })).envdAccessToken, token);
       // The very process: its stream is gone, it is not.
       assert.ok((await sandbox.commands.list()).some(({ pid }) => pid === counter.pid));
+    });
+
+    void test("a timeout that is set while a sandbox resumes waits for that and then holds", async () => {
+      const { sandboxId: sandboxID } = await create();
+      const timeout = () => node.call(setSandboxTimeout, { sandboxID, timeout: 1234 });
+      await node.call(pauseSandbox, { sandboxID });
+      await assert.rejects(timeout(), { name: "SANDBOX_PAUSED" });
+      const resumed = node.call(resumeSandbox, { sandboxID, timeout: 60 });
+      await until("the timeout to be taken", () =>
+        timeout().then(
+          () => true,
+          (error: Error) => (error.name === "SANDBOX_PAUSED" ? undefined : Promise.reject(error)),
+        ),
+      );
+      await resumed;
+      const { startedAt, endAt } = await node.call(getSandbox, { sandboxID });
+      assert.ok(Date.parse(endAt) - Date.parse(startedAt) > 1_000_000, `${startedAt} to ${endAt}`);
+      await node.call(deleteSandbox, { sandboxID });
     });
 
     void test("while it is paused nothing of it runs, it is not running to its clients, and pausing again says that it was", async () => {

@@ -1,16 +1,20 @@
-// The unmodified E2B JS SDK against a node: what its users do, on whichever driver.
+// The unmodified E2B JS SDK against a node or a gateway: what its users do, on whichever driver.
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { createSandbox } from "@svc/contract/sandbox.ts";
 import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError } from "e2b";
 import { needs } from "../src/needs.ts";
-import { startNode } from "../src/node.ts";
+import { startNode, type TestNode } from "../src/node.ts";
 import { PATIENCE_MS, until } from "../src/until.ts";
 
-export function sdkSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: readonly string[]): void {
-  void describe(`the E2B JS SDK on ${runtime}`, needs("root", "envd", "base", ...programs), async () => {
-    const node = await startNode({ runtime });
+/** What the SDK speaks to. */
+export type Entry = Pick<TestNode, "url" | "apiKey" | "call"> & AsyncDisposable;
+type Runtime = "gvisor" | "runc" | "bubblewrap";
+
+export function sdkSuite(runtime: Runtime, programs: readonly string[], where = "", open: (runtime: Runtime) => Promise<Entry> = startNodeOf): void {
+  void describe(`the E2B JS SDK on ${runtime}${where}`, needs("root", "envd", "base", ...programs), async () => {
+    const node = await open(runtime);
     const connection = { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey };
     const sandbox = await Sandbox.create("base", {
       ...connection,
@@ -197,3 +201,5 @@ export function sdkSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: re
     void test("at the end nothing is left", stop);
   });
 }
+
+const startNodeOf = (runtime: Runtime): Promise<Entry> => startNode({ runtime });

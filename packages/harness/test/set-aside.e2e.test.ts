@@ -1,34 +1,23 @@
 // What a home holds and cannot be used as things are: everything else starts, it is named with its reason, and it comes back.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { copyFileSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import { createSnapshot, listSnapshots, pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { deleteTemplate, listTemplates } from "@svc/contract/template.ts";
-import type { Diagnosis } from "@svc/sandbox/doctor/doctor.ts";
 import { Sandbox } from "e2b";
+import { damage, diagnosed } from "../src/damage.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { connectionTo, ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
-const DOCTOR = fileURLToPath(new URL("../../sandbox/src/doctor/main.ts", import.meta.url));
-
 async function say(node: TestNode, sandboxID: string, command: string): Promise<string> {
   const sandbox = await Sandbox.connect(sandboxID, connectionTo(node));
   return (await sandbox.commands.run(command)).stdout;
-}
-
-/** Names and reasons, as `svc doctor` shows them. */
-async function diagnosed(home: string): Promise<string[]> {
-  const { stdout } = await promisify(execFile)(process.execPath, [DOCTOR, "--home", home, "--output", "json"]);
-  return (JSON.parse(stdout) as Diagnosis).checks.filter(({ says }) => says.startsWith("set aside")).map(({ name, says }) => `${name}: ${says}`);
 }
 
 const paused = (node: TestNode, sandboxID: string) => node.call(pauseSandbox, { sandboxID });
@@ -167,23 +156,6 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     removeHome(home);
   });
 });
-
-/** Cuts the text of these rows short; each is put back by what is returned for it. */
-function damage(home: string, rows: readonly (readonly [file: string, table: string, key: string, column: string, id: string])[]): (() => void)[] {
-  return rows.map(([file, table, key, column, id]) => {
-    const change = (text: string) => {
-      const db = new DatabaseSync(join(home, file));
-      db.prepare(`UPDATE ${table} SET ${column} = ? WHERE ${key} = ?`).run(text, id);
-      db.close();
-    };
-    const db = new DatabaseSync(join(home, file));
-    const text = db.prepare(`SELECT ${column} AS text FROM ${table} WHERE ${key} = ?`).get(id)?.["text"] as string;
-    db.close();
-    assert.ok(text.length > 20, id);
-    change(text.slice(0, text.length / 2));
-    return () => change(text);
-  });
-}
 
 /** The version that was there. */
 function withVersion(path: string, version: number): number {

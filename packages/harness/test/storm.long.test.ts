@@ -1,4 +1,4 @@
-// Five hundred rounds of the storm; a run that was cut off is gone on with by the next.
+// Five hundred rounds of the storm; a run that was cut off is gone on with by the next: storm.json in the cache's logs says where it is.
 import { join } from "node:path";
 import { stormSuite } from "./storm.suite.ts";
 

@@ -37,7 +37,8 @@ export function stormSuite({ rounds, budgetMs, stateFile, atLeastEach }: StormOp
         const { seed, round } = progress;
         if (process.env["SVC_STORM_SAYS"] === "1")
           process.stderr.write(`round ${round}: ${killed}; ${JSON.stringify(world.acknowledged)} ${JSON.stringify([...world.explained])}\n`);
-        assert.deepEqual(world.wrong, [], `run it again with SVC_STORM_SEED=${seed} SVC_STORM_ROUND=${Math.max(0, round - done)}\n${node.log().slice(-6000)}`);
+        const again = `run it again with SVC_STORM_SEED=${seed} SVC_STORM_ROUND=${Math.max(0, round - done)}`;
+        assert.ok(world.wrong.length === 0, `${world.wrong.join("\n")}\n${again}\n${node.log().slice(-6000)}`);
         progress.round++;
         keep(stateFile, add(progress, world.acknowledged, world.explained));
       }

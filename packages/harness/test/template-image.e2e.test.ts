@@ -84,7 +84,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
   });
 
   void test("without a registry's name comes from docker.io", async () => {
-    open.push({ name: "library/tinier:3.13", files: { "etc/mark": "of the library\n" } });
+    open.push({ name: "library/tinier:3.13", files: { "etc/mark": "of the index\n" } });
     // skopeo's own table of places stands in for docker.io; whatever would not go by it ends at a proxy that is not there.
     const home = mkdtempSync(join(tmpdir(), "svc-registries-"));
     mkdirSync(join(home, ".config/containers"), { recursive: true });
@@ -92,7 +92,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     const nowhere = "http://127.0.0.1:9";
     await using hub = await startNode({ runtime: "gvisor", env: { HOME: home, HTTPS_PROXY: nowhere, HTTP_PROXY: nowhere } });
     try {
-      const { lines } = await build(hub, Template().fromImage("tinier:3.13").runCmd("cp /etc/mark /tmp/mark"), "from-library");
+      const { lines } = await build(hub, Template().fromImage("tinier:3.13").runCmd("cp /etc/mark /tmp/mark"), "from-index");
       assert.ok(lines.includes("FROM docker.io/library/tinier:3.13"), lines.join("\n"));
     } finally {
       rmSync(home, { recursive: true });

@@ -114,6 +114,19 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.match(nobody.reason?.message ?? "", /nobody-here/);
   });
 
+  void test("runs steps and commands as a user and group that are numbers only, as its files' owner, too", async () => {
+    const steps = [
+      { type: "USER" as const, args: ["1234:4321"] },
+      { type: "RUN" as const, args: ["[ $(id -u):$(id -g):$(id -G) = 1234:4321:4321 ] && touch /tmp/mine"] },
+    ];
+    const done = await ended(node, await startBuild(node, "numbers", { fromTemplate: "base", steps }));
+    assert.equal(done.status, "ready", done.reason?.message);
+    const sandbox = await Sandbox.create("numbers", connection);
+    const { stdout } = await sandbox.commands.run("stat -c %u:%g /tmp/mine; id -u; id -g; pwd");
+    assert.deepEqual(stdout.trim().split("\n"), ["1234:4321", "1234", "4321", "/home/user"]);
+    await sandbox.kill();
+  });
+
   void test("has tags that move and go, is found by name, tag, id and build, and says what else there is", async () => {
     const version = (text: string) => Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`);
     const one = await build(node, version("one"), "tagged:v1", { tags: ["stable"] });
@@ -162,9 +175,9 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     await refused({ fromTemplate: "base", steps: [{ type: "FLY", args: [] }] }, /step type 'FLY' is not known/);
     await refused({ fromTemplate: "base", steps: [{ type: "ENV", args: ["A"] }] }, /step 1 \(ENV\)/);
     await refused({ fromTemplate: "base", steps: [{ type: "COPY", args: ["../x", "/y", "", ""], filesHash: "0".repeat(64) }] }, /outside the build's context/);
-    await refused({ fromTemplate: "base", steps: [{ type: "COPY", args: ["x", "/y", "", ""], filesHash: "0".repeat(64) }] }, /its files are not here/);
+    await refused({ fromTemplate: "base", steps: [{ type: "COPY", args: ["x", "/y", "", ""], filesHash: "0".repeat(64) }] }, /its files are missing/);
     await assert.rejects(startBuild(node, "base", { fromTemplate: "base" }), /template of set-up/);
-    await assert.rejects(startBuild(node, "Not A Name", { fromTemplate: "base" }), /a name is lower-case/);
+    await assert.rejects(startBuild(node, "Not A Name", { fromTemplate: "base" }), /lower-case letters/);
   });
 
   void test("takes uploads only at the address that was given out, whole, and only tar archives", async () => {

@@ -23,7 +23,7 @@ void test(
     const socket = join(node.home, `run/gvisor/state/runsc-${sandboxID}.sock`);
     renameSync(socket, `${socket}.away`);
     await assert.rejects(node.call(pauseSandbox, { sandboxID }), { name: "INTERNAL" });
-    assert.match(node.log(), /could not be thawed; it stands still, and it is tried again/);
+    assert.match(node.log(), /could not be thawed; it is frozen, retrying/);
     await assert.rejects(node.call(pauseSandbox, { sandboxID }), { name: "SANDBOX_CHANGING_STATE" });
     await assert.rejects(node.call(setSandboxTimeout, { sandboxID, timeout: 60 }), { name: "SANDBOX_CHANGING_STATE" });
     renameSync(`${socket}.away`, socket);

@@ -1,6 +1,6 @@
 // The head of an answer: its status, what its body is, and whether the connection stays.
 import { STATUS_CODES } from "node:http";
-import type { Answer } from "./http.ts";
+import type { Answer } from "./http-exchange.ts";
 
 export function headOf({ status = 200, type }: Answer, length: number, keep: boolean): string {
   return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Unknown"}\r\nContent-Type: ${type}\r\nContent-Length: ${length}\r\n${keep ? "" : "Connection: close\r\n"}\r\n`;

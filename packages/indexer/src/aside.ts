@@ -33,7 +33,7 @@ export class Aside {
       renameSync(path, join(this.#folder, name));
     } catch (error) {
       named = name;
-      this.#log.error({ err: error, file: path }, "what could not be read could not be moved either; it stays where it is");
+      this.#log.error({ err: error, file: path }, "an unreadable file could not be moved; it stays where it is");
     }
     this.note(named, reason);
   }
@@ -44,7 +44,7 @@ export class Aside {
       mkdirSync(this.#folder, { recursive: true });
       copyFileSync(path, join(this.#folder, name));
     } catch (error) {
-      this.#log.error({ err: error, file: path }, "what could not be read could not be copied either");
+      this.#log.error({ err: error, file: path }, "an unreadable file could not be copied");
     }
   }
 

@@ -1,7 +1,7 @@
 // Request bodies become values: JSON with exact numbers or msgpack, small ones only, and the words for what is wrong with them.
 import { Unpackr } from "msgpackr";
 import { parseExact } from "./exact-json.ts";
-import type { Request } from "./http.ts";
+import type { Request } from "./http-exchange.ts";
 import { type Reason, Refusal } from "./refusal.ts";
 
 export const JSON_TYPE = "application/json";

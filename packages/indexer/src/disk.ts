@@ -1,20 +1,12 @@
 // Files that are on the disk when a call returns, or not there at all; a full disk is a failure with its name.
 import { open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
-import { Failure } from "@svc/contract/failures.ts";
-
-const FULL = ["ENOSPC", "EDQUOT"];
-
-/** A failure's own code, or the one that the native part puts first. */
-function codeOf(error: unknown): string {
-  const { code, message } = error as NodeJS.ErrnoException;
-  return code ?? /^[A-Z]+(?=:)/.exec(message)?.[0] ?? "";
-}
+import { Failure, isDiskFull } from "@svc/contract/failures.ts";
 
 /** DISK_FULL where there was no room; every other error as it is. */
 export function asDiskFailure(error: unknown, what: string): unknown {
-  if (!FULL.includes(codeOf(error))) return error;
-  return new Failure("DISK_FULL", `${what} cannot be kept: the disk is full; free some room and repeat`, { cause: error });
+  if (!isDiskFull(error)) return error;
+  return new Failure("DISK_FULL", `${what} cannot be stored: the disk is full; make room and try again`, { cause: error });
 }
 
 /** Puts a file in place of the former one, whole or not at all. */

@@ -5,6 +5,8 @@ import { MAX_MESSAGE_BYTES } from "./zmq.ts";
 
 const FLAPPING_RESTARTS = 4;
 const FLAPPING_WITHIN_MS = 60_000;
+const NOT_ONE_STORE =
+  "they are not masters of one store, so what is answered of this instance is now the one's, now the other's; register each store by itself, and only masters of one cluster together";
 
 export function diagnose(subscription: Subscription, complaint: string, silenceMs: number, nowMs: number = Date.now()): string[] {
   const { counts, registration } = subscription;
@@ -27,7 +29,7 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
     ["block_size_differs", "another block size"],
     ["lora_differs", "another LoRA adapter"],
     ["salt_differs", "another salt"],
-    ["token_count_differs", "a token count that is no multiple of the registered block size"],
+    ["token_count_differs", "a token count that is not a multiple of the registered block size"],
     ["parent_missing", "a place inside a chain and no parent"],
   ] as const;
   for (const [name, what] of refused) if (count(name) > 0) says.push(`${count(name)} events were refused for ${what}; the last refusal: ${complaint}`);
@@ -47,7 +49,10 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
       `the connection to ${registration.endpoint} broke off ${counts.brokenOff} times although the publisher went on: a message above ${MAX_MESSAGE_BYTES >> 20} MiB ends it so, and is lost; have the publisher send smaller batches, or look for what cuts connections on the way`,
     );
   const several = flaps(subscription, nowMs);
-  if (several)
+  if (subscription.rivals.length > 1) says.push(`${subscription.rivals.join(" and ")} both answer as the master that leads: ${NOT_ONE_STORE}`);
+  else if (several && registration.endpoint.includes(";"))
+    says.push(`the masters at ${registration.endpoint} go back in their batch numbers again and again: ${NOT_ONE_STORE}`);
+  else if (several)
     says.push(
       `${registration.endpoint} seems to have two publishers: batch numbers go back again and again. Give each process (each rank of an engine) an endpoint and a registration of its own`,
     );

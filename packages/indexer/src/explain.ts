@@ -51,14 +51,15 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
 export function freshnessOf(index: NativeIndex, registry: Registry, tenant: string): Map<string, Record<string, Freshness>> {
   const now = Date.now();
   const found = new Map<string, Record<string, Freshness>>();
-  for (const subscription of registry.subscriptions.values()) {
-    const { registration } = subscription;
-    // A store's own events may name other tenants than its registration.
-    if (registration.tenant_id !== tenant && subscription.kind !== "store") continue;
-    const ranks = found.get(registration.instance_id) ?? {};
-    const freshness = subscription.freshness(now);
-    for (const rank of index.ranks(subscription.id)) ranks[String(rank)] = freshness;
-    found.set(registration.instance_id, ranks);
-  }
+  // A store's own events may name other tenants than its registration.
+  const giving = [...registry.subscriptions.values()].filter(({ registration, kind }) => registration.tenant_id === tenant || kind === "store");
+  // A rank that several give to is its own registration's first, as native/src/view.cc has it.
+  for (const own of [true, false])
+    for (const subscription of giving) {
+      const { instance_id, dp_rank } = subscription.registration;
+      const ranks = found.get(instance_id) ?? {};
+      for (const rank of own ? [dp_rank] : index.ranks(subscription.id)) ranks[String(rank)] ??= subscription.freshness(now);
+      found.set(instance_id, ranks);
+    }
   return found;
 }

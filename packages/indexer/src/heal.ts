@@ -1,9 +1,15 @@
 // Heals a stream: asks for a replay at the start, at a gap and after a reconnect; without one, or in vain, the stream is lost.
 import { setTimeout as delay } from "node:timers/promises";
+import type { Freshness, Registration } from "@svc/contract/indexer.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Counts } from "./counts.ts";
 import type { Batch } from "./frames.ts";
+import type { Intake } from "./intake.ts";
+import type { NativeIndex } from "./native.ts";
+import type { Order } from "./order.ts";
+import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
 import { Slots } from "./slots.ts";
-import type { Subscription, SubscriptionOptions } from "./subscription.ts";
 
 /** Replays tried for one gap. */
 const MAX_ATTEMPTS = 3;
@@ -14,15 +20,46 @@ const replays = new Slots(64);
 /** `hole`: the publisher left some out in the middle, as one does that sends faster than it is read. */
 type Ended = "whole" | "again" | "hole";
 
+export type HealOptions = {
+  readonly index: Pick<NativeIndex, "seen">;
+  readonly intake: Pick<Intake, "enter" | "run">;
+  readonly log: Log;
+  readonly replayTimeoutMs: number;
+  readonly reorderGraceMs: number;
+};
+
+/** A publisher's stream, as far as it is healed. */
+export interface HealedStream {
+  readonly id: number;
+  readonly key: string;
+  readonly kind: PublisherKind;
+  readonly registration: Registration;
+  readonly order: Order;
+  readonly counts: Counts;
+  readonly gap: boolean;
+  readonly source: Freshness["source"];
+  /** Until what waited and is due now is taken in. */
+  readonly drained: Promise<void>;
+  complete: boolean;
+  problem: string;
+  /** Masters that answer replays side by side, though of one store only the leader does. */
+  rivals: readonly string[];
+  offer(sequence: number, payload: Buffer, source: "event" | "replay"): unknown;
+  restart(why: string, resumeAt?: number): void;
+  lose(why: string, resumeAt?: number): void;
+  drain(): void;
+}
+
 export class Healer {
   ended: Promise<void> = Promise.resolve();
   running = false;
   #wanted = false;
-  readonly #subscription: Subscription;
-  readonly #options: SubscriptionOptions;
+  #hadRivals = false;
+  readonly #subscription: HealedStream;
+  readonly #options: HealOptions;
   readonly #signal: AbortSignal;
 
-  constructor(subscription: Subscription, options: SubscriptionOptions, signal: AbortSignal) {
+  constructor(subscription: HealedStream, options: HealOptions, signal: AbortSignal) {
     this.#subscription = subscription;
     this.#options = options;
     this.#signal = signal;
@@ -50,7 +87,7 @@ export class Healer {
       try {
         await (this.#subscription.registration.replay_endpoint === "" ? this.#waitForLate() : this.#replay());
       } catch (error) {
-        if (!this.#signal.aborted) this.#options.log.error({ subscription: this.#subscription.key, err: error }, "healing a stream failed");
+        if (!this.#signal.aborted) this.#options.log.error({ subscription: this.#subscription.key, err: error }, "recovering a stream failed");
       }
       if (this.#signal.aborted) return;
       await this.#subscription.drained;
@@ -90,6 +127,8 @@ export class Healer {
         if (ended !== "again" && (order.next ?? 0) > from) attempt = 0;
         if (ended === "hole") continue;
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
+        // What the new one holds is asked for now, and not only once it says something.
+        if (ended === "again") continue;
       } catch (error) {
         if (!(error instanceof ReplayFailed)) throw error;
         if (this.#signal.aborted) return;
@@ -128,6 +167,14 @@ export class Healer {
     subscription.lose(why);
   }
 
+  /** While the lead goes from one master to another both may answer once: only what a second replay finds as well is said. */
+  #answered(by: readonly string[]): void {
+    const areSeveral = by.length > 1;
+    this.#subscription.rivals = areSeveral && this.#hadRivals ? by : [];
+    if (areSeveral && !this.#hadRivals) this.begin();
+    this.#hadRivals = areSeveral;
+  }
+
   async #once(): Promise<Ended> {
     const subscription = this.#subscription;
     const { order } = subscription;
@@ -135,13 +182,15 @@ export class Healer {
     // One batch more than is missing: the last one we have proves that it is the same publisher.
     const seen = { proven: next === 0, answered: 0 };
     let ended: Ended | undefined;
-    for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), this.#options.replayTimeoutMs, this.#signal)) {
+    const asking = { timeoutMs: this.#options.replayTimeoutMs, signal: this.#signal, onAnswered: (by: readonly string[]) => this.#answered(by) };
+    for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), asking)) {
       const later = this.#change(() => {
         ended = this.#replayed(batch, next, seen);
       });
       if (later !== undefined) await later;
       if (this.#signal.aborted) return "whole";
       if (ended !== undefined) return ended;
+      await this.#options.intake.enter(subscription.key);
     }
     await this.#change(() => {
       if (seen.proven || seen.answered > 0 || order.next !== next) return;
@@ -180,6 +229,10 @@ export class Healer {
   #beginsLater(sequence: number): void {
     const subscription = this.#subscription;
     const nothingYet = subscription.source === "none";
+    if (subscription.kind === "store") {
+      subscription.restart("its replay is every key that it holds", sequence);
+      return;
+    }
     if (!nothingYet) {
       subscription.lose(`the publisher's replay begins at ${sequence}, ${subscription.order.next} was wanted`, sequence);
       return;

@@ -6,27 +6,25 @@ import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/pro
 import { BEHIND, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { headOf } from "./answer-head.ts";
 import { GrowingBuffer, joinChunks } from "./growing-buffer.ts";
-import type { Answer, Request } from "./http.ts";
+import type { Answer, Request } from "./http-exchange.ts";
+import {
+  BODY_MS,
+  HEAD_MS,
+  HEAD_TOO_LARGE,
+  IDLE_MS,
+  KEPT_BUFFER_BYTES,
+  LINGER_MS,
+  MAX_DRAINED_BYTES,
+  MAX_HEAD_BYTES,
+  MAX_HEAD_LINES,
+  TEXT_BYTES,
+} from "./http-limits.ts";
 import { Refusal } from "./refusal.ts";
 
 const CONTENT_TYPE = hopNames.length + 1;
 const ACCEPT = hopNames.length + 2;
 const AUTHORIZATION = hopNames.length + 3;
 const API_KEY = hopNames.length + 4;
-const MAX_HEAD_BYTES = 32 * 1024;
-const MAX_HEAD_LINES = 128;
-const HEAD_TOO_LARGE = `the request's head is larger than ${MAX_HEAD_BYTES} bytes`;
-/** A connection that says nothing for this long ends. */
-const IDLE_MS = 120_000;
-/** A head, and a body, must be whole this long after its first byte. */
-const HEAD_MS = 10_000;
-const BODY_MS = 60_000;
-const LINGER_MS = 2_000; // of a refused connection, for its answer to be read
-/** Between requests a connection keeps a body buffer up to this size. */
-const KEPT_BUFFER_BYTES = 64 * 1024;
-/** Up to this size head and body go out as one piece of text, which the kernel takes without a buffer of its own. */
-const TEXT_BYTES = 64 * 1024;
-
 /** Heads are read one at a time, whoever's they are. */
 const head = new RequestHead(["content-type", "accept", "authorization", "x-api-key"], MAX_HEAD_LINES);
 
@@ -56,8 +54,9 @@ export class Connection implements WireOwner {
   #keepAlive = true;
   #answering = false;
   #ended = false;
-  /** The last answer was given: what still comes is not read. */
+  /** The last answer was given: what still comes is thrown away. */
   #over = false;
+  #drained = 0;
   /** When the head or body that is under way began. */
   begunMs = 0;
 
@@ -101,7 +100,11 @@ export class Connection implements WireOwner {
   }
 
   onBytes(bytes: Buffer, length: number): void {
-    if (this.#over) return;
+    if (this.#over) {
+      this.#drained += length;
+      if (this.#drained > MAX_DRAINED_BYTES) this.#wire.pause(HELD);
+      return;
+    }
     if (this.busy) {
       // Read before the pause took hold.
       this.#left.append(bytes, 0, length);
@@ -163,7 +166,7 @@ export class Connection implements WireOwner {
       }
       const bodyEnd = this.#scanner.scan(bytes, at, end);
       if (bodyEnd < 0) {
-        this.#refuse(new Refusal("invalid_value", "the body's chunks are not well framed"));
+        this.#refuse(new Refusal("invalid_value", "the body's chunked encoding is invalid"));
         return;
       }
       // A body that lies whole in what was just read is used where it lies.
@@ -249,11 +252,8 @@ export class Connection implements WireOwner {
     this.#keepAlive = false;
     this.#left.clear(0);
     this.#forgetBody();
-    // What still comes is of the request that was refused.
-    this.#wire.pause(HELD);
     const answer = this.#front.refuse(refusal);
     this.#send(status === undefined ? answer : { ...answer, status });
-    // A client that goes on sending is not read; it has this long to take the answer.
     setTimeout(() => this.#wire.destroy(), LINGER_MS).unref();
   }
 

@@ -1,12 +1,12 @@
 // The HTTP server: routes by method and path, failures as {error, reason, field?, index?}.
 import { type AddressInfo, createServer } from "node:net";
-import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { Connection, type Front } from "./http-connection.ts";
+import type { Answer, Handler, Request, Routes } from "./http-exchange.ts";
+import type { LoopShare } from "./loop-share.ts";
 import { type Reason, Refusal } from "./refusal.ts";
-import type { Turns } from "./turns.ts";
 
 /** How often requests that do not become whole are looked for. */
 const CHECK_MS = 250;
@@ -17,41 +17,12 @@ const MAX_BODIES_BYTES = 128 * 1024 * 1024;
 /** Requests under way get this long when the server stops. */
 const DRAIN_MS = 4_000;
 
-export type Request = {
-  readonly method: string;
-  readonly path: string;
-  /** The query string, without its mark. */
-  readonly search: string;
-  /** The content type without parameters; "" when none was sent. */
-  readonly type: string;
-  readonly accept: string;
-  /** The API key or bearer token that came with it. */
-  readonly credential: string | undefined;
-  /** The client's address. */
-  readonly peer: string;
-  /** Valid until the handler returns or waits: the connection reads into it again. */
-  readonly body: Buffer;
-  /** The body stays valid after that, too: it has a buffer of its own. */
-  readonly bodyStays: boolean;
-  readonly startedMs: number;
-};
-export type Answer = {
-  readonly body: Buffer | string;
-  readonly type: string;
-  readonly status?: number;
-  /** Sent instead of the body, as fast as the client takes it; of a promised answer only. */
-  readonly file?: { readonly stream: Readable; readonly size: number };
-};
-export type Handler = (request: Request) => Answer | Promise<Answer>;
-/** By path, then by method. */
-export type Routes = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
-
 export type HttpOptions = {
   readonly listen: { readonly host: string; readonly port: number };
   readonly routes: Routes;
   /** Answered at once, whatever else waits. */
   readonly urgent: readonly string[];
-  readonly turns: Turns;
+  readonly share: LoopShare;
   readonly maxBodyBytes: number;
   readonly maxConnections: number;
   readonly log: Log;
@@ -61,7 +32,7 @@ export type HttpServer = { readonly port: number; close(): Promise<void> };
 
 /** Listens at once. */
 export async function openHttp(options: HttpOptions): Promise<HttpServer> {
-  const { routes, log, turns } = options;
+  const { routes, log, share } = options;
   // By when each was last answered, the longest ago first.
   const connections = new Set<Connection>();
   const mostBodyBytes = Math.max(MAX_BODIES_BYTES, 2 * options.maxBodyBytes);
@@ -73,7 +44,7 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
     return answer;
   }
   async function inTurn(request: Request): Promise<Answer> {
-    return turns.run(request.peer, () => handlerOf(routes, request)(request));
+    return share.run(request.peer, () => handlerOf(routes, request)(request));
   }
   const front: Front = {
     maxBodyBytes: options.maxBodyBytes,
@@ -81,10 +52,10 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
     answer(request) {
       const failed = (error: unknown) => counted(request, refused(error, log, `${request.method} ${request.path}`));
       try {
-        const now = options.urgent.includes(request.path) || turns.open;
+        const now = options.urgent.includes(request.path) || share.open;
         // Its bytes are read into again before its turn comes.
         const kept = now || request.bodyStays ? request : { ...request, body: Buffer.from(request.body), bodyStays: true };
-        const answer = now ? handlerOf(routes, request)(request) : inTurn(kept);
+        const answer = now ? share.timed(() => handlerOf(routes, request)(request)) : inTurn(kept);
         return answer instanceof Promise ? answer.then((late) => counted(request, late), failed) : counted(request, answer);
       } catch (error) {
         return failed(error);

@@ -1,32 +1,38 @@
 // What changes the index comes through here: in slices of the event loop's turns, one batch after the other, never while the index is read.
 import { setImmediate as turn } from "node:timers/promises";
+import { LoopShare } from "./loop-share.ts";
 import type { WaitingRoom } from "./order.ts";
 import type { Stillness } from "./stillness.ts";
-import { Turns } from "./turns.ts";
 
-/** Of each turn of the event loop; queries have what is between. */
-const SLICE_MS = 2;
+/** Of each turn of the event loop, so that a query waits no longer than that; as long as queries take where they take more. */
+const MIN_SLICE_MS = 0.25;
+const MAX_SLICE_MS = 2;
 
 export class Intake {
   readonly stillness: Stillness;
   readonly room: WaitingRoom;
-  readonly #turns = new Turns(SLICE_MS);
+  readonly #share: LoopShare;
+  readonly #sliceMs: () => number;
   /** Until a batch that is applied in slices is there wholly. */
   #unfinished: Promise<void> | undefined;
 
-  constructor(stillness: Stillness, room: WaitingRoom) {
+  /** `requestsMs`: what requests took since it was last asked. */
+  constructor(stillness: Stillness, room: WaitingRoom, requestsMs: () => number = () => 0) {
     this.stillness = stillness;
     this.room = room;
+    this.#sliceMs = () => Math.min(MAX_SLICE_MS, Math.max(MIN_SLICE_MS, requestsMs()));
+    this.#share = new LoopShare(this.#sliceMs);
     stillness.before = () => this.#unfinished;
+  }
+
+  /** Before a peer's next message is received, which takes as long as applying it: undefined when that may be now. */
+  enter(peer: string): Promise<void> | undefined {
+    return this.#share.enter(peer);
   }
 
   /** Runs `work` now, or when its turn comes; undefined when it ran at once. */
   run(peer: string, work: () => void): Promise<void> | undefined {
-    if (this.#unfinished === undefined && this.stillness.over === undefined && this.#turns.open) {
-      work();
-      return undefined;
-    }
-    return this.#later(peer, work);
+    return this.#changeable ? this.#attempt(peer, work) : this.#later(peer, work);
   }
 
   /** `step` goes on with a batch that is larger than a slice, until it says false; everything else waits for it. */
@@ -38,24 +44,35 @@ export class Intake {
     this.#unfinished.catch(() => {});
   }
 
-  async #steps(step: () => boolean): Promise<void> {
-    for (let more = true; more; ) {
-      await turn();
-      const endsMs = performance.now() + SLICE_MS;
-      while (more && performance.now() < endsMs) more = step();
-    }
+  get #changeable(): boolean {
+    return this.#unfinished === undefined && this.stillness.over === undefined;
+  }
+
+  #attempt(peer: string, work: () => void): Promise<void> | undefined {
+    const ran = this.#share.run(peer, () => {
+      if (!this.#changeable) return false;
+      work();
+      return true;
+    });
+    if (ran === true) return undefined;
+    return this.#orLater(peer, work, ran);
+  }
+
+  async #orLater(peer: string, work: () => void, ran: boolean | Promise<boolean>): Promise<void> {
+    if (!(await ran)) await this.#later(peer, work);
   }
 
   async #later(peer: string, work: () => void): Promise<void> {
-    for (;;) {
-      if (this.#unfinished !== undefined) await this.#unfinished.catch(() => {});
-      await this.stillness.wait();
-      const ran = await this.#turns.run(peer, () => {
-        if (this.#unfinished !== undefined || this.stillness.over !== undefined) return false;
-        work();
-        return true;
-      });
-      if (ran) return;
+    if (this.#unfinished !== undefined) await this.#unfinished.catch(() => {});
+    await this.stillness.wait();
+    await this.run(peer, work);
+  }
+
+  async #steps(step: () => boolean): Promise<void> {
+    for (let more = true; more; ) {
+      await turn();
+      const endsMs = performance.now() + this.#sliceMs();
+      while (more && performance.now() < endsMs) more = step();
     }
   }
 }

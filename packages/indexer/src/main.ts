@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
-import { loadConfig } from "@svc/kit/config.ts";
+import { exitCodeOf } from "@svc/kit/config.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -13,16 +14,16 @@ import { Aside } from "./aside.ts";
 import { openHttp } from "./http.ts";
 import { openIndexerMetrics } from "./indexer-metrics.ts";
 import { Intake } from "./intake.ts";
+import { LoopShare } from "./loop-share.ts";
 import { openIndex } from "./native.ts";
 import { WaitingRoom } from "./order.ts";
 import { readStatic } from "./register-input.ts";
 import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
-import { type IndexerSettings, indexerSettings } from "./settings.ts";
+import { type IndexerSettings, load } from "./settings.ts";
 import { Snapshots } from "./snapshot.ts";
 import { beginAgain } from "./start.ts";
 import { Stillness } from "./stillness.ts";
-import { Turns } from "./turns.ts";
 import { Views } from "./views.ts";
 import { limitsOf } from "./zmq.ts";
 
@@ -36,7 +37,6 @@ const REQUEST_SLICE_MS = 5;
  * a tenth of what taking them in costs. Now twice.
  */
 const HEAP_GROWING_PERCENT = 400;
-const about = "reads the KV events of inference engines and stores, and answers which instance holds a prompt's prefix.";
 
 export async function main(argv: readonly string[]): Promise<number> {
   try {
@@ -44,24 +44,25 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc indexer: ${error.message}\n`);
-    return 1;
+    return exitCodeOf(error);
   }
 }
 
 async function run(argv: readonly string[]): Promise<number> {
   setFlagsFromString(`--heap-growing-percent=${HEAP_GROWING_PERCENT}`);
-  const flagNames = { listen: "indexer.listen", brand: "indexer.brand", "log-level": "indexer.log_level", "memory-budget-mb": "indexer.memory_budget_mb" };
-  const loaded = loadConfig({ server: "indexer", schema: indexerSettings, flagNames, argv, about });
+  const loaded = load(argv);
   if (loaded === "help") return 0;
   const settings = loaded.settings.indexer;
   const folder = join(loaded.home, "indexer");
+  await lockHome(loaded.home, "indexer");
   const log = openLog("indexer", settings.log_level);
   const metrics = openMetrics();
   const budgetBytes = settings.memory_budget_mb * MIB;
   const waitingBytes = budgetBytes / WAITING_SHARE;
   const index = openIndex(budgetBytes - waitingBytes, BigInt(settings.hash_seed));
   const stillness = new Stillness();
-  const intake = new Intake(stillness, new WaitingRoom(waitingBytes));
+  const share = new LoopShare(REQUEST_SLICE_MS);
+  const intake = new Intake(stillness, new WaitingRoom(waitingBytes), () => share.takeSpentMs());
   const aside = new Aside(log, folder);
   const limits = limitsOf();
   const snapshots = new Snapshots(index, stillness, log, aside, folder);
@@ -70,13 +71,12 @@ async function run(argv: readonly string[]): Promise<number> {
 
   const views = new Views({ index, stillness, registry, settings, aside, snapshots });
   const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
-  const turns = new Turns(REQUEST_SLICE_MS);
   const routes = indexerRoutes({
     index,
     registry,
     views,
     metrics,
-    turns,
+    share,
     apiKey: settings.api_key,
     collect: figures.collect,
     snapshot: () => snapshots.download(registry),
@@ -87,12 +87,12 @@ async function run(argv: readonly string[]): Promise<number> {
     listen: settings.listen,
     routes,
     urgent: ["/health"],
-    turns,
+    share,
     maxBodyBytes: settings.max_body_bytes,
     maxConnections: limits.connections,
     log,
     onAnswer: figures.onAnswer,
-  }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot be listened on: ${error.message}`));
+  }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot listen there: ${error.message}`));
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");

@@ -2,6 +2,7 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
+import type { Freshness } from "@svc/contract/indexer.ts";
 
 export type NativeSubscription = {
   instance: string;
@@ -38,15 +39,21 @@ export interface NativeIndex {
   seen(id: number, sequence: number, payload: Buffer): number;
   complaint(id: number): string;
   parked(id: number): number;
-  /** The answer as JSON text; undefined when the body is not plain enough for the fast reader. `lists`: see query-input.ts; `asked[0]`: 1 for freshness. */
-  answerJson(body: Buffer, lists: number, asked: Uint8Array): Buffer | undefined;
+  /** Reads a plain query's body, which must stay until `answerScanned`: UNUSUAL where `splitQuery` must read it, PLAIN, or WANTS_FRESHNESS. `lists`: see query-input.ts. */
+  scan(body: Buffer, msgpack: boolean, lists: number): number;
+  /** Whether a body begins as a batch of queries (1), and the place of the first one: three numbers that `scanNext` moves. */
+  scanBatch(body: Buffer, msgpack: boolean, place: Uint32Array): number;
+  /** The same as `scan` for the query at the place; BATCH_END behind the last one. */
+  scanNext(body: Buffer, msgpack: boolean, place: Uint32Array): number;
+  /** As JSON text or packed as msgpack; with freshness where its table is given (freshness.ts). */
+  answerScanned(packed: boolean, freshness: Float64Array | null): Buffer;
   /** A query's lists, read up to the first thing wrong, and the body without them. */
   splitQuery(body: Buffer, msgpack: boolean): SplitBody;
   /** The same, read on another thread; the body must stay as it is meanwhile. */
   splitLater(body: Buffer, msgpack: boolean): Promise<SplitBody>;
   /** Where each of a batch's queries begins and ends in the body. */
   splitBatch(body: Buffer, msgpack: boolean): { rest: Buffer; count: number; spans?: Uint32Array; problem?: string };
-  answer(query: NativeQuery, list: TokenOrHashList): Buffer;
+  answer(query: NativeQuery, list: TokenOrHashList, packed?: boolean, freshness?: Float64Array | null): Buffer;
   explain(query: NativeQuery, list: TokenOrHashList, depths: Uint32Array): string;
   sequences(tokens: Uint32Array, blockSize: number): BigUint64Array;
   /** A page of the namespaces, with the number of all. */
@@ -66,6 +73,14 @@ export interface NativeIndex {
 
 export const MALFORMED = 0;
 export const MORE = 2;
+
+/** What `scan` and `scanNext` found. */
+export const UNUSUAL = 0;
+export const WANTS_FRESHNESS = 2;
+export const BATCH_END = 3;
+
+/** A freshness's source is its place here; the addon names the same ones in this order, or is not loaded. */
+export const freshnessSources: readonly Freshness["source"][] = ["none", "event", "replay", "snapshot"];
 
 /** What became of a batch's events; the addon names the same ones in this order, or is not loaded. */
 export const outcomes = [
@@ -129,7 +144,7 @@ export function figuresOf(index: NativeIndex): Figures {
 /** A new index; HOST_UNSUITABLE where the addon was not built. */
 export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
   const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_indexer.node", import.meta.url));
-  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[] };
+  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[]; freshnessSources: string[] };
   try {
     addon = createRequire(import.meta.url)(path);
   } catch (error) {
@@ -137,7 +152,11 @@ export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
       cause: error,
     });
   }
-  if (String(addon.outcomeNames) !== String(outcomes) || String(addon.figureNames) !== String(figureNames))
-    fail("HOST_UNSUITABLE", `the indexer's native part at ${path} is of another version than its TypeScript part; ./svc setup builds it`);
+  const [theirs, ours] = [
+    [addon.outcomeNames, addon.figureNames, addon.freshnessSources],
+    [outcomes, figureNames, freshnessSources],
+  ];
+  if (String(theirs) !== String(ours))
+    fail("HOST_UNSUITABLE", `the indexer's native part at ${path} has another version than its TypeScript part; ./svc setup builds it`);
   return new addon.NativeIndex(budgetBytes, seed);
 }

@@ -6,7 +6,7 @@ import { Refusal, refusalOf } from "./refusal.ts";
 
 export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: boolean };
 
-/** Which list a query has; the numbers are those of `ListKind` in native/src/json_scan.h. */
+/** Which list a query has; the numbers are those of `ListKind` in native/src/query_scan.h. */
 export const LISTS = { tokens: 0, hashes: 1, either: 2 } as const;
 export type Lists = keyof typeof LISTS;
 
@@ -59,7 +59,7 @@ function hashesOf(given: { seq_hashes?: bigint[] | undefined; block_hash?: bigin
 /** The list is the body itself, little-endian; everything else stands in the URL. */
 export function readRaw(body: Buffer, search: string, byHash: boolean): ReadQuery {
   const width = byHash ? 8 : 4;
-  if (body.length % width !== 0) throw new Refusal("invalid_value", `the body has ${body.length} bytes, which is no multiple of ${width}`);
+  if (body.length % width !== 0) throw new Refusal("invalid_value", `the body has ${body.length} bytes, which is not a multiple of ${width}`);
   const query = scopeOfSearch(search);
   // A small body may lie anywhere in a shared buffer; typed arrays need it aligned.
   const aligned = body.byteOffset % width === 0 ? body : Buffer.from(new Uint8Array(body).buffer);
@@ -93,7 +93,7 @@ function readScope(parameters: URLSearchParams): Scope {
   const block_size = Number(text);
   if (text === "") throw new Refusal("missing", "block_size: is missing", { field: "block_size" });
   if (!/^\d{1,10}$/.test(text) || block_size < 1 || block_size > 0xffffffff)
-    throw new Refusal("out_of_range", `block_size: found ${JSON.stringify(text)}, asked for a whole number from 1 on`, { field: "block_size" });
+    throw new Refusal("out_of_range", `block_size: expected a whole number of at least 1, got ${JSON.stringify(text)}`, { field: "block_size" });
   return {
     model,
     block_size,

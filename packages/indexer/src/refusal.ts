@@ -1,5 +1,6 @@
 // What the indexer answers instead of a result: {error, reason, field?, index?} under an HTTP status.
 import { Failure, type FailureName } from "@svc/contract/failures.ts";
+import "@svc/contract/issues.ts";
 import type { ZodError } from "zod";
 
 export type Reason =
@@ -66,5 +67,5 @@ export function refusalOf(error: ZodError, input: unknown): Refusal {
   if (found === undefined && issue.path.length > 0) return new Refusal("missing", `${prefix}is missing`, where);
   const reason = issue.code === "invalid_type" ? "invalid_type" : issue.code === "too_big" || issue.code === "too_small" ? "out_of_range" : "invalid_value";
   const shown = typeof found === "bigint" ? found.toString() : (JSON.stringify(found)?.slice(0, 80) ?? "nothing");
-  return new Refusal(reason, `${prefix}found ${shown}; ${issue.message}`, where);
+  return new Refusal(reason, `${prefix}${issue.message}, got ${shown}`, where);
 }

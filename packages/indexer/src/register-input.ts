@@ -7,6 +7,8 @@ export type PublisherKind = "engine" | "store";
 
 const engineWords = ["vllm", "sglang"];
 const storeWords = ["mooncake"];
+/** Masters of one store. */
+const MAX_ENDPOINTS = 8;
 
 export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number };
 
@@ -23,10 +25,32 @@ export function nameOf(record: Identity): string {
 export function readRegistration(input: unknown, brands: readonly string[]): Registration {
   const parsed = registration.safeParse(input);
   if (!parsed.success) throw refusalOf(parsed.error, input);
-  kindOf(parsed.data.type, brands);
-  readEndpoint(parsed.data.endpoint, "endpoint");
-  if (parsed.data.replay_endpoint !== "") readEndpoint(parsed.data.replay_endpoint, "replay_endpoint");
+  const kind = kindOf(parsed.data.type, brands);
+  for (const field of ["endpoint", "replay_endpoint"] as const) {
+    if (parsed.data[field] === "" && field === "replay_endpoint") continue;
+    const endpoints = readEndpoints(parsed.data[field], field);
+    if (endpoints.length > 1 && kind !== "store")
+      throw new Refusal(
+        "invalid_value",
+        `${field}: expected one endpoint, got ${endpoints.length}: only a store has several masters; register each engine by itself`,
+        {
+          field,
+        },
+      );
+  }
   return parsed.data;
+}
+
+/** Of a registration that comes now; one that was kept before this was looked at stays. */
+export function checkReplays(record: Registration): Registration {
+  const count = (text: string) => text.split(";").length;
+  const { endpoint, replay_endpoint: replay } = record;
+  if (replay === "" || count(replay) === count(endpoint)) return record;
+  throw new Refusal(
+    "invalid_value",
+    `replay_endpoint: expected as many endpoints as endpoint has (${count(endpoint)}), got ${count(replay)}: each of a store's masters answers replays at its own`,
+    { field: "replay_endpoint" },
+  );
 }
 
 export function kindOf(type: string, brands: readonly string[]): PublisherKind {
@@ -38,8 +62,18 @@ export function kindOf(type: string, brands: readonly string[]): PublisherKind {
 
 export type Endpoint = { readonly address: string; readonly binds: boolean };
 
+/** Those of a store's masters, of which one publishes at a time; everything else has one. */
+export function readEndpoints(text: string, field: string): readonly Endpoint[] {
+  const endpoints = text.split(";").map((address) => readEndpoint(address.trim(), field));
+  if (endpoints.length > MAX_ENDPOINTS)
+    throw new Refusal("out_of_range", `${field}: expected up to ${MAX_ENDPOINTS} endpoints, got ${endpoints.length}`, { field });
+  if (endpoints.length > 1 && endpoints.some(({ binds }) => binds))
+    throw new Refusal("invalid_value", `${field}: expected the address of each master, got one that publishers connect to among several`, { field });
+  return endpoints;
+}
+
 /** An address without a host of its own cannot be dialled: there the publisher connects, and we bind. */
-export function readEndpoint(address: string, field: string): Endpoint {
+function readEndpoint(address: string, field: string): Endpoint {
   if (/^ipc:\/\/./.test(address)) return { address, binds: false };
   const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]]*):(\d{1,5})$/.exec(address);
   const host = match?.[1] ?? "";
@@ -67,7 +101,7 @@ export function readStatic(text: string, origin: string, brands: readonly string
   if (records === undefined) throw new Refusal("invalid_type", `${origin}: expected a list of registrations, or {"kvevent_instance": {NAME: {...}}}`);
   return records.map((record, index) => {
     try {
-      return readRegistration(record, brands);
+      return checkReplays(readRegistration(record, brands));
     } catch (error) {
       if (error instanceof Refusal) throw new Refusal(error.reason, `${origin}, registration ${index}: ${error.message}`, error.where);
       throw error;

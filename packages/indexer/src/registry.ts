@@ -38,7 +38,7 @@ export class Registry {
 
   constructor(options: RegistryOptions) {
     this.#options = options;
-    this.#reclaimer = new Reclaimer(options.index, options.intake.stillness);
+    this.#reclaimer = new Reclaimer(options.index, options.intake);
     this.files = new RegistrationFiles(options.folder, options.aside, (input) => this.read(input));
   }
 

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import { Dealer } from "zeromq";
 import { type Batch, readReplay } from "./frames.ts";
-import { readEndpoint } from "./register-input.ts";
+import { type Endpoint, readEndpoints } from "./register-input.ts";
 import { context, MAX_MESSAGE_BYTES } from "./zmq.ts";
 
 /** A replay of more than this is no replay of a bounded buffer. */
@@ -13,26 +13,47 @@ const HIGH_WATER_MARK = 1000;
 
 export class ReplayFailed extends Error {}
 
-/** The buffered batches from this number on, in the publisher's order; ends at the publisher's end mark. */
-export async function* replay(endpoint: string, from: number, timeoutMs: number, signal: AbortSignal): AsyncGenerator<Batch> {
-  const { address, binds } = readEndpoint(endpoint, "replay_endpoint");
-  const socket = new Dealer({
-    context,
-    linger: 0,
-    receiveHighWaterMark: HIGH_WATER_MARK,
-    maxMessageSize: MAX_MESSAGE_BYTES,
-    receiveTimeout: timeoutMs,
-    sendTimeout: timeoutMs,
-  });
-  const stop = () => socket.close();
-  signal.addEventListener("abort", stop);
+/** Of several masters, so long after the first answer another one may answer, too: then more than one leads. */
+const RIVALS_MS = 1000;
+
+export type ReplayOptions = {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  /** Which of several masters answered; called once they had their time, which may be later than the replay's end. */
+  readonly onAnswered: (addresses: readonly string[]) => void;
+};
+
+/** The buffered batches from this number on, in the publisher's order; ends at the publisher's end mark. Of several masters the leader answers. */
+export async function* replay(endpoint: string, from: number, { timeoutMs, signal, onAnswered }: ReplayOptions): AsyncGenerator<Batch> {
+  const asked = readEndpoints(endpoint, "replay_endpoint").map((each) => ({ endpoint: each, socket: openSocket(timeoutMs) }));
+  const answered: string[] = [];
+  let chosen: Dealer | undefined;
+  const stop = (except?: Dealer) => {
+    for (const { socket } of asked) if (socket !== except && !socket.closed) socket.close();
+  };
+  const end = () => stop();
+  /** While the other masters have their time. */
+  let rivals: NodeJS.Timeout | undefined;
+  let isOver = false;
+  signal.addEventListener("abort", end);
   try {
-    if (binds) await bindWithin(socket, address, timeoutMs);
-    else socket.connect(address);
-    // The empty frame is what a REQ socket would put in front; without it engines do not see a request.
-    await socket.send(["", sequenceFrame(BigInt(from))]);
+    const answers = asked.map(async ({ endpoint: each, socket }) => {
+      const frames = await ask(socket, each, from, timeoutMs);
+      answered.push(each.address);
+      return { socket, frames };
+    });
+    const first = await Promise.any(answers).catch((error: AggregateError) => Promise.reject(error.errors[0] as Error));
+    const { socket } = first;
+    chosen = socket;
+    if (asked.length > 1)
+      rivals = setTimeout(() => {
+        rivals = undefined;
+        stop(socket);
+        if (isOver) signal.removeEventListener("abort", end);
+        if (!signal.aborted) onAnswered(answered);
+      }, RIVALS_MS).unref();
     for (let received = 0; received < MAX_REPLAYED; received++) {
-      const message = readReplay(await socket.receive());
+      const message = readReplay(received === 0 ? first.frames : await socket.receive());
       if (message === "end") return;
       if (message === undefined) throw new ReplayFailed(`${endpoint} answered a replay request with something else`);
       yield message;
@@ -42,9 +63,31 @@ export async function* replay(endpoint: string, from: number, timeoutMs: number,
     if (error instanceof ReplayFailed) throw error;
     throw new ReplayFailed(`${endpoint} did not answer a replay request within ${timeoutMs} ms: ${(error as Error).message}`);
   } finally {
-    signal.removeEventListener("abort", stop);
-    if (!socket.closed) socket.close();
+    isOver = true;
+    if (rivals === undefined) {
+      signal.removeEventListener("abort", end);
+      stop();
+    } else if (chosen?.closed === false) chosen.close();
   }
+}
+
+const openSocket = (timeoutMs: number) =>
+  new Dealer({
+    context,
+    linger: 0,
+    receiveHighWaterMark: HIGH_WATER_MARK,
+    maxMessageSize: MAX_MESSAGE_BYTES,
+    receiveTimeout: timeoutMs,
+    sendTimeout: timeoutMs,
+  });
+
+/** The first message of its answer. */
+async function ask(socket: Dealer, { address, binds }: Endpoint, from: number, timeoutMs: number): Promise<Buffer[]> {
+  if (binds) await bindWithin(socket, address, timeoutMs);
+  else socket.connect(address);
+  // The empty frame is what a REQ socket would put in front; without it engines do not see a request.
+  await socket.send(["", sequenceFrame(BigInt(from))]);
+  return socket.receive();
 }
 
 /** The former socket on this address may still be going away. */

@@ -1,16 +1,18 @@
 // The indexer's routes: registrations, queries, and what it says of itself.
 import { REGISTERED, UNREGISTERED, unregistration } from "@svc/contract/indexer.ts";
+import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { readBody } from "./bodies.ts";
-import type { Answer, Handler, Routes } from "./http.ts";
+import type { Answer, Handler, Routes } from "./http-exchange.ts";
+import type { LoopShare } from "./loop-share.ts";
 import type { NativeIndex } from "./native.ts";
+import { indexerPage } from "./page.ts";
 import { queryRoutes } from "./query-routes.ts";
 import { Refusal, refusalOf } from "./refusal.ts";
-import { nameOf } from "./register-input.ts";
+import { checkReplays, nameOf } from "./register-input.ts";
 import type { Registry } from "./registry.ts";
 import { respond } from "./respond.ts";
-import type { Turns } from "./turns.ts";
 import type { Views } from "./views.ts";
 
 export type RoutesOptions = {
@@ -18,7 +20,7 @@ export type RoutesOptions = {
   readonly registry: Registry;
   readonly views: Views;
   readonly metrics: Metrics;
-  readonly turns: Turns;
+  readonly share: LoopShare;
   /** What changes registrations, or reads all, asks for it; "" asks nobody. */
   readonly apiKey: string;
   /** Brings the metrics up to date before they are read. */
@@ -28,7 +30,7 @@ export type RoutesOptions = {
 };
 
 export function indexerRoutes(options: RoutesOptions): Routes {
-  const { index, registry, views, metrics, turns, apiKey, collect, snapshot, startedAtMs } = options;
+  const { index, registry, views, metrics, share, apiKey, collect, snapshot, startedAtMs } = options;
   const guarded =
     (handler: Handler): Handler =>
     (request) => {
@@ -38,7 +40,7 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     };
 
   const register: Handler = async (request) => {
-    const subscription = await registry.register(registry.read(readBody(request)));
+    const subscription = await registry.register(checkReplays(registry.read(readBody(request))));
     return respond(request, { status: REGISTERED, instance_id: subscription.registration.instance_id });
   };
 
@@ -51,10 +53,10 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     return respond(request, { status: UNREGISTERED, removed_instances: [nameOf(identity)] });
   };
 
-  return {
+  const routes: Routes = {
     "/register": { POST: guarded(register) },
     "/unregister": { POST: guarded(unregister) },
-    ...queryRoutes(index, registry, views, turns),
+    ...queryRoutes(index, registry, views, share),
     "/services": { GET: async (request) => respond(request, await views.services()) },
     "/global_view": { GET: (request) => respond(request, views.globalView(new URLSearchParams(request.search))) },
     "/snapshot": { GET: guarded(() => snapshot()) },
@@ -69,4 +71,6 @@ export function indexerRoutes(options: RoutesOptions): Routes {
       },
     },
   };
+  const page = indexerPage(routes);
+  return { "/": { GET: () => ({ body: page, type: PAGE_TYPE }) }, ...routes };
 }

@@ -43,7 +43,7 @@ export async function fetchSibling({ url, apiKey, folder, maxBytes, silentMs = S
     const failure = asDiskFailure(error, `the snapshot of ${url}`);
     if (failure !== error) throw failure;
     const reason = silence.signal.aborted ? `nothing came for ${silentMs / 1000} s` : (error as Error).message;
-    return fail("SERVER_UNREACHABLE", `${says} cannot be had: ${reason}`, { cause: error });
+    return fail("SERVER_UNREACHABLE", `${says} cannot be fetched: ${reason}`, { cause: error });
   } finally {
     clearTimeout(timer);
   }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import type { Aside } from "./aside.ts";
 import { asDiskFailure, replace } from "./disk.ts";
-import type { Answer } from "./http.ts";
+import type { Answer } from "./http-exchange.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
@@ -60,7 +60,7 @@ export class Snapshots {
     const started = performance.now();
     try {
       const { version, subscriptions } = JSON.parse(this.#index.load(path)) as Note;
-      if (version !== NOTE_VERSION) throw new Error(`its note has version ${version}; this indexer reads ${NOTE_VERSION}`);
+      if (version !== NOTE_VERSION) throw new Error(`its description has version ${version}; this indexer reads ${NOTE_VERSION}`);
       this.#log.info(
         { blocks: figuresOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
         "a snapshot was read",
@@ -114,7 +114,7 @@ export class Snapshots {
     } catch (error) {
       const failure = asDiskFailure(error, "the snapshot") as Error;
       this.problem = failure.message;
-      this.#log.error({ err: failure, file: this.#file }, "the snapshot could not be written; the former one stays");
+      this.#log.error({ err: failure, file: this.#file }, "the snapshot could not be written; the previous one stays");
       await rm(fresh, { force: true }).catch(() => {});
     }
   }

@@ -54,7 +54,7 @@ export async function beginAgain(options: StartOptions): Promise<void> {
       if (onDisk.get(key) !== JSON.stringify(registration) || !registry.files.has(registration)) await registry.files.keep(registration);
     await registry.files.forgetFormer();
   } catch (error) {
-    log.error({ err: error }, "registrations that came by another way than /register could not be written; the next start takes them from there again");
+    log.error({ err: error }, "registrations from settings or a sibling could not be written; the next start reads them from there again");
   }
 }
 

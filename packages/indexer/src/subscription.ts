@@ -11,7 +11,7 @@ import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./nat
 import { Order } from "./order.ts";
 import { Quiet } from "./quiet.ts";
 import type { Reclaimer } from "./reclaim.ts";
-import { nameOf, type PublisherKind, readEndpoint } from "./register-input.ts";
+import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
 import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
 /** What a snapshot remembers of a subscription beside its blocks. */
@@ -43,8 +43,8 @@ export class Subscription {
   readonly startedAtMs = Date.now();
   gap = false;
   complete = true;
-  connected = false;
   problem = "";
+  rivals: readonly string[] = [];
   source: Freshness["source"] = "none";
   /** When recent restarts were seen: two publishers on one endpoint look like endless restarts. */
   readonly restartsAtMs: number[] = [];
@@ -61,7 +61,8 @@ export class Subscription {
   #lagMs: number | null = null;
   #receivedAtMs: number | null = null;
   #running: Promise<void> = Promise.resolve();
-  #wasConnected = false;
+  /** Where it was ever connected, and whether it is now. */
+  readonly #reached = new Map<string, boolean>();
   #stopKeeping = (): void => undefined;
   readonly #quiet = new Quiet();
 
@@ -83,26 +84,32 @@ export class Subscription {
     this.source = "snapshot";
   }
 
+  get connected(): boolean {
+    return [...this.#reached.values()].includes(true);
+  }
+
   /** Connects (or binds) and begins to take events in. */
   async start(): Promise<void> {
-    const { address, binds } = readEndpoint(this.registration.endpoint, "endpoint");
     this.#socket.subscribe("");
-    this.#stopKeeping = keepConnected(this.#socket, binds ? undefined : address, {
-      onConnected: () => this.#onConnect(),
-      onDisconnected: () => {
-        this.connected = false;
+    const endpoints = readEndpoints(this.registration.endpoint, "endpoint");
+    this.#stopKeeping = keepConnected(this.#socket, endpoints, {
+      onConnected: (address) => {
+        // While we were away the publisher may have been replaced; its replay tells.
+        if (this.#reached.has(address)) this.#healer.begin();
+        this.#reached.set(address, true);
+      },
+      onDisconnected: (address) => {
+        this.#reached.set(address, false);
         this.counts.disconnects++;
       },
       onGivenUp: () => this.counts.brokenOff++,
     });
-    if (binds) await this.#socket.bind(address);
-    else this.#socket.connect(address);
+    // Of several masters one publishes; whoever takes over goes on with its numbers.
+    for (const { address, binds } of endpoints) await (binds ? this.#socket.bind(address) : this.#socket.connect(address));
     this.#running = this.#receive();
     this.#healer.begin();
     if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
-      this.#quiet.watch(this.#options.quietCheckMs, () => {
-        if (this.connected) this.#healer.begin();
-      });
+      this.#quiet.watch(this.#options.quietCheckMs, () => this.connected && this.#healer.begin());
   }
 
   async close(): Promise<void> {
@@ -146,21 +153,24 @@ export class Subscription {
   }
 
   /** Another process publishes here now: whatever the former one held is gone. */
-  restart(why: string): void {
-    this.#options.log.info({ subscription: this.key, why }, "the publisher began anew; its blocks are cleared");
+  restart(why: string, resumeAt?: number): void {
+    this.#options.log.info({ subscription: this.key, why }, "the publisher begins anew; its blocks are cleared");
     this.#options.index.clear(this.id);
     this.#options.reclaimer.begin();
-    this.order.restart();
-    this.counts.restarts++;
-    this.restartsAtMs.push(Date.now());
-    if (this.restartsAtMs.length > 10) this.restartsAtMs.shift();
     this.gap = false;
     this.complete = true;
+    if (resumeAt !== undefined) {
+      this.order.goTo(resumeAt);
+      return;
+    }
+    this.order.restart();
+    this.counts.restarts++;
+    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - 10);
   }
 
   /** What is missing cannot be had: what it can have touched is not answered any more. */
   lose(why: string, resumeAt?: number): void {
-    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they can have touched are dropped");
+    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are dropped");
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
     this.counts.lostGaps++;
@@ -188,7 +198,7 @@ export class Subscription {
         if (later !== undefined) await later;
       }
     } catch (error) {
-      this.#options.log.error({ subscription: this.key, err: error }, "taking in batches that waited failed");
+      this.#options.log.error({ subscription: this.key, err: error }, "applying the waiting batches failed");
     } finally {
       this.#draining = false;
     }
@@ -247,24 +257,17 @@ export class Subscription {
     }
   }
 
-  #onConnect(): void {
-    this.connected = true;
-    // While we were away the publisher may have been replaced; its replay tells.
-    if (this.#wasConnected) this.#healer.begin();
-    this.#wasConnected = true;
-  }
-
   async #receive(): Promise<void> {
     try {
       // Not by its iterator, which makes two more promises a message.
       while (!this.#socket.closed) {
+        await this.#options.intake.enter(this.key);
         const frames = await this.#socket.receive();
         let full = false;
         const take = (): void => {
           full = !this.#ending.signal.aborted && this.#taken(frames, full);
         };
-        const later = this.#options.intake.run(this.key, take);
-        if (later !== undefined) await later;
+        await this.#options.intake.run(this.key, take);
         while (full && !this.#ending.signal.aborted) {
           // The replay that is under way makes room; until then what comes waits with ZMQ and the publisher.
           await this.#healer.ended;

@@ -1,6 +1,7 @@
 // The command `svc index` and the settings of `svc indexer`, as a person meets them.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -56,7 +57,7 @@ void test("registrations come from the environment, in both shapes, and a wrong 
     (await indexer.services()).map(({ instance_id, dp_rank }) => `${instance_id} ${dp_rank}`),
     ["a 0", "b 1"],
   );
-  const wrong = await run(SERVER, ["--listen=127.0.0.1:0", `--home=${indexer.home}`], {
+  const wrong = await run(SERVER, ["--listen=127.0.0.1:0", `--home=${join(indexer.home, "wrong")}`], {
     SVC_INDEXER_REGISTRATIONS: JSON.stringify([{ ...record, instance_id: "a", type: "x" }]),
   });
   assert.equal(wrong.code, 1);

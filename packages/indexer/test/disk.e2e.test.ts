@@ -1,10 +1,10 @@
 // A full disk is a state: what cannot be kept is refused with 507, everything else goes on, and with room again all is whole.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, mkdirSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 import { needsPublishers, startPublisher } from "./publisher.ts";
 
@@ -13,9 +13,11 @@ const PAGE = 4096;
 
 /** A disk of this size in a folder of its own, gone at the end. */
 class SmallDisk {
-  readonly home = mkdtempSync(join(tmpdir(), "svc-disk-"));
+  readonly #place = makeHome();
+  readonly home = join(this.#place, "home");
 
   constructor(size: string) {
+    mkdirSync(this.home);
     execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", this.home]);
   }
 
@@ -52,7 +54,7 @@ class SmallDisk {
 
   [Symbol.dispose](): void {
     execFileSync("umount", ["-l", this.home]);
-    rmSync(this.home, { recursive: true, force: true });
+    removeHome(this.#place);
   }
 }
 
@@ -77,7 +79,7 @@ void test(
       seen.add(status);
       if (status === 200) acknowledged.push(instance_id);
       else assert.deepEqual([status, (body as { reason: string }).reason], [507, "disk_full"]);
-      if (status === 507) assert.match((body as { error: string }).error, /the registration e\d+\|default\|0 cannot be kept: the disk is full/);
+      if (status === 507) assert.match((body as { error: string }).error, /the registration e\d+\|default\|0 cannot be stored: the disk is full/);
       assert.deepEqual(await instances(indexer), [...acknowledged].sort());
     }
     assert.deepEqual([...seen].sort(), [200, 507]);
@@ -132,7 +134,7 @@ void test("a snapshot that finds no room is named by the doctor, its rest is rem
   await indexer.until(
     "the doctor names it",
     () => indexer.doctor(),
-    (says) => /the snapshot cannot be kept: the disk is full/.test(says),
+    (says) => /the snapshot cannot be stored: the disk is full/.test(says),
   );
   await indexer.until(
     "its rest is removed",

@@ -129,3 +129,14 @@ void test("a publisher whose events have no numbers loses all it held with a los
   });
   assert.deepEqual(JSON.parse(index.answer(query, tokens).toString()).default.e, { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } });
 });
+
+void test("a publisher that clears all after a lost batch is answered for whatever it stores from then on", () => {
+  const publisher = new Numbered();
+  publisher.send("gpu", "stored", 0, true);
+  publisher.send("gpu", "stored", 1, false);
+  assert.equal(publisher.answered("gpu"), 0);
+  publisher.index.apply(publisher.id, 7, packr.pack([1.5, [["AllBlocksCleared"]], 0]), counts, new Float64Array(1));
+  publisher.send("gpu", "cleared", 0, true);
+  publisher.send("gpu", "stored", 0, true);
+  assert.equal(publisher.answered("gpu"), 1);
+});

@@ -26,6 +26,20 @@ const row = '{"default":{"x":{"longest_matched":0,"GPU":0,"CPU":0,"DISK":0,"DP":
 const post = (more: string, content: string) => `POST /query HTTP/1.1\r\nHost: x\r\n${more}\r\n${content}`;
 const answers = (text: string) => text.split(row).length - 1;
 
+void test("a browser at the URL gets a page that says what this is, and of each route what it does", async () => {
+  await using indexer = await startIndexer();
+  const page = await fetch(indexer.url);
+  assert.deepEqual([page.status, page.headers.get("content-type")], [200, "text/html; charset=utf-8"]);
+  const text = await page.text();
+  assert.match(text, /<h1>svc indexer<\/h1>/);
+  const api = [...text.matchAll(/<tr><td><code>([A-Z]+ \/[^<]*)<\/code><\/td><td>([^<]*)<\/td>/g)].map(([, route, does]) => [route, does !== ""]);
+  assert.ok(api.length >= 11, text);
+  assert.deepEqual(
+    api.filter(([, isSaid]) => !isSaid),
+    [],
+  );
+});
+
 void test("a request may come byte by byte, in chunks, with others behind it, or ask before it sends its body", async () => {
   await using indexer = await startIndexer();
   const whole = post(`Content-Length: ${body.length}\r\nConnection: close\r\n`, body);
@@ -51,6 +65,31 @@ void test("a request that two servers could read differently is refused, and the
   for (const framing of ["Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", "Content-Length: 2\r\nContent-Length: 3\r\n", "Content-Length: +2\r\n"])
     assert.match(await talk(indexer, [post(framing, "{}")]), /^HTTP\/1.1 400 /, framing);
   assert.match(await talk(indexer, [post("Transfer-Encoding: chunked\r\n", "zz\r\n")]), /^HTTP\/1.1 400 /);
+});
+
+void test("a body that is too large is refused with 413, and its client can send it to the end and then read why", async () => {
+  await using indexer = await startIndexer(["--indexer.max_body_bytes=65536"]);
+  for (const size of [1 << 20, 32 << 20])
+    for (const framing of [`Content-Length: ${size}`, "Transfer-Encoding: chunked"]) {
+      const socket = connect({ port: Number(new URL(indexer.url).port), host: "127.0.0.1", allowHalfOpen: true });
+      let said = "";
+      socket.setEncoding("latin1").on("data", (text) => {
+        said += text;
+      });
+      const closed = new Promise<Error | undefined>((resolve) => socket.once("error", resolve).once("close", () => resolve(undefined)));
+      const content = framing.startsWith("C") ? "x".repeat(size) : `${size.toString(16)}\r\n${"x".repeat(size)}\r\n0\r\n\r\n`;
+      socket.write(post(`${framing}\r\n`, content), "latin1", (error) => {
+        assert.equal(error ?? undefined, undefined, `${framing} of ${size}`);
+        socket.end();
+      });
+      assert.equal(await closed, undefined, `${framing} of ${size}`);
+      assert.match(said, /^HTTP\/1\.1 413 [\s\S]*"reason":"too_large"/);
+    }
+});
+
+void test("a second indexer on one home is refused, and told which process runs the first", async () => {
+  await using indexer = await startIndexer();
+  await assert.rejects(startIndexer([], { home: indexer.home }), new RegExp(`process ${indexer.pid} already runs svc indexer on `));
 });
 
 void test("SIGTERM ends the indexer within its bound with code 0, and leaves a snapshot", async () => {

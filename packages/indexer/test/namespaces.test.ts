@@ -171,3 +171,34 @@ void test("events that wait for their parent wait on in an index that is read ba
   assert.equal(counts[outcomeIndex.unparked], 1);
   assert.equal(copy.ask(tokens).GPU, 12);
 });
+
+void test("a salt or an adapter that no event has named is answered with a row of zeros for each instance that it may come from", () => {
+  const index = openIndex(64 * 1024 * 1024, 1337n);
+  const register = (instance: string, more: { lora?: string; salt?: string; tenant?: string }) =>
+    index.subscribe({ instance, tenant: "default", model: "m", lora: "", salt: "", key: instance, blockSize, rank: 0, store: 0, ...more });
+  const rows = (more: Partial<NativeQuery>): string[] =>
+    Object.keys(Object.values(JSON.parse(index.answer({ ...scope, ...more }, tokens).toString()) as object)[0] as object);
+  register("a", {});
+  register("b", { salt: "s" });
+  const adapter = register("c", { lora: "x" });
+  register("d", { lora: "x", salt: "s" });
+  register("e", { tenant: "other" });
+  for (let round = 0; round < 2; round++) {
+    assert.deepEqual(rows({}), ["a"]);
+    assert.deepEqual(rows({ salt: "unknown" }), ["a"]);
+    assert.deepEqual(rows({ salt: "s" }), ["a", "b"]);
+    assert.deepEqual(rows({ lora: "n:x" }), ["a", "c"]);
+    assert.deepEqual(rows({ lora: "n:x", salt: "s" }), ["a", "b", "c", "d"]);
+    assert.deepEqual(rows({ lora: "n:unknown", salt: "s" }), ["a", "b"]);
+    assert.deepEqual(rows({ lora: "i:x" }), ["a"]);
+    assert.deepEqual(rows({ tenant: "other", salt: "s" }), ["e"]);
+    assert.deepEqual(rows({ model: "unknown" }), []);
+    assert.deepEqual(rows({ blockSize: 8 }), []);
+  }
+  // Many more than are remembered, and what is remembered of former registrations.
+  for (let n = 0; n < 500; n++) assert.deepEqual(rows({ model: `m${n}` }), []);
+  index.unsubscribe(adapter);
+  register("f", { salt: "unknown" });
+  assert.deepEqual(rows({ lora: "n:x" }), ["a"]);
+  assert.deepEqual(rows({ salt: "unknown" }), ["a", "f"]);
+});

@@ -7,9 +7,10 @@ import fc from "fast-check";
 import { Packr } from "msgpackr";
 import { parseExact, writeExact } from "../src/exact-json.ts";
 import { readLive, readReplay } from "../src/frames.ts";
-import { openIndex, outcomes } from "../src/native.ts";
+import { openIndex, outcomes, UNUSUAL } from "../src/native.ts";
 import { Order, WaitingRoom } from "../src/order.ts";
-import { readEndpoint } from "../src/register-input.ts";
+import { LISTS } from "../src/query-input.ts";
+import { readEndpoints } from "../src/register-input.ts";
 
 void test("whatever order batches come in, each is applied once and in order", () => {
   const arrivals = fc
@@ -78,10 +79,10 @@ void test("server and client hash prompts by the standard, with seed 1337", asyn
 });
 
 void test("endpoints without a host of their own are bound, others are dialled", () => {
-  for (const host of ["*", "0.0.0.0", "::", "[::]"]) assert.equal(readEndpoint(`tcp://${host}:5557`, "endpoint").binds, true, host);
-  for (const host of ["127.0.0.1", "engine-0.svc", "[::1]"]) assert.equal(readEndpoint(`tcp://${host}:5557`, "endpoint").binds, false, host);
+  for (const host of ["*", "0.0.0.0", "::", "[::]"]) assert.equal(readEndpoints(`tcp://${host}:5557`, "endpoint")[0]?.binds, true, host);
+  for (const host of ["127.0.0.1", "engine-0.svc", "[::1]"]) assert.equal(readEndpoints(`tcp://${host}:5557`, "endpoint")[0]?.binds, false, host);
   for (const wrong of ["", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:70000", "http://host:1", "inproc://x"])
-    assert.throws(() => readEndpoint(wrong, "endpoint"), wrong);
+    assert.throws(() => readEndpoints(wrong, "endpoint"), wrong);
 });
 
 void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () => {
@@ -93,9 +94,9 @@ void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () =
       if (damage === 0) body = body.replace(/\d/, "$&.5");
       if (damage === 1) body = body.replace(/\[(\d)/, "[0$1");
       if (damage === 2) body = body.slice(0, -1);
-      const answer = index.answerJson(Buffer.from(body), 0, new Uint8Array(1));
-      if (damage > 2) assert.notEqual(answer, undefined);
-      if (damage === 2) assert.equal(answer, undefined);
+      const scanned = index.scan(Buffer.from(body), false, LISTS.tokens);
+      if (damage > 2) assert.notEqual(scanned, UNUSUAL);
+      if (damage === 2) assert.equal(scanned, UNUSUAL);
     }),
   );
 });
@@ -112,7 +113,8 @@ void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quo
       const batch = packr.pack([1.5, [{ event_type: "cleared" }, { event_type: "stored", seq_hashes: hashes, base_block_idx: 0 }], 0]);
       index.apply(id, sequence++, batch, new Uint32Array(outcomes.length), new Float64Array(1));
       const body = `{"model":"m","block_size":1,"seq_hashes":[${hashes.map((hash) => `${quote}${hash}${quote}`).join(", ")}]}`;
-      const answer = JSON.parse(String(index.answerJson(Buffer.from(body), 1, new Uint8Array(1)))) as { default: { e: { GPU: number } } };
+      assert.notEqual(index.scan(Buffer.from(body), false, LISTS.hashes), UNUSUAL);
+      const answer = JSON.parse(String(index.answerScanned(false, null))) as { default: { e: { GPU: number } } };
       assert.equal(answer.default.e.GPU, hashes.length);
     }),
   );
@@ -127,5 +129,5 @@ void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quo
     "-1",
     "01",
   ])
-    assert.equal(index.answerJson(Buffer.from(`{"seq_hashes":[${wrong}],"model":"m","block_size":1}`), 1, new Uint8Array(1)), undefined, wrong);
+    assert.equal(index.scan(Buffer.from(`{"seq_hashes":[${wrong}],"model":"m","block_size":1}`), false, LISTS.hashes), UNUSUAL, wrong);
 });

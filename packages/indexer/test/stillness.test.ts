@@ -54,7 +54,7 @@ async function mostAnswered(index: NativeIndex, read: () => Promise<unknown>): P
   return most;
 }
 
-void test("queries are answered while a snapshot is made and while digests are reckoned, and what comes then is not in them", async () => {
+void test("queries are answered while a snapshot is made and while digests are computed, and what comes then is not in them", async () => {
   const { index, send } = filled();
   const path = snapshotPath();
   assert.ok((await mostAnswered(index, () => index.save(path, "note"))) > ENOUGH);

@@ -4,14 +4,16 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { fail } from "@svc/contract/failures.ts";
+import { type Failure, fail } from "@svc/contract/failures.ts";
+import "@svc/contract/issues.ts";
 import { parse as parseToml } from "smol-toml";
 import type { z } from "zod";
+import { configHelp } from "./config-help.ts";
 
 const DEFAULT_FILE = fileURLToPath(new URL("../../../config/default.toml", import.meta.url));
 
 type Value = string | number | boolean | string[];
-type Sections = Record<string, Record<string, Value>>;
+export type Sections = Record<string, Record<string, Value>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Short flags of a server, each a spelling of a setting: { listen: "node.listen" }. */
@@ -27,6 +29,8 @@ export type ConfigSource<T extends z.ZodType> = {
   readonly argv: readonly string[];
   readonly env?: Environment;
   readonly about: string;
+  /** For a server whose --config names a file of another form: its settings. Then --settings names the file that other servers take. */
+  readonly ownFile?: (path: string) => Sections;
 };
 
 /** `$SVC_HOME`, else /var/lib/svc for root, else ~/.local/share/svc. */
@@ -45,18 +49,23 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
   const defaults = readToml(DEFAULT_FILE);
   const flags = parseFlags(source, defaults);
   if (flags === "help") {
-    process.stdout.write(helpText(source, defaults));
+    process.stdout.write(configHelp({ ...source, hasOwnFile: source.ownFile !== undefined }, readFileSync(DEFAULT_FILE, "utf8"), defaults));
     return "help";
   }
-  const configPath = flags.config ?? nonEmpty(env["SVC_CONFIG_PATH"]) ?? DEFAULT_FILE;
+  const settingsPath = (source.ownFile === undefined ? flags.config : flags.settings) ?? nonEmpty(env["SVC_CONFIG_PATH"]) ?? DEFAULT_FILE;
   const settings = structuredClone(defaults);
   const origin = new Map<string, string>();
-  if (configPath !== DEFAULT_FILE) overlayFile(settings, configPath, origin);
+  if (settingsPath !== DEFAULT_FILE) overlay(settings, readToml(settingsPath), settingsPath, origin);
+  const ownPath = source.ownFile === undefined ? undefined : flags.config;
+  if (source.ownFile !== undefined && ownPath !== undefined) overlay(settings, source.ownFile(ownPath), ownPath, origin);
+  const configPath = ownPath ?? settingsPath;
   // Every server of a machine gets the same flags and environment: what another one reads is not this one's to judge.
   const read = sectionsOf(source.schema);
   for (const [section, entries] of Object.entries(settings)) {
     if (!read.includes(section)) continue;
-    for (const [key, current] of Object.entries(entries)) {
+    for (const [key, overlaid] of Object.entries(entries)) {
+      // A server's own file may write as a number what the settings have as text.
+      const current = defaults[section]?.[key] ?? overlaid;
       const name = `${section}.${key}`;
       const variable = `SVC_${section}_${key}`.toUpperCase();
       // A variable that is set but empty says nothing.
@@ -77,17 +86,26 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
     const issue = parsed.error.issues[0];
     const name = issue?.path.slice(0, 2).join(".") ?? "?";
     const [section = "", key = ""] = name.split(".");
-    fail("SETTING_INVALID", `setting ${name} (${origin.get(name) ?? configPath}): found ${JSON.stringify(settings[section]?.[key])}: ${issue?.message}`);
+    const where = origin.get(name) ?? configPath;
+    fail("SETTING_INVALID", `setting ${name} (${where}): got ${JSON.stringify(settings[section]?.[key])}: ${issue?.message}`, causedBy(where));
   }
   return { settings: parsed.data, home: flags.home === undefined ? homeDirectory(env) : resolve(flags.home), configPath };
 }
 
-type Flags = { home: string | undefined; config: string | undefined; values: Map<string, { flag: string; text: string }> };
+/** Of a failure that a flag caused, and no variable or file. */
+const wrongFlags = { details: { exitCode: 2 } };
+const causedBy = (where: string) => (where.startsWith("flag ") ? wrongFlags : {});
+
+/** With which a server ends: 2 where its command line is wrong, 1 where it failed. */
+export const exitCodeOf = ({ details }: Failure): number => (details["exitCode"] === wrongFlags.details.exitCode ? wrongFlags.details.exitCode : 1);
+
+type Flags = { home: string | undefined; config: string | undefined; settings: string | undefined; values: Map<string, { flag: string; text: string }> };
 
 function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections): Flags | "help" {
   const options: Record<string, { type: "string" | "boolean"; short?: string }> = {
     home: { type: "string" },
     config: { type: "string" },
+    ...(source.ownFile === undefined ? {} : { settings: { type: "string" } }),
     help: { type: "boolean", short: "h" },
   };
   const names = new Map<string, string>();
@@ -98,7 +116,10 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
   try {
     ({ values } = parseArgs({ args: withBooleans(source.argv, names, defaults), options, allowPositionals: false }));
   } catch (error) {
-    return fail("SETTING_INVALID", `svc ${source.server}: ${(error as Error).message}; \`svc ${source.server} --help\` lists the flags`);
+    return fail("SETTING_INVALID", `${wrongFlag(error as NodeJS.ErrnoException, defaults)}; svc ${source.server} --help lists the flags`, {
+      cause: error,
+      ...wrongFlags,
+    });
   }
   if (values["help"] === true) return "help";
   const settings = new Map<string, { flag: string; text: string }>();
@@ -106,20 +127,35 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
     const text = values[flag];
     if (typeof text === "string") settings.set(name, { flag, text });
   }
-  return { home: values["home"] as string | undefined, config: values["config"] as string | undefined, values: settings };
+  const named = (flag: string) => values[flag] as string | undefined;
+  return { home: named("home"), config: named("config"), settings: named("settings"), values: settings };
 }
 
-/** A boolean flag may stand without a value: it means true. */
+/** Which one, and what there is instead. */
+function wrongFlag({ code, message }: NodeJS.ErrnoException, defaults: Sections): string {
+  const name = /'-{1,2}([^' ]+)/.exec(message)?.[1] ?? "";
+  if (code === "ERR_PARSE_ARGS_UNEXPECTED_POSITIONAL") return message.replace(/\. .*$/s, "");
+  if (code !== "ERR_PARSE_ARGS_UNKNOWN_OPTION") return `--${name}: expected a value, got none, or one that begins with a dash, which needs --${name}=VALUE`;
+  const [section = "", key] = name.split(".");
+  if (key === undefined) return `--${name}: there is no such flag`;
+  const there = Object.keys(defaults[section] ?? {});
+  return there.length === 0
+    ? `--${name}: there is no section [${section}] of settings`
+    : `--${name}: there is no such setting; [${section}] has ${there.join(", ")}`;
+}
+
+/** A boolean flag may stand without a value: it means true; and a flag with a value without its dashes, as the specification writes settings. */
 function withBooleans(argv: readonly string[], names: ReadonlyMap<string, string>, defaults: Sections): string[] {
   return argv.map((word, at) => {
+    if (!word.startsWith("-") && names.has(/^([^=]+)=/.exec(word)?.[1] ?? "")) return `--${word}`;
     const [section = "", key = ""] = (word.startsWith("--") ? (names.get(word.slice(2)) ?? "") : "").split(".");
     const isBoolean = typeof defaults[section]?.[key] === "boolean";
     return isBoolean && !/^(true|false|0|1)$/.test(argv[at + 1] ?? "") ? `${word}=true` : word;
   });
 }
 
-function overlayFile(settings: Sections, path: string, origin: Map<string, string>): void {
-  for (const [section, entries] of Object.entries(readToml(path))) {
+function overlay(settings: Sections, file: Sections, path: string, origin: Map<string, string>): void {
+  for (const [section, entries] of Object.entries(file)) {
     const known = settings[section] ?? fail("SETTING_INVALID", `${path}: there is no section [${section}]; config/default.toml lists them all`);
     for (const [key, value] of Object.entries(entries)) {
       if (known[key] === undefined) fail("SETTING_INVALID", `${path}: there is no setting ${section}.${key}; config/default.toml lists them all`);
@@ -139,7 +175,7 @@ function readToml(path: string): Sections {
   try {
     return parseToml(text) as Sections;
   } catch (error) {
-    return fail("SETTING_INVALID", `${path} is no TOML: ${(error as Error).message}`, { cause: error });
+    return fail("SETTING_INVALID", `${path} is not valid TOML: ${(error as Error).message}`, { cause: error });
   }
 }
 
@@ -152,23 +188,37 @@ function duration(text: string, key: string): number | undefined {
   return count === undefined || ownMs === undefined ? undefined : (Number(count) * (UNIT_MS[unit] ?? 1)) / ownMs;
 }
 
-/** Text from a flag or a variable becomes what the default is: number (durations also as 10s), boolean, list (comma) or text. */
+/** Text from a flag or a variable becomes what the default is: number (durations also as 10s), boolean, list (by commas, or as in the file) or text. */
 function convert(text: string, like: Value, where: string, key: string): Value {
-  if (Array.isArray(like))
-    return text
-      .split(",")
-      .map((part) => part.trim())
-      .filter((part) => part !== "");
+  if (Array.isArray(like)) return listOf(text, where);
   if (typeof like === "number") {
     const value = duration(text, key) ?? Number(text);
-    return text.trim() !== "" && Number.isFinite(value) ? value : fail("SETTING_INVALID", `${where}: found ${JSON.stringify(text)}, asked for a number`);
+    return text.trim() !== "" && Number.isFinite(value)
+      ? value
+      : fail("SETTING_INVALID", `${where}: expected a number, got ${JSON.stringify(text)}`, causedBy(where));
   }
   if (typeof like === "boolean") {
     if (text === "true" || text === "1") return true;
     if (text === "false" || text === "0") return false;
-    return fail("SETTING_INVALID", `${where}: found ${JSON.stringify(text)}, asked for true or false`);
+    return fail("SETTING_INVALID", `${where}: expected true or false, got ${JSON.stringify(text)}`, causedBy(where));
   }
   return text;
+}
+
+function listOf(text: string, where: string): string[] {
+  if (!text.trim().startsWith("[")) {
+    return text
+      .split(",")
+      .map((part) => part.trim())
+      .filter((part) => part !== "");
+  }
+  try {
+    const { list } = parseToml(`list = ${text.trim()}`) as { list: unknown };
+    if (Array.isArray(list) && list.every((part) => typeof part === "string")) return list;
+  } catch {
+    // answered below
+  }
+  return fail("SETTING_INVALID", `${where}: expected a list such as a,b or ["a", "b"], got ${JSON.stringify(text)}`, causedBy(where));
 }
 
 function nonEmpty(text: string | undefined): string | undefined {
@@ -177,22 +227,4 @@ function nonEmpty(text: string | undefined): string | undefined {
 
 function sectionsOf(schema: z.ZodType): string[] {
   return Object.keys((schema as unknown as { shape: object }).shape);
-}
-
-function helpText<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections): string {
-  const short = Object.entries(source.flagNames).map(([flag, name]) => `${`  --${flag} VALUE`.padEnd(34)}setting ${name}`);
-  const long = sectionsOf(source.schema).flatMap((section) =>
-    Object.entries(defaults[section] ?? {}).map(([key, value]) => `${`  --${section}.${key} VALUE`.padEnd(44)}default ${JSON.stringify(value)}`),
-  );
-  return [
-    `svc ${source.server}: ${source.about}`,
-    "",
-    "  --home DIR                      where it keeps state (default $SVC_HOME)",
-    "  --config FILE                   settings; beats $SVC_CONFIG_PATH, which beats config/default.toml",
-    ...short,
-    "",
-    "Every setting, also as SVC_SECTION_KEY in the environment; config/default.toml explains them:",
-    ...long,
-    "",
-  ].join("\n");
 }

@@ -14,9 +14,17 @@ export const durabilities = ["process", "disk"] as const;
 /** What an acknowledged write survives: the end of the process, or that of the machine, too. */
 export type Durability = (typeof durabilities)[number];
 
-export type StoreOptions = {
-  /** The newest schema that the caller knows. */
+/** What a file holds, as the caller knows it. */
+export type Schema = {
   readonly version: number;
+  /** Runs at each open, and changes nothing where the tables are there. */
+  readonly tables: string;
+  /** By the version that each leads to, from the one before; what needs none is left out. */
+  readonly migrations?: Readonly<Record<number, (db: DatabaseSync) => void>>;
+};
+
+export type StoreOptions = {
+  readonly schema: Schema;
   readonly durability?: Durability | undefined;
   readonly reserve?: DiskReserve | undefined;
   /** What may be done about a damaged file. */
@@ -33,12 +41,12 @@ export type Store = {
 };
 
 /**
- * Opens (or makes) the file, mode 0600, and holds it. With "process" a commit is in the page cache when it returns, which a killed
+ * Opens (or makes) the file, mode 0600, holds it, and brings it to the schema's version, whole or not at all. With "process" a commit is in the page cache when it returns, which a killed
  * process does not take along; with "disk" it is synced.
- * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a newer version of svc wrote it; it is then unchanged.
+ * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a newer version of svc wrote it; it is then unchanged. DISK_FULL.
  */
-export function openStore(path: string, { version, durability = "process", reserve, advice = "" }: StoreOptions): Store {
-  const db = openExclusive(path, version, advice);
+export function openStore(path: string, { schema, durability = "process", reserve, advice = "" }: StoreOptions): Store {
+  const db = openExclusive(path, schema.version, advice);
   const synchronous = durability === "disk" ? "FULL" : "NORMAL";
   db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
 
@@ -75,7 +83,7 @@ export function openStore(path: string, { version, durability = "process", reser
     }
     throw full;
   }
-  return {
+  const store: Store = {
     db,
     write(steps) {
       reserve?.mustBeWhole();
@@ -95,6 +103,20 @@ export function openStore(path: string, { version, durability = "process", reser
       reserve?.refill();
     },
   };
+  try {
+    store.settle(() => migrate(db, schema));
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+  return store;
+}
+
+function migrate(db: DatabaseSync, { version, tables, migrations = {} }: Schema): void {
+  const found = versionOf(db);
+  db.exec(tables);
+  for (let next = found + 1; next <= version; next++) migrations[next]?.(db);
+  if (found !== version) db.exec(`PRAGMA user_version = ${version}`);
 }
 
 function openExclusive(path: string, version: number, advice: string): DatabaseSync {
@@ -113,7 +135,8 @@ function openExclusive(path: string, version: number, advice: string): DatabaseS
     db?.close();
     const { message, name } = cause as Error;
     if (name === "HOST_UNSUITABLE") throw cause;
-    if (message.includes("locked")) fail("HOST_UNSUITABLE", `${path} is held by another node; stop that one, or give this one its own --home`, { cause });
+    if (isDiskFull(cause)) fail("DISK_FULL", `the disk under ${dirname(path)} is full: ${path} cannot be opened; make room there and try again`, { cause });
+    if (message.includes("locked")) fail("HOST_UNSUITABLE", `${path} is in use by another node; stop that one, or give this one its own --home`, { cause });
     return fail("HOST_UNSUITABLE", `${path} cannot be opened: ${message}${advice === "" ? "" : `; ${advice}`}`, { cause });
   }
 }

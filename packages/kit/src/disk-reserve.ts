@@ -51,7 +51,7 @@ export function openDiskReserve(path: string, nowMs: () => number = () => perfor
   function full(): never {
     const { bavail, bsize } = statfsSync(dirname(path));
     const free = Math.floor((bavail * bsize) / MIB);
-    return fail("DISK_FULL", `the disk under ${dirname(path)} is full (${free} MiB free): nothing new is taken until there is room; deletes work`);
+    return fail("DISK_FULL", `the disk under ${dirname(path)} is full (${free} MiB free): nothing new is accepted until there is room; deletes work`);
   }
 
   refill();

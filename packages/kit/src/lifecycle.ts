@@ -7,8 +7,20 @@ export const STOP_BOUND_MS = 10_000;
 /** Something that stops: named, so that the log says what did not. */
 export type Part = { readonly name: string; close(): Promise<void> };
 
-/** One line on stdout when requests are accepted; what `svc up`, tests and people wait for. */
+/** The signal that stops this process, listened for from the first time somebody asks. */
+let stopping: Promise<NodeJS.Signals> | undefined;
+
+function stopSignal(): Promise<NodeJS.Signals> {
+  stopping ??= new Promise((resolve) => {
+    process.once("SIGTERM", resolve);
+    process.once("SIGINT", resolve);
+  });
+  return stopping;
+}
+
+/** One line on stdout when requests are accepted; what `svc up`, tests and people wait for, and then may stop it at once. */
 export function ready(server: string, url: string): void {
+  void stopSignal();
   process.stdout.write(`svc ${server} ready at ${url}\n`);
 }
 
@@ -17,10 +29,7 @@ export function ready(server: string, url: string): void {
  * the bound, ends the process at once with code 1: recovery at the next start is made for that.
  */
 export async function untilStopped(log: Log, parts: readonly Part[]): Promise<number> {
-  const signal = await new Promise<NodeJS.Signals>((resolve) => {
-    process.once("SIGTERM", resolve);
-    process.once("SIGINT", resolve);
-  });
+  const signal = await stopSignal();
   log.info({ signal }, "stopping");
   return closeParts(log, parts);
 }

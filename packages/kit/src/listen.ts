@@ -6,7 +6,7 @@ export type ListenAddress = { readonly host: string; readonly port: number };
 /** HOST:PORT or [IPv6]:PORT as a setting; port 0 takes a free one. */
 export const listenAddress = z
   .string()
-  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "asked for HOST:PORT")
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "expected HOST:PORT")
   .transform((text, context): ListenAddress => {
     const at = text.lastIndexOf(":");
     const port = Number(text.slice(at + 1));

@@ -1,4 +1,4 @@
-// Where log lines go: written at once, and never waited for. A reader that stalls loses lines, which are counted.
+// Where log lines go: written at once, and never waited for. A reader that stalls, or a full disk, loses lines, which are counted.
 import { constants, fstatSync, openSync, writeSync } from "node:fs";
 import { Socket } from "node:net";
 
@@ -9,11 +9,11 @@ export interface LogOutput {
   write(line: string): void;
 }
 
-/** @param lost what is written about lines that were dropped, once there is room again */
-export function openLogOutput(fd: number, lost: (lines: number) => string): LogOutput {
+/** @param lost what is written about lines that were dropped, and why, once there is room again */
+export function openLogOutput(fd: number, lost: (lines: number, why: string) => string): LogOutput {
   const stat = fstatSync(fd);
   // A file or a terminal takes each line before the call returns: one written just before a crash is the one that is wanted.
-  if (!stat.isFIFO() && !stat.isSocket()) return { write: (line) => void writeSync(fd, line) };
+  if (!stat.isFIFO() && !stat.isSocket()) return openFileOutput(fd, lost);
   // A pipe of our own, so that no other process that writes to it finds itself without waiting, too.
   const own = stat.isFIFO() ? openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK) : fd;
   // It writes at once what the kernel takes; the rest waits in memory.
@@ -27,12 +27,39 @@ export function openLogOutput(fd: number, lost: (lines: number) => string): LogO
     if (dropped === 0) return;
     const count = dropped;
     dropped = 0;
-    stream.write(lost(count));
+    stream.write(lost(count, "nobody read them"));
   });
   return {
     write(line) {
       if (stream.writableLength + line.length > MAX_WAITING_BYTES) dropped++;
       else stream.write(line);
+    },
+  };
+}
+
+/** A log that cannot be written ends no server and fails no request: what is served matters more than that it is told. */
+function openFileOutput(fd: number, lost: (lines: number, why: string) => string): LogOutput {
+  let dropped = 0;
+  /** The file ends within a line. */
+  let isTorn = false;
+
+  function writeAll(text: string): boolean {
+    const bytes = Buffer.from(isTorn ? `\n${text}` : text);
+    let at = 0;
+    try {
+      while (at < bytes.length) at += writeSync(fd, bytes, at);
+      isTorn = false;
+      return true;
+    } catch {
+      isTorn ||= at > 0;
+      return false;
+    }
+  }
+
+  return {
+    write(line) {
+      if (dropped > 0 && writeAll(lost(dropped, "the log could not be written"))) dropped = 0;
+      if (dropped > 0 || !writeAll(line)) dropped++;
     },
   };
 }

@@ -1,6 +1,7 @@
 // JSON lines on stderr, one per event, with the server's name; secrets never pass through here.
 import { type Logger, pino } from "pino";
 import { type LogOutput, openLogOutput } from "./log-output.ts";
+import { traceMembers } from "./trace.ts";
 
 export type Log = Logger;
 
@@ -24,13 +25,14 @@ const secretPaths = [
 
 export function openLog(server: string, level: LogLevel): Log {
   const base = { server, pid: process.pid };
-  const lost = (lines: number): string =>
-    `${JSON.stringify({ level: "warn", time: new Date().toISOString(), ...base, lines, msg: "log lines are lost: nobody read them" })}\n`;
+  const lost = (lines: number, why: string): string =>
+    `${JSON.stringify({ level: "warn", time: new Date().toISOString(), ...base, lines, msg: `log lines are lost: ${why}` })}\n`;
   return pino(
     {
       level,
       base,
       timestamp: pino.stdTimeFunctions.isoTime,
+      mixin: traceMembers,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: secretPaths.flatMap((path) => [path, path.startsWith("headers") ? path : `*.${path}`]), censor: "[secret]" },
     },

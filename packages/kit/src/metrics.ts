@@ -6,7 +6,7 @@ const secondsBuckets = [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 
 export type Metrics = {
   counter<L extends string = never>(name: `svc_${string}_total`, help: string, labels?: readonly L[]): Counter<L>;
-  gauge<L extends string = never>(name: `svc_${string}`, help: string, labels?: readonly L[], collect?: (gauge: Gauge<L>) => void): Gauge<L>;
+  gauge<L extends string = never>(name: `svc_${string}`, help: string, labels?: readonly L[], collect?: (gauge: Gauge<L>) => void | Promise<void>): Gauge<L>;
   seconds<L extends string = never>(name: `svc_${string}_seconds`, help: string, labels?: readonly L[]): Histogram<L>;
   text(): Promise<string>;
   readonly contentType: string;
@@ -28,7 +28,7 @@ export function openMetrics(): Metrics {
           ? {}
           : {
               collect() {
-                collect(this);
+                return collect(this);
               },
             }),
       }),

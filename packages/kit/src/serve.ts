@@ -1,14 +1,18 @@
 // Serves operations with fastify: parse, authenticate, handle, answer; the one translator of failures to HTTP.
 import { randomUUID } from "node:crypto";
 import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
+import { issueText } from "@svc/contract/issues.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import type { ZodError } from "zod";
+import type { PageOptions } from "./home-page.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { sameSecret } from "./secret.ts";
 import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
+import { answerBadURL, answerBrokenRequest } from "./serve-broken.ts";
 import { answerOtherOrigins } from "./serve-origins.ts";
+import { addPages } from "./serve-pages.ts";
+import { type Trace, traced, traceOf } from "./trace.ts";
 
 const MAX_BODY_BYTES = 1024 * 1024;
 
@@ -22,6 +26,8 @@ export type Context = {
   /** Address of the client, as the front door saw it. */
   readonly client: string;
   readonly signal: AbortSignal;
+  /** W3C trace context, to be sent on: traceparent and tracestate, where the client sent them. */
+  readonly trace: Trace;
 };
 
 export type Handlers<T extends Record<string, Operation>> = {
@@ -46,6 +52,10 @@ export type ServeOptions<T extends Record<string, Operation>> = {
   readonly raw?: (scope: RawScope) => void;
   /** Pages of any origin may call it and read its answers. They need the key, which a browser sends by no means of its own. */
   readonly anyOrigin?: boolean;
+  /** false: the metrics are served elsewhere, and GET /metrics is not a route here. */
+  readonly servesMetrics?: boolean;
+  /** Pages for browsers at `/` and `/docs`, and `/openapi.json`; without a key. */
+  readonly pages?: PageOptions;
   /** Called once for each answer to a request that changes something, and for each credential refused; must not block. */
   readonly audit?: (entry: AuditEntry) => void;
 };
@@ -59,6 +69,8 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     genReqId: () => randomUUID(),
     return503OnClosing: true,
     forceCloseConnections: "idle",
+    frameworkErrors: answerBadURL,
+    clientErrorHandler: answerBrokenRequest,
   });
   const seconds = metrics.seconds("svc_http_request_seconds", "Time from a request's head to its answer", ["operation", "code"]);
   app.removeAllContentTypeParsers();
@@ -102,12 +114,11 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ":$1"),
       config: { operation: operation.name, open: operation.credential === "none" } as object,
-      handler: (request, reply) => handle(operation, handler, request, reply),
+      handler: (request, reply) => handle(operation, handler, request, reply, log),
     });
   }
-  app.get("/metrics", { config: { operation: "metrics", open: true } as object }, async (_request, reply) =>
-    reply.type(metrics.contentType).send(await metrics.text()),
-  );
+  if (options.servesMetrics !== false) addMetrics(app, metrics);
+  if (options.pages !== undefined) addPages(app, operations, options.pages);
   if (raw !== undefined) {
     app.register(async (scope) => {
       scope.removeAllContentTypeParsers();
@@ -116,6 +127,13 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     });
   }
   return app;
+}
+
+/** GET /metrics, without a key. */
+export function addMetrics(app: FastifyInstance, metrics: Metrics): void {
+  app.get("/metrics", { config: { operation: "metrics", open: true } as object }, async (_request, reply) =>
+    reply.type(metrics.contentType).send(await metrics.text()),
+  );
 }
 
 /** Told before the answer leaves, so that a client which hangs up hides nothing; once, also where an answer had to be replaced. */
@@ -142,10 +160,12 @@ async function handle(
   handler: (input: unknown, context: Context) => unknown,
   request: FastifyRequest,
   reply: FastifyReply,
+  log: Log,
 ): Promise<FastifyReply> {
   const input = readInput(operation, request);
   const gone = new AbortController();
-  request.raw.once("close", () => {
+  // Of the response: the request closes by itself as soon as its body was read.
+  reply.raw.once("close", () => {
     if (!reply.raw.writableEnded) gone.abort();
   });
   let status = operation.success;
@@ -157,8 +177,16 @@ async function handle(
     requestID: request.id,
     client: clientOf(request),
     signal: gone.signal,
+    trace: traceOf(request.headers),
   };
-  const output = await handler(input, context);
+  const output = await traced(context.trace, async () => {
+    try {
+      return await handler(input, context);
+    } finally {
+      if (context.trace["traceparent"] !== undefined)
+        log.info({ operation: operation.name, requestID: request.id, ms: Math.round(reply.elapsedTime) }, "request of a trace");
+    }
+  });
   reply.code(status);
   // Without a body fastify sends Content-Length: 0, which clients need that parse whatever has no length.
   if (status === 204 || output === undefined) return reply.send();
@@ -177,17 +205,7 @@ function readInput(operation: Operation, request: FastifyRequest): unknown {
   }
   const parsed = operation.input.safeParse(members);
   if (parsed.success) return parsed.data;
-  return fail("INVALID_REQUEST", explain(parsed.error));
-}
-
-/** The first complaint, with the member it is about. */
-function explain(error: ZodError): string {
-  const issue = error.issues[0];
-  if (issue === undefined) return "the input is not valid";
-  const where = issue.path.join(".");
-  // A message that begins with its place already (network.egressProxy: …) names it once, also where the place is deeper than here.
-  const place = issue.message.split(":", 1)[0] ?? "";
-  return where === "" || place === where || place.endsWith(`.${where}`) ? issue.message : `${where}: ${issue.message}`;
+  return fail("INVALID_REQUEST", issueText(parsed.error, members));
 }
 
 /** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */
@@ -197,7 +215,10 @@ function takeTheRest(request: FastifyRequest, reply: FastifyReply): void {
 }
 
 function answerFailure(failure: Failure, error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
-  if (failure.row.http >= 500) log.error({ err: error, method: request.method, route: request.routeOptions.url, requestID: request.id }, failure.message);
+  if (failure.row.http >= 500)
+    traced(traceOf(request.headers), () =>
+      log.error({ err: error, method: request.method, route: request.routeOptions.url, requestID: request.id }, failure.message),
+    );
   if (failure.row.retry === false) reply.header("should-retry", "false");
   if (failure.retryAfterSeconds !== undefined) reply.header("retry-after", String(Math.ceil(failure.retryAfterSeconds)));
   const body =

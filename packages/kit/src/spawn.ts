@@ -1,7 +1,7 @@
 // Runs programs through one small forked helper: fork() of a large parent would block its event loop.
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import { diskFull, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 
 export type RunOptions = {
   /** The whole environment; default: the helper's own, programEnvironment. */
@@ -42,7 +42,13 @@ export interface Spawner {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-type Call = { readonly request: HelperRequest; readonly done: (reply: HelperReply) => void; attempts: number; taken: boolean };
+type Call = {
+  readonly request: HelperRequest;
+  readonly done: (reply: HelperReply) => void;
+  attempts: number;
+  taken: boolean;
+  helper: ChildProcess | undefined;
+};
 
 /**
  * Starts the helper; one per server. When it dies, calls that may be repeated, or that had not reached it, go to the next one;
@@ -82,9 +88,10 @@ export function openSpawner(): Spawner {
 
   /** Once per helper, whichever of its events comes first. */
   function lost(gone: ChildProcess, why: string): void {
-    if (child !== gone) return;
-    child = undefined;
+    // Its channel closes before it exits: by now another may stand in its place, and these calls are still its own.
+    if (child === gone) child = undefined;
     for (const [id, call] of waiting) {
+      if (call.helper !== gone) continue;
       const { repeatable = false } = call.request.options;
       if ((repeatable || !call.taken) && call.attempts < MAX_ATTEMPTS && !closed) send(call);
       else {
@@ -97,24 +104,25 @@ export function openSpawner(): Spawner {
   function send(call: Call): void {
     const target = helper();
     call.attempts++;
+    call.helper = target;
     call.taken = false;
     idle(target, false);
     target.send(call.request, (error) => {
       // Where it was not sent, the helper's end is about to be told.
-      if (error === null && child === target) call.taken = true;
+      if (error === null && call.helper === target) call.taken = true;
     });
   }
 
   async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-    if (waiting.size >= MAX_IN_FLIGHT) fail("TOO_MANY_REQUESTS", `${MAX_IN_FLIGHT} programs are being run already`);
+    if (waiting.size >= MAX_IN_FLIGHT) fail("TOO_MANY_REQUESTS", `${MAX_IN_FLIGHT} programs are already running, the maximum`);
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     const id = nextID++;
     const reply = await new Promise<HelperReply>((done) => {
-      const call: Call = { request: { id, argv, options: { ...options, timeoutMs } }, done, attempts: 0, taken: false };
+      const call: Call = { request: { id, argv, options: { ...options, timeoutMs } }, done, attempts: 0, taken: false, helper: undefined };
       waiting.set(id, call);
       send(call);
     });
-    if (reply.timedOut === true) fail("TIMED_OUT", `${argv.join(" ")}: no end within ${timeoutMs} ms`);
+    if (reply.timedOut === true) fail("TIMED_OUT", `${argv.join(" ")}: not finished within ${timeoutMs} ms`);
     if (reply.result === undefined) throw new Failure("INTERNAL", `${argv[0]}: ${reply.error ?? "no answer"}`);
     return reply.result;
   }
@@ -125,7 +133,8 @@ export function openSpawner(): Spawner {
       const result = await run(argv, options);
       if (result.code !== 0) {
         const last = (result.stderr.trim() || result.stdout.trim()).slice(-2000);
-        throw new Failure(isDiskFull(new Error(last)) ? "DISK_FULL" : "INTERNAL", `${argv.join(" ")}: ended with ${result.code ?? result.signal}: ${last}`);
+        const failed = new Failure("INTERNAL", `${argv.join(" ")}: ended with ${result.code ?? result.signal}: ${last}`);
+        throw isDiskFull(failed) ? diskFull(failed) : failed;
       }
       return result.stdout;
     },

@@ -50,14 +50,16 @@ void test("--config beats SVC_CONFIG_PATH", () => {
 void test("a list is given with commas, a short flag is a spelling of its setting, and --home beats SVC_HOME", () => {
   const loaded = load(["--pool.templates=base=8,host=2", "--listen", "127.0.0.1:0", "--home", "/a/b"], { SVC_HOME: "/c" });
   assert.deepEqual(loaded.settings.pool.templates, ["base=8", "host=2"]);
+  assert.deepEqual(load(["--pool.templates", '["base=8","host=2"]']).settings.pool.templates, ["base=8", "host=2"], "or as in the file");
+  assert.throws(() => load(["--pool.templates", "[base=8"]), /expected a list such as a,b or \["a", "b"\], got/);
   assert.equal(loaded.settings.node.listen, "127.0.0.1:0");
   assert.equal(loaded.home, "/a/b");
   assert.equal(load([], { SVC_HOME: "/c" }).home, "/c");
 });
 
 void test("a wrong setting is refused by a sentence that names it, where it came from and what was found", () => {
-  assert.throws(() => load([], { SVC_SANDBOX_PIDS: "many" }), /SVC_SANDBOX_PIDS.*many.*number/);
-  assert.throws(() => load(["--sandbox.pids=3"]), /sandbox\.pids \(flag --sandbox\.pids\).*found 3/);
+  assert.throws(() => load([], { SVC_SANDBOX_PIDS: "many" }), /SVC_SANDBOX_PIDS: expected a number, got "many"/);
+  assert.throws(() => load(["--sandbox.pids=3"]), /sandbox\.pids \(flag --sandbox\.pids\).*got 3/);
   assert.throws(() => load(["--node.log_level=loud"]), /node\.log_level.*"loud"/);
   assert.throws(() => load(["--no-such-flag"]), /no-such-flag/);
   assert.throws(() => load(["--config", "/no/such/file"]), /\/no\/such\/file cannot be read/);
@@ -69,7 +71,7 @@ void test("a file with an unknown section, an unknown setting, or a broken line 
   using setting = file("[sandbox]\npid = 100\n");
   assert.throws(() => load(["--config", setting.path]), /no setting sandbox\.pid/);
   using broken = file("[sandbox\n");
-  assert.throws(() => load(["--config", broken.path]), /is no TOML/);
+  assert.throws(() => load(["--config", broken.path]), /is not valid TOML/);
 });
 
 void test("durations may be written with a unit, which becomes that of the setting, and a boolean flag may stand alone", () => {
@@ -89,5 +91,5 @@ void test("durations may be written with a unit, which becomes that of the setti
   assert.equal(of(["--compat", "--client_ttl=7"]).compat, true);
   assert.equal(of(["--compat"]).compat, true);
   assert.equal(of(["--compat", "false"]).compat, false);
-  assert.throws(() => of(["--store.rpc_port=10s"]), /10s.*number/);
+  assert.throws(() => of(["--store.rpc_port=10s"]), /expected a number, got "10s"/);
 });

@@ -3,18 +3,19 @@ import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { boundedDiskNeeds, openBoundedDisk } from "@svc/harness/bounded-disk.ts";
 import { needs } from "@svc/harness/needs.ts";
-import { openStore, type Store } from "../src/database.ts";
+import { openStore } from "../src/database.ts";
 import { openDiskReserve } from "../src/disk-reserve.ts";
 
 const DISK_MB = 96;
 
 function openRows(folder: string, nowMs?: () => number) {
   const reserve = openDiskReserve(join(folder, "reserve"), nowMs);
-  const store = openStore(join(folder, "rows.db"), { version: 1, reserve });
-  store.settle(() => store.db.exec("CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"));
+  const tables = "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT";
+  const store = openStore(join(folder, "rows.db"), { schema: { version: 1, tables }, reserve });
   const insert = store.db.prepare("INSERT INTO rows VALUES (?, ?)");
   const remove = store.db.prepare("DELETE FROM rows WHERE key = ?");
   return {
@@ -44,6 +45,16 @@ function putUntilFull(rows: { put(key: string): void }): string[] {
   );
   return kept;
 }
+
+void test("a database that a full disk has no room for is refused with what to do", needs(...boundedDiskNeeds), () => {
+  using disk = openBoundedDisk(DISK_MB);
+  disk.fill();
+  const file = join(disk.path, "new.db");
+  assert.throws(() => openStore(file, { schema: { version: 1, tables: "CREATE TABLE IF NOT EXISTS rows (key TEXT)" } }), {
+    name: "DISK_FULL",
+    message: /^the disk under .* is full: (.*new.db cannot be opened; make room there and try again|nothing was changed)$/,
+  });
+});
 
 void test("a full disk takes no new row, every delete, and new rows again once there is room", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(DISK_MB);
@@ -103,18 +114,40 @@ void test("steps that a full disk cut off are undone together, and the reason re
   rows.store.close();
 });
 
-void test("a file of a newer version is refused by name, and stays as it is", () => {
+const rowsOf = (version: number, migrations = {}) => ({ version, tables: "CREATE TABLE IF NOT EXISTS rows (key TEXT) STRICT", migrations });
+
+function temporary(): { path: string } & Disposable {
   const folder = mkdtempSync(join(tmpdir(), "svc-database-"));
-  const path = join(folder, "rows.db");
-  const newer: Store = openStore(path, { version: 7 });
-  newer.write(() => newer.db.exec("CREATE TABLE later (key TEXT) STRICT; PRAGMA user_version = 7"));
-  newer.close();
-  const before = readFileSync(path);
-  assert.throws(() => openStore(path, { version: 6 }), {
+  return { path: join(folder, "rows.db"), [Symbol.dispose]: () => rmSync(folder, { recursive: true }) };
+}
+
+void test("a file of a newer version is refused by name, and stays as it is", () => {
+  using place = temporary();
+  openStore(place.path, { schema: rowsOf(7) }).close();
+  const before = readFileSync(place.path);
+  assert.throws(() => openStore(place.path, { schema: rowsOf(6) }), {
     name: "HOST_UNSUITABLE",
     message: /rows\.db was written by a newer version of svc .*schema is 7.*known here 6/,
   });
-  assert.deepEqual(readFileSync(path), before);
-  openStore(path, { version: 7 }).close();
-  rmSync(folder, { recursive: true });
+  assert.deepEqual(readFileSync(place.path), before);
+  openStore(place.path, { schema: rowsOf(7) }).close();
+});
+
+void test("a file of an earlier version goes through each migration once, in order; one that fails leaves it as it was", () => {
+  using place = temporary();
+  openStore(place.path, { schema: rowsOf(1) }).close();
+  const put = (key: string) => (db: DatabaseSync) => void db.prepare("INSERT INTO rows VALUES (?)").run(key);
+  const fails = () => {
+    throw new Error("the third migration fails");
+  };
+  const keys = (schema: ReturnType<typeof rowsOf>) => {
+    const store = openStore(place.path, { schema });
+    const found = store.db.prepare("SELECT key FROM rows").all();
+    store.close();
+    return found.map((row) => row["key"]);
+  };
+  assert.throws(() => keys(rowsOf(3, { 2: put("second"), 3: fails })), /the third migration fails/);
+  assert.deepEqual(keys(rowsOf(1)), []);
+  assert.deepEqual(keys(rowsOf(3, { 2: put("second"), 3: put("third") })), ["second", "third"]);
+  assert.deepEqual(keys(rowsOf(3, { 2: put("second"), 3: put("third") })), ["second", "third"]);
 });

@@ -81,3 +81,14 @@ void test("a line written just before the end of the process is in the file", ()
   );
   assert.match(readFileSync(path, "utf8"), /the last word/);
 });
+
+void test("a server whose log lies on a full disk goes on", async () => {
+  const full = openSync("/dev/full", "w");
+  const child = spawn(process.execPath, node, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", full] });
+  closeSync(full);
+  using _ = endOf(child);
+  await saidAll(child);
+  child.stdin?.write("go\n");
+  const [code] = (await once(child, "exit")) as [number | null];
+  assert.equal(code, 0);
+});

@@ -50,6 +50,25 @@ void test("a head is whole with its last byte, wherever it is cut, and what foll
   );
 });
 
+void test("what still waits of held bytes is their end, and bytes that are added come after it and change nothing that was read", () => {
+  const piece = fc.uint8Array({ maxLength: 3000 });
+  fc.assert(
+    fc.property(piece, fc.array(fc.tuple(fc.nat(), piece), { maxLength: 20 }), (first, steps) => {
+      const held = new HeldBytes(Buffer.from(first), 0, first.length);
+      let expected = Buffer.from(first);
+      for (const [number, added] of steps) {
+        const read = held.bytes;
+        const was = Buffer.from(read);
+        const left = number % (expected.length + 1);
+        held.keepLast(left).append(Buffer.from(added), 0, added.length);
+        expected = Buffer.concat([expected.subarray(expected.length - left), added]);
+        assert.deepEqual(held.bytes, expected);
+        assert.deepEqual(read, was);
+      }
+    }),
+  );
+});
+
 class Slow implements SlowHead {
   readonly peer: string;
   turns = 0;

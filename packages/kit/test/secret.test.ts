@@ -48,17 +48,17 @@ void test("a secret file may end in one newline, with or without a carriage retu
   assert.equal(readSecretFile(join(directory.path, "none")), undefined);
 });
 
-void test("what is no regular file, or too large, is refused as a secret by a sentence that names it", () => {
+void test("what is not a regular file, or is too large, is refused as a secret by a sentence that names it", () => {
   using directory = temporary();
   const path = join(directory.path, "key");
   mkdirSync(path);
-  assert.throws(() => readSecretFile(path), /no regular file/);
+  assert.throws(() => readSecretFile(path), /not a regular file/);
   const large = join(directory.path, "large");
   writeFileSync(large, "x".repeat(5000));
   assert.throws(() => readSecretFile(large), /longer than 4096 bytes/);
   const link = join(directory.path, "link");
   symlinkSync("/dev/zero", link);
-  assert.throws(() => readSecretFile(link), /no regular file/);
+  assert.throws(() => readSecretFile(link), /not a regular file/);
 });
 
 void test("of many that generate a secret at once all get the same one, in a private file, and nothing is left beside it", async () => {

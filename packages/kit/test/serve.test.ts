@@ -109,6 +109,30 @@ async function open() {
   };
 }
 
+void test("what never becomes a request is refused in the shape of every other failure", async () => {
+  await using server = await open();
+  const key = `X-API-Key: ${apiKey}\r\n`;
+  const requests: readonly (readonly [line: string, status: number, name: string])[] = [
+    ["GET /things/%ff HTTP/1.1", 400, "INVALID_REQUEST"],
+    ["GET /things/%zz HTTP/1.1", 400, "INVALID_REQUEST"],
+    ["GET /th%c3ings/%e2%28%a1 HTTP/1.1", 400, "INVALID_REQUEST"],
+    ["BREW /things HTTP/1.1", 405, "METHOD_NOT_ALLOWED"],
+    ["PROPFIND /things HTTP/1.1", 404, "ROUTE_NOT_FOUND"],
+    ["GET /things HTTP/9.9", 400, "INVALID_REQUEST"],
+    ["nothing at all", 405, "METHOD_NOT_ALLOWED"],
+    ["GET /nowhere HTTP/1.1", 404, "ROUTE_NOT_FOUND"],
+  ];
+  for (const [line, status, name] of requests) {
+    const socket = connect(server.port, "127.0.0.1").setEncoding("utf8");
+    socket.end(`${line}\r\nHost: a\r\n${key}Connection: close\r\n\r\n`);
+    let said = "";
+    for await (const text of socket as AsyncIterable<string>) said += text;
+    assert.match(said, new RegExp(`^HTTP/1\\.1 ${status} `), line);
+    const body = JSON.parse(said.slice(said.indexOf("\r\n\r\n") + 4)) as { code: number; message: string; error_code: string };
+    assert.deepEqual([body.code, body.error_code, typeof body.message], [status, name, "string"], line);
+  }
+});
+
 void test("a DELETE may carry its members in a body, in its query, or in both", async () => {
   await using server = await open();
   await call(untag, { thingID: "t1", name: "n", tags: ["a", "b"] }, { baseURL: server.baseURL, apiKey });

@@ -45,6 +45,30 @@ void test("a call that may be repeated survives the helper's death, and the help
   assert.equal((await waiting).stdout, "done\n");
 });
 
+void test("each call ends with the helper it was given to, also when another stands in its place before the first one's end is known", async () => {
+  await using spawner = openSpawner();
+  const parent = ["sh", "-c", "echo $PPID"];
+  const gone: number[] = [];
+  for (let round = 0; round < 6; round++) {
+    const killed = Number(await spawner.check(parent));
+    assert.ok(!gone.includes(killed), "the next helper takes calls at once");
+    gone.push(killed);
+    const under: Promise<unknown>[] = Array.from({ length: 3 }, () => spawner.run(["sleep", "1000"]));
+    let ended = false;
+    const ends = Promise.allSettled(under).finally(() => (ended = true));
+    await until("they run", () => (childrenOf(killed).length === under.length ? true : undefined));
+    process.kill(killed, "SIGKILL");
+    // Some find its channel still open, some closed, some the next helper.
+    const later: Promise<string>[] = [];
+    for (const deadlineMs = performance.now() + 60_000; !ended && performance.now() < deadlineMs; await new Promise((resolve) => setImmediate(resolve))) {
+      if (later.length < 900) later.push(spawner.check(parent).then(String, (error: Error) => error.message));
+    }
+    assert.ok(ended, "calls of the helper that was killed have ended");
+    for (const end of await ends) assert.ok(end.status === "rejected" && /spawn helper ended/.test(String(end.reason)), JSON.stringify(end));
+    for (const said of await Promise.all(later)) assert.ok(/spawn helper ended/.test(said) || (Number(said) > 0 && Number(said) !== killed), said);
+  }
+});
+
 void test("what a helper ran ends with it, and so does what it ran for a server that is gone; a session of its own goes on", async () => {
   using folder = mkdtempDisposableSync(join(tmpdir(), "svc-spawn-"));
   const started = (name: string) => {

@@ -8,7 +8,8 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { needs } from "@svc/harness/needs.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
-import { type Diagnosis, runDoctor } from "@svc/sandbox/doctor/doctor.ts";
+import { runDoctor } from "@svc/sandbox/doctor/doctor.ts";
+import type { Diagnosis } from "@svc/sandbox/doctor/report.ts";
 import { renderDiagnosis } from "@svc/sandbox/doctor/report.ts";
 import { isRoot } from "./runtime-fixture.ts";
 
@@ -42,8 +43,8 @@ void test("the doctor proves each driver by a sandbox, and says what it gives", 
     ],
   );
   for (const { usable, idleMB, runtime } of diagnosis.drivers) assert.ok(usable.works && idleMB > 0 && idleMB < 40, `${runtime}: ${usable.says}, ${idleMB} MB`);
-  for (const { works, follows, mend, name } of diagnosis.checks)
-    assert.ok(works || (follows !== "" && mend !== ""), `${name} says what follows and how to mend it`);
+  for (const { works, follows, fix, name } of diagnosis.checks)
+    assert.ok(works || (follows !== "" && fix !== ""), `${name} says what follows and how to fix it`);
   const text = renderDiagnosis(diagnosis, 100);
   for (const word of ["cgroups", "loop devices", "isolation: kernel in user space", "the node would use"]) assert.ok(text.includes(word), word);
   assert.deepEqual(readdirSync(folder), []);
@@ -52,7 +53,7 @@ void test("the doctor proves each driver by a sandbox, and says what it gives", 
 });
 
 void test("for a plain user the doctor finds the unprivileged driver, and says what it lacks", options, () => {
-  const { status, stdout, stderr } = doctor(["setpriv", ...nobody, "--"], ["--output", "json"], { ...process.env, HOME: "/tmp", SVC_HOME: "/tmp/svc-nobody" });
+  const { status, stdout, stderr } = doctor(["setpriv", ...nobody, "--"], ["-o", "json"], { ...process.env, HOME: "/tmp", SVC_HOME: "/tmp/svc-nobody" });
   assert.equal(status, 0, stderr);
   const diagnosis = JSON.parse(stdout) as Diagnosis;
   const working = diagnosis.drivers.filter(({ usable }) => usable.works);
@@ -70,6 +71,6 @@ void test("the doctor exits with 1 where no sandbox can run, and with 2 on a fla
   const none = doctor(["/usr/bin/setpriv", ...nobody, "--"], ["--output", "table"], { ...env, PATH: "/nonexistent" });
   assert.equal(none.status, 1, none.stderr);
   assert.match(none.stdout, /No sandbox can run here/);
-  assert.match(none.stdout, /mend: apt-get install bubblewrap/);
+  assert.match(none.stdout, /fix: apt-get install bubblewrap/);
   assert.equal(doctor([], ["--outptu", "json"], env).status, 2);
 });

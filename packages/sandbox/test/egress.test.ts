@@ -3,11 +3,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Failure } from "@svc/contract/failures.ts";
 import fc from "fast-check";
-import { formatAddress } from "../src/network/cidr.ts";
-import { openEgress, sameEgress } from "../src/network/networks.ts";
-import { addressRefusal, nameAllowed, nameRefusal, readPolicy } from "../src/network/policy.ts";
-import { coversAll, formatRanges, mergeRanges } from "../src/network/ranges.ts";
-import { egressOf } from "../src/node/egress.ts";
+import { formatAddress } from "../src/egress/cidr.ts";
+import { addressRefusal, nameAllowed, nameRefusal, openEgress, readPolicy, sameEgress } from "../src/egress/policy.ts";
+import { coversAll, formatRanges, mergeRanges } from "../src/egress/ranges.ts";
+import { egressOf } from "../src/egress/rules.ts";
 
 const denyAll = ["0.0.0.0/0"];
 
@@ -34,29 +33,29 @@ void test("rules are kept in one spelling: aligned blocks, names in lower case w
   assert.deepEqual(egressOf({ denyOut: ["::/0", "2001:DB8::/32", "9.9.9.9/32"] }).denyOut, ["::/0", "2001:db8::/32", "9.9.9.9/32"]);
 });
 
-void test("what is no rule is refused by its place, with what was found and what to write", () => {
+void test("what is not a rule is refused by its place, with what was found and what to write", () => {
   const cases: [{ allowOut?: string[]; denyOut?: string[]; allow_internet_access?: boolean }, RegExp][] = [
-    [{ allowOut: ["1.1.1.1", "256.1.1.1"] }, /^network\.allowOut\[1\]: "256\.1\.1\.1": is no IPv4 address or block/],
+    [{ allowOut: ["1.1.1.1", "256.1.1.1"] }, /^network\.allowOut\[1\]: "256\.1\.1\.1": is not an IPv4 address or block/],
     [{ allowOut: ["1.1.1.1/33"] }, /prefix length, 0 to 32$/],
-    [{ allowOut: ["1.1.1.1/8/8"] }, /no IPv4 address or block/],
-    [{ allowOut: ["0x7f000001"] }, /no IPv4 address or block/],
-    [{ allowOut: ["2130706433"] }, /no IPv4 address or block/],
-    [{ allowOut: ["１２７.0.0.1"], denyOut: denyAll }, /no IPv4 address or block|no CIDR block/],
+    [{ allowOut: ["1.1.1.1/8/8"] }, /not an IPv4 address or block/],
+    [{ allowOut: ["0x7f000001"] }, /not an IPv4 address or block/],
+    [{ allowOut: ["2130706433"] }, /not an IPv4 address or block/],
+    [{ allowOut: ["１２７.0.0.1"], denyOut: denyAll }, /not an IPv4 address or block|not a CIDR block/],
     [{ allowOut: ["2001:db8::1"] }, /^network\.allowOut\[0\]: "2001:db8::1": IPv6 is closed/],
     [{ allowOut: ["[::1]:80"] }, /IPv6 is closed/],
     [{ allowOut: ["*"], denyOut: denyAll }, /write 0\.0\.0\.0\/0/],
     [{ allowOut: ["api.*.com"], denyOut: denyAll }, /a wildcard is/],
     [{ allowOut: ["*.*.com"], denyOut: denyAll }, /a wildcard is/],
-    [{ allowOut: ["https://example.com"], denyOut: denyAll }, /is no CIDR block, address or domain.* without scheme, port or path$/],
+    [{ allowOut: ["https://example.com"], denyOut: denyAll }, /is not a CIDR block, address or domain.* without scheme, port or path$/],
     [{ allowOut: ["example.com/path"], denyOut: denyAll }, /without scheme, port or path$/],
     [{ allowOut: ["example.com:443"], denyOut: denyAll }, /without scheme, port or path$/],
     [{ allowOut: ["1.2.3.4:443"] }, /without scheme, port or path$/],
-    [{ allowOut: ["-bad.example.com"], denyOut: denyAll }, /is no CIDR block, address or domain/],
-    [{ allowOut: ["a..b"], denyOut: denyAll }, /is no CIDR block, address or domain/],
-    [{ allowOut: [""], denyOut: denyAll }, /is no CIDR block, address or domain/],
-    [{ allowOut: [`${"a".repeat(64)}.com`], denyOut: denyAll }, /is no CIDR block, address or domain/],
+    [{ allowOut: ["-bad.example.com"], denyOut: denyAll }, /is not a CIDR block, address or domain/],
+    [{ allowOut: ["a..b"], denyOut: denyAll }, /is not a CIDR block, address or domain/],
+    [{ allowOut: [""], denyOut: denyAll }, /is not a CIDR block, address or domain/],
+    [{ allowOut: [`${"a".repeat(64)}.com`], denyOut: denyAll }, /is not a CIDR block, address or domain/],
     [{ denyOut: ["example.com"] }, /^network\.denyOut\[0\]: "example\.com": denyOut takes CIDR blocks and addresses/],
-    [{ denyOut: ["fe80::1%eth0"] }, /no IPv6 address or block/],
+    [{ denyOut: ["fe80::1%eth0"] }, /not an IPv6 address or block/],
     [{ allowOut: ["1.1.1.1", "example.com"], denyOut: ["8.0.0.0/8"] }, /^network\.allowOut\[1\]: "example\.com": a domain needs denyOut to hold 0\.0\.0\.0\/0/],
   ];
   for (const [input, message] of cases) {

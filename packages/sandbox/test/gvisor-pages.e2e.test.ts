@@ -4,7 +4,7 @@ import { statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import { checkPages, pagesBytes } from "../src/runtime/gvisor-pages.ts";
+import { checkPages, pagesOf } from "../src/runtime/gvisor-pages.ts";
 import { openFixture, run } from "./runtime-fixture.ts";
 
 const PAGE_BYTES = 4096;
@@ -15,25 +15,25 @@ void test(
   async () => {
     await using fixture = await openFixture("gvisor");
     const handle = await fixture.start();
-    await run(handle, "dd if=/dev/urandom of=/opt/bytes bs=1M count=8 2>/dev/null; sync");
+    await run(handle, "for at in /opt /dev/shm; do head -c 8M /dev/urandom >$at/bytes; done; sync");
     for (const kind of ["memory", "filesystem"] as const) {
       const { directory } = await fixture.capture(handle, kind);
-      await checkPages(directory);
+      await checkPages({ directory, kind });
       const pages = join(directory, "pages.img");
       const { size } = statSync(pages);
       assert.ok(size >= 8 * 2 ** 20, `${kind}: ${size}`);
       truncateSync(pages, size - PAGE_BYTES);
-      await assert.rejects(checkPages(directory), {
+      await assert.rejects(checkPages({ directory, kind }), {
         name: "CAPTURE_FAILED",
         message: new RegExp(`has ${size - PAGE_BYTES} bytes where its metadata says ${size}`),
       });
       truncateSync(pages, 0);
-      await assert.rejects(checkPages(directory), { name: "CAPTURE_FAILED" });
+      await assert.rejects(checkPages({ directory, kind }), { name: "CAPTURE_FAILED" });
       truncateSync(pages, size);
       const metadata = join(directory, "pages_meta.img");
       for (const cut of [1, 64, statSync(metadata).size]) {
         truncateSync(metadata, statSync(metadata).size - cut);
-        await assert.rejects(checkPages(directory), { name: "CAPTURE_FAILED" }, `${kind}: ${cut}`);
+        await assert.rejects(checkPages({ directory, kind }), { name: "CAPTURE_FAILED" }, `${kind}: ${cut}`);
       }
     }
   },
@@ -47,6 +47,6 @@ void test("metadata that is none has no pages", () => {
     Buffer.alloc(64, 0xff),
     Buffer.from("no metadata at all, but text that is long enough"),
   ]) {
-    assert.equal(pagesBytes(text), undefined);
+    for (const kind of ["memory", "filesystem"] as const) assert.equal(pagesOf(text, kind), undefined);
   }
 });

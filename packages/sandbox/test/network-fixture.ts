@@ -7,8 +7,9 @@ import { confine, NO_RESOLVER, unconfine } from "@svc/harness/confine.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
-import { type EgressPolicy, type NetworkSlot, type Networks, openEgress } from "../src/network/networks.ts";
-import { type NetworksOptions, openNetworks } from "../src/network/open.ts";
+import { type EgressPolicy, openEgress } from "../src/egress/policy.ts";
+import type { NetworkSlot, Networks } from "../src/network/networks.ts";
+import { type NetworksOptions, openNetworks } from "../src/network/open-networks.ts";
 import type { Probe } from "./network-probe.ts";
 
 export const probeFile = fileURLToPath(new URL("./network-probe.ts", import.meta.url));

@@ -6,10 +6,10 @@ import { needs } from "@svc/harness/needs.ts";
 import { type Names, startNames } from "@svc/harness/network-names.ts";
 import { until } from "@svc/harness/until.ts";
 import { openLog } from "@svc/kit/log.ts";
+import { openDnsThread } from "../src/dns/thread.ts";
+import { openEgress } from "../src/egress/policy.ts";
 import { type Denial, denialText } from "../src/network/denial.ts";
-import { openDnsThread } from "../src/network/dns-thread.ts";
 import { Fence } from "../src/network/fence.ts";
-import { openEgress } from "../src/network/networks.ts";
 import { closed, type Fixture, openFixture, probe, probeFile, running } from "./network-fixture.ts";
 
 const PER_SECOND = 20;
@@ -78,7 +78,7 @@ void test("the thread that answers DNS is started again when it dies, on the sam
     upstreams: ["127.0.0.1:1"],
     rate: { perSecond: 100, burst: 100 },
     log: openLog("network-test", "silent"),
-    fences: () => fences,
+    clients: () => fences,
     resolved: async () => {},
     onReport: () => {},
     onPort: () => assert.fail("the port was free"),

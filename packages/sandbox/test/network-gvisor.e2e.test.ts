@@ -9,8 +9,9 @@ import { needs } from "@svc/harness/needs.ts";
 import { startNames } from "@svc/harness/network-names.ts";
 import { publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
+import { openEgress } from "../src/egress/policy.ts";
 import { type Denial, denialText } from "../src/network/denial.ts";
-import { type NetworkSlot, openEgress } from "../src/network/networks.ts";
+import type { NetworkSlot } from "../src/network/networks.ts";
 import { type Fixture, open, openFixture, probeFile } from "./network-fixture.ts";
 import type { Probe } from "./network-probe.ts";
 

@@ -25,25 +25,26 @@ async function apart(program: string, env: NodeJS.ProcessEnv = {}): Promise<stri
 const imports = `
   import { openLog } from "@svc/kit/log.ts";
   import { openSpawner } from "@svc/kit/spawn.ts";
-  import { networkChecks, openNetworks } from "@svc/sandbox/network/open.ts";
+  import { networkChecks } from "@svc/sandbox/network/checks.ts";
+  import { openNetworks } from "@svc/sandbox/network/open-networks.ts";
   const spawner = openSpawner();
 `;
 
-void test("a firewall chain that drops sandbox traffic is named with its mend, and the mend works", needs("root", "ip", "nft", "unshare"), async () => {
+void test("a firewall chain that drops sandbox traffic is named with its fix, and the fix works", needs("root", "ip", "nft", "unshare"), async () => {
   const output = await apart(`${imports}
     const otherFirewalls = async () => (await networkChecks({ spawner })).find(({ name }) => name === "other firewalls");
     const told = [await otherFirewalls()];
     await spawner.check(["nft", "-f", "-"], { input: "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }" });
     told.push(await otherFirewalls());
-    await spawner.check(["sh", "-c", told[1].mend]);
+    await spawner.check(["sh", "-c", told[1].fix]);
     told.push(await otherFirewalls());
     console.log(JSON.stringify(told));
     process.exit(0);`);
-  const [before, blocked, mended] = JSON.parse(output) as NetworkCheck[];
+  const [before, blocked, fixed] = JSON.parse(output) as NetworkCheck[];
   assert.equal(before?.works, true);
   assert.equal(blocked?.works, false);
   assert.match(blocked?.says ?? "", /ip filter FORWARD/);
-  assert.equal(mended?.works, true);
+  assert.equal(fixed?.works, true);
 });
 
 void test("every network check passes on a host that can run networks, and leaves nothing", needs("root", "ip", "nft", "unshare"), async () => {
@@ -72,9 +73,9 @@ void test(
     const output = await apart(
       `${imports}
     import { probe } from "./network-fixture.ts";
-    import { openEgress } from "../src/network/networks.ts";
+    import { openEgress } from "../src/egress/policy.ts";
     const said = [];
-    const log = { ...openLog("test", "silent"), info() {}, warn: (fields, text) => said.push([text, fields.mend]), error: (fields, text) => said.push([text]) };
+    const log = { ...openLog("test", "silent"), info() {}, warn: (fields, text) => said.push([text, fields.fix]), error: (fields, text) => said.push([text]) };
     await spawner.check(["sh", "-c", "ip link set lo up; ip route add default dev lo"]);
     const networks = await openNetworks({ home: ${JSON.stringify(home)}, spawner, log, poolSize: 0, onDenied() {} });
     const slot = await networks.attach({ ...openEgress, allowInternet: false });
@@ -88,11 +89,11 @@ void test(
     removeHome(home);
     const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
     assert.deepEqual(outcomes, ["ECONNREFUSED"]);
-    const [told, ...more] = said.filter(([text]) => text?.includes("not logged"));
+    const [told, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
     assert.match(told?.[1] ?? "", /tcpdump/);
     assert.deepEqual(more, []);
     assert.equal(check.works, false);
-    assert.match(check.mend, /tcpdump/);
+    assert.match(check.fix, /tcpdump/);
   },
 );
 
@@ -110,6 +111,6 @@ void test("without root, and without a free range, networks say what is missing"
   const [occupied, small, odd, unprivileged] = JSON.parse(output) as string[];
   assert.match(occupied ?? "", /^HOST_UNSUITABLE no free \/22 is left in 10\.10\.4\.0\/22/);
   assert.match(small ?? "", /^SETTING_INVALID .*too small/);
-  assert.match(odd ?? "", /^SETTING_INVALID .*"10\.10\.4\.1\/22" is no IPv4 block/);
+  assert.match(odd ?? "", /^SETTING_INVALID .*"10\.10\.4\.1\/22" is not an IPv4 block/);
   assert.match(unprivileged ?? "", /^HOST_UNSUITABLE .*root/);
 });

@@ -10,9 +10,10 @@ import { needs } from "@svc/harness/needs.ts";
 import { type Names, startNames } from "@svc/harness/network-names.ts";
 import { type Outside, publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
+import { type EgressPolicy, openEgress } from "../src/egress/policy.ts";
 import { type Denial, denialText } from "../src/network/denial.ts";
 import { tableOf, tokenOf } from "../src/network/names.ts";
-import { type EgressPolicy, type NetworkSlot, openEgress } from "../src/network/networks.ts";
+import type { NetworkSlot } from "../src/network/networks.ts";
 import { NOTED_BURST } from "../src/network/rules.ts";
 import { type Fixture, inNetns, killed, openFixture, probe } from "./network-fixture.ts";
 

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { writtenName } from "@svc/harness/network-names.ts";
 import fc from "fast-check";
-import { parseAddress } from "../src/network/cidr.ts";
-import { addressesIn, nameAsked } from "../src/network/dns-answer.ts";
+import { addressesIn, nameAsked } from "../src/dns/answer.ts";
+import { parseAddress } from "../src/egress/cidr.ts";
+import { openEgress } from "../src/egress/policy.ts";
 import { Fence, MAX_ADDRESSES } from "../src/network/fence.ts";
 import { slotAt } from "../src/network/names.ts";
-import { openEgress } from "../src/network/networks.ts";
 import { NotedStream, readPacket } from "../src/network/nflog.ts";
 
 type Record = { owner: Buffer; type: number; ttl: number; data: Buffer };

@@ -6,8 +6,8 @@ import { needs } from "@svc/harness/needs.ts";
 import { type Names, startNames } from "@svc/harness/network-names.ts";
 import { type Outside, publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
+import { openEgress } from "../src/egress/policy.ts";
 import { tableOf, tokenOf } from "../src/network/names.ts";
-import { openEgress } from "../src/network/networks.ts";
 import { type Fixture, openFixture, probe, running } from "./network-fixture.ts";
 
 const [one, eight] = publicAddresses;

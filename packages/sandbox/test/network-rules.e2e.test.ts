@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, suite, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { type Outside, privateAddresses, publicAddresses, startOutside } from "@svc/harness/outside.ts";
-import { type EgressPolicy, openEgress } from "../src/network/networks.ts";
+import { type EgressPolicy, openEgress } from "../src/egress/policy.ts";
 import { type Fixture, openFixture, probe, running, serveIn } from "./network-fixture.ts";
 import { startStreamer, streamerAddress, streamerPort } from "./network-streamer.ts";
 

@@ -94,7 +94,7 @@ void test("whoever pages through a log by its times gets each entry once, in eit
             written.push(`process ${100 + seq} started by user: command ${seq}`);
             return entry(seq, now - step.lateMs);
           });
-          node.logs.writeProcesses(sandboxID, { run: "ab", entries }, 0);
+          await node.logs.writeProcesses(sandboxID, { run: "ab", entries }, 0);
         }
         if (step.do === "read") await follow(2);
         if (step.do === "restart") {
@@ -207,13 +207,13 @@ void test("processes come once, also after a restart of the node, and a new envd
   const now = Date.now();
   using node = open();
   const page = { run: "aa", entries: [entry(1, now - 500), entry(2, now - 400, { ended: true, exitCode: 3, status: "exit status 3", millis: 12 })] };
-  node.logs.writeProcesses(sandboxID, page, 0);
-  node.logs.writeProcesses(sandboxID, page, 0);
+  await node.logs.writeProcesses(sandboxID, page, 0);
+  await node.logs.writeProcesses(sandboxID, page, 0);
   node.logs.close();
   using again = open({}, node.directory);
   assert.equal(again.logs.processesKnown(sandboxID).seq, 2);
-  again.logs.writeProcesses(sandboxID, page, 0);
-  again.logs.writeProcesses(sandboxID, { run: "bb", entries: [entry(1, now - 100)] }, 0);
+  await again.logs.writeProcesses(sandboxID, page, 0);
+  await again.logs.writeProcesses(sandboxID, { run: "bb", entries: [entry(1, now - 100)] }, 0);
   assert.deepEqual(
     (await again.read()).map(({ message, level }) => [message, level]),
     [
@@ -227,18 +227,18 @@ void test("processes come once, also after a restart of the node, and a new envd
 void test("a fork's log has nothing of its source, and what was overwritten before it was read is told", async () => {
   const now = Date.now();
   using node = open();
-  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(7, now - 5_000), entry(8, now - 100)] }, now - 1_000);
+  await node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(7, now - 5_000), entry(8, now - 100)] }, now - 1_000);
   assert.deepEqual(
     (await node.read()).map(({ fields }) => fields["pid"]),
     ["108"],
   );
-  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(50, now)] }, now - 1_000);
+  await node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(50, now)] }, now - 1_000);
   assert.match((await node.read()).at(-1)?.message ?? "", /^41 entries of processes are missing here/);
 });
 
 void test("what a process calls itself cannot steer the terminal that shows the log", async () => {
   using node = open();
-  node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(1, Date.now(), { command: "\u001b[2Jx\u202ey\n", user: "a\u0007b" })] }, 0);
+  await node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(1, Date.now(), { command: "\u001b[2Jx\u202ey\n", user: "a\u0007b" })] }, 0);
   const text = JSON.stringify(await node.read());
   assert.ok(!/[\p{Cc}\p{Cf}]|\\u001b/u.test(text), text);
 });
@@ -287,7 +287,7 @@ void test("entries written while a long log is read come behind what is read, an
   let turns = 0;
   const turning = setInterval(() => turns++, 0);
   const reading = node.read({ search: "nothing like it" });
-  node.logs.writeProcesses(sandboxID, { run: "ab", entries: [entry(1, 1_700_000_000_001)] }, 0);
+  await node.logs.writeProcesses(sandboxID, { run: "ab", entries: [entry(1, 1_700_000_000_001)] }, 0);
   assert.deepEqual(await reading, []);
   clearInterval(turning);
   assert.ok(turns > 0);

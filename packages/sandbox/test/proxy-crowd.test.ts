@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
+import { Pipelined } from "@svc/kit/proxy/pipelined.ts";
 import { dial, openFixture } from "./proxy-fixture.ts";
 
 const REQUEST = "GET /v2/sandboxes HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -50,6 +51,38 @@ void test("a head that comes byte by byte is answered as one that comes at once"
   // The connection goes on, and so does the next head.
   client.send(REQUEST);
   await client.until((received) => received.split('"who":"control"').length === 3);
+});
+
+void test("requests sent ahead are answered in order, and none past the free row before its turn, whatever arrives meanwhile", async (t) => {
+  const wait = Pipelined.prototype.wait;
+  let [turns, waiting, mostWaiting] = [0, 0, 0];
+  t.mock.method(Pipelined.prototype, "wait", function (this: Pipelined, peer: string, read: () => void) {
+    mostWaiting = Math.max(mostWaiting, ++waiting);
+    wait.call(this, peer, () => {
+      turns++;
+      waiting--;
+      read();
+    });
+  });
+  await using fixture = await openFixture();
+  using client = dial(fixture.port);
+  client.socket.setNoDelay(true);
+  const count = 300;
+  const ahead = Array.from({ length: count }, (_, at) => `GET /v2/sandboxes?at=${at} HTTP/1.1\r\nHost: a\r\n\r\n`);
+  // So many at once that they wait for each other; then more before each turn than it reads, in pieces that end anywhere.
+  client.send(ahead.slice(0, 150).join(""));
+  const rest = ahead.slice(150).join("");
+  for (let at = 0; at < rest.length; at += 149) {
+    client.send(rest.slice(at, at + 149));
+    await new Promise((resolve) => setTimeout(resolve, 4));
+  }
+  const received = await client.until((text) => text.split('"who":"control"').length > count);
+  assert.deepEqual(
+    [...received.matchAll(/"url":"\/v2\/sandboxes\?at=(\d+)"/g)].map(([, at]) => Number(at)),
+    ahead.map((_, at) => at),
+  );
+  assert.ok(turns >= count - 40, `only ${turns} of ${count} requests waited for their turn`);
+  assert.equal(mostWaiting, 1, "while it waits, none of its requests is taken");
 });
 
 void test("an address that holds all the connections it may is refused one more with the reason, and another address is served", async () => {

@@ -81,9 +81,30 @@ void test("a request of which a byte was passed on is answered 502 at a pause, a
   fixture.sleep(sandbox);
   const received = await client.until((text) => text.endsWith("woken"));
   const first = received.slice(0, received.indexOf("HTTP/1.1 200"));
-  assert.match(first, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: not_found/);
-  assert.deepEqual(bodyOf(first), { sandboxId: sandbox.sandboxID, message: "The sandbox was not found", code: 502 });
+  assert.match(first, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: cut_off\r\nShould-Retry: false/);
+  const message =
+    "The sandbox was paused before it answered this request, which may have been carried out; if it may run twice, send it again: the next request resumes the sandbox";
+  assert.deepEqual(bodyOf(first), { sandboxId: sandbox.sandboxID, message, code: 502 });
   assert.equal(fixture.waking.calls.length, 1);
+});
+
+void test("a request that a pause cuts off is told that its sandbox was paused and what to do, and the one of a sandbox that is gone that it was not found", async () => {
+  for (const how of ["pause", "kill"] as const) {
+    await using fixture = await openFixture();
+    const sandbox = fixture.sandbox();
+    const arrived = Promise.withResolvers<void>();
+    const { port } = await fixture.serve(sandbox.host, 0, () => arrived.resolve());
+    const asked = fixture.raw(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Connection: close\r\n\r\n`);
+    await arrived.promise;
+    if (how === "pause") fixture.rest(sandbox.sandboxID);
+    else fixture.kill(sandbox.sandboxID);
+    const answered = await asked;
+    if (how === "kill") assert.match(answered, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: not_found[\s\S]*"The sandbox was not found"/);
+    else {
+      assert.match(answered, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: cut_off[\s\S]*was paused before it answered.*; connect to the sandbox or resume it/);
+      assert.doesNotMatch(answered, /was not found|port is not open/);
+    }
+  }
 });
 
 void test("a request of which nothing was passed on waits until its sandbox is back; one whose sandbox is killed is answered 502", async () => {

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import type { Door, ProxyEntry } from "../src/proxy/directory.ts";
 import { openProxy, type ProxyOptions } from "../src/proxy/server.ts";
+import type { Access, ProxyEntry } from "../src/records/directory.ts";
 
 export const deploymentKey = `sdk_${"k".repeat(64)}`;
 
@@ -24,7 +24,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
   const directory = mkdtempSync(join(tmpdir(), "svc-proxy-"));
   const control = join(directory, "control.sock");
   const entries = new Map<string, ProxyEntry>();
-  const sleepers = new Map<string, Door>();
+  const sleepers = new Map<string, Access>();
   const waking = {
     /** What asked, for whom, and from where. */
     calls: [] as { sandboxID: string; client: string }[],
@@ -32,6 +32,9 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
     meanwhile: async (_sandboxID: string): Promise<void> => {},
   };
   const asleep = new Map<string, ProxyEntry>();
+  const resting = new Set<string>();
+  const away = new Map<string, string>();
+  const moving = new Map<string, PromiseWithResolvers<void>>();
   const stack = new AsyncDisposableStack();
   stack.defer(() => rmSync(directory, { recursive: true, force: true }));
   const plane = createServer((request, response) => {
@@ -52,6 +55,10 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       entries: () => entries.values(),
       sleeping: (id) => sleepers.get(id),
       sleepers: () => sleepers.values(),
+      isPaused: (id) => resting.has(id),
+      isMoving: (id) => moving.has(id),
+      moveOver: async (id) => moving.get(id)?.promise,
+      movedTo: (id) => away.get(id),
       async wake(sandboxID, client) {
         waking.calls.push({ sandboxID, client });
         await waking.meanwhile(sandboxID);
@@ -71,14 +78,35 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
     proxy,
     metrics,
     entries,
+    /** Sandboxes that moved, with their nodes. */
+    away,
     waking,
     /** Pauses a sandbox as the node does it; it wakes as `entry`. */
     sleep(entry: ProxyEntry): void {
       entries.delete(entry.sandboxID);
       asleep.set(entry.sandboxID, entry);
-      const { handle: _, ...door } = entry;
-      sleepers.set(entry.sandboxID, door);
+      const { handle: _, ...access } = entry;
+      sleepers.set(entry.sandboxID, access);
       proxy.drop(entry.sandboxID);
+    },
+    /** Pauses a sandbox that traffic may not resume. */
+    rest(sandboxID: string): void {
+      entries.delete(sandboxID);
+      resting.add(sandboxID);
+      proxy.drop(sandboxID);
+    },
+    /** It is not here any more, and not known to be gone. */
+    unrest(sandboxID: string): void {
+      resting.delete(sandboxID);
+    },
+    /** It is on its way to another node, or from one, until what this returns is called. */
+    move(sandboxID: string): () => void {
+      const over = Promise.withResolvers<void>();
+      moving.set(sandboxID, over);
+      return () => {
+        moving.delete(sandboxID);
+        over.resolve();
+      };
     },
     /** A sandbox is gone for good. */
     kill(sandboxID: string): void {

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { type FailureName, fail } from "@svc/contract/failures.ts";
-import type { Door } from "../src/proxy/directory.ts";
+import type { Access } from "../src/records/directory.ts";
 import { bodyOf, type Fixture, openFixture } from "./proxy-fixture.ts";
 
-const address = ({ sandboxID }: Door, port: number) => `x-svc-sandbox-id: ${sandboxID}\r\nx-svc-target-port: ${port}\r\n`;
+const address = ({ sandboxID }: Access, port: number) => `x-svc-sandbox-id: ${sandboxID}\r\nx-svc-target-port: ${port}\r\n`;
 
 async function ask(fixture: Fixture, path: string, lines: string, method = "GET"): Promise<{ status: number; text: string; message: string }> {
   const text = await fixture.raw(`${method} ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${lines}\r\n`);
@@ -14,8 +14,8 @@ async function ask(fixture: Fixture, path: string, lines: string, method = "GET"
   return { status: Number(text.slice(9, 12)), text, message: body.message };
 }
 
-function sign(door: Door, path: string, operation: "read" | "write", expires?: number): string {
-  const text = `${path}:${operation}::${door.envdAccessToken}${expires === undefined ? "" : `:${expires}`}`;
+function sign(access: Access, path: string, operation: "read" | "write", expires?: number): string {
+  const text = `${path}:${operation}::${access.envdAccessToken}${expires === undefined ? "" : `:${expires}`}`;
   const signature = `v1_${createHash("sha256").update(text).digest("base64").replace(/=+$/, "")}`;
   return new URLSearchParams({ path, signature, ...(expires === undefined ? {} : { signature_expiration: String(expires) }) }).toString();
 }
@@ -83,17 +83,22 @@ void test("a signed file URL, and a token without an id, wake the sandbox they b
 void test("why a sandbox could not be resumed is said such that no client takes it for gone or for a closed port", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
-  const failures: [FailureName | "fault", string, number, RegExp][] = [
+  const failures: [FailureName | "fault" | "drain", string, number, RegExp][] = [
     ["SANDBOX_NOT_FOUND", "it ended", 502, /x-svc-reason: not_found[\s\S]*The sandbox was not found"/],
     ["TOO_MANY_REQUESTS", "too many wait", 429, /\r\nRetry-After: 1\r\n[\s\S]*too many wait"/],
     ["CAPACITY_EXHAUSTED", "the node is full", 502, /x-svc-reason: resume_failed[\s\S]*is paused and could not be resumed: the node is full"/],
+    ["drain", "every node drains", 502, /x-svc-reason: draining[\s\S]*is paused and could not be resumed: every node drains"/],
     ["SNAPSHOT_DAMAGED", "its memory image was not found", 502, /Should-Retry: false[\s\S]*resumed: its memory image is missing"/],
     ["SANDBOX_START_FAILED", "Port is not open", 502, /resumed: port is closed"/],
     ["fault", "secret words", 502, /resumed: the node met a fault of its own; its log says which"/],
   ];
   for (const [name, message, status, expected] of failures) {
     fixture.sleep(sandbox);
-    fixture.waking.meanwhile = async () => (name === "fault" ? Promise.reject(new TypeError(message)) : fail(name, message));
+    fixture.waking.meanwhile = async () => {
+      if (name === "fault") throw new TypeError(message);
+      if (name === "drain") fail("CAPACITY_EXHAUSTED", message, { details: { reason: "draining" } });
+      fail(name, message);
+    };
     using client = fixture.dial();
     // A refused body, then another request on the same connection.
     client.send(`POST / HTTP/1.1\r\nHost: a\r\n${address(sandbox, 8080)}Content-Length: 3\r\n\r\nabcGET /next HTTP/1.1\r\nHost: a\r\n\r\n`);
@@ -104,7 +109,7 @@ void test("why a sandbox could not be resumed is said such that no client takes 
     assert.ok(status === 429 || name === "SANDBOX_NOT_FOUND" || !/was not found|port is not open|secret/.test(received), received);
   }
   const text = await fixture.metrics.text();
-  for (const [outcome, count] of Object.entries({ resumed: 0, gone: 1, busy: 1, failed: 4 }))
+  for (const [outcome, count] of Object.entries({ resumed: 0, gone: 1, busy: 1, failed: 5 }))
     assert.match(text, new RegExp(`svc_proxy_wakes_total\\{outcome="${outcome}"\\} ${count}\n`));
 });
 
@@ -129,8 +134,8 @@ void test("no more requests wait than may, and none longer than the bound", asyn
   waiting.send(`POST / HTTP/1.1\r\nHost: a\r\n${address(sandbox, 8080)}Content-Length: 6\r\n\r\nabc`);
   const late = [ask(fixture, "/", address(sandbox, 8080)), ask(fixture, "/", address(other, 8080))];
   while (!(await fixture.metrics.text()).includes("svc_proxy_waiting 3\n")) await new Promise((resolve) => setTimeout(resolve, 5));
-  for (const door of [sandbox, other]) {
-    const refused = await ask(fixture, "/", address(door, 8080));
+  for (const access of [sandbox, other]) {
+    const refused = await ask(fixture, "/", address(access, 8080));
     assert.equal(refused.status, 429);
     assert.match(refused.text, /\r\nRetry-After: 1\r\n/);
   }

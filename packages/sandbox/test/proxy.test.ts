@@ -44,6 +44,15 @@ void test("a sandbox that is not running answers 502 in the words the SDKs look 
   assert.deepEqual(bodyOf(received), { sandboxId: "igone", message: "The sandbox was not found", code: 502 });
 });
 
+void test("a paused sandbox that traffic may not resume answers in the SDKs' words, and its header says that it is paused", async () => {
+  await using fixture = await openFixture();
+  const { sandboxID } = fixture.sandbox();
+  fixture.rest(sandboxID);
+  const received = await fixture.raw(`GET /health HTTP/1.1\r\nHost: 49983-${sandboxID}.localhost\r\nConnection: close\r\n\r\n`);
+  assert.match(received, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: paused/);
+  assert.deepEqual(bodyOf(received), { sandboxId: sandboxID, message: "The sandbox was not found", code: 502 });
+});
+
 void test("every method, HEAD and bodiless statuses included, leaves the connection usable", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();

@@ -1,7 +1,7 @@
 // A sandbox's record and claim as tests need them; what a test is about it changes itself.
 
-import { openEgress } from "../src/network/networks.ts";
-import type { Claim, SandboxRecord, Status } from "../src/node/state.ts";
+import { openEgress } from "../src/egress/policy.ts";
+import type { Claim, SandboxRecord, Status } from "../src/records/state.ts";
 import type { RuntimeHandle } from "../src/runtime/runtime.ts";
 
 export const handle: RuntimeHandle = {

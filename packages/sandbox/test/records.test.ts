@@ -5,8 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
-import { ENDED_KEPT_MS, IDEMPOTENCY_KEPT_MS, openRecords } from "../src/node/records.ts";
-import type { Snapshot, SnapshotQuery } from "../src/node/snapshots.ts";
+import { IDEMPOTENCY_KEPT_MS } from "../src/records/create-keys.ts";
+import { ENDED_KEPT_MS, openRecords } from "../src/records/records.ts";
+import type { Snapshot, SnapshotQuery } from "../src/records/snapshots.ts";
 import { claimWith, handle, recordWith } from "./record-fixture.ts";
 
 function temporary() {
@@ -31,18 +32,18 @@ void test("records, reasons of ended sandboxes and idempotency keys outlive the 
     ["i2"],
   );
   assert.equal(second.ended("i1")?.reason, "oom");
-  assert.deepEqual(second.idempotent("k"), { key: "k", bodyHash: "h", answer: "{}" });
+  assert.deepEqual(second.keys.created("k"), { key: "k", bodyHash: "h", answer: "{}" });
   second.prune(5000 + ENDED_KEPT_MS + 1);
   assert.equal(second.ended("i1"), undefined);
   second.prune(1000 + IDEMPOTENCY_KEPT_MS + 1);
-  assert.equal(second.idempotent("k"), undefined);
+  assert.equal(second.keys.created("k"), undefined);
   second.close();
 });
 
 void test("a home belongs to one node at a time, and the second is told so", () => {
   using place = temporary();
   const first = openRecords(place.path, { aside });
-  assert.throws(() => openRecords(place.path, { aside }), /held by another node/);
+  assert.throws(() => openRecords(place.path, { aside }), /in use by another node/);
   first.close();
   openRecords(place.path, { aside }).close();
 });

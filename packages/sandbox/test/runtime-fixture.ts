@@ -1,15 +1,15 @@
 // What the runtime suite stands on: a home, a slot of the test's own, an image, envd, and commands run through it.
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { request } from "node:http";
-import { tmpdir } from "node:os";
+import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
 import type { NetworkSlot } from "@svc/sandbox/network/networks.ts";
 import { dialUnix } from "@svc/sandbox/runtime/dial.ts";
-import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open.ts";
+import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { Capture, CaptureKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
@@ -97,26 +97,40 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
 
 /** A namespace and a veth with no way out; the product's own networks are tested elsewhere. */
 function makeSlot(runtime: RuntimeName): NetworkSlot {
-  nextSlot += 1;
-  const name = `rt${process.pid}x${nextSlot}`;
-  // The drivers' test files run at the same time.
-  const block = `10.${232 + 4 * ["gvisor", "runc", "bubblewrap"].indexOf(runtime) + (process.pid % 4)}.${nextSlot % 250}`;
-  const slot = {
-    index: nextSlot,
-    netns: name,
-    netnsPath: `/run/netns/${name}`,
-    veth: name,
-    guestAddress: `${block}.2`,
-    prefixLength: 30,
-    gatewayAddress: `${block}.1`,
-  };
-  const script = `set -e; ip netns add $1; ip link add $1 type veth peer name eth0 netns $1; ip addr add $3/30 dev $1; ip link set $1 up
+  removeLeftovers();
+  for (;;) {
+    nextSlot += 1;
+    const name = `rt${process.pid}x${nextSlot}`;
+    // The drivers' test files run at the same time.
+    const block = `10.${232 + 4 * ["gvisor", "runc", "bubblewrap"].indexOf(runtime) + (process.pid % 4)}.${nextSlot % 250}`;
+    const slot = {
+      index: nextSlot,
+      netns: name,
+      netnsPath: `/run/netns/${name}`,
+      veth: name,
+      guestAddress: `${block}.2`,
+      prefixLength: 30,
+      gatewayAddress: `${block}.1`,
+    };
+    const script = `set -e; ip netns add $1; ip link add $1 type veth peer name eth0 netns $1; ip addr add $3/30 dev $1; ip link set $1 up
     ip -n $1 addr add $2/30 dev eth0; ip -n $1 link set eth0 up; ip -n $1 link set lo up; ip -n $1 route add default via $3`;
-  execFileSync("sh", ["-c", script, "sh", name, slot.guestAddress, slot.gatewayAddress], { stdio: "ignore" });
-  return slot;
+    execFileSync("sh", ["-c", script, "sh", name, slot.guestAddress, slot.gatewayAddress], { stdio: "ignore" });
+    // Of two interfaces with one address only the first is reached: another test process may have taken it.
+    const owners = Object.values(networkInterfaces()).filter((addresses) => addresses?.some(({ address }) => address === slot.gatewayAddress));
+    if (owners.length === 1) return slot;
+    removeSlot(slot);
+  }
 }
 
-function removeSlot({ netns, veth }: NetworkSlot): void {
+/** Of test processes that were killed. */
+function removeLeftovers(): void {
+  for (const netns of existsSync("/run/netns") ? readdirSync("/run/netns") : []) {
+    const pid = /^rt(\d+)x\d+$/.exec(netns)?.[1];
+    if (pid !== undefined && !existsSync(`/proc/${pid}`)) removeSlot({ netns, veth: netns });
+  }
+}
+
+function removeSlot({ netns, veth }: Pick<NetworkSlot, "netns" | "veth">): void {
   execFileSync("sh", ["-c", "ip link del $1; ip netns del $2; true", "sh", veth, netns], { stdio: "ignore" });
 }
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { until } from "@svc/harness/until.ts";
 import { openCgroups } from "@svc/sandbox/runtime/cgroup.ts";
 import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
-import type { Expected } from "./runtime.suite.ts";
+import type { Expected } from "./runtime-expected.ts";
 import { healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;

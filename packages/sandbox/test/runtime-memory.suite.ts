@@ -9,8 +9,6 @@ import { openFixture, run, smallLimits } from "./runtime-fixture.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
-const ROUNDS = 10;
-
 /** Holds random bytes in memory alone and a count; says both, and nothing else could know them. */
 const keeper = `cat >/opt/keeper.py <<'X'
 import hashlib, os, signal, time
@@ -25,15 +23,15 @@ while True:
 X
 nohup python3 /opt/keeper.py >/dev/null 2>&1 & while [ ! -s /tmp/said ]; do sleep 0.05; done; cat /tmp/said`;
 
-export function memoryTests(name: RuntimeName, it: It): void {
-  it("ten rounds of pausing with memory lose no byte of memory and no file, and programs never notice a boot", async () => {
+export function memoryRounds(name: RuntimeName, it: It, rounds: number): void {
+  it(`${rounds} rounds of pausing with memory lose no byte of memory and no file, and programs never notice a boot`, async () => {
     await using fixture = await openFixture(name);
     const bootID = randomUUID();
     let handle = await fixture.start({ bootID });
     const [sum, first] = (await run(handle, keeper)).stdout.split(" ");
     const pid = (await run(handle, "cat /tmp/keeper.pid")).stdout;
     let last = Number(first);
-    for (let round = 1; round <= ROUNDS; round++) {
+    for (let round = 1; round <= rounds; round++) {
       await run(handle, `echo round ${round} >>/home/log; echo ${round} >/dev/shm/r${round}; mkdir /tmp/d${round}`);
       await fixture.runtime.freeze(handle);
       const from = await fixture.capture(handle, "memory");
@@ -45,8 +43,12 @@ export function memoryTests(name: RuntimeName, it: It): void {
       last = Number(count);
       assert.equal((await run(handle, "cat /tmp/keeper.pid /proc/sys/kernel/random/boot_id")).stdout, `${pid}${bootID}\n`);
     }
-    assert.equal((await run(handle, "wc -l </home/log; ls /dev/shm | wc -l; ls -d /tmp/d* | wc -l")).stdout, "10\n10\n10\n");
+    assert.equal((await run(handle, "wc -l </home/log; ls /dev/shm | wc -l; ls -d /tmp/d* | wc -l")).stdout, `${rounds}\n${rounds}\n${rounds}\n`);
   });
+}
+
+export function memoryTests(name: RuntimeName, it: It): void {
+  memoryRounds(name, it, 4);
 
   it("copies of one capture run side by side with their own name, boot id and randomness, and the right clock", async () => {
     await using fixture = await openFixture(name);

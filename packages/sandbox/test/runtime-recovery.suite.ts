@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
-import { openRuntime } from "@svc/sandbox/runtime/open.ts";
+import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
 import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";

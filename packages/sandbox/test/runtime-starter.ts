@@ -1,7 +1,7 @@
 // A process of its own that starts one sandbox and says so just before; the recovery tests kill it.
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
-import { openRuntime } from "@svc/sandbox/runtime/open.ts";
+import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import type { RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
 const [name = "", home = "", spec = ""] = process.argv.slice(2);

@@ -6,18 +6,11 @@ import { until } from "@svc/harness/until.ts";
 import { isSameProcess, signal } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
 import { captureTests } from "./runtime-capture.suite.ts";
+import type { Expected } from "./runtime-expected.ts";
 import { healthy, image, newRuntimeID, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 import { layerTests } from "./runtime-layer.suite.ts";
 import { limitTests } from "./runtime-limits.suite.ts";
 import { recoveryTests } from "./runtime-recovery.suite.ts";
-
-export type Expected = {
-  /** Memory, CPU and processes are bounded by control groups. */
-  readonly limits: boolean;
-  /** envd can run commands as another user than root. */
-  readonly users: boolean;
-  readonly sudo: boolean;
-};
 
 export function runtimeSuite(name: RuntimeName, label: string, expected: Expected, { skip }: { skip: string | false }): void {
   const it = (sentence: string, body: () => Promise<void>) => void test(`${label}: ${sentence}`, { skip }, body);

@@ -4,7 +4,9 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { loadApiKey, loadInitKey, loadSeed, sweepHalfWritten } from "../src/node/secrets.ts";
+import { openInitKeys } from "../src/agent/init-keys.ts";
+import { keysFrom, keysOfHome, seal, unseal } from "../src/cluster/deployment-secret.ts";
+import { loadApiKey, loadSeed, sweepHalfWritten } from "../src/node/secrets.ts";
 
 function temporary() {
   const path = mkdtempSync(join(tmpdir(), "svc-secrets-"));
@@ -39,7 +41,7 @@ void test("an API key has 32 to 256 URL-safe characters, and a wrong one is refu
   const load = (secret: string) => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: { SVC_API_KEY: secret } });
   for (const good of ["a".repeat(32), "a".repeat(256), "Az09._~-".repeat(4)]) assert.equal(load(good).secret, good);
   for (const bad of ["a".repeat(31), "a".repeat(257), `${"a".repeat(32)} `, `${"a".repeat(32)}/`, `${"a".repeat(32)}\n`, "ä".repeat(32)]) {
-    assert.throws(() => load(bad), /SVC_API_KEY has \d+ characters; asked for 32 to 256/);
+    assert.throws(() => load(bad), /SVC_API_KEY has \d+ characters; expected 32 to 256/);
   }
   writeFileSync(home.mounted, "short");
   assert.throws(() => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: {} }), /mounted has 5 characters/);
@@ -57,17 +59,70 @@ void test("the seed comes from the settings, else is generated once and kept", (
 
 void test("a lost seed is refused while sandboxes live whose tokens hang on it", () => {
   using home = temporary();
-  assert.throws(() => loadSeed(home.path, "", true), /is missing, but sandboxes live/);
+  assert.throws(() => loadSeed(home.path, "", true), /is missing, but the tokens of existing sandboxes/);
   assert.equal(loadSeed(home.path, key("s"), true).secret, key("s"));
 });
 
-void test("the key that signs for envd is kept, and a damaged one is refused", () => {
+void test("a new home's keys come from its deployment secret, and stay whatever the API key and the seed are", () => {
   using home = temporary();
-  const first = loadInitKey(home.path).publicKeyBase64;
-  assert.equal(Buffer.from(first, "base64").length, 32);
-  assert.equal(loadInitKey(home.path).publicKeyBase64, first);
-  writeFileSync(join(home.path, "secrets/envd-init-key"), "nonsense");
-  assert.throws(() => loadInitKey(home.path), /damaged/);
+  const keys = keysOfHome(home.path, "");
+  const secret = readFileSync(join(home.path, "secrets/deployment-secret"), "utf8").trim();
+  assert.match(secret, /^[0-9a-f]{64}$/);
+  assert.deepEqual([keysOfHome(home.path, ""), keysFrom(secret)], [keys, keys]);
+  assert.notEqual(keys.initSeed, keys.uploadKey);
+  using other = temporary();
+  const given = join(other.path, "mounted");
+  writeFileSync(given, `${secret}\n`);
+  assert.deepEqual(keysOfHome(other.path, given), keys);
+  assert.throws(() => keysOfHome(other.path, join(other.path, "none")), /deployment_secret_file: .*none is not there/);
+});
+
+void test("a home of before there was a deployment secret keeps its keys", () => {
+  using home = temporary();
+  mkdirSync(join(home.path, "secrets"));
+  const own = "ab".repeat(32);
+  writeFileSync(join(home.path, "secrets/envd-init-key"), `${own}\n`);
+  writeFileSync(join(home.path, "secrets/upload-key"), "uploads");
+  assert.deepEqual(keysOfHome(home.path, ""), { initSeed: own, uploadKey: "uploads" });
+  const keys = openInitKeys(home.path, own);
+  assert.deepEqual([keys.current, keys.seeds()], [keys.unnamed, [own]]);
+  assert.throws(() => statSync(join(home.path, "secrets/deployment-secret")));
+});
+
+void test("a home that changes its deployment secret holds the keys that its checkpoints were made under", () => {
+  using home = temporary();
+  const first = openInitKeys(home.path, "01".repeat(32)).current;
+  const keys = openInitKeys(home.path, "02".repeat(32));
+  assert.notEqual(keys.current, first);
+  assert.equal(keys.signer(first).asymmetricKeyType, "ed25519");
+  keys.add("03".repeat(32));
+  assert.equal(openInitKeys(home.path, "02".repeat(32)).seeds().length, 3);
+  assert.throws(() => keys.signer("somebody else's"), { name: "SANDBOX_START_FAILED", message: /created in another deployment/ });
+});
+
+void test("a damaged key is refused by the name of its file", () => {
+  using home = temporary();
+  const { current } = openInitKeys(home.path, "01".repeat(32));
+  const path = join(home.path, "secrets/envd-init-keys", Buffer.from(current, "base64").toString("base64url"));
+  for (const damaged of ["nonsense", "02".repeat(32)]) {
+    writeFileSync(path, damaged);
+    assert.throws(() => openInitKeys(home.path, "01".repeat(32)), /envd-init-keys\/.* is damaged/);
+  }
+});
+
+void test("what is sealed opens under the same key for the same purpose alone, and not when it was changed", () => {
+  const sealed = seal("secret", key("k"), "one");
+  assert.equal(unseal(sealed, key("k"), "one"), "secret");
+  assert.notEqual(seal("secret", key("k"), "one"), sealed);
+  const bytes = Buffer.from(sealed, "base64");
+  bytes[bytes.length - 1] = (bytes.at(-1) as number) ^ 1;
+  for (const wrong of [
+    unseal(sealed, key("l"), "one"),
+    unseal(sealed, key("k"), "two"),
+    unseal(bytes.toString("base64"), key("k"), "one"),
+    unseal("", key("k"), "one"),
+  ])
+    assert.equal(wrong, undefined);
 });
 
 void test("what a killed start left half-written beside a secret is swept away, and nothing else", () => {

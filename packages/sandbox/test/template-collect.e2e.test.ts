@@ -9,11 +9,11 @@ import { fail } from "@svc/contract/failures.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
-import { openCaptures } from "@svc/sandbox/node/captures.ts";
-import { openSetAside } from "@svc/sandbox/node/set-aside.ts";
+import { openCaptures } from "@svc/sandbox/records/captures.ts";
+import { openSetAside } from "@svc/sandbox/records/set-aside.ts";
 import type { Chain } from "@svc/sandbox/template/build-record.ts";
-import { openCatalogue } from "@svc/sandbox/template/catalogue.ts";
-import { openTemplates, type Templates } from "@svc/sandbox/template/templates.ts";
+import { openTemplates, type Templates } from "@svc/sandbox/template/open-templates.ts";
+import { openSetupTemplates } from "@svc/sandbox/template/setup-templates.ts";
 
 const HOUR = 3600_000;
 
@@ -39,16 +39,17 @@ async function open() {
     },
     spawner,
     log,
-    setUp: openCatalogue(join(home, "none")),
-    snapshots: { find: () => undefined, remove: async () => false },
+    setUp: openSetupTemplates(join(home, "none")),
+    snapshots: { find: () => undefined, unreadable: () => undefined, remove: async () => false },
     captures,
     sandboxes: { start: async () => fail("INTERNAL", "no sandbox here"), end: async () => {}, runtimeOf: () => fail("INTERNAL", "no sandbox here") },
     envdVersion: "0",
     secret: "s",
     storage: { aside: openSetAside(join(home, "set-aside.json"), log) },
     imagesInUse: () => inUse,
+    onChanged: () => {},
     onDeleted: async () => {},
-    tell: () => {},
+    report: () => {},
     nowMs: () => clock.atMs,
   });
   return {
@@ -65,13 +66,13 @@ async function open() {
   };
 }
 
-async function layer({ shop }: Templates, bytes: number): Promise<string> {
-  const made = await shop.layers.add("test", async (diff) => writeFileSync(join(diff, "file"), Buffer.alloc(bytes)));
+async function layer({ builder }: Templates, bytes: number): Promise<string> {
+  const made = await builder.layers.add("test", async (diff) => writeFileSync(join(diff, "file"), Buffer.alloc(bytes)));
   return made?.layerID ?? "";
 }
 
-function ready({ shop }: Templates, name: string, chain: Chain): string {
-  const { build } = shop.builds.request(name, ["default"], { cpuCount: 1, memoryMB: 64, diskSizeMB: 64 });
+function ready({ builder }: Templates, name: string, chain: Chain): string {
+  const { build } = builder.builds.request(name, ["default"], { cpuCount: 1, memoryMB: 64, diskSizeMB: 64 });
   const plain = {
     env: {},
     user: "user",
@@ -84,7 +85,7 @@ function ready({ shop }: Templates, name: string, chain: Chain): string {
     envd: undefined,
     envdVersion: "0",
   };
-  shop.builds.publish(build.buildID, { ...plain, chain });
+  builder.builds.publish(build.buildID, { ...plain, chain });
   return build.buildID;
 }
 
@@ -96,7 +97,7 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
     const base = { rootfs: join(at.home, "base"), binds: [] };
     const [shared, old, fresh] = [await layer(templates, 10), await layer(templates, 20), await layer(templates, 30)];
     const first = ready(templates, "t", { base, layers: [shared, old] });
-    const image = templates.library.find("t").image;
+    const image = templates.index.find("t").image;
     await templates.images.ready(image);
     ready(templates, "t", { base, layers: [shared, fresh] });
     clock.atMs += 2 * HOUR;
@@ -104,7 +105,7 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
     inUse.add(image.rootfs);
     clock.atMs += 8 * 24 * HOUR;
     assert.deepEqual(await templates.collect(), { builds: 1, images: 0, layers: 0, files: 0 });
-    assert.equal(templates.shop.builds.build(first), undefined);
+    assert.equal(templates.builder.builds.build(first), undefined);
     inUse.clear();
     assert.deepEqual(await templates.collect(), { builds: 0, images: 1, layers: 1, files: 0 });
     assert.deepEqual(readdirSync(join(at.home, "layers")).sort(), [shared, fresh].sort());
@@ -112,22 +113,23 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
     assert.equal((await templates.collect()).layers, 2);
   });
 
-  void test("of the step cache are the layers past its bound, the ones used last before the others", async () => {
+  void test("of the build cache are the layers past its bound, the ones used last before the others", async () => {
     await using at = await open();
     const { templates, clock } = at;
-    const { db } = templates.shop;
+    const { cache } = templates.builder;
     const layers: string[] = [];
     for (let each = 0; each < 3; each++) {
       clock.atMs += 1000;
       layers.push(await layer(templates, 400_000));
-      db.run("INSERT INTO steps VALUES (?, ?, ?)", `key${each}`, JSON.stringify({ layerID: layers[each] ?? "" }), clock.atMs);
+      cache.keep(`key${each}`, layers[each]);
     }
-    db.run("UPDATE steps SET used_at = ? WHERE key = 'key0'", clock.atMs + 1);
+    clock.atMs++;
+    cache.touch("key0");
     clock.atMs += 2 * HOUR;
     assert.equal((await templates.collect()).layers, 1);
     assert.deepEqual(readdirSync(join(at.home, "layers")).sort(), [layers[0], layers[2]].sort());
     assert.deepEqual(
-      db.all("SELECT key FROM steps ORDER BY key").map((row) => row["key"]),
+      [...cache.all()].map(({ key }) => key),
       ["key0", "key2"],
     );
   });
@@ -135,7 +137,7 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
   void test("are uploads that no build has used for a day; one that a waiting build needs stays", async () => {
     await using at = await open();
     const { templates, clock } = at;
-    const { uploads, builds } = templates.shop;
+    const { uploads, builds } = templates.builder;
     const [used, unused] = ["a".repeat(64), "b".repeat(64)];
     for (const hash of [used, unused]) await uploads.receive(hash, "1024", Readable.from([Buffer.alloc(1024)]));
     const { build } = builds.request("t", [], { cpuCount: undefined, memoryMB: undefined, diskSizeMB: undefined });

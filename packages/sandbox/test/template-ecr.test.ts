@@ -30,5 +30,5 @@ void test("an access key becomes the registry's user and password; a refusal say
   refuses = true;
   await assert.rejects(ecrLogin(key, host, signal, endpoint), /AWS refused the access key: HTTP 400 .*UnrecognizedClient/);
   server.close();
-  await assert.rejects(ecrLogin(key, "registry.example", signal), /is no registry of AWS/);
+  await assert.rejects(ecrLogin(key, "registry.example", signal), /is not a registry of AWS/);
 });

@@ -12,7 +12,7 @@ import { openImages } from "@svc/sandbox/template/images.ts";
 import { openLayers } from "@svc/sandbox/template/layers.ts";
 
 const setAside: string[] = [];
-const aside = { add: ({ name, reason }: { name: string; reason: string }) => void setAside.push(`${name}: ${reason}`) };
+const aside = { add: ({ name, reason }: { name: string; reason: string }) => void setAside.push(`${name}: ${reason}`), drop: () => {} };
 
 async function open(home = mkdtempSync(join(tmpdir(), "svc-layers-"))) {
   const spawner = openSpawner();
@@ -120,14 +120,14 @@ void describe("layers", needs("root", "xxh128sum"), () => {
       ["added", () => writeFileSync(join(diff, "added"), ""), () => rmSync(join(diff, "added"))],
       ["link", () => rmSync(join(diff, "link")), () => symlinkSync("other", join(diff, "link"))],
     ];
-    for (const [file, damage, mend] of damages) {
+    for (const [file, damage, fix] of damages) {
       damage();
       const again = await open(at.home);
       await assert.rejects(
         again.images.ready(again.images.of({ base: undefined, layers: [layerID] })),
         (error: Error) => error.name === "SNAPSHOT_DAMAGED" && error.message.includes(layerID) && error.message.includes(file),
       );
-      mend();
+      fix();
       await again.layers.verify(layerID);
       await again.close(false);
     }

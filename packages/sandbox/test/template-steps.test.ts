@@ -2,12 +2,14 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile are spelled so
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { planFromDockerfile } from "@svc/contract/dockerfile.ts";
 import type { BuildStep } from "@svc/contract/template-build.ts";
+import { openLines } from "@svc/sandbox/agent/guest.ts";
+import { openPace } from "@svc/sandbox/agent/pace.ts";
+import { expanded, foldStep, stepKey } from "@svc/sandbox/template/build-steps.ts";
 import { copySources } from "@svc/sandbox/template/copy-match.ts";
-import { openLines } from "@svc/sandbox/template/guest.ts";
 import { imageName } from "@svc/sandbox/template/image-name.ts";
 import { newReference, newTemplateID, splitReference } from "@svc/sandbox/template/reference.ts";
-import { expanded, foldStep, workKey } from "@svc/sandbox/template/steps.ts";
 import fc from "fast-check";
 
 const begin = { env: { PATH: "/bin" }, user: "user", workdir: "/home/user" };
@@ -17,7 +19,7 @@ void describe("a build's steps", () => {
   void test("fold variables, user and folder into what later steps see", () => {
     const env = foldStep(step("ENV", "A", "1", "PATH", "/x:$PATH", "B", "${A}2 \\$A ${NO:-else}"), begin, []).surroundings.env;
     assert.deepEqual(env, { PATH: "/x:/bin", A: "1", B: "12 $A else" });
-    assert.equal(foldStep(step("USER", "me:us"), begin, []).surroundings.user, "me");
+    assert.equal(foldStep(step("USER", "me:us"), begin, []).surroundings.user, "me:us");
     const first = foldStep(step("WORKDIR", "app"), begin, []);
     assert.equal(first.surroundings.workdir, "/home/user/app");
     const second = foldStep(step("WORKDIR", "../x/./y"), first.surroundings, first.folders);
@@ -26,18 +28,27 @@ void describe("a build's steps", () => {
       { path: "/home/user/x/y", owner: "user" },
     ]);
     const run = foldStep(step("RUN", "true", "root"), second.surroundings, second.folders);
-    assert.deepEqual([run.folders, run.work?.folders.length, run.work?.kind === "run" ? run.work.user : ""], [[], 2, "root"]);
+    assert.deepEqual([run.folders, run.action?.folders.length, run.action?.kind === "run" ? run.action.user : ""], [[], 2, "root"]);
   });
 
   void test("tell a folder from a file in COPY's destination", () => {
     const target = (text: string) => {
-      const { work } = foldStep({ ...step("COPY", "a", text, "", ""), filesHash: "0".repeat(64) }, begin, []);
-      return work?.kind === "copy" ? work.target : "";
+      const { action } = foldStep({ ...step("COPY", "a", text, "", ""), filesHash: "0".repeat(64) }, begin, []);
+      return action?.kind === "copy" ? action.target : "";
     };
     assert.deepEqual(["x", "x/", ".", "./", "/", "/opt/y", "~/z", "..", "$PATH/q", "$NOPE"].map(target), [
       ...["/home/user/x", "/home/user/x/", "/home/user/", "/home/user/", "/"],
       ...["/opt/y", "/home/user/z", "/home/", "/bin/q", "/home/user/$NOPE"],
     ]);
+  });
+
+  void test("expand a COPY's destination of a Dockerfile once: what was escaped, or came out of a variable, is taken as it is", () => {
+    const text = "FROM a\nARG MONEY='$HOME'\nCOPY a /x/\\$HOME\nCOPY a /y/$MONEY\nCOPY a /z/$HOME\n";
+    const places = planFromDockerfile(text).steps.map(({ args }) => {
+      const { action } = foldStep({ type: "COPY", args, filesHash: "0".repeat(64) }, { env: { HOME: "/root" }, user: "root", workdir: "/" }, []);
+      return action?.kind === "copy" ? action.target : "";
+    });
+    assert.deepEqual(places, ["/x/$HOME", "/y/$HOME", "/z/root"]);
   });
 
   void test("find COPY's sources among what was uploaded", () => {
@@ -51,20 +62,30 @@ void describe("a build's steps", () => {
     assert.throws(() => copySources("nope", paths), /matches nothing/);
   });
 
-  void test("have the same key for the same work over the same layers, and another one for any change", () => {
+  void test("have the same key for the same action over the same layers, and another one for any change", () => {
     const chain = { base: { rootfs: "/r", binds: [] }, layers: ["1"] };
-    const { work } = foldStep(step("RUN", "x"), begin, []);
-    assert.ok(work !== undefined);
-    const key = workKey(chain, work);
-    assert.equal(workKey(structuredClone(chain), structuredClone(work)), key);
-    const others = [workKey({ ...chain, layers: ["2"] }, work), workKey({ ...chain, base: { rootfs: "/s", binds: [] } }, work)];
+    const { action } = foldStep(step("RUN", "x"), begin, []);
+    assert.ok(action !== undefined);
+    const key = stepKey(chain, action);
+    assert.equal(stepKey(structuredClone(chain), structuredClone(action)), key);
+    const others = [stepKey({ ...chain, layers: ["2"] }, action), stepKey({ ...chain, base: { rootfs: "/s", binds: [] } }, action)];
     for (const change of [{ user: "root" }, { workdir: "/" }, { env: {} }])
-      others.push(workKey(chain, foldStep(step("RUN", "x"), { ...begin, ...change }, []).work ?? work));
+      others.push(stepKey(chain, foldStep(step("RUN", "x"), { ...begin, ...change }, []).action ?? action));
     assert.equal(new Set([key, ...others]).size, 6);
   });
 
   void test("expand no variable's value a second time", () => {
     fc.assert(fc.property(fc.string(), (value) => assert.equal(expanded("a${V}b", { V: value }), `a${value}b`)));
+  });
+
+  void test("are read no faster than 4 MiB a second once they have printed 16, and what prints little never waits", () => {
+    let now = 0;
+    const pace = openPace(now);
+    assert.equal(pace(16 << 20, now), 0);
+    for (let chunk = 0; chunk < 1024; chunk++) now += pace(64 << 10, now);
+    assert.ok(now > 15_900 && now < 16_100, `64 MiB more took ${now} ms`);
+    const quiet = openPace(0);
+    for (let second = 0; second < 100; second++) assert.equal(quiet(1 << 20, second * 1000), 0);
   });
 
   void test("cut output into lines whatever the chunks, and keep the last state of a progress bar", () => {

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { listed } from "../src/node/list.ts";
-import type { Node } from "../src/node/node.ts";
-import type { RunningRecord } from "../src/node/registry.ts";
 import { overdue } from "../src/node/watch.ts";
+import { openWallTimes } from "../src/records/clock.ts";
+import type { RunningRecord } from "../src/records/registry.ts";
 import { claimWith, handle, recordWith } from "./record-fixture.ts";
 
 const HOUR_MS = 3_600_000;
@@ -23,13 +23,23 @@ void test("a sandbox is overdue at its deadline and not before, whatever the wal
 
 void test("a step of the wall clock moves the shown end along, so that the time left stays true", () => {
   let wallMs = 1_000_000_000_000;
-  const node = { clock: { monotonicMs: () => 5_000, wallMs: () => wallMs } } as Node;
-  const leftMs = () => Date.parse(listed(node, record(65_000)).endAt) - wallMs;
+  const clock = { monotonicMs: () => 5_000, wallMs: () => wallMs };
+  const wallTimes = openWallTimes(clock);
+  const leftMs = () => Date.parse(listed(wallTimes, record(65_000)).endAt) - wallMs;
   assert.equal(leftMs(), 60_000);
   wallMs += HOUR_MS;
   assert.equal(leftMs(), 60_000);
   wallMs -= 24 * HOUR_MS;
   assert.equal(leftMs(), 60_000);
+});
+
+void test("the end that is shown of a sandbox is the same at every call, wherever in their milliseconds the two clocks are read", () => {
+  let nowUs = 5_000_000;
+  const clock = { monotonicMs: () => Math.floor(nowUs / 1000), wallMs: () => Math.floor((nowUs + 1_000_000_000_000_600) / 1000) };
+  const wallTimes = openWallTimes(clock);
+  const shown = new Set<string>();
+  for (let reading = 0; reading < 1000; reading++, nowUs += 137) shown.add(listed(wallTimes, record(65_000)).endAt);
+  assert.equal(shown.size, 1);
 });
 
 void test("a sandbox that is paused, or on its way, is not overdue", () => {

@@ -1,7 +1,10 @@
 // A relay between a store client and a master that keeps every message body with the name of its operation.
+import assert from "node:assert/strict";
 import { connect, createServer, type Socket } from "node:net";
+import { BodyReader, decodeBody, encodeBody } from "../src/rpc/body.ts";
 import { REQUEST_BYTES, RESPONSE_BYTES } from "../src/rpc/frame.ts";
-import { functionID, type OperationName, operations } from "../src/rpc/operations.ts";
+import { functionID, type Operation, type OperationName, operations } from "../src/rpc/operations.ts";
+import type { Schema } from "../src/rpc/schema.ts";
 
 export type Captured = { readonly name: OperationName | undefined; readonly kind: "request" | "response"; readonly body: Buffer };
 
@@ -59,4 +62,25 @@ export async function startCapture(target: number, brand: string): Promise<{ rea
       await new Promise((resolve) => server.close(resolve));
     },
   };
+}
+
+/** Every body is read and written again to the same bytes; "NAME request" and "NAME response" of those there were. */
+export function requireSame(captured: readonly Captured[]): Set<string> {
+  const seen = new Set<string>();
+  for (const { name, kind, body } of captured) {
+    assert.ok(name !== undefined, `an operation that is not declared was called: ${body.toString("hex").slice(0, 80)}`);
+    const operation = operations[name] as unknown as Operation;
+    const schema = (kind === "request" ? operation.args : operation.result) as Schema<unknown> | undefined;
+    const hash = kind === "request" ? operation.argsHash : operation.resultHash;
+    seen.add(`${name} ${kind}`);
+    if (body.length === 0) {
+      assert.equal(schema, undefined, `${name} ${kind}`);
+      continue;
+    }
+    assert.ok(schema !== undefined);
+    const { literal } = new BodyReader(body).begin();
+    const again = encodeBody(schema, hash, decodeBody(schema, hash, body), literal === undefined ? undefined : schema.literal);
+    assert.equal(again.toString("hex"), body.toString("hex"), `${name} ${kind}`);
+  }
+  return seen;
 }

@@ -1,8 +1,8 @@
 // Small file systems for tests: a tmpfs of a given size, and an ext4 in a file whose bytes can be copied while it is in use.
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, mkdirSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
 
 /** For test options: mounts need root. */
 export const needsMounts = process.getuid?.() === 0 ? {} : { skip: "mounting a file system needs root" };
@@ -27,17 +27,19 @@ function diskAt(folder: string, end: () => void): Disk {
 }
 
 export function smallDisk(sizeBytes: number): Disk {
-  const folder = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  const place = makeHome();
+  const folder = join(place, "home");
+  mkdirSync(folder);
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${sizeBytes}`, "svc-test", folder]);
   return diskAt(folder, () => {
     execFileSync("umount", ["--lazy", folder]);
-    rmSync(folder, { recursive: true, force: true });
+    removeHome(place);
   });
 }
 
 /** `cutPower` gives what is on the disk at this moment, whatever the page cache above it holds: mounted, on its own. */
 export function imageDisk(sizeBytes: number): Disk & { cutPower(): Disk } {
-  const base = mkdtempSync(join(tmpdir(), "svc-test-disk-"));
+  const base = makeHome();
   const mounts: string[] = [];
   const mount = (image: string) => {
     const folder = `${image}.mount`;
@@ -52,7 +54,7 @@ export function imageDisk(sizeBytes: number): Disk & { cutPower(): Disk } {
   execFileSync("mkfs.ext4", ["-q", "-F", image]);
   const end = () => {
     for (const folder of mounts.splice(0)) execFileSync("umount", ["--lazy", folder]);
-    rmSync(base, { recursive: true, force: true });
+    removeHome(base);
   };
   let cuts = 0;
   return Object.assign(diskAt(mount(image), end), {

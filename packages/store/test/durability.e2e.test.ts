@@ -44,6 +44,21 @@ void test("with durability disk every answered change is there after a power cut
   await Promise.all(clients);
 });
 
+void test("with durability process the same cut takes what was answered: the test above can fail", needsMounts, async () => {
+  using disk = imageDisk(64 << 20);
+  await using server = await startMetadataServer(["--durability=process"], disk.folder);
+  let lost = 0;
+  // The kernel may have written by itself once, not each time.
+  for (let cut = 0; cut < CUTS && lost === 0; cut++) {
+    const keys = Array.from({ length: 50 }, (_, at) => `cut${cut}-${at}`);
+    for (const key of keys) assert.equal((await server.fetch(key, { method: "PUT", body: key })).status, 200);
+    const left = disk.cutPower();
+    await using restarted = await startMetadataServer([], left.folder);
+    for (const key of keys) if ((await restarted.fetch(key)).status === 404) lost++;
+  }
+  assert.ok(lost > 0);
+});
+
 void test("with durability process a killed server has what it answered", async () => {
   await using server = await startMetadataServer(["--durability=process"]);
   for (let round = 0; round < 3; round++) {
@@ -56,7 +71,7 @@ void test("with durability process a killed server has what it answered", async 
 });
 
 void test("a setting that is none of memory, process and disk is refused by its name", async () => {
-  await assert.rejects(startMetadataServer(["--durability=often"]), /ended with 1/);
+  await assert.rejects(startMetadataServer(["--durability=often"]), /ended with 2/);
 });
 
 void test("a second server is refused a home that one uses", async () => {

@@ -44,6 +44,18 @@ void test("a head that another parser could read otherwise is refused with 400 a
   for (const key of ["a", "smuggled"]) assert.equal((await server.fetch(key)).status, 404);
 });
 
+void test("whoever speaks another protocol is answered 400 at its first bytes, and not waited for", async () => {
+  await using server = await startMetadataServer();
+  const hello = "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003";
+  for (const bytes of [hello, "\u0000", "hello there\r\n", "GET /health SMTP/1.1\r\n", "G".repeat(100)]) {
+    const text = await said(server, bytes);
+    assert.deepEqual(statuses(text), [400], JSON.stringify(bytes));
+    assert.match(text, /"error_code":"INVALID_REQUEST"/);
+  }
+  // A head may still come byte by byte.
+  assert.deepEqual(statuses(await said(server, [..."GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"])), [200]);
+});
+
 void test("a target in absolute form is served, and a connection ends when one of its options is close", async () => {
   await using server = await startMetadataServer();
   assert.deepEqual(statuses(await said(server, "GET http://x/health HTTP/1.1\r\nHost: x\r\n\r\n", 1)), [200]);

@@ -74,6 +74,41 @@ def timed(command):
     return {"perSecond": each * command["threads"] / (time.perf_counter() - begun), "wrong": len(wrong)}
 
 
+def measured(command):
+    # Zero-copy calls of one thread, one after the other; how many a second, and the middle one's microseconds.
+    import time
+
+    area = ctypes.addressof(buffers[command["buffer"]])
+    what, length, batch = command["what"], command["length"], command["batch"]
+    places, lengths = [area + i * length for i in range(batch)], [length] * batch
+    times, wrong, begun = [], 0, time.perf_counter()
+    for i in range(command["count"]):
+        keys = [f"{command['prefix']}-{i}-{j}" for j in range(batch)]
+        at = time.perf_counter()
+        if what == "put":
+            good = store.put_from(keys[0], area, length) == 0 if batch == 1 else all(x == 0 for x in store.batch_put_from(keys, places, lengths))
+        else:
+            good = store.get_into(keys[0], area, length) == length if batch == 1 else all(x == length for x in store.batch_get_into(keys, places, lengths))
+        times.append(time.perf_counter() - at)
+        wrong += not good
+    return {"perSecond": command["count"] / (time.perf_counter() - begun), "p50": sorted(times)[len(times) // 2] * 1e6, "wrong": wrong}
+
+
+def paced(command):
+    # Puts with a short sleep between them, for some seconds: the longest one, how many failed, how many there were.
+    import time
+
+    value = os.urandom(command["length"])
+    longest, failed, count, end = 0, 0, 0, time.perf_counter() + command["seconds"]
+    while time.perf_counter() < end:
+        at = time.perf_counter()
+        failed += store.put(f"{command['prefix']}-{count}", value) != 0
+        longest = max(longest, time.perf_counter() - at)
+        count += 1
+        time.sleep(command["everyMs"] / 1000)
+    return {"longestMs": longest * 1000, "failed": failed, "count": count}
+
+
 def run(command):
     op = command["op"]
     if op == "call":
@@ -90,6 +125,10 @@ def run(command):
         return hashlib.sha256((ctypes.c_char * command["length"]).from_address(at)).hexdigest()
     if op == "timed":
         return timed(command)
+    if op == "measured":
+        return measured(command)
+    if op == "paced":
+        return paced(command)
     raise ValueError(op)
 
 

@@ -14,14 +14,16 @@ export type HolderSetup = {
   readonly name?: string;
   readonly segmentBytes?: number;
   readonly bufferBytes?: number;
+  /** A folder for its disk tier. */
+  readonly ssdPath?: string;
 };
 
 export class Holder {
   readonly child: ChildProcess;
   readonly #waiting: ((line: string) => void)[] = [];
 
-  constructor() {
-    const env = { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
+  constructor(more: Readonly<Record<string, string>> = {}) {
+    const env = { ...process.env, ...more, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
     this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
     createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
     process.once("exit", () => this.child.kill("SIGKILL"));
@@ -82,7 +84,8 @@ export async function startHolder(setup: HolderSetup): Promise<Holder> {
   const holder = new Holder();
   await holder.ask();
   const { master, metadata = "P2PHANDSHAKE", name = "127.0.0.1", segmentBytes = 64 * MIB, bufferBytes = 16 * MIB } = setup;
-  const code = await holder.call<number>("setup", name, metadata, segmentBytes, bufferBytes, "tcp", "", `127.0.0.1:${master}`);
+  const disk = setup.ssdPath === undefined ? [] : [null, true, setup.ssdPath];
+  const code = await holder.call<number>("setup", name, metadata, segmentBytes, bufferBytes, "tcp", "", `127.0.0.1:${master}`, ...disk);
   if (code === 0) return holder;
   await holder.kill();
   throw new Error(`the field's client did not set up: ${code}`);

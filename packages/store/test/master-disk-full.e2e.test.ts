@@ -1,7 +1,7 @@
 // A disk that is full: changes are refused with their own code, reads go on, and room makes the master whole again.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -13,7 +13,9 @@ import { startMaster } from "./master.ts";
 const MIB = 1024 * 1024;
 
 void test("with a full disk puts are refused and reads go on; with room again, puts are taken and nothing was lost", needs("root", "mount"), async () => {
-  const home = makeHome();
+  const place = makeHome();
+  const home = join(place, "home");
+  mkdirSync(home);
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${6 * MIB}`, "tmpfs", home]);
   try {
     const ballast = join(home, "ballast");
@@ -52,6 +54,6 @@ void test("with a full disk puts are refused and reads go on; with room again, p
     assert.ok(found.every((outcome) => outcome.ok && outcome.value));
   } finally {
     execFileSync("umount", ["-l", home]);
-    removeHome(home);
+    removeHome(place);
   }
 });

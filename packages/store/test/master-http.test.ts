@@ -1,6 +1,9 @@
 // The master's HTTP, case by case: path, status, content type and body, as specified and as the field answers it.
 import assert from "node:assert/strict";
+import { connect } from "node:net";
 import { test } from "node:test";
+import { runStore } from "@svc/harness/store-command.ts";
+import { until } from "@svc/harness/until.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
 import { startMaster, type TestMaster } from "./master.ts";
@@ -114,6 +117,21 @@ void test("every path of the master's HTTP answers as specified", async () => {
   assert.match(await (await fetch(`${master.url}/metrics/summary`)).text(), /^role=leader, state=serving.*Keys: 3/);
 });
 
+void test("a key with a line break is no line of /get_all_keys, which says that it is left out; /api/v1/objects and svc store ls have it whole", async () => {
+  await using master = await startMaster();
+  const rpc = await filled(master);
+  const broken = "k3\nk4";
+  await rpc.call("PutStart", clientID, broken, 5n, plain, "");
+  await rpc.call("PutEnd", clientID, { key: broken, checksum: undefined }, 4, "");
+  const answer = await fetch(`${master.url}/get_all_keys`);
+  assert.deepEqual([await answer.text(), answer.headers.get("x-keys-left-out")], ["k1\nk,2\nключ\n", "1"]);
+  const all = ["k1", "k,2", "ключ", broken].sort();
+  const { objects } = (await (await fetch(`${master.url}/api/v1/objects`)).json()) as { objects: { key: string }[] };
+  assert.deepEqual(objects.map(({ key }) => key).sort(), all);
+  const listed = await runStore(master.home, ["ls"]);
+  assert.deepEqual((JSON.parse(listed.stdout.toString()) as { key: string }[]).map(({ key }) => key).sort(), all);
+});
+
 void test("with --compat, health, segments and ids look as the field's master shows them", async () => {
   await using master = await startMaster({ flags: ["--compat"] });
   await filled(master);
@@ -137,4 +155,45 @@ void test("asking over HTTP grants no lease and is not a hit", async () => {
   assert.deepEqual(await rpc.call("Remove", "k,2", false, ""), { ok: false, code: -706 }, "a read over RPC does");
   const answer = await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" });
   assert.deepEqual(await answer.json(), { success: true, removed_count: 2 });
+});
+
+/** Everything that one connection answers to these pieces, sent one after the other. */
+async function conversation(master: TestMaster, pieces: readonly string[], holds: (text: string) => boolean): Promise<string> {
+  const socket = connect(Number(new URL(master.url).port), "127.0.0.1");
+  let text = "";
+  socket.setEncoding("utf8").on("data", (chunk: string) => void (text += chunk));
+  socket.on("error", () => {});
+  for (const piece of pieces) {
+    socket.write(piece);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  await until(`an answer to ${pieces.join("").slice(0, 80)}`, () => (holds(text) ? true : undefined));
+  socket.destroy();
+  return text;
+}
+
+const count = (text: string, part: string) => text.split(part).length - 1;
+
+void test("one connection may ask for keys and for anything else, in one piece or byte by byte, and is answered in order", async () => {
+  await using master = await startMaster();
+  const rpc = await filled(master);
+  const host = "Host: x\r\n\r\n";
+  const key = `GET /query_key?key=k1 HTTP/1.1\r\n${host}`;
+  const health = `GET /health HTTP/1.1\r\n${host}`;
+  const mixed = await conversation(master, [key + key + health + key], (text) => count(text, "HTTP/1.1 200 OK") === 4);
+  assert.deepEqual(
+    [...mixed.matchAll(/"success":true|\r\nOK|^OK/gm)].map(([part]) => part.trim()),
+    ['"success":true', '"success":true', "OK", '"success":true'],
+  );
+  await conversation(master, [...key], (text) => count(text, '"success":true') === 1);
+  const posted = `POST /api/v1/remove_all HTTP/1.1\r\nContent-Length: 2\r\n${host}`;
+  const after = await conversation(master, [key + posted, "{", `}${key}`], (text) => count(text, "HTTP/1.1") === 3);
+  assert.match(after, /"success":true,"data"[\s\S]*"removed_count":[\s\S]*HTTP\/1\.1/);
+  const closing = await conversation(master, [`GET /query_key?key=none HTTP/1.1\r\nConnection: close\r\n${host}`], (text) => text.includes("-704"));
+  assert.match(closing, /404 Not Found[\s\S]*Connection: close/);
+  await conversation(master, [`GET /query_key?key=${"k".repeat(40_000)}`], (text) => text.includes("HTTP/1.1 431"));
+  for (const wrong of ["GET /query_key?key=k1 HTTP/2\r\n\r\n", "GET /query_key? key HTTP/1.1\r\n\r\n", "GET /query_key?key=k1 HTTP/1.1\r\n: x\r\n\r\n"])
+    await conversation(master, [wrong], (text) => text.includes("HTTP/1.1 400"));
+  assert.equal((await fetch(`${master.url}/health`)).status, 200);
+  rpc.close();
 });

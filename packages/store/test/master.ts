@@ -1,9 +1,9 @@
 // Starts masters for tests: ours as a process of its own, and the field's from its wheel.
 import { type ChildProcess, spawn } from "node:child_process";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { RpcClient } from "../src/rpc/client.ts";
 
 const MAIN = fileURLToPath(new URL("../src/master/main.ts", import.meta.url));
@@ -16,24 +16,23 @@ export type TestMaster = {
   readonly pid: number;
   /** What it said on stderr. */
   log(): string;
-  rpc(): Promise<RpcClient>;
+  rpc(token?: string): Promise<RpcClient>;
   kill(signal?: NodeJS.Signals): Promise<number | null>;
   /** Again, on the same ports and home; `more` flags. */
   start(more?: readonly string[]): Promise<void>;
 } & AsyncDisposable;
 
-export type MasterSetup = { readonly flags?: readonly string[]; readonly home?: string; readonly level?: string };
+export type MasterSetup = { readonly flags?: readonly string[]; readonly home?: string; readonly level?: string; readonly env?: NodeJS.ProcessEnv };
 
-export async function startMaster({ flags = [], home: given, level = "warn" }: MasterSetup = {}): Promise<TestMaster> {
+export async function startMaster({ flags = [], home: given, level = "warn", env = {} }: MasterSetup = {}): Promise<TestMaster> {
   const home = given ?? makeHome();
   let child: ChildProcess | undefined;
+  const [httpPort, rpcPort = 0] = await freePorts(2);
   let url = "";
-  let rpcPort = 0;
   let said = "";
   async function start(more: readonly string[] = []): Promise<void> {
-    const port = url === "" ? "0" : new URL(url).port;
     const own = [
-      `--listen=127.0.0.1:${port}`,
+      `--listen=127.0.0.1:${httpPort}`,
       `--rpc_port=${rpcPort}`,
       "--rpc_address=127.0.0.1",
       `--home=${home}`,
@@ -42,6 +41,7 @@ export async function startMaster({ flags = [], home: given, level = "warn" }: M
     ];
     const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], {
       stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, ...env },
     });
     child = started;
     process.once("exit", () => started.kill("SIGKILL"));
@@ -50,7 +50,6 @@ export async function startMaster({ flags = [], home: given, level = "warn" }: M
       let text = "";
       started.stdout.setEncoding("utf8").on("data", (chunk: string) => {
         text += chunk;
-        rpcPort = Number(/RPC at \S+:(\d+)/.exec(text)?.[1] ?? rpcPort);
         url = /ready at (\S+)/.exec(text)?.[1] ?? url;
         if (/ready at/.test(text)) resolve();
       });
@@ -70,15 +69,13 @@ export async function startMaster({ flags = [], home: given, level = "warn" }: M
     get url() {
       return url;
     },
-    get rpcPort() {
-      return rpcPort;
-    },
+    rpcPort,
     get pid() {
       return child?.pid ?? 0;
     },
     home,
     log: () => said,
-    rpc: () => RpcClient.connect("127.0.0.1", rpcPort),
+    rpc: (token) => RpcClient.connect("127.0.0.1", rpcPort, { token }),
     kill,
     start,
     async [Symbol.asyncDispose]() {
@@ -88,26 +85,18 @@ export async function startMaster({ flags = [], home: given, level = "warn" }: M
   };
 }
 
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
 /** The field's own master; its RPC port, and its process. */
-export async function startFieldMaster(): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
-  const [rpcPort, httpPort] = [await freePort(), await freePort()];
+export async function startFieldMaster(flags: readonly string[] = []): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
+  const [rpcPort = 0, httpPort = 0] = await freePorts(2);
   const program = join(process.env["SVC_PYTHON_CLIENTS"] ?? "", "mooncake/mooncake_master");
-  const child = spawn(program, [`--rpc_port=${rpcPort}`, `--metrics_port=${httpPort}`, "--metrics_host=127.0.0.1", "--rpc_address=127.0.0.1"], {
+  const child = spawn(program, [`--rpc_port=${rpcPort}`, `--metrics_port=${httpPort}`, "--metrics_host=127.0.0.1", "--rpc_address=127.0.0.1", ...flags], {
     stdio: "ignore",
     env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] },
   });
   process.once("exit", () => child.kill("SIGKILL"));
   for (const until = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     if (child.exitCode !== null) throw new Error(`the field's master ended with ${child.exitCode}`);
-    const client = await RpcClient.connect("127.0.0.1", rpcPort, "mooncake").catch(() => undefined);
+    const client = await RpcClient.connect("127.0.0.1", rpcPort, { brand: "mooncake" }).catch(() => undefined);
     client?.close();
     if (client !== undefined) break;
     if (Date.now() > until) throw new Error("the field's master does not listen");

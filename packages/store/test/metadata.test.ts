@@ -41,11 +41,14 @@ void test("a request without a key is 400, another method 405, another path 404,
   assert.equal((await (await server.fetch("a")).text()).length, 1000);
 });
 
-void test("health answers OK, and metrics count requests and keys", async () => {
+void test("health answers OK, metrics count requests and keys, and a browser gets a page", async () => {
   await using server = await startMetadataServer();
   await server.fetch("a", { method: "PUT", body: "1" });
   const health = await fetch(server.url.replace("/metadata", "/health"));
   assert.equal(await health.text(), "OK");
+  const page = await fetch(server.url.replace("/metadata", "/"));
+  assert.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
+  assert.match(await page.text(), /<h1>svc metadata<\/h1>/);
   const metrics = await (await fetch(server.url.replace("/metadata", "/metrics"))).text();
   assert.match(metrics, /svc_metadata_keys 1\n/);
   assert.match(metrics, /svc_metadata_request_seconds_count\{method="PUT",code="200"\} 1\n/);

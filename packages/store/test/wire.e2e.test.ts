@@ -3,10 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
-import { BodyReader, decodeBody, encodeBody } from "../src/rpc/body.ts";
-import { type Operation, type OperationName, operations } from "../src/rpc/operations.ts";
-import type { Schema } from "../src/rpc/schema.ts";
-import { type Captured, startCapture } from "./capture.ts";
+import type { OperationName } from "../src/rpc/operations.ts";
+import { type Captured, requireSame, startCapture } from "./capture.ts";
 import { bytesOf, type Holder, startHolder } from "./holder.ts";
 import { startFieldMaster, startMaster } from "./master.ts";
 
@@ -72,26 +70,6 @@ async function captureFrom(master: number): Promise<Captured[]> {
   await exercise(first, second, relay.captured);
   await first.call("close");
   return [...relay.captured];
-}
-
-function requireSame(captured: readonly Captured[]): Set<string> {
-  const seen = new Set<string>();
-  for (const { name, kind, body } of captured) {
-    assert.ok(name !== undefined, `an operation that is not declared was called: ${body.toString("hex").slice(0, 80)}`);
-    const operation = operations[name] as unknown as Operation;
-    const schema = (kind === "request" ? operation.args : operation.result) as Schema<unknown> | undefined;
-    const hash = kind === "request" ? operation.argsHash : operation.resultHash;
-    seen.add(`${name} ${kind}`);
-    if (body.length === 0) {
-      assert.equal(schema, undefined, `${name} ${kind}`);
-      continue;
-    }
-    assert.ok(schema !== undefined);
-    const { literal } = new BodyReader(body).begin();
-    const again = encodeBody(schema, hash, decodeBody(schema, hash, body), literal === undefined ? undefined : schema.literal);
-    assert.equal(again.toString("hex"), body.toString("hex"), `${name} ${kind}`);
-  }
-  return seen;
 }
 
 void test("every message between the field's client and its own master is read and written again to the same bytes", needsWheel, async () => {

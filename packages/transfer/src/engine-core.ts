@@ -41,5 +41,5 @@ export const flag = (truth: boolean): bigint => (truth ? 1n : 0n);
 
 export function portNumber(port: number): bigint {
   if (Number.isInteger(port) && port >= 0 && port <= 65535) return BigInt(port);
-  return fail("INVALID_REQUEST", `rpcPort: asked for a whole number from 0 to 65535, found ${port}`);
+  return fail("INVALID_REQUEST", `rpcPort: expected a whole number from 0 to 65535, got ${port}`);
 }

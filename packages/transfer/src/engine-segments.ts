@@ -50,6 +50,18 @@ export class EngineSegments extends EngineTransfers {
     this.core.call("removeLocalSegment", [segmentName]);
   }
 
+  /**
+   * A folder of this host as a segment that peers read, no matter how engines find each other: `nvmeof/SERVER/LABEL`. File N, named by eight
+   * hexadecimal digits, begins at N << 35. Needs the transports nvmeof and tcp. @returns the segment's name. @throws INVALID_REQUEST.
+   */
+  async serveFolder(label: string, path: string): Promise<string> {
+    return (await this.core.callAsync("serveFolder", [label, path])) as string;
+  }
+  /** Peers that have the segment open read on until they close it. */
+  stopFolder(label: string): void {
+    this.core.call("stopFolder", [label]);
+  }
+
   /** Returns when the peer answers and its record is valid. @throws SERVER_UNREACHABLE, METADATA_UNAVAILABLE, TRANSPORT_UNAVAILABLE otherwise. */
   async checkSegmentStatus(segmentID: bigint): Promise<void> {
     await this.core.callAsync("CheckSegmentStatus", [], [segmentID]);

@@ -1,10 +1,11 @@
 // Batches and transfers of the engine: the half of the class that moves bytes.
 import { asFailure } from "@svc/contract/failures.ts";
-import type { Notify } from "./engine.ts";
 import type { EngineCore } from "./engine-core.ts";
 import { native, transferPromise } from "./native.ts";
 import { packRanges, packRequests, type Ranges, type TransferRequest } from "./request.ts";
 import { failureFor, INVALID_BATCH_ID, OPCODE, type Opcode, type TransferStatusName, transferStatuses } from "./status.ts";
+
+export type Notify = { readonly name: string; readonly msg: string };
 
 export type TransferStatus = { readonly status: TransferStatusName /** A lower bound. */; readonly transferredBytes: bigint };
 

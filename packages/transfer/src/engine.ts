@@ -1,6 +1,7 @@
 // The transfer engine for TypeScript: every operation of the specification, in Promise and Sync forms.
 import { EngineCore, flag, portNumber } from "./engine-core.ts";
 import { EngineSegments } from "./engine-segments.ts";
+import type { Notify } from "./engine-transfers.ts";
 import type { Memory } from "./memory.ts";
 
 export type EngineOptions = {
@@ -31,8 +32,6 @@ export type RegisterOptions = {
   /** false: the record never names it, so that peers reach it only by an address they were given. */
   readonly updateMetadata?: boolean;
 };
-
-export type Notify = { readonly name: string; readonly msg: string };
 
 /**
  * Moves bytes between registered memory here and segments of peers.

@@ -36,7 +36,7 @@ export function addressOf(memory: Memory): bigint {
 
 function checkedSize(sizeBytes: number): number {
   if (Number.isSafeInteger(sizeBytes) && sizeBytes > 0) return sizeBytes;
-  return fail("INVALID_REQUEST", `sizeBytes: asked for a positive whole number, found ${sizeBytes}`);
+  return fail("INVALID_REQUEST", `sizeBytes: expected a positive whole number, got ${sizeBytes}`);
 }
 
 function guarded<T>(make: () => T): T {
@@ -58,7 +58,7 @@ export class RegisteredViews {
     const buffer = view.buffer as { resizable?: boolean; growable?: boolean };
     if (buffer.resizable === true || buffer.growable === true)
       fail("INVALID_REQUEST", "a resizable buffer cannot be registered: its length may change under a transfer");
-    if (view.byteLength === 0) fail("INVALID_REQUEST", "the memory is empty, or was transferred away");
+    if (view.byteLength === 0) fail("INVALID_REQUEST", "the memory is empty, or was transferred to another thread");
     return { view, address: addressOf(view), byteLength: view.byteLength };
   }
 
@@ -78,6 +78,9 @@ export class RegisteredViews {
   recheck(): void {
     for (const [address, { view, byteLength }] of this.#views)
       if (view.byteLength !== byteLength)
-        fail("MEMORY_NOT_REGISTERED", `the memory registered at 0x${address.toString(16)} was transferred away; unregister it, and register what holds it now`);
+        fail(
+          "MEMORY_NOT_REGISTERED",
+          `the memory registered at 0x${address.toString(16)} was transferred to another thread; unregister it, and register the buffer that has it now`,
+        );
   }
 }

@@ -27,7 +27,7 @@ export type Ranges = readonly Range[] | BigUint64Array;
 
 export function packRanges(ranges: Ranges): BigUint64Array {
   if (ranges instanceof BigUint64Array) {
-    if (ranges.length % 3 !== 0) fail("INVALID_REQUEST", `packed ranges hold local, remote and length of each; found ${ranges.length} words`);
+    if (ranges.length % 3 !== 0) fail("INVALID_REQUEST", `packed ranges: expected local, remote and length of each; got ${ranges.length} words`);
     return ranges;
   }
   const words = new BigUint64Array(ranges.length * 3);
@@ -44,7 +44,7 @@ export function packRequests(requests: readonly TransferRequest[]): BigUint64Arr
   const words = new BigUint64Array(requests.length * 6);
   requests.forEach((request, index) => {
     const { address, length } = resolve(request.source, request.length);
-    const opcode = OPCODE[request.opcode] ?? fail("INVALID_REQUEST", `opcode: asked for READ or WRITE, found ${String(request.opcode)}`);
+    const opcode = OPCODE[request.opcode] ?? fail("INVALID_REQUEST", `opcode: expected READ or WRITE, got ${String(request.opcode)}`);
     words.set([BigInt(opcode), address, unsigned(request.targetID, "targetID"), unsigned(request.targetOffset, "targetOffset"), length], index * 6);
     words[index * 6 + 5] = BigInt(Math.max(0, Math.trunc(request.adviseRetryCount ?? 0)));
   });
@@ -58,16 +58,16 @@ function resolve(local: Local, length: number | bigint | undefined): { address: 
   }
   const view = asView(local);
   const wanted = length === undefined ? BigInt(view.byteLength) : bytes(length);
-  if (wanted > BigInt(view.byteLength)) fail("INVALID_REQUEST", `length: asked for ${wanted} bytes of a view that has ${view.byteLength}`);
+  if (wanted > BigInt(view.byteLength)) fail("INVALID_REQUEST", `length: the maximum is the ${view.byteLength} bytes of the view, got ${wanted}`);
   return { address: addressOf(view), length: wanted };
 }
 
 function bytes(length: number | bigint): bigint {
-  if (typeof length === "number" && !Number.isSafeInteger(length)) fail("INVALID_REQUEST", `length: asked for a whole number of bytes, found ${length}`);
+  if (typeof length === "number" && !Number.isSafeInteger(length)) fail("INVALID_REQUEST", `length: expected a whole number of bytes, got ${length}`);
   return unsigned(BigInt(length), "length");
 }
 
 function unsigned(value: bigint, what: string): bigint {
   if (value >= 0n && value <= 0xffff_ffff_ffff_ffffn) return value;
-  return fail("INVALID_REQUEST", `${what}: asked for an unsigned number of 64 bits, found ${value}`);
+  return fail("INVALID_REQUEST", `${what}: expected an unsigned number of 64 bits, got ${value}`);
 }

@@ -20,8 +20,8 @@ void test("host:port without a scheme is etcd", needs("etcd"), async () => {
 void test("a connection string of no known kind, and a service that does not answer, are refused at init", async () => {
   for (const [metadata, says] of [
     ["zookeeper://127.0.0.1:1", /no client for zookeeper/],
-    ["http:///metadata", /asked for http/],
-    ["redis://127.0.0.1:1/x", /asked for redis/],
+    ["http:///metadata", /expected http/],
+    ["redis://127.0.0.1:1/x", /expected redis/],
     ["", /empty/],
     ["http://127.0.0.1:1/metadata", /127\.0\.0\.1:1/],
     ["etcd://127.0.0.1:1", /127\.0\.0\.1:1/],

@@ -70,7 +70,7 @@ void test("location names a device, anything else is refused; updateMetadata fal
   await using service = await startHttp();
   await using engine = await startEngine({ metadata: service.metadata, name: "one" });
   for (const location of ["cpu:", "cpu", ":1", "cpu:x", ""])
-    await assert.rejects(engine.registerLocalMemory(new Uint8Array(4096), { location }), /location ".*": asked for \*, cpu:<index>/, location);
+    await assert.rejects(engine.registerLocalMemory(new Uint8Array(4096), { location }), /location ".*": expected \*, cpu:<index>/, location);
   const quiet = new Uint8Array(4096);
   const start = await engine.registerLocalMemory(quiet, { updateMetadata: false });
   assert.deepEqual(buffersOf(await service.get("svc/ram/one")), []);

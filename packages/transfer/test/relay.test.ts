@@ -1,9 +1,9 @@
 // Faults of the network between an engine and its peer, made by a relay in front of the data port.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { startRelay } from "@svc/harness/relay.ts";
 import type { TransferEngine } from "../src/engine.ts";
 import { eventually, MIB, randomBytes, startEngine } from "./parts.ts";
-import { startRelay } from "./relay.ts";
 import { startHttp } from "./services.ts";
 
 async function startBehindRelay(timeoutMs = 30_000) {

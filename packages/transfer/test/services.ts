@@ -1,10 +1,12 @@
 // Real metadata services for the tests: etcd, redis and our own server, each a process that ends with the test.
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { startEtcd as startOneEtcd } from "@svc/harness/etcd.ts";
+import { freePorts } from "@svc/harness/ports.ts";
+import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { eventually } from "./parts.ts";
 
 export type Service = AsyncDisposable & {
@@ -20,11 +22,8 @@ const METADATA_MAIN = fileURLToPath(new URL("../../store/src/metadata/main.ts", 
 const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slice(2))).then((code) => { process.exitCode = code; })`;
 
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.once("listening", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  const [port] = await freePorts(1);
+  return port as number;
 }
 
 type Recipe = { command: string; args(port: number, folder: string): string[]; env?: NodeJS.ProcessEnv; alive(port: number): Promise<boolean> };
@@ -106,39 +105,24 @@ export function startHttp(flags: readonly string[] = []): Promise<Service> {
   }));
 }
 
-export function startEtcd(scheme = "etcd://"): Promise<Service> {
-  const base64 = (text: string) => Buffer.from(text).toString("base64");
-  const call = async (port: number, path: string, body: object) =>
-    (await fetch(`http://127.0.0.1:${port}/v3/kv/${path}`, { method: "POST", body: JSON.stringify(body) })).json();
-  const recipe: Recipe = {
-    command: "etcd",
-    args: (port, folder) => {
-      const url = `http://127.0.0.1:${port}`;
-      return [
-        "--data-dir",
-        folder,
-        "--listen-client-urls",
-        url,
-        "--advertise-client-urls",
-        url,
-        "--listen-peer-urls",
-        "http://127.0.0.1:0",
-        "--unsafe-no-fsync",
-      ];
-    },
-    env: { ETCD_UNSUPPORTED_ARCH: process.arch === "arm64" ? "arm64" : "" },
-    alive: (port) => answers(`http://127.0.0.1:${port}/health`),
-  };
-  return startService(recipe, (port) => ({
-    metadata: `${scheme}127.0.0.1:${port}`,
-    async get(key) {
-      const found = (await call(port, "range", { key: base64(key) })) as { kvs?: { value: string }[] };
-      return found.kvs?.[0] === undefined ? undefined : Buffer.from(found.kvs[0].value, "base64").toString();
-    },
+export async function startEtcd(scheme = "etcd://"): Promise<Service> {
+  const etcd = await startOneEtcd();
+  const url = etcd.endpoints[0] as string;
+  const client = openEtcd({ endpoints: etcd.endpoints });
+  return {
+    metadata: `${scheme}${new URL(url).host}`,
+    get: async (key) => (await client.get(key))?.value,
     async put(key, value) {
-      await call(port, "put", { key: base64(key), value: base64(value) });
+      await client.put(key, value);
     },
-  }));
+    async wipe() {
+      await etcd.members[0]?.wipe();
+    },
+    async [Symbol.asyncDispose]() {
+      await client.close();
+      await etcd[Symbol.asyncDispose]();
+    },
+  };
 }
 
 export function startRedis(): Promise<Service> {

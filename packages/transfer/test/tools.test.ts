@@ -11,11 +11,15 @@ import { startHttp } from "./services.ts";
 
 const MAIN = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url));
 const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slice(2))).then((code) => { process.exitCode = code; })`;
-const flags = ["--disable-warning=ExperimentalWarning", "-e", START, MAIN];
+const flags = ["--disable-warning=ExperimentalWarning", "-e", START];
+const SEGMENT = fileURLToPath(new URL("../src/cli/segment-main.ts", import.meta.url));
 
-function run(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+const run = (...args: string[]) => started(MAIN, args);
+const segment = (...args: string[]) => started(SEGMENT, args);
+
+function started(main: string, args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [...flags, ...args], { maxBuffer: 1 << 26 }, (error, out, err) =>
+    execFile(process.execPath, [...flags, main, ...args], { maxBuffer: 1 << 26 }, (error, out, err) =>
       resolve({ code: error === null ? 0 : Number(error.code), out, err }),
     );
   });
@@ -24,18 +28,18 @@ function run(...args: string[]): Promise<{ code: number; out: string; err: strin
 void test("segment register creates a record with empty buffers, show and list find it, and a second register is refused", async () => {
   await using service = await startHttp();
   const at = ["--metadata", service.metadata];
-  assert.deepEqual(await run("register", "ram1", ...at), {
+  assert.deepEqual(await segment("register", "ram1", ...at), {
     code: 0,
     out: `{"key":"svc/ram/ram1","record":{"server_name":"ram1","protocol":"rdma","devices":[],"priority_matrix":{},"buffers":[]}}\n`,
     err: "",
   });
-  assert.equal((await run("register", "disk", "--kind", "nvmeof", "--server", "owner", ...at)).code, 0);
+  assert.equal((await segment("register", "disk", "--kind", "nvmeof", "--server", "owner", ...at)).code, 0);
   assert.deepEqual(JSON.parse((await service.get("svc/nvmeof/disk")) ?? ""), { server_name: "owner", protocol: "nvmeof", buffers: [] });
-  assert.deepEqual(JSON.parse((await run("list", ...at)).out), ["svc/ram/ram1", "svc/nvmeof/disk"]);
-  const again = await run("register", "ram1", ...at);
+  assert.deepEqual(JSON.parse((await segment("list", ...at)).out), ["svc/ram/ram1", "svc/nvmeof/disk"]);
+  const again = await segment("register", "ram1", ...at);
   assert.equal(again.code, 2);
   assert.match(again.err, /svc\/ram\/ram1 exists/);
-  assert.match((await run("show", "none", ...at)).err, /svc\/ram\/none or svc\/nvmeof\/none/);
+  assert.match((await segment("show", "none", ...at)).err, /svc\/ram\/none or svc\/nvmeof\/none/);
 });
 
 void test("segment mount fills local_path_map, and the mounted file is read and written as a segment", async () => {
@@ -46,8 +50,8 @@ void test("segment mount fills local_path_map, and the mounted file is read and 
     const file = join(folder, "data");
     const bytes = randomBytes(100_000);
     writeFileSync(file, bytes);
-    await run("register", "disk", "--kind", "nvmeof", "--server", "owner", ...at);
-    assert.equal((await run("mount", "disk", "/exports/data", file, "--machine", "me", ...at)).code, 0);
+    await segment("register", "disk", "--kind", "nvmeof", "--server", "owner", ...at);
+    assert.equal((await segment("mount", "disk", "/exports/data", file, "--machine", "me", ...at)).code, 0);
     const record = JSON.parse((await service.get("svc/nvmeof/disk")) ?? "") as { buffers: unknown[] };
     assert.deepEqual(record.buffers, [{ length: 100_000, file_path: "/exports/data", local_path_map: { me: file } }]);
     const piece = join(folder, "piece");
@@ -61,7 +65,9 @@ void test("segment mount fills local_path_map, and the mounted file is read and 
 });
 
 void test("transfer doctor names the path to a peer and its speed, bench measures, and unknown words are refused", async () => {
-  const serving = spawn(process.execPath, [...flags, "serve", "--metadata", "P2PHANDSHAKE", "--length", "8388608"], { stdio: ["ignore", "pipe", "inherit"] });
+  const serving = spawn(process.execPath, [...flags, MAIN, "serve", "--metadata", "P2PHANDSHAKE", "--length", "8388608"], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   try {
     const line = await new Promise<string>((resolve) => serving.stdout.setEncoding("utf8").once("data", resolve));
     const { segment } = JSON.parse(line) as { segment: string };

@@ -39,9 +39,11 @@ func Lookup(name string) (Account, error) {
 	return found, nil
 }
 
-func find(passwd, group, name string) (Account, error) {
-	if name == "" || strings.ContainsAny(name, ":\n\x00") {
-		return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s'", name)
+// find takes NAME, and as images name their users NAME:GROUP, each a name or a number; a number needs no row.
+func find(passwd, group, whole string) (Account, error) {
+	name, groupName, hasGroup := strings.Cut(whole, ":")
+	if name == "" || (hasGroup && groupName == "") || strings.ContainsAny(whole, "\n\x00") || strings.Contains(groupName, ":") {
+		return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s'", whole)
 	}
 	found := Account{UID: -1}
 	err := eachRecord(passwd, 7, func(field []string) bool {
@@ -57,10 +59,20 @@ func find(passwd, group, name string) (Account, error) {
 		return Account{}, failure.New(failure.Internal, "cannot read the sandbox's users: %w", err)
 	}
 	if found.UID < 0 {
-		return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s'", name)
+		uid, ok := number(name)
+		if !ok {
+			return Account{}, failure.New(failure.Unauthenticated, "invalid username: '%s'", whole)
+		}
+		found = Account{Name: name, UID: uid, Home: "/", Shell: "/bin/sh"}
 	}
 	if !filepath.IsAbs(found.Home) {
 		found.Home = "/"
+	}
+	if hasGroup {
+		// No other group then, as where containers are run.
+		found.GID, err = findGroup(group, groupName)
+		found.Groups = []uint32{uint32(found.GID)}
+		return found, err
 	}
 	found.Groups = []uint32{uint32(found.GID)}
 	err = eachRecord(group, 4, func(field []string) bool {
@@ -79,6 +91,32 @@ func find(passwd, group, name string) (Account, error) {
 		return Account{}, failure.New(failure.Internal, "cannot read the sandbox's groups: %w", err)
 	}
 	return found, nil
+}
+
+func findGroup(group, name string) (int, error) {
+	gid, ok := -1, false
+	err := eachRecord(group, 4, func(field []string) bool {
+		if found, isNumber := number(field[2]); isNumber && field[0] == name {
+			gid, ok = found, true
+		}
+		return !ok
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return -1, failure.New(failure.Internal, "cannot read the sandbox's groups: %w", err)
+	}
+	if !ok {
+		gid, ok = number(name)
+	}
+	if !ok {
+		return -1, failure.New(failure.Unauthenticated, "invalid group: '%s'", name)
+	}
+	return gid, nil
+}
+
+// number reads an id; the largest one stands for none.
+func number(text string) (int, bool) {
+	id, err := strconv.ParseUint(text, 10, 32)
+	return int(id), err == nil && id < 1<<32-1
 }
 
 // Names maps ids to names, for listings: one reading serves a whole answer.

@@ -30,7 +30,12 @@ func TestAUserIsReadFromTheFilesOfTheMoment(t *testing.T) {
 	if got, err := find(passwd, group, "42"); err != nil || got.UID != 7 || got.Home != "/" {
 		t.Errorf("a name beats a number: %+v, %v", got, err)
 	}
-	for _, name := range []string{"", "nobody", "us", "a:b"} {
+	for name, want := range map[string]string{"1234": "1234 0 [0] /", "1234:1234": "1234 1234 [1234] /", "user:docker": "1000 999 [999] /home/user", "user:7": "1000 7 [7] /home/user"} {
+		if got, err := find(passwd, group, name); err != nil || fmt.Sprintf("%d %d %v %s", got.UID, got.GID, got.Groups, got.Home) != want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"", "nobody", "us", "a:b", "user:", ":7", "user:nobody", "user:7:7", "4294967295", "-1"} {
 		if got, err := find(passwd, group, name); err == nil {
 			t.Errorf("%q is %+v", name, got)
 		}

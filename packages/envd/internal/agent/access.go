@@ -94,7 +94,11 @@ func (a *Agent) username(identity *Identity, r *http.Request) string {
 			return name
 		}
 	}
-	if name, _, ok := r.BasicAuth(); ok && name != "" {
+	if name, rest, ok := r.BasicAuth(); ok && name != "" {
+		// NAME:GROUP: — the last colon parts the user from a password, which nobody here has.
+		if group, found := strings.CutSuffix(rest, ":"); found && group != "" {
+			name += ":" + group
+		}
 		return name
 	}
 	return identity.DefaultUser

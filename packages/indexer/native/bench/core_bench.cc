@@ -1,4 +1,4 @@
-// The core measured alone: entries stored and removed per second, queries, bytes per block. Prints one JSON object.
+// The core measured alone, the least kind case of each figure beside the kind one. Prints one JSON object.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +12,9 @@ using namespace svc;
 
 namespace {
 
+constexpr u32 depth = 512, perEvent = 32;
+std::mt19937_64 source(1);
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Rates are per second of a core: others may run on the machine.
@@ -21,120 +24,203 @@ double cpu() {
   return static_cast<double>(at.tv_sec) + static_cast<double>(at.tv_nsec) * 1e-9;
 }
 
-u32 publisher(Index& index, int number) {
-  Subscription sub;
-  sub.instance = "engine-" + std::to_string(number);
-  sub.tenant = "default";
-  sub.model = "model";
-  sub.blockSize = 16;
-  return index.subscribe(std::move(sub));
-}
-
 double percentile(std::vector<double>& values, double share) {
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
+std::vector<u64> randoms(std::size_t count) {
+  std::vector<u64> out(count);
+  for (u64& value : out) value = source();
+  return out;
+}
+
+void figure(const char* name, double value) { std::printf("\"%s\":%.3f,", name, value); }
+
+// An index with publishers, of one namespace; chains are stored and removed in events of 32 blocks.
+struct Bed {
+  Bed(u32 publishers, u64 budget) : index(budget, 1337), query(index) {
+    space.tenant = "default";
+    space.model = "model";
+    space.blockSize = 16;
+    id = index.internSpace(space);
+    for (u32 i = 0; i < publishers; ++i) {
+      Subscription sub;
+      sub.instance = "engine-" + std::to_string(i);
+      sub.tenant = space.tenant;
+      sub.model = space.model;
+      sub.blockSize = space.blockSize;
+      sub.scope = scopeSeed(sub.tenant, sub.model, sub.blockSize);
+      subs.push_back(index.subscribe(std::move(sub)));
+      streams.push_back(static_cast<u32>(index.internStream(subs.back(), "", "GPU", 0)));
+    }
+  }
+  // `names`: what the publisher calls them, nullptr where it uses the standard's hashes.
+  void store(u32 who, const u64* hashes, const u64* names) {
+    u32 parent = 0;
+    for (u32 at = 0; at < depth; at += perEvent) {
+      index.tick();
+      index.store(subs[who], streams[who], id, hashes + at, perEvent, names == nullptr ? nullptr : names + at, parent, outcomes);
+      parent = index.find(id, hashes[at + perEvent - 1]);
+    }
+  }
+  void remove(u32 who, const u64* names) { index.remove(subs[who], streams[who], id, names, perEvent, outcomes); }
+  // Of the query alone, without the text of its answer.
+  template <typename Prompt>
+  std::vector<double> match(int rounds, Prompt prompt) {
+    const View view = query.view(space);
+    Request request;
+    request.space = space;
+    std::vector<double> tookUs;
+    for (int round = 0; round < rounds; ++round) {
+      prompt(request);
+      const double from = now();
+      query.match(request, view);
+      tookUs.push_back((now() - from) * 1e6);
+    }
+    return tookUs;
+  }
+  Index index;
+  Query query;
+  Namespace space;
+  Outcomes outcomes{};
+  u32 id = 0;
+  std::vector<u32> subs, streams;
+};
+
+struct Workload {
+  explicit Workload(u32 chains) : hashes(randoms(static_cast<std::size_t>(chains) * depth)), names(randoms(hashes.size())) {}
+  const u64* chain(std::size_t i) const { return &hashes[i * depth]; }
+  const u64* called(std::size_t i) const { return &names[i * depth]; }
+  std::vector<u64> hashes, names;
+};
+
+// Three in four entries are blocks that nobody else has, all by the engines' own names; chains go one after the other, from their tails.
+void foreign(u32 chains) {
+  constexpr u32 publishers = 64;
+  const Workload work(chains / 4 * 3);
+  Bed bed(publishers, 8ull << 30);
+  std::vector<std::pair<u32, u32>> held;  // publisher, chain
+  for (u32 i = 0; i < chains; ++i) held.emplace_back(i % publishers, i < chains / 4 * 3 ? i : i - chains / 4 * 3);
+  const double entries = static_cast<double>(held.size()) * depth;
+  double start = cpu();
+  for (const auto& [who, chain] : held) bed.store(who, work.chain(chain), work.called(chain));
+  figure("foreign_unique_stored_per_second", entries / (cpu() - start));
+  figure("foreign_bytes_per_block", static_cast<double>(bed.index.indexBytes() + bed.index.nameBytes()) / bed.index.arena().live());
+  std::shuffle(held.begin(), held.end(), source);
+  u64 backwards[perEvent];
+  start = cpu();
+  for (const auto& [who, chain] : held)
+    for (u32 end = depth; end > 0; end -= perEvent) {
+      std::reverse_copy(work.called(chain) + end - perEvent, work.called(chain) + end, backwards);
+      bed.remove(who, backwards);
+    }
+  figure("foreign_tail_first_removed_per_second", entries / (cpu() - start));
+}
+
+// The budget is a quarter of what comes: each block that is stored evicts another.
+void churn(u32 chains) {
+  const Workload work(chains);
+  Bed bed(8, static_cast<u64>(chains) * depth * 60 / 4);
+  const auto store = [&](u32 from, u32 to, std::vector<double>* eventsMs) {
+    for (u32 i = from; i < to; ++i) {
+      const double at = cpu();
+      bed.store(i % 8, work.chain(i), work.called(i));
+      if (eventsMs != nullptr) eventsMs->push_back((cpu() - at) * 1e3 / (depth / perEvent));
+    }
+  };
+  store(0, chains / 2, nullptr);
+  std::vector<double> eventsMs;
+  const double start = cpu();
+  store(chains / 2, chains, &eventsMs);
+  figure("churn_stored_per_second", static_cast<double>(chains - chains / 2) * depth / (cpu() - start));
+  figure("churn_event_p99_ms", percentile(eventsMs, 0.99));
+}
+
+// Every instance has all chains, and each query asks for another one.
+void hits(u32 instances, u32 chains, bool kindToo) {
+  const Workload work(chains);
+  Bed bed(instances, 8ull << 30);
+  double start = cpu();
+  for (u32 i = 0; i < chains; ++i) bed.store(0, work.chain(i), nullptr);
+  const double entries = static_cast<double>(chains) * depth, fresh = cpu() - start;
+  for (u32 who = 1; who < instances; ++who)
+    for (u32 i = 0; i < chains; ++i) bed.store(who, work.chain(i), nullptr);
+  const double stored = cpu() - start;
+  const std::string many = "_" + std::to_string(instances) + "_instances";
+  const auto named = [&](const char* what, double value) { figure((what + many).c_str(), value); };
+  const auto byHash = [](Request& request, const u64* hashes) { request.hashes = hashes, request.hashCount = depth; };
+  auto spread = bed.match(20000, [&](Request& request) { byHash(request, work.chain(source() % chains)); });
+  named("hit_spread_us_p50", percentile(spread, 0.5));
+  named("hit_spread_us_p99", percentile(spread, 0.99));
+  // A prompt whose second half nobody has.
+  std::vector<u64> half = randoms(depth);
+  auto partial = bed.match(20000, [&](Request& request) {
+    std::copy_n(work.chain(source() % chains), depth / 2, half.begin());
+    byHash(request, half.data());
+  });
+  named("hit_half_us_p50", percentile(partial, 0.5));
+  const std::vector<u64> unknown = randoms(std::size_t{1} << 16);
+  auto miss = bed.match(20000, [&](Request& request) { byHash(request, &unknown[source() % (unknown.size() - depth)]); });
+  named("miss_us_p50", percentile(miss, 0.5));
+  if (!kindToo) return;
+
+  figure("standard_unique_stored_per_second", entries / fresh);
+  figure("standard_known_stored_per_second", entries * instances / stored);
+  figure("standard_bytes_per_block", static_cast<double>(bed.index.indexBytes()) / bed.index.arena().live());
+  auto same = bed.match(20000, [&](Request& request) { byHash(request, work.chain(0)); });
+  figure("hit_one_prompt_us_p50", percentile(same, 0.5));
+  std::vector<u32> tokens(32768);
+  for (u32& token : tokens) token = static_cast<u32>(source() % 150000);
+  auto tokenMiss = bed.match(5000, [&](Request& request) { request.tokens = tokens.data(), request.tokenCount = tokens.size(); });
+  figure("token_miss_us_p50", percentile(tokenMiss, 0.5));
+  // In the order of the chains, beside one another: what a clear of a whole instance would be in removals.
+  start = cpu();
+  std::vector<std::size_t> order(work.hashes.size() / perEvent);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i * perEvent;
+  for (u32 who = 1; who < instances; ++who) {
+    std::shuffle(order.begin(), order.end(), source);
+    for (const std::size_t at : order) bed.remove(who, &work.hashes[at]);
+  }
+  figure("standard_ascending_removed_per_second", entries * (instances - 1) / (cpu() - start));
+  bed.index.clear(bed.subs[0]);
+  std::vector<double> stepsMs;
+  for (bool more = true; more;) {
+    const double from = cpu();
+    more = bed.index.reclaim(1 << 12);
+    stepsMs.push_back((cpu() - from) * 1e3);
+  }
+  figure("reclaim_step_ms_p99", percentile(stepsMs, 0.99));
+}
+
+// An answer for a salt that no event has named.
+void unnamed(u32 instances) {
+  Bed bed(instances, 1ull << 30);
+  Request request;
+  request.space = bed.space;
+  request.hashes = &bed.space.seed;
+  std::vector<double> tookUs;
+  for (int round = 0; round < 2000; ++round) {
+    request.space.salt = std::to_string(round);
+    const double from = now();
+    bed.query.answer(request);
+    tookUs.push_back((now() - from) * 1e6);
+  }
+  figure(("unnamed_salt_answer_us_p50_" + std::to_string(instances) + "_instances").c_str(), percentile(tookUs, 0.5));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const u32 chains = argc > 1 ? static_cast<u32>(std::atoi(argv[1])) : 2000, depth = 512;
-  const int publishers = 64;
-  Namespace space;
-  space.tenant = "default";
-  space.model = "model";
-  space.blockSize = 16;
-  std::mt19937_64 random(1);
-  std::vector<u64> hashes(static_cast<std::size_t>(chains) * depth);
-  for (u64& hash : hashes) hash = random();
-
-  Index index(8ull << 30, 1337);
-  Outcomes outcomes{};
-  const u32 id = index.internSpace(space);
-  std::vector<u32> subs, streams;
-  for (int i = 0; i < publishers; ++i) {
-    subs.push_back(publisher(index, i));
-    streams.push_back(static_cast<u32>(index.internStream(subs.back(), "", "GPU", 0)));
-  }
-  // In events of 32 blocks, publisher by publisher: the first makes the blocks, the others share them.
-  const u32 perEvent = 32;
-  const auto storeAll = [&](int who) {
-    u32 parent = 0;
-    for (std::size_t at = 0; at < hashes.size(); at += perEvent) {
-      if (at % depth == 0) parent = 0;
-      index.tick();
-      index.store(subs[who], streams[who], id, &hashes[at], perEvent, nullptr, parent, outcomes);
-      parent = index.find(id, hashes[at + perEvent - 1]);
-    }
-  };
-  double start = cpu();
-  storeAll(0);
-  const double fresh = static_cast<double>(hashes.size()) / (cpu() - start);
-  start = cpu();
-  for (int who = 1; who < publishers; ++who) storeAll(who);
-  const double sharedRate = static_cast<double>(hashes.size()) * (publishers - 1) / (cpu() - start);
-  const double all = static_cast<double>(hashes.size()) * publishers / (cpu() - start + static_cast<double>(hashes.size()) / fresh);
-  const double bytesEach = static_cast<double>(index.indexBytes()) / index.arena().live();
-
-  Query query(index);
-  const View view = query.view(space);
-  Request request;
-  request.space = space;
-  std::vector<double> hit, miss;
-  std::vector<u64> unknown(512);
-  for (u64& hash : unknown) hash = random();
-  const auto measure = [&](std::vector<double>& into, auto prompt) {
-    for (int round = 0; round < 20000; ++round) {
-      request.hashes = prompt(round);
-      request.hashCount = 512;
-      const double from = now();
-      query.match(request, view);
-      into.push_back((now() - from) * 1e6);
-    }
-  };
-  measure(hit, [&](int) { return &hashes[0]; });
-  std::vector<double> spread;
-  measure(spread, [&](int) { return &hashes[random() % chains * depth]; });
-  measure(miss, [&](int) { return unknown.data(); });
-  std::vector<u32> tokens(32768);
-  for (u32& token : tokens) token = static_cast<u32>(random() % 150000);
-  std::vector<double> tokenMiss;
-  for (int round = 0; round < 5000; ++round) {
-    Request byTokens;
-    byTokens.space = space;
-    byTokens.tokens = tokens.data();
-    byTokens.tokenCount = tokens.size();
-    const double from = now();
-    query.match(byTokens, view);
-    tokenMiss.push_back((now() - from) * 1e6);
-  }
-
-  // Engines evict in an order of their own: chain tails of chains at random, in events of 32.
-  std::vector<std::size_t> order(hashes.size() / perEvent);
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i * perEvent;
-  double removed = 0;
-  for (int who = 1; who < publishers; ++who) {
-    std::shuffle(order.begin(), order.end(), random);
-    const double from = cpu();
-    for (const std::size_t at : order) index.remove(subs[who], streams[who], id, &hashes[at], perEvent, outcomes);
-    removed += cpu() - from;
-  }
-  const double removeRate = static_cast<double>(hashes.size()) * (publishers - 1) / removed;
-  // One publisher holds all now; it clears, and the blocks are freed in the slices that src/reclaim.ts asks for.
-  start = cpu();
-  index.clear(subs[0]);
-  const double clearTime = cpu() - start;
-  std::vector<double> slices;
-  for (bool more = true; more;) {
-    const double from = cpu();
-    more = index.reclaim(1 << 14);
-    slices.push_back((cpu() - from) * 1e3);
-  }
-  std::printf(
-      "{\"blocks\":%zu,\"publishers\":%d,\"stored_new_per_second\":%.0f,\"stored_shared_per_second\":%.0f,\"stored_all_per_second\":%.0f,\"removed_per_second\":%.0f,"
-      "\"bytes_per_block\":%.2f,\"hit_512_blocks_64_instances_us\":{\"p50\":%.3f,\"p99\":%.3f},\"hit_512_spread_us\":{\"p50\":%.3f,\"p99\":%.3f},"
-      "\"miss_us\":{\"p50\":%.3f,\"p99\":%.3f},\"token_miss_us\":{\"p50\":%.3f},\"clear_us\":%.1f,\"reclaim_slice_ms\":{\"p50\":%.3f,\"p99\":%.3f}}\n",
-      hashes.size(), publishers, fresh, sharedRate, all, removeRate, bytesEach, percentile(hit, 0.5), percentile(hit, 0.99), percentile(spread, 0.5), percentile(spread, 0.99),
-      percentile(miss, 0.5), percentile(miss, 0.99), percentile(tokenMiss, 0.5), clearTime * 1e6, percentile(slices, 0.5), percentile(slices, 0.99));
+  // Of 512 blocks each: two million blocks.
+  const u32 chains = argc > 1 ? static_cast<u32>(std::atoi(argv[1])) : 4000;
+  std::printf("{");
+  foreign(chains);
+  churn(chains / 2);
+  hits(8, chains / 2, false);
+  hits(1000, chains / 20, false);
+  hits(64, chains / 2, true);
+  unnamed(333);
+  std::printf("\"blocks\":%u}\n", chains * depth);
   return 0;
 }

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "json_scan.h"
+#include "query_scan.h"
 #include "query_split.h"
 #include "report.h"
 
@@ -89,6 +89,38 @@ void event(Encoder& to) {
   to.text("tenant_id"), upTo(3) == 0 ? to.text("other") : to.nil();
 }
 
+// A batch of a query or two, mostly sound.
+std::vector<u8> packedQuery() {
+  Encoder to;
+  const u64 queries = upTo(2);
+  to.byte(0x81), to.text("queries"), to.list(queries);
+  for (u64 i = 0; i < queries; ++i) {
+    to.byte(0x84);
+    to.text("model"), to.text("model");
+    to.text("block_size"), to.number(4);
+    to.text(upTo(1) == 0 ? "token_ids" : "seq_hashes"), to.list(5);
+    for (int k = 0; k < 5; ++k) to.number(upTo(5));
+    to.text(upTo(1) == 0 ? "cache_salt" : "instance_id"), upTo(1) == 0 ? to.nil() : to.text("engine-1");
+  }
+  for (u64 damage = upTo(3); damage > 0; --damage) {
+    const u64 at = upTo(to.out.size() - 1);
+    if (upTo(3) == 0 && at > 0) to.out.resize(at);
+    else to.out[at] = static_cast<u8>(source());
+  }
+  to.out.shrink_to_fit();
+  return to.out;
+}
+
+void answerAll(Query& query, const std::vector<u8>& body, bool packed) {
+  BatchScan batch;
+  if (!BatchScan::begins(body.data(), body.size(), packed, batch)) return;
+  ScannedQuery scanned;
+  const double rows[] = {1, 2, 3, 0, 1, 7, 1, 1, 2, 3, 0, 1, -1, 0};
+  const FreshnessTable table{rows, 2};
+  while (batch.next(body.data(), body.size(), packed, scanned) == BatchScan::Found::Query)
+    query.answer(scanned.request, upTo(1) == 0 ? Form::Json : Form::Packed, upTo(1) == 0 ? &table : nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -148,6 +180,13 @@ int main(int argc, char** argv) {
     ScannedQuery scanned;
     const std::vector<char> exactBody(body.begin(), body.end());
     if (scanQuery({exactBody.data(), exactBody.size()}, static_cast<ListKind>(upTo(2)), scanned)) query.answer(scanned.request);
+    const std::string list = upTo(1) == 0 ? "{\"queries\":[" + body + "]}" : "{\"queries\":[" + body + " , " + body + "]} ";
+    const std::vector<u8> exactBatch(list.begin(), list.end());
+    answerAll(query, exactBatch, false);
+    answerAll(query, exact, true);
+    if (scanPacked(exact.data(), exact.data() + exact.size(), static_cast<ListKind>(upTo(2)), scanned)) query.answer(scanned.request, Form::Packed);
+    std::vector<u8> packed = packedQuery();
+    answerAll(query, packed, true);
     splitJson({exactBody.data(), exactBody.size()});
     splitJsonBatch({exactBody.data(), exactBody.size()});
     splitMsgpack(exact.data(), exact.data() + exact.size());

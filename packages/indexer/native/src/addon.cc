@@ -4,10 +4,10 @@
 #include <set>
 
 #include "figures.h"
-#include "json_scan.h"
 #include "later.h"
 #include "node_values.h"
 #include "report.h"
+#include "scan_values.h"
 #include "snapshot_file.h"
 #include "split_values.h"
 
@@ -134,16 +134,11 @@ napi_value parked(Addon& addon, const Arguments& args) {
   return args.of(static_cast<double>(addon.index.subscription(liveSubscription(addon, args)).park.size()));
 }
 
-// (body, ListKind, asked: Uint8Array) → the answer, and whether the body asks for freshness.
-napi_value answerJson(Addon& addon, const Arguments& args) {
-  const Bytes body = args.bytes(0);
-  std::size_t length = 0;
-  u8* asked = args.array<u8>(2, napi_uint8_array, length);
-  if (length < 1) throw std::invalid_argument("the result array is too short");
-  if (!scanQuery({reinterpret_cast<const char*>(body.data), body.size}, static_cast<ListKind>(args.index(1)), addon.scanned)) return args.undefined();
-  asked[0] = addon.scanned.freshness ? 1 : 0;
-  return args.copied(addon.query.answer(addon.scanned.request));
-}
+napi_value scan(Addon& addon, const Arguments& args) { return scanValue(addon.scanned, args); }
+napi_value scanBatch(Addon&, const Arguments& args) { return scanBatchValue(args); }
+napi_value scanNext(Addon& addon, const Arguments& args) { return scanNextValue(addon.scanned, args); }
+// (packed, freshness): of what `scan` or `scanNext` read, whose body is still there.
+napi_value answerScanned(Addon& addon, const Arguments& args) { return answerValue(addon.query, addon.scanned.request, args, 0); }
 
 napi_value splitQuery(Addon&, const Arguments& args) { return splitQueryValues(args); }
 napi_value splitLater(Addon&, const Arguments& args) { return splitQueryLater(args); }
@@ -152,7 +147,7 @@ napi_value splitBatch(Addon&, const Arguments& args) { return splitBatchValues(a
 napi_value answer(Addon& addon, const Arguments& args) {
   std::string instance;
   const Request request = requestOf(args, instance);
-  return args.copied(addon.query.answer(request));
+  return answerValue(addon.query, request, args, 2);
 }
 
 // (query, list, positions: Uint32Array) → JSON: per position its hash and who holds it.
@@ -262,7 +257,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
     const Arguments args(env, info);
     bool lossless = false;
     u64 seed = 0;
-    check(napi_get_value_bigint_uint64(env, args.at(1), &seed, &lossless), "asked for a bigint");
+    check(napi_get_value_bigint_uint64(env, args.at(1), &seed, &lossless), "expected a bigint");
     auto addon = std::make_unique<Addon>(static_cast<u64>(args.number(0)), seed);
     const auto drop = [](napi_env, void* data, void*) { delete static_cast<Addon*>(data); };
     check(napi_wrap(env, args.self, addon.get(), drop, nullptr, nullptr), "wrap");
@@ -274,7 +269,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(answerJson), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

@@ -135,7 +135,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     // A cache salt stands in a chain's first block only: its children live where it lives.
     const Namespace& home = spaces_[spaceOf(parent)];
     if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.pairs == like.pairs) space = spaceOf(parent);
-    sub.spaces.insert(space);
+    if (sub.spaces.insert(space).second) ++version_;
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
   } else if (standard) {
     place(id, stream, space, find(space, event.parent), event.parent, false, names, locals_.data(), count, outcomes);
@@ -242,7 +242,8 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
     return hit;
   });
   purge(streams, space);
-  if (space < 0) std::erase_if(sub.doubted, [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); });
+  const auto cleared = [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); };
+  if (space < 0 && std::erase_if(sub.doubted, cleared) > 0) ++version_;
 }
 
 }  // namespace svc

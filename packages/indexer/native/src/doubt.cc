@@ -19,6 +19,7 @@ void Index::lose(u32 id) {
   forgetShards(sub);
   std::vector<u32> unnumbered;
   std::map<u32, std::vector<u32>> lost;  // by namespace
+  const std::size_t before = sub.doubted.size();
   for (const u32 stream : sub.streams) {
     if (sub.unnumbered) {
       unnumbered.push_back(stream);
@@ -35,6 +36,8 @@ void Index::lose(u32 id) {
     for (const u32 space : sub.spaces)
       if (sub.lastEventId.contains(static_cast<u64>(stream) << 32 | space)) sub.doubted.insert(static_cast<u64>(stream) << 32 | space);
   }
+  // Views hang on doubts alone: what is withdrawn goes from the sets.
+  if (sub.unnumbered ? !sub.doubted.empty() : sub.doubted.size() != before) ++version_;
   if (sub.unnumbered) sub.doubted.clear();
   if (!unnumbered.empty()) sets_.withdraw(unnumbered, -1);
   for (const auto& [space, streams] : lost) sets_.withdraw(streams, space);
@@ -42,7 +45,6 @@ void Index::lose(u32 id) {
   sub.park.clear();
   sub.awaited.clear();
   sub.parkedBlocks = 0;
-  ++version_;
   ++changes_;
 }
 

@@ -7,12 +7,12 @@ namespace svc {
 namespace {
 
 enum Field {
-  Ignored, Type, EventType, SeqHashes, BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, ExtraKeys, GroupIdx, Spec,
+  Ignored, Type, EventType, SeqHashes, BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec,
   Locality, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer,
 };
 
 // The order of the fields behind the tag where an engine sends arrays; later ones are cut off or come as maps only.
-constexpr Field storedFields[] = {BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, ExtraKeys, GroupIdx, Spec, Ignored, Locality};
+constexpr Field storedFields[] = {BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec, Ignored, Locality};
 constexpr Field removedFields[] = {BlockHashes, Medium, GroupIdx, Locality};
 
 Field fieldOf(std::string_view name) {
@@ -26,7 +26,7 @@ Field fieldOf(std::string_view name) {
     case 9:
       return name == "token_ids" ? TokenIds : name == "lora_name" ? LoraName : name == "tenant_id" ? Tenant : name == "group_idx" ? GroupIdx : Ignored;
     case 10:
-      return name == "seq_hashes" ? SeqHashes : name == "event_type" ? EventType : name == "block_size" ? BlockSize : name == "extra_keys" ? ExtraKeys
+      return name == "seq_hashes" ? SeqHashes : name == "event_type" ? EventType : name == "block_size" ? BlockSize : name == "extra_keys" ? Extras
              : name == "cache_salt" ? Salt : name == "model_name" ? Model : name == "backend_id" ? Backend : Ignored;
     case 11: return name == "parent_hash" ? ParentHash : Ignored;
     case 12: return name == "block_hashes" ? BlockHashes : Ignored;
@@ -163,7 +163,7 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
       // The alias beside `seq_hashes` says the same, perhaps as signed numbers.
       return event.standardNames ? in.skip() : readHashes(in, event);
     case TokenIds: return readTokens(in, event);
-    case ExtraKeys: {
+    case Extras: {
       const u8* start = in.at();
       const Head list = in.next();
       if (list.kind != Kind::Array) {

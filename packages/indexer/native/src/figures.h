@@ -35,6 +35,7 @@ inline void exportNames(napi_env env, napi_value exports) {
   };
   give("outcomeNames", outcomeNames);
   give("figureNames", figureNames);
+  give("freshnessSources", freshnessSources);
 }
 
 }  // namespace svc

@@ -83,7 +83,7 @@ void Index::clear(u32 id) {
   sub.park.clear();
   sub.awaited.clear();
   sub.parkedBlocks = 0;
-  if (!sub.doubted.empty()) ++version_;
+  if (!sub.doubted.empty() || !sub.spaces.empty()) ++version_;
   sub.doubted.clear();
   sub.unnumbered = false;
   sub.lastEventId.clear();

@@ -31,18 +31,24 @@ class Arguments {
     if (i >= count_) throw std::invalid_argument("too few arguments");
     return values_[i];
   }
+  bool has(std::size_t i) const { return i < count_; }
   double number(std::size_t i) const { return numberOf(at(i)); }
   u32 index(std::size_t i) const { return static_cast<u32>(number(i)); }
   bool flag(std::size_t i) const {
     bool value = false;
-    check(napi_get_value_bool(env, at(i), &value), "asked for a boolean");
+    check(napi_get_value_bool(env, at(i), &value), "expected a boolean");
     return value;
+  }
+  bool isTypedArray(std::size_t i) const {
+    bool is = false;
+    check(napi_is_typedarray(env, at(i), &is), "type");
+    return is;
   }
   std::string text(std::size_t i) const { return textOf(at(i)); }
   Bytes bytes(std::size_t i) const {
     Bytes out;
     void* data = nullptr;
-    check(napi_get_buffer_info(env, at(i), &data, &out.size), "asked for a Buffer");
+    check(napi_get_buffer_info(env, at(i), &data, &out.size), "expected a Buffer");
     out.data = static_cast<u8*>(data);
     return out;
   }
@@ -50,13 +56,13 @@ class Arguments {
   T* array(std::size_t i, napi_typedarray_type type, std::size_t& length) const {
     napi_typedarray_type found{};
     void* data = nullptr;
-    check(napi_get_typedarray_info(env, at(i), &found, &length, &data, nullptr, nullptr), "asked for a typed array");
-    if (found != type) throw std::invalid_argument("asked for another kind of typed array");
+    check(napi_get_typedarray_info(env, at(i), &found, &length, &data, nullptr, nullptr), "expected a typed array");
+    if (found != type) throw std::invalid_argument("expected another kind of typed array");
     return static_cast<T*>(data);
   }
   napi_typedarray_type arrayType(std::size_t i) const {
     napi_typedarray_type found{};
-    check(napi_get_typedarray_info(env, at(i), &found, nullptr, nullptr, nullptr, nullptr), "asked for a typed array");
+    check(napi_get_typedarray_info(env, at(i), &found, nullptr, nullptr, nullptr, nullptr), "expected a typed array");
     return found;
   }
   std::string member(std::size_t i, const char* name) const { return textOf(named(i, name)); }
@@ -97,14 +103,14 @@ class Arguments {
   }
   double numberOf(napi_value from) const {
     double value = 0;
-    check(napi_get_value_double(env, from, &value), "asked for a number");
+    check(napi_get_value_double(env, from, &value), "expected a number");
     return value;
   }
   std::string textOf(napi_value from) const {
     std::size_t size = 0;
-    check(napi_get_value_string_utf8(env, from, nullptr, 0, &size), "asked for a string");
+    check(napi_get_value_string_utf8(env, from, nullptr, 0, &size), "expected a string");
     std::string text(size, '\0');
-    check(napi_get_value_string_utf8(env, from, text.data(), size + 1, &size), "asked for a string");
+    check(napi_get_value_string_utf8(env, from, text.data(), size + 1, &size), "expected a string");
     return text;
   }
 

@@ -48,7 +48,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
       sub.park.erase(sub.park.begin() + static_cast<std::ptrdiff_t>(i));
       sub.parkedBlocks -= static_cast<u32>(event.names.size());
       const u32 space = event.inheritsSalt ? spaceOf(parent) : event.space;
-      sub.spaces.insert(space);
+      if (sub.spaces.insert(space).second) ++version_;
       u64 previous = arena_.sequence[parent];
       u32 before = parent;
       // Block by block, since some may have been removed while they waited; the chain goes on through them.

@@ -1,8 +1,7 @@
-// The walk along a prompt's blocks, lazily hashed, up to the first block that no asked stream has; and the answer's text.
+// The walk along a prompt's blocks, lazily hashed, up to the first block that no asked stream has.
 #include "query.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace svc {
 namespace {
@@ -136,55 +135,6 @@ const u32* Query::match(const Request& request, const View& view) {
   const std::int64_t pairs = index_.findSpace(like);
   if (pairs >= 0) further(static_cast<u32>(pairs), true, seed);
   return lengths_.data();
-}
-
-std::string_view Query::answer(const Request& request) {
-  const View& view = this->view(request.space);
-  match(request, view);
-  json_.assign("{").append(jsonText(request.space.tenant)).append(":{");
-  const std::size_t start = json_.size();
-  bool known = request.instance.empty();
-  for (const View::Row& row : view.rows) {
-    if (!request.instance.empty() && row.instance != request.instance) continue;
-    known = true;
-    if (json_.size() > start) json_.push_back(',');
-    writeRow(row, request.space.blockSize);
-  }
-  // An instance nobody registered has nothing, and is answered so.
-  if (!known) json_.append(jsonText(request.instance)).append(":{\"longest_matched\":0,\"GPU\":0,\"CPU\":0,\"DISK\":0,\"DP\":{}}");
-  json_.append("}}");
-  ++totals_.queries;
-  totals_.askedBlocks += request.hashes != nullptr ? request.hashCount : request.tokenCount / request.space.blockSize;
-  return json_;
-}
-
-void Query::writeRow(const View::Row& row, u32 blockSize) {
-  const auto number = [&](u64 value) {
-    char digits[20];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    json_.append(digits, end);
-  };
-  u32 longest = 0;
-  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
-  totals_.matchedBlocks += longest;
-  json_.append(row.key).append(":{\"longest_matched\":");
-  number(static_cast<u64>(longest) * blockSize);
-  for (const auto& medium : row.media) {
-    u32 best = 0;
-    for (u32 mask : medium.masks) best = std::max(best, lengths_[mask]);
-    json_.append(",").append(medium.key).append(":");
-    number(static_cast<u64>(best) * blockSize);
-  }
-  json_.append(",\"DP\":{");
-  bool first = true;
-  for (const auto& rank : row.ranks) {
-    json_.append(first ? "\"" : ",\"");
-    first = false;
-    number(rank.rank);
-    json_.append("\":");
-    number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
-  }
-  json_.append("}}");
 }
 
 }  // namespace svc

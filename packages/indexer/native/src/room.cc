@@ -12,9 +12,9 @@ constexpr u64 plainBlockBytes = 32, namedBlockBytes = 60;
 // What the process of indexing needs at any size: scratch, ring of ghosts, the empty tables.
 constexpr u64 fixedBytes = 1 << 20;
 // Where room is wanted: cleared blocks looked at in one go, and how often before others are evicted for it.
-constexpr u32 reclaimSlice = 1 << 14, mostReclaims = 8;
-// Blocks evicted in one go, a matter of a millisecond: queries wait for it.
-constexpr u64 evictSlice = 1 << 13;
+constexpr u32 reclaimSlice = 1 << 12, mostReclaims = 8;
+// Blocks evicted in one go, a matter of a quarter of a millisecond: queries wait for it.
+constexpr u64 evictSlice = 1 << 11;
 
 }  // namespace
 

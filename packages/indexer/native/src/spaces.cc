@@ -13,24 +13,24 @@ void append(std::string& key, std::string_view part) {
   key.append(part);
 }
 
-std::string keyText(const Namespace& space) {
+// A namespace's share of the vectors, of the map and of the caller's own sets of them.
+constexpr u64 spaceFixedBytes = 400;
+
+}  // namespace
+
+std::string spaceKey(const Namespace& space) {
   std::string key = std::to_string(space.blockSize) + (space.pairs ? "p" : "t");
   for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)})
     append(key, part);
   return key;
 }
 
-// A namespace's share of the vectors, of the map and of the caller's own sets of them.
-constexpr u64 spaceFixedBytes = 400;
-
-}  // namespace
-
 u64 scopeSeed(std::string_view tenant, std::string_view model, u32 blockSize) { return mix(textSeed(tenant, textSeed(model, blockSize)) | 1); }
 
-u64 seedOf(const Namespace& space) { return textSeed(keyText(space), 0); }
+u64 seedOf(const Namespace& space) { return textSeed(spaceKey(space), 0); }
 
 std::int64_t Index::findSpace(const Namespace& like) const {
-  const auto found = spaceIds_.find(keyText(like));
+  const auto found = spaceIds_.find(spaceKey(like));
   return found == spaceIds_.end() ? std::int64_t{-1} : std::int64_t{found->second};
 }
 
@@ -50,7 +50,7 @@ u32 Index::internSpace(const Namespace& like) {
 }
 
 void Index::fillSpace(u32 id, const Namespace& like) {
-  const std::string key = keyText(like);
+  const std::string key = spaceKey(like);
   spaceIds_.emplace(key, id);
   spaces_[id] = like;
   spaces_[id].live = true;
@@ -95,7 +95,7 @@ void Index::collectSpaces() {
     if (sets_.blocksOf(set) > 0) used[sets_[set].space] = 1;
   for (u32 id = 0; id < spaces_.size(); ++id) {
     if (used[id] != 0 || !spaces_[id].live) continue;
-    const std::string key = keyText(spaces_[id]);
+    const std::string key = spaceKey(spaces_[id]);
     spaceBytes_ -= spaceFixedBytes + 2 * key.size();
     spaceIds_.erase(key);
     spaces_[id] = {};

@@ -34,82 +34,158 @@ std::string jsonText(std::string_view text) {
   return out;
 }
 
+u64 View::bytes() const {
+  u64 sum = sizeof(View) + bits.size() * sizeof(u64);
+  for (const Row& row : rows) sum += sizeof(Row) + 2 * row.instance.size() + row.ranks.size() * sizeof(Rank) + row.media.size() * (sizeof(Medium) + 16) + row.publishers.size() * 48;
+  return sum;
+}
+
 const View& Query::view(const Namespace& space) {
   Namespace pairs = space;
   pairs.pairs = true;
   std::int64_t id = index_.findSpace(space);
   if (id < 0) id = index_.findSpace(pairs);
-  if (id < 0) {
-    scratchView_ = build(space);
-    return scratchView_;
-  }
+  if (id < 0) return unnamed(space);
   View& known = views_[static_cast<u32>(id)];
-  if (known.version != index_.version()) {
-    if (views_.size() > maxViews) {
-      views_.clear();
-      return views_[static_cast<u32>(id)] = build(space);
+  if (known.version == index_.version()) return known;
+  return keep(known, build(space), [&]() -> View& { return views_[static_cast<u32>(id)]; });
+}
+
+// What its rows are depends on registrations alone, and on a salt or an adapter only where a registration names it.
+const View& Query::unnamed(const Namespace& space) {
+  if (unnamedVersion_ != index_.version()) {
+    registeredSalts_.clear();
+    registeredLoras_.clear();
+    for (const Subscription& sub : index_.subscriptions()) {
+      if (!sub.active) continue;
+      registeredSalts_.insert(sub.salt);
+      registeredLoras_.insert(std::string("n:").append(sub.lora));
     }
-    known = build(space);
+    unnamedVersion_ = index_.version();
   }
-  return known;
+  Namespace like = space;
+  if (!registeredSalts_.contains(like.salt)) like.salt.clear();
+  if (!registeredLoras_.contains(like.lora)) like.lora.clear();
+  const std::string key = spaceKey(like);
+  if (unnamed_.size() > maxUnnamed && !unnamed_.contains(key)) forgetViews();
+  View& known = unnamed_[key];
+  if (known.version == index_.version()) return known;
+  return keep(known, build(like), [&]() -> View& { return unnamed_[key]; });
+}
+
+void Query::forgetViews() {
+  views_.clear();
+  unnamed_.clear();
+  viewBytes_ = 0;
+}
+
+View& Query::keep(View& slot, View fresh, const std::function<View&()>& anew) {
+  const u64 bytes = fresh.bytes();
+  viewBytes_ -= slot.version == 0 ? 0 : slot.bytes();
+  if (viewBytes_ + bytes > maxViewBytes || views_.size() > maxViews) {
+    forgetViews();
+    viewBytes_ = bytes;
+    return anew() = std::move(fresh);
+  }
+  viewBytes_ += bytes;
+  return slot = std::move(fresh);
+}
+
+Publishers Query::publishersOf(std::string_view tenant, std::string_view instance) const {
+  Publishers found;
+  const auto& subs = index_.subscriptions();
+  // A rank that several give to is its own registration's first.
+  for (const bool own : {true, false})
+    for (u32 i = 0; i < subs.size(); ++i) {
+      if (!subs[i].active || subs[i].instance != instance || (subs[i].tenant != tenant && subs[i].kind != PublisherKind::Store)) continue;
+      if (own) found.try_emplace(subs[i].rank, i);
+      else
+        for (const u32 stream : subs[i].streams) found.try_emplace(index_.streams()[stream].rank, i);
+    }
+  return found;
 }
 
 View Query::build(const Namespace& like) const {
   View view;
   view.version = index_.version();
   const auto& streams = index_.streams();
+  const auto& subs = index_.subscriptions();
   view.words = static_cast<u32>((streams.size() + 63) / 64);
   Namespace pairs = like;
   pairs.pairs = true;
   const std::int64_t spaces[] = {index_.findSpace(like), index_.findSpace(pairs)};
 
-  std::map<std::vector<u64>, u32> known;
-  const auto maskOf = [&](auto counts) {
-    std::vector<u64> bits(view.words);
-    for (u32 i = 0; i < streams.size(); ++i)
-      if (streams[i].counts() && counts(streams[i]) && !index_.isDoubted(i, spaces[0]) && !index_.isDoubted(i, spaces[1])) bits[i / 64] |= 1ull << (i % 64);
-    const auto [at, added] = known.try_emplace(bits, view.masks);
-    if (added) {
-      view.bits.insert(view.bits.end(), bits.begin(), bits.end());
-      ++view.masks;
-    }
-    return at->second;
+  // By the streams that count, in their order: a row looks at its own and at the stores' only.
+  std::map<std::vector<u32>, u32> known;
+  const auto maskOf = [&](const std::vector<u32>& counting) {
+    const auto [at, added] = known.try_emplace(counting, view.masks);
+    if (!added) return at->second;
+    view.bits.resize(view.bits.size() + view.words);
+    u64* bits = view.bits.data() + static_cast<std::size_t>(view.masks) * view.words;
+    for (const u32 stream : counting) bits[stream / 64] |= 1ull << (stream % 64);
+    return view.masks++;
   };
-  const auto& subs = index_.subscriptions();
-  const auto shared = [&](const Stream& stream) { return subs[stream.subscription].kind == PublisherKind::Store; };
+  const auto counts = [&](u32 stream) { return streams[stream].counts() && !index_.isDoubted(stream, spaces[0]) && !index_.isDoubted(stream, spaces[1]); };
 
   std::map<std::string, std::vector<u32>> instances;
+  std::vector<u32> shared;
   for (u32 i = 0; i < subs.size(); ++i) {
     if (!subs[i].active) continue;
+    if (subs[i].kind == PublisherKind::Store)
+      for (const u32 stream : subs[i].streams)
+        if (counts(stream)) shared.push_back(stream);
     bool gave = false;
     for (const std::int64_t space : spaces) gave |= space >= 0 && subs[i].spaces.contains(static_cast<u32>(space));
     if (gave || registeredFor(subs[i], like)) instances[subs[i].instance].push_back(i);
   }
+  // As `publishersOf`, of all instances at once.
+  std::unordered_map<std::string_view, Publishers> publishers;
+  for (const bool own : {true, false})
+    for (u32 i = 0; i < subs.size(); ++i) {
+      if (!subs[i].active || (subs[i].tenant != like.tenant && subs[i].kind != PublisherKind::Store)) continue;
+      Publishers& of = publishers[subs[i].instance];
+      if (own) of.try_emplace(subs[i].rank, i);
+      else
+        for (const u32 stream : subs[i].streams) of.try_emplace(streams[stream].rank, i);
+    }
+
   for (const auto& [instance, members] : instances) {
-    const auto own = [&](const Stream& stream) { return std::find(members.begin(), members.end(), stream.subscription) != members.end(); };
     const bool isStore = std::all_of(members.begin(), members.end(), [&](u32 id) { return subs[id].kind == PublisherKind::Store; });
     std::map<u32, bool> ranks;
     std::vector<bool> media(index_.media().size());
-    for (u32 id : members) ranks[subs[id].rank] = true;
-    for (const Stream& stream : streams) {
-      if (!stream.active || !own(stream)) continue;
-      ranks[stream.rank] = true;
-      media[stream.medium] = true;
+    std::vector<u32> own;
+    for (const u32 id : members) {
+      ranks[subs[id].rank] = true;
+      for (const u32 stream : subs[id].streams) {
+        ranks[streams[stream].rank] = true;
+        media[streams[stream].medium] = true;
+        if (counts(stream)) own.push_back(stream);
+      }
     }
+    // Those of a rank, and of a medium where one is given.
+    const auto counting = [&](u32 rank, std::int64_t medium) {
+      std::vector<u32> found;
+      const auto fits = [&](u32 stream) { return medium < 0 || streams[stream].medium == medium; };
+      for (const u32 stream : own)
+        if (streams[stream].rank == rank && fits(stream)) found.push_back(stream);
+      if (!isStore && (medium < 0 || isSharedMedium(index_.media()[static_cast<std::size_t>(medium)])))
+        for (const u32 stream : shared)
+          if (fits(stream)) found.push_back(stream);
+      std::sort(found.begin(), found.end());
+      found.erase(std::unique(found.begin(), found.end()), found.end());
+      return maskOf(found);
+    };
     View::Row row;
     row.instance = instance;
     row.key = jsonText(instance);
-    for (const auto& [rank, _] : ranks)
-      row.ranks.push_back({rank, maskOf([&, rank = rank](const Stream& s) { return (own(s) && s.rank == rank) || (!isStore && shared(s)); })});
+    row.publishers = publishers[instance];
+    for (const auto& [rank, _] : ranks) row.ranks.push_back({rank, counting(rank, -1)});
     for (u16 medium = 0; medium < media.size(); ++medium) {
       if (medium > 2 && !media[medium]) continue;
       View::Medium figure;
-      figure.key = jsonText(index_.media()[medium]);
-      for (const auto& [rank, _] : ranks)
-        figure.masks.push_back(maskOf([&, rank = rank](const Stream& s) {
-          if (s.medium != medium) return false;
-          return (own(s) && s.rank == rank) || (!isStore && isSharedMedium(index_.media()[medium]) && shared(s));
-        }));
+      figure.name = index_.media()[medium];
+      figure.key = jsonText(figure.name);
+      for (const auto& [rank, _] : ranks) figure.masks.push_back(counting(rank, medium));
       row.media.push_back(std::move(figure));
     }
     view.rows.push_back(std::move(row));

@@ -3,7 +3,7 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { ask } from "./ask.ts";
 import { simulate } from "./simulate.ts";
 
-const usage = `svc index: asks a cache indexer, and simulates engines for it.
+const usage = `svc index: queries a cache indexer, registers publishers, and simulates engines.
 
   svc index query --model M --block-size N (--tokens 1,2,3 | --file TOKENS.json | --hashes H1,H2)
                   [--tenant T] [--instance I] [--lora-name L] [--cache-salt S] [--explain]
@@ -14,8 +14,8 @@ const usage = `svc index: asks a cache indexer, and simulates engines for it.
   svc index simulate --model M --instance I [--block-size N] [--trace FILE] [--help]
 
   --url URL       the indexer (default $SVC_INDEXER_URL, else http://localhost:13333)
-  --api-key KEY   for register and unregister, where indexer.api_key is set (default $SVC_INDEXER_API_KEY)
-  --output json   JSON where a table would be printed; also when piped
+  --api-key KEY   for register and unregister, if indexer.api_key is set (default $SVC_INDEXER_API_KEY)
+  --output json   JSON instead of a table; the default in a pipe
 `;
 
 export async function main(argv: readonly string[]): Promise<number> {
@@ -35,7 +35,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       case "-h":
         break;
       default:
-        fail("INVALID_REQUEST", `there is no \`svc index ${verb}\`; query, register, unregister, services and simulate exist`);
+        fail("INVALID_REQUEST", `expected query, register, unregister, services or simulate, got ${JSON.stringify(verb)}; \`svc index --help\` explains them`);
     }
     process.stdout.write(usage);
     return 0;

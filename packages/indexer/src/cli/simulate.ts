@@ -52,7 +52,7 @@ export async function simulate(argv: readonly string[]): Promise<number> {
   }
   const number = (name: "block-size" | "capacity" | "port" | "replay-port" | "prompts" | "seed" | "speed" | "drop") => {
     const value = Number(values[name]);
-    return Number.isFinite(value) && value >= 0 ? value : fail("INVALID_REQUEST", `--${name}: found ${JSON.stringify(values[name])}, asked for a number`);
+    return Number.isFinite(value) && value >= 0 ? value : fail("INVALID_REQUEST", `--${name}: expected a number, got ${JSON.stringify(values[name])}`);
   };
   const blockSize = number("block-size");
   const engine = new SimulatedEngine({
@@ -107,8 +107,8 @@ function read(argv: readonly string[]) {
 
 async function registerAt(values: ReturnType<typeof read>, engine: SimulatedEngine, blockSize: number): Promise<void> {
   const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
-  const modelname = values.model ?? fail("INVALID_REQUEST", "--model is missing; or say --no-register");
-  const instance_id = values.instance ?? fail("INVALID_REQUEST", "--instance is missing; or say --no-register");
+  const modelname = values.model ?? fail("INVALID_REQUEST", "--model is missing; give it, or use --no-register");
+  const instance_id = values.instance ?? fail("INVALID_REQUEST", "--instance is missing; give it, or use --no-register");
   await new IndexClient(url, { apiKey: process.env["SVC_INDEXER_API_KEY"] }).register({
     endpoint: engine.endpoint,
     replay_endpoint: engine.replayEndpoint,

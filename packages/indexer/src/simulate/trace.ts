@@ -19,10 +19,10 @@ export async function* readTrace(path: string): AsyncGenerator<TracedPrompt> {
     try {
       entry = JSON.parse(text);
     } catch (error) {
-      return fail("INVALID_REQUEST", `${path}, line ${line} is no JSON: ${(error as Error).message}`);
+      return fail("INVALID_REQUEST", `${path}, line ${line} is not valid JSON: ${(error as Error).message}`);
     }
     const tokens = entry.token_ids !== undefined ? Uint32Array.from(entry.token_ids) : tokensOf(entry.hash_ids, entry.input_length);
-    if (tokens === undefined) return fail("INVALID_REQUEST", `${path}, line ${line}: asked for token_ids, or hash_ids with input_length`);
+    if (tokens === undefined) return fail("INVALID_REQUEST", `${path}, line ${line}: expected token_ids, or hash_ids with input_length`);
     yield { atMs: entry.timestamp ?? 0, tokens };
   }
 }

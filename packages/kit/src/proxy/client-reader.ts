@@ -3,12 +3,14 @@ import type { Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
-import type { Front } from "./front.ts";
+import type { Decision, RoutedClient } from "./decision.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { HeldBytes } from "./held-bytes.ts";
+import type { ProxyLimits } from "./limits.ts";
+import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
-import { FREE_READS, type SlowHead } from "./slow-heads.ts";
-import { BEHIND, HELD, SLOW, Wire, type WireOwner } from "./wire.ts";
+import { FREE_READS, type SlowHead, type SlowHeads } from "./slow-heads.ts";
+import { BEHIND, HELD, SLOW, TURN, Wire, type WireOwner } from "./wire.ts";
 
 /**
  * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
@@ -19,13 +21,25 @@ import { BEHIND, HELD, SLOW, Wire, type WireOwner } from "./wire.ts";
  */
 export type ClientState = "head" | "body" | "waiting" | "asleep" | "tunnel" | "discard" | "linger";
 
-/** Requests sent ahead of their answers that are taken one after the other; then with a pause, which leaves the loop to others. */
+/** Requests sent ahead of their answers that are taken one after the other; then in turns, which leave the loop to others. */
 const FREE_ROW = 32;
-const ROW_PAUSE_MS = 2;
 
 /** The address that a connection comes from; IPv4 as such, whatever the listener is bound to. */
 export function peerOf(socket: Socket): string {
   return (socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
+}
+
+/** What a connection needs of the listener that took it. */
+export interface ConnectionOwner {
+  readonly limits: ProxyLimits;
+  readonly head: RequestHead;
+  readonly slowHeads: SlowHeads;
+  readonly pipelined: Pipelined;
+  readonly observe: (kind: number, status: number, ms: number) => void;
+  readonly draining: boolean;
+  bytesIn: number;
+  route(head: RequestHead, client: RoutedClient): Decision;
+  forget(client: ClientReader): void;
 }
 
 export abstract class ClientReader implements WireOwner, SlowHead {
@@ -41,7 +55,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   since: number;
   /** How often this request was put back to be routed anew. */
   rounds = 0;
-  protected readonly front: Front;
+  protected readonly front: ConnectionOwner;
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
   /** An unfinished head, a request that was put back, or requests sent before their turn. */
@@ -50,12 +64,14 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
+  /** Held bytes whose first request is being read. */
+  #reading: HeldBytes | undefined;
   /** Requests that were there before the answer to the one before them. */
   #inARow = 0;
   /** Reads of the head that is not whole; 0 when there is none. */
   #slowReads = 0;
 
-  constructor(front: Front, accepted: Socket, now: number) {
+  constructor(front: ConnectionOwner, accepted: Socket, now: number) {
     this.front = front;
     this.since = now;
     this.wire = Wire.adopt(this, accepted);
@@ -88,7 +104,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
       end = bytes.length;
     }
     const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
-    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(held ?? new HeldBytes(bytes, start, end), true);
+    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(held ?? this.#toHold(bytes, start, end), true);
     this.held = undefined;
     this.endSlowHead();
     if (bodyAt === REFUSED) return this.refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
@@ -127,9 +143,15 @@ export abstract class ClientReader implements WireOwner, SlowHead {
 
   /** Bytes sent before their turn wait here; past the bound the connection is not read. */
   protected hold(bytes: Buffer, start: number, end: number): void {
-    if (this.held === undefined) this.held = new HeldBytes(bytes, start, end);
+    if (this.held === undefined) this.held = this.#toHold(bytes, start, end);
     else this.held.append(bytes, start, end);
     if (this.held.length >= this.front.limits.headBytes) this.wire.pause(HELD);
+  }
+
+  #toHold(bytes: Buffer, start: number, end: number): HeldBytes {
+    const reading = this.#reading;
+    // Whatever is held again lies at its end.
+    return reading === undefined ? new HeldBytes(bytes, start, end) : reading.keepLast(end - start);
   }
 
   /** Ready for the next request, which may have come already. */
@@ -154,15 +176,28 @@ export abstract class ClientReader implements WireOwner, SlowHead {
       return;
     }
     // Not at once: a long row of requests must not become a deep stack, nor keep other connections waiting.
-    if (++this.#inARow <= FREE_ROW) setImmediate(() => this.#readHeld());
-    else setTimeout(() => this.#readHeld(), ROW_PAUSE_MS);
+    if (++this.#inARow <= FREE_ROW) {
+      setImmediate(() => this.#readHeld());
+      return;
+    }
+    // More bytes would be read before its turn.
+    this.wire.pause(TURN);
+    this.front.pipelined.wait(this.peer, () => {
+      this.wire.resume(TURN);
+      this.#readHeld();
+    });
   }
 
   #readHeld(): void {
     const { held } = this;
     if (this.state !== "head" || held === undefined || this.wire.closed) return;
     this.held = undefined;
-    this.readHead(held.bytes, 0, held.length);
+    this.#reading = held;
+    try {
+      this.readHead(held.bytes, 0, held.length);
+    } finally {
+      this.#reading = undefined;
+    }
   }
 
   /** Refusals of what cannot be read further: the connection ends with them. */

@@ -2,13 +2,16 @@
 import { performance } from "node:perf_hooks";
 import type { Answer } from "./answer.ts";
 import { ClientReader } from "./client-reader.ts";
-import type { Wait } from "./front.ts";
+import type { Wait } from "./decision.ts";
 import { HeldBytes } from "./held-bytes.ts";
 import { Opening } from "./opening.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
-import type { Target, Trouble } from "./target.ts";
-import type { Upstream, UpstreamClient } from "./upstream.ts";
+import type { Target } from "./target.ts";
+import type { Trouble, Upstream, UpstreamClient } from "./upstream.ts";
 import { BEHIND, HELD } from "./wire.ts";
+
+/** Places that a request is sent on to from one that says that its target has moved. */
+const MAX_MOVES = 4;
 
 export class ClientConnection extends ClientReader implements UpstreamClient {
   upstream: Upstream | undefined;
@@ -70,13 +73,13 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
       bodyEnd = this.body.scan(bytes, at, end);
       if (bodyEnd < 0) return this.refuse(400, "The request is malformed: its chunk framing is invalid");
     }
-    this.#opening.set(text, bytes, at, bodyEnd);
     const complete = this.body.done;
+    this.#opening.set(text, bytes, at, bodyEnd, complete);
     this.#expects = !complete && head.has(EXPECT);
     this.state = complete ? "waiting" : "body";
     if (end > bodyEnd) this.hold(bytes, bodyEnd, end);
     const kept = target.takeIdle();
-    this.#mayRepeat = kept !== undefined && complete && this.#opening.isSmall && head.isRepeatable;
+    this.#mayRepeat = kept !== undefined && this.#opening.isWhole && head.isRepeatable;
     if (kept === undefined) {
       this.#unsent = Buffer.from(bytes.subarray(start, end));
       return this.#dial(target);
@@ -88,6 +91,11 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
   #dial(target: Target): void {
     this.wire.pause(HELD);
     this.upstream = target.dial(this);
+  }
+
+  /** Whole in what is kept of it; and as it went upstream it says nothing of how its client's connection ends. */
+  get canBeMoved(): boolean {
+    return this.#opening.isWhole && this.keepAlive && !this.isHttp10 && this.rounds < MAX_MOVES;
   }
 
   onReady(upstream: Upstream): void {
@@ -110,6 +118,12 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (this.state !== "asleep") return;
     this.#wait = undefined;
     this.#verdict = verdict;
+    this.#readAgain();
+  }
+
+  #putBack(): void {
+    this.#opening.forget();
+    this.rounds++;
     this.#readAgain();
   }
 
@@ -174,6 +188,13 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     // What the client has is not the whole, and it must notice: where framing cannot tell it, a reset does. A reset may
     // cost it bytes that it has not read yet, so it is the second choice.
     if (this.status !== 0) return this.#framed ? this.linger() : this.wire.reset();
+    if (trouble === "moved") {
+      const sent = this.#opening.bytes;
+      const behind = this.held;
+      this.held = new HeldBytes(sent, 0, sent.length);
+      if (behind !== undefined) this.held.append(behind.bytes, 0, behind.length);
+      return this.#putBack();
+    }
     if (trouble === "closed" && this.#mayRepeat) {
       this.#mayRepeat = false;
       return this.#dial(target);
@@ -184,8 +205,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.#unsent = undefined;
     if (trouble === "dropped" && unsent !== undefined) {
       this.held = new HeldBytes(unsent, 0, unsent.length);
-      this.rounds++;
-      return this.#readAgain();
+      return this.#putBack();
     }
     this.wire.resume(HELD);
     // A client that waits for leave may take the answer for a no, and send its next request where the body would be.

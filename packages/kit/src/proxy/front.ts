@@ -1,29 +1,16 @@
 // The listener: takes every connection, bounds their number and their waits, and ends in order.
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
-import { type Answer, answer } from "./answer.ts";
+import { answer } from "./answer.ts";
 import { ClientConnection } from "./client.ts";
-import { peerOf } from "./client-reader.ts";
+import { type ConnectionOwner, peerOf } from "./client-reader.ts";
+import type { Decision, RoutedClient } from "./decision.ts";
 import type { ProxyLimits } from "./limits.ts";
 import { Peers } from "./peers.ts";
+import { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import { SlowHeads } from "./slow-heads.ts";
-import type { Target, UpstreamPool } from "./target.ts";
-
-/** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
-export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
-
-/** What a request waits for whose target must wake first. Whoever decides so calls `proceed` of the client later. */
-export interface Wait {
-  /** As of a Forwarding. */
-  readonly kind: number;
-  /** This client is gone, or waits no longer. */
-  leave(client: ClientConnection): void;
-  /** Said to a request that has waited as long as the bound allows. */
-  tooLate(): Answer;
-}
-
-export type Decision = Forwarding | Answer | Wait;
+import type { UpstreamPool } from "./target.ts";
 
 export type FrontOptions = {
   readonly listen: { readonly host: string; readonly port: number };
@@ -32,7 +19,7 @@ export type FrontOptions = {
   /** Reads the heads of all connections, one at a time; knows the names the router asks for. */
   readonly head: RequestHead;
   /** Decides on one request. `head` is valid during the call only. */
-  readonly route: (head: RequestHead, client: ClientConnection) => Decision;
+  readonly route: (head: RequestHead, client: RoutedClient) => Decision;
   /** One request is over; `kind` is -1 when it was answered here, `status` 0 when the client left before any. */
   readonly observe: (kind: number, status: number, ms: number) => void;
   /** A fault of this program's own, not of a request. */
@@ -41,11 +28,12 @@ export type FrontOptions = {
 
 const sweepMs = 1_000;
 
-export class Front {
+export class Front implements ConnectionOwner {
   readonly limits: ProxyLimits;
   readonly head: RequestHead;
   readonly observe: FrontOptions["observe"];
   readonly slowHeads: SlowHeads;
+  readonly pipelined = new Pipelined();
   draining = false;
   bytesIn = 0;
   readonly #options: FrontOptions;
@@ -97,7 +85,7 @@ export class Front {
     return this.#clients.size;
   }
 
-  route(head: RequestHead, client: ClientConnection): Decision {
+  route(head: RequestHead, client: RoutedClient): Decision {
     try {
       return this.#options.route(head, client);
     } catch (error) {
@@ -133,6 +121,7 @@ export class Front {
     for (const client of this.#clients) client.wire.destroy();
     this.#options.pool.close();
     this.slowHeads.close();
+    this.pipelined.close();
     clearInterval(this.#sweeper);
     await closed;
   }

@@ -5,6 +5,7 @@ const FIRST_BYTES = 1024;
 
 export class HeldBytes {
   #buffer: Buffer;
+  #start = 0;
   #length = 0;
   /** How long it was when its head was read last. */
   #readLength = 0;
@@ -18,20 +19,29 @@ export class HeldBytes {
     return this.#length;
   }
 
-  /** Valid until the next append. */
+  /** What was read of it stays as it is: bytes that are added come after it. */
   get bytes(): Buffer {
-    return this.#buffer.subarray(0, this.#length);
+    return this.#buffer.subarray(this.#start, this.#start + this.#length);
   }
 
   append(bytes: Buffer, start: number, end: number): void {
     const length = this.#length + end - start;
-    if (length > this.#buffer.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#buffer.length));
-      this.#buffer.copy(larger, 0, 0, this.#length);
+    if (this.#start + length > this.#buffer.length) {
+      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#length));
+      this.bytes.copy(larger);
       this.#buffer = larger;
+      this.#start = 0;
     }
-    bytes.copy(this.#buffer, this.#length, start, end);
+    bytes.copy(this.#buffer, this.#start + this.#length, start, end);
     this.#length = length;
+  }
+
+  /** Only its last `bytes` still wait. A long row of requests is so copied once, not once for each of them. */
+  keepLast(bytes: number): this {
+    this.#start += this.#length - bytes;
+    this.#length = bytes;
+    this.#readLength = 0;
+    return this;
   }
 
   /** Its head was read and is not whole. */

@@ -7,16 +7,19 @@ const joinBytes = 8 * 1024;
 export class Opening {
   #text = "";
   #body: Buffer | undefined;
+  /** Whether sending its text once sends all of the request, so that it can be sent twice. */
+  isWhole = false;
 
-  /** `text` is the head; [start, end) of `bytes` has come of the body. */
-  set(text: string, bytes: Buffer, start: number, end: number): void {
+  /** `text` is the head; [start, end) of `bytes` has come of the body, `complete`: all of it. */
+  set(text: string, bytes: Buffer, start: number, end: number, complete: boolean): void {
+    this.isWhole = complete && end - start <= joinBytes;
     this.#text = end > start && end - start <= joinBytes ? text + bytes.toString("latin1", start, end) : text;
     this.#body = end - start > joinBytes ? Buffer.from(bytes.subarray(start, end)) : undefined;
   }
 
-  /** Whether sending it once sends it all, so that it can be sent twice. */
-  get isSmall(): boolean {
-    return this.#body === undefined;
+  /** Where it is whole: the request as it went upstream. */
+  get bytes(): Buffer {
+    return Buffer.from(this.#text, "latin1");
   }
 
   send(client: UpstreamClient, upstream: Upstream): void {
@@ -27,6 +30,7 @@ export class Opening {
   }
 
   forget(): void {
+    this.isWhole = false;
     this.#text = "";
     this.#body = undefined;
   }

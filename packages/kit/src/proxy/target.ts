@@ -2,14 +2,7 @@
 import type { Answer } from "./answer.ts";
 import type { ProxyLimits } from "./limits.ts";
 import { ResponseHead } from "./response-head.ts";
-import { Upstream, type UpstreamClient } from "./upstream.ts";
-import type { Dial } from "./wire.ts";
-
-/** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
-export type Way = { readonly connect: Dial; readonly preface?: string };
-
-/** Why a request got no response; `dropped` when its target was taken away. */
-export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped";
+import { type Trouble, Upstream, type UpstreamClient, type UpstreamOwner, type Way } from "./upstream.ts";
 
 export interface TargetPolicy {
   /** Ways in the order they are tried; the next one is tried when one is refused. */
@@ -19,6 +12,8 @@ export interface TargetPolicy {
   answerFor(trouble: Trouble, detail: string): Answer;
   /** Idle connections are closed after this: below the time after which the other side closes them. */
   readonly idleMs: number;
+  /** Whether its 421 with `x-svc-reason: moved` means that it did nothing: the request is then routed anew, where that can be. */
+  readonly saysMoved: boolean;
 }
 
 /** What all targets of one proxy share: bounds, and a sweep over the idle connections. */
@@ -53,7 +48,7 @@ export class UpstreamPool {
   }
 }
 
-export class Target {
+export class Target implements UpstreamOwner {
   readonly policy: TargetPolicy;
   readonly pool: UpstreamPool;
   readonly #idle: Upstream[] = [];
@@ -66,6 +61,20 @@ export class Target {
 
   get isUnused(): boolean {
     return this.#open.size === 0;
+  }
+
+  /** Connections that carry a request, a response or a tunnel. */
+  get busy(): number {
+    let busy = 0;
+    for (const { client } of this.#open) if (client !== undefined) busy++;
+    return busy;
+  }
+
+  /** Requests that were sent to it and have no response yet. */
+  get waiting(): number {
+    let waiting = 0;
+    for (const { client, isResponding } of this.#open) if (client !== undefined && !isResponding) waiting++;
+    return waiting;
   }
 
   /** The most recently used idle connection: the oldest ones are left to time out. */
@@ -107,6 +116,16 @@ export class Target {
 
   sweep(now: number): void {
     for (const upstream of [...this.#idle]) if (now - upstream.idleSince > this.policy.idleMs) upstream.destroy();
+  }
+
+  /** The target is silent: requests without a response are answered, and idle connections destroyed; what streams goes on. */
+  dropWaiting(): void {
+    for (const upstream of [...this.#open]) {
+      if (upstream.isResponding) continue;
+      const client = upstream.client;
+      upstream.destroy();
+      client?.onTrouble("dropped", "");
+    }
   }
 
   /** The target is gone: streams end, waiting requests are answered, idle connections are destroyed. */

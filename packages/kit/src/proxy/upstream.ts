@@ -2,8 +2,24 @@
 import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { HeldBytes } from "./held-bytes.ts";
-import type { Target, Trouble, Way } from "./target.ts";
-import { BEHIND, Wire, type WireOwner } from "./wire.ts";
+import type { ProxyLimits } from "./limits.ts";
+import type { ResponseHead } from "./response-head.ts";
+import { BEHIND, type Dial, Wire, type WireOwner } from "./wire.ts";
+
+/** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
+export type Way = { readonly connect: Dial; readonly preface?: string };
+
+/** Why a request got no response; `dropped` when its target was taken away, `moved` when what it is for is elsewhere. */
+export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped" | "moved";
+
+/** The target of a connection, as the connection sees it. */
+export interface UpstreamOwner {
+  readonly pool: { readonly limits: ProxyLimits; readonly head: ResponseHead; bytesIn: number };
+  /** `way` led to an open connection. */
+  readonly policy: { reached(way: Way): void; readonly saysMoved: boolean };
+  putIdle(upstream: Upstream): void;
+  forget(upstream: Upstream): void;
+}
 
 /** The request's side of an exchange, as its upstream sees it. */
 export interface UpstreamClient {
@@ -12,6 +28,8 @@ export interface UpstreamClient {
   readonly isHead: boolean;
   readonly isHttp10: boolean;
   readonly wantsUpgrade: boolean;
+  /** Whether the request can be routed anew though all of it was sent. */
+  readonly canBeMoved: boolean;
   /** Whether the client's connection is kept after this response; cleared when the response can only end with it. */
   keepAlive: boolean;
   onReady(upstream: Upstream): void;
@@ -29,11 +47,12 @@ type State = "dialling" | "opening" | "idle" | "head" | "body" | "tunnel" | "clo
 
 /** A body's beginning up to this size is written together with its head. */
 const joinBytes = 8 * 1024;
+const MISDIRECTED = 421;
 /** Interim responses (100, 103) before the final one. */
 const maxInterim = 32;
 
 export class Upstream implements WireOwner {
-  readonly target: Target;
+  readonly target: UpstreamOwner;
   readonly wire: Wire;
   client: UpstreamClient | undefined;
   /** Whether it carried a request before: only then may a close without a response mean "too late". */
@@ -49,7 +68,7 @@ export class Upstream implements WireOwner {
   readonly #failed: (trouble: Trouble, detail: string) => void;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(target: Target, way: Way, client: UpstreamClient, failed: (trouble: Trouble, detail: string) => void) {
+  constructor(target: UpstreamOwner, way: Way, client: UpstreamClient, failed: (trouble: Trouble, detail: string) => void) {
     this.target = target;
     this.client = client;
     this.#way = way;
@@ -57,6 +76,11 @@ export class Upstream implements WireOwner {
     const { connectMs } = target.pool.limits;
     this.#timer = setTimeout(() => this.#fail("unreachable", `no connection within ${connectMs} ms`), connectMs);
     this.wire = Wire.dial(this, way.connect);
+  }
+
+  /** Whether a response has begun. */
+  get isResponding(): boolean {
+    return this.#state === "body" || this.#state === "tunnel";
   }
 
   /** Begins an exchange: `text` is the request's head, with or without the beginning of its body. */
@@ -185,7 +209,7 @@ export class Upstream implements WireOwner {
     const head = this.target.pool.head;
     const client = this.client as UpstreamClient;
     if (head.status === 101) {
-      if (!client.wantsUpgrade) return this.#fail("malformed", "it switched protocols unasked");
+      if (!client.wantsUpgrade) return this.#fail("malformed", "it switched protocols without being asked");
       this.#state = "tunnel";
       client.onResponseHead(101, false);
       client.wire.write(head.rewrite(true));
@@ -193,6 +217,7 @@ export class Upstream implements WireOwner {
       client.wire.forward(bytes, bodyAt, end, this.wire);
       return;
     }
+    if (head.status === MISDIRECTED && this.target.policy.saysMoved && client.canBeMoved && isMoved(head.text)) return this.#fail("moved", "");
     if (client.isHttp10 && head.bodyBytes === -1) return this.#fail("malformed", "it answered HTTP/1.0 with a chunked body");
     const body = this.#body;
     body.start(head.bodyBytes);
@@ -264,3 +289,5 @@ export class Upstream implements WireOwner {
     this.client = undefined;
   }
 }
+
+const isMoved = (head: string) => /\r\nx-svc-reason: *moved\r\n/i.test(head);

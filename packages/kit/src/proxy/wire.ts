@@ -32,6 +32,7 @@ const restBytes = 64 * 1024;
 export const BEHIND = 1;
 export const HELD = 2;
 export const SLOW = 4;
+export const TURN = 8;
 
 /** Where a connection goes; a function opens it itself, with these options of the socket. */
 export type Dial = NetConnectOpts | ((options: object) => Socket);

@@ -8,13 +8,13 @@ export type Check = {
   /** What cannot be done without it; empty when it works. */
   readonly follows: string;
   /** What to do about it; empty when there is nothing to do. */
-  readonly mend: string;
+  readonly fix: string;
 };
 
 export function passed(name: string, says: string): Check {
-  return { name, works: true, says, follows: "", mend: "" };
+  return { name, works: true, says, follows: "", fix: "" };
 }
 
-export function failed(name: string, says: string, follows: string, mend: string): Check {
-  return { name, works: false, says, follows, mend };
+export function failed(name: string, says: string, follows: string, fix: string): Check {
+  return { name, works: false, says, follows, fix };
 }

@@ -7,32 +7,28 @@ import { asFailure } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/kit/config.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
-import { networkChecks } from "../network/open.ts";
-import { openRuntime } from "../runtime/open.ts";
-import { type RuntimeName, type RuntimeReport, runtimeNames } from "../runtime/runtime.ts";
+import { networkChecks } from "../network/checks.ts";
+import { openRuntime } from "../runtime/open-runtime.ts";
+import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 import { asideChecks } from "./aside.ts";
 import type { Check } from "./check.ts";
 import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
-import { renderDiagnosis } from "./report.ts";
+import { type Diagnosis, type Driver, renderDiagnosis } from "./report.ts";
 
 export type DoctorOptions = MachineOptions;
 
-export type Driver = RuntimeReport & { /** Idle sandboxes that the memory free now would hold. */ readonly density: number };
-
-export type Diagnosis = { readonly checks: readonly Check[]; readonly drivers: readonly Driver[]; readonly canRun: boolean };
-
 const usage = `svc doctor [--home DIR] [--output table|json]
 
-Tells what this host can and cannot do, and how to mend it. Starts a sandbox with each driver, and leaves nothing behind.
+Tells what this host can and cannot do, and how to fix it. Starts a sandbox with each driver, and leaves nothing behind.
 Exit code 1 when no sandbox can run here.`;
 
 export async function doctorMain(argv: readonly string[]): Promise<number> {
   let values: { home?: string; output?: string; help?: boolean };
   try {
-    const options = { home: { type: "string" }, output: { type: "string" }, help: { type: "boolean", short: "h" } } as const;
+    const options = { home: { type: "string" }, output: { type: "string", short: "o" }, help: { type: "boolean", short: "h" } } as const;
     values = parseArgs({ args: [...argv], options }).values;
-    if (!["table", "json", undefined].includes(values.output)) throw new Error(`--output is table or json, not '${values.output}'`);
+    if (!["table", "json", undefined].includes(values.output)) throw new Error(`--output: expected table or json, got '${values.output}'`);
   } catch (error) {
     process.stderr.write(`svc doctor: ${(error as Error).message}\n\n${usage}\n`);
     return 2;
@@ -85,10 +81,10 @@ async function examine(name: RuntimeName, { spawner, runsc, envd }: DoctorOption
 function unusable(runtime: RuntimeName, says: string): Driver {
   const nothing = { works: false, says: "" };
   const isolation = runtime === "gvisor" ? "kernel in user space" : process.getuid?.() === 0 ? "namespaces" : "unprivileged namespaces";
-  const mend = "see the checks above";
+  const fix = "see the checks above";
   return {
     runtime,
-    usable: { works: false, says, mend },
+    usable: { works: false, says, fix },
     isolation,
     pauseWithMemory: nothing,
     pauseWithFiles: nothing,

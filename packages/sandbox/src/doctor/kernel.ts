@@ -38,8 +38,8 @@ async function userNamespaces(spawner: Spawner): Promise<Check> {
   const state = knobs.flatMap((path) =>
     existsSync(path) ? [`${path.slice("/proc/sys/".length).replaceAll("/", ".")} = ${readFileSync(path, "utf8").trim()}`] : [],
   );
-  const mend = "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)";
-  return failed(name, [result.stderr.trim(), ...state].join("; "), follows, mend);
+  const fix = "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)";
+  return failed(name, [result.stderr.trim(), ...state].join("; "), follows, fix);
 }
 
 function fileSystem(kind: string, follows: string): Check {
@@ -62,8 +62,8 @@ function cgroups(): Check {
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
   if (missing.length === 0) return passed("cgroups", `version ${layout.version} with ${controllerNames.join(", ")}`);
   const says = layout.everyRoot.length === 0 ? "none are mounted" : `version ${layout.version} without ${missing.join(", ")}`;
-  const mend = "boot with cgroup_enable=memory; in a container: --cgroupns=host with /sys/fs/cgroup writable";
-  return failed("cgroups", says, "CPU, memory and processes of a sandbox cannot be limited, and no driver for root starts one", mend);
+  const fix = "boot with cgroup_enable=memory; in a container: --cgroupns=host with /sys/fs/cgroup writable";
+  return failed("cgroups", says, "CPU, memory and processes of a sandbox cannot be limited, and no driver for root starts one", fix);
 }
 
 function seccomp(): Check {

@@ -6,7 +6,7 @@ import { dirname } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { lookForProgram } from "../runtime/programs.ts";
-import { openCatalogue } from "../template/catalogue.ts";
+import { openSetupTemplates } from "../template/setup-templates.ts";
 import { type Check, failed, passed } from "./check.ts";
 
 export type MachineOptions = {
@@ -23,12 +23,12 @@ const MEMORY_WANTED_GB = 1;
 
 /** Programs, what each is for, and the Debian package that brings it. */
 const programs = [
-  { name: "runsc", follows: "the gvisor driver is missing: the one with the strongest wall, and pause with memory", mend: "./svc up installs it" },
-  { name: "runc", follows: "the runc driver is missing", mend: "apt-get install runc" },
-  { name: "bwrap", follows: "the bubblewrap driver is missing; without root it is the only one", mend: "apt-get install bubblewrap" },
-  { name: "mkfs.ext4", follows: "runc and bubblewrap as root cannot make disks", mend: "apt-get install e2fsprogs" },
-  { name: "nsenter", follows: "bubblewrap as root cannot join a network", mend: "apt-get install util-linux" },
-  { name: "newuidmap", follows: "without root every command in a sandbox runs as one user", mend: "apt-get install uidmap" },
+  { name: "runsc", follows: "the gvisor driver is missing: the one with the strongest wall, and pause with memory", fix: "./svc up installs it" },
+  { name: "runc", follows: "the runc driver is missing", fix: "apt-get install runc" },
+  { name: "bwrap", follows: "the bubblewrap driver is missing; without root it is the only one", fix: "apt-get install bubblewrap" },
+  { name: "mkfs.ext4", follows: "runc and bubblewrap as root cannot make disks", fix: "apt-get install e2fsprogs" },
+  { name: "nsenter", follows: "bubblewrap as root cannot join a network", fix: "apt-get install util-linux" },
+  { name: "newuidmap", follows: "without root every command in a sandbox runs as one user", fix: "apt-get install uidmap" },
 ] as const;
 
 export async function machineChecks(options: MachineOptions): Promise<Check[]> {
@@ -38,10 +38,10 @@ export async function machineChecks(options: MachineOptions): Promise<Check[]> {
 
 async function programCheck(program: (typeof programs)[number], { spawner, runsc }: MachineOptions): Promise<Check> {
   const path = await lookForProgram(program.name, program.name === "runsc" ? runsc : undefined);
-  if (path === undefined) return failed(program.name, "not found", program.follows, program.mend);
+  if (path === undefined) return failed(program.name, "not found", program.follows, program.fix);
   if (program.name !== "runsc" && program.name !== "runc" && program.name !== "bwrap") return passed(program.name, path);
   const result = await spawner.run([path, "--version"]).catch((error: Error) => ({ code: 1, stdout: "", stderr: error.message }));
-  if (result.code !== 0) return failed(program.name, `${path} does not run: ${result.stderr.trim()}`, program.follows, program.mend);
+  if (result.code !== 0) return failed(program.name, `${path} does not run: ${result.stderr.trim()}`, program.follows, program.fix);
   // runsc does not know its own version when it was built from a module; the folder that set-up keeps it in is named by it.
   return passed(program.name, program.name === "runsc" ? path : `${path}, ${result.stdout.trim().split("\n")[0]}`);
 }
@@ -52,13 +52,13 @@ function envdCheck(path: string | undefined): Check {
 }
 
 function templateChecks(folder: string | undefined): Check[] {
-  const mend = "./svc up makes them";
-  if (folder === undefined) return [failed("templates", "SVC_TEMPLATES_DIR names no directory", "there is nothing to start", mend)];
+  const fix = "./svc up makes them";
+  if (folder === undefined) return [failed("templates", "SVC_TEMPLATES_DIR names no directory", "there is nothing to start", fix)];
   try {
-    const catalogue = openCatalogue(folder);
-    const names = catalogue.list().map(({ name }) => name);
-    if (names.length === 0) return [failed("templates", `none in ${folder}`, "there is nothing to start", mend)];
-    const base = catalogue.find("base");
+    const templates = openSetupTemplates(folder);
+    const names = templates.list().map(({ name }) => name);
+    if (names.length === 0) return [failed("templates", `none in ${folder}`, "there is nothing to start", fix)];
+    const base = templates.find("base");
     const says = [...new Set(names)].join(", ");
     if (base.name === "base") return [passed("templates", says)];
     const follows = "apt cannot install into it, and it shows the host's /usr to guests";
@@ -67,7 +67,7 @@ function templateChecks(folder: string | undefined): Check[] {
       failed("base template", `an alias of ${base.name}: ${aliasReason(folder)}`, follows, "make a Debian mirror reachable, then ./svc up"),
     ];
   } catch (error) {
-    return [failed("templates", asFailure(error).message, "create without a template's name fails", mend)];
+    return [failed("templates", asFailure(error).message, "create without a template's name fails", fix)];
   }
 }
 

@@ -1,26 +1,31 @@
 // The doctor's findings as text for a terminal.
-import type { Diagnosis } from "./doctor.ts";
+import type { RuntimeReport } from "../runtime/runtime.ts";
+import type { Check } from "./check.ts";
+
+export type Driver = RuntimeReport & { /** Idle sandboxes that the memory free now would hold. */ readonly density: number };
+
+export type Diagnosis = { readonly checks: readonly Check[]; readonly drivers: readonly Driver[]; readonly canRun: boolean };
 
 const NAME_COLUMNS = 20;
 
 export function renderDiagnosis({ checks, drivers, canRun }: Diagnosis, columns: number): string {
   const lines: string[] = ["This host", ""];
-  for (const { name, works, says, follows, mend } of checks) {
+  for (const { name, works, says, follows, fix } of checks) {
     lines.push(...entry(works, name, says, columns));
     if (follows !== "") lines.push(...detail("so", follows, columns));
-    if (mend !== "") lines.push(...detail("mend", mend, columns));
+    if (fix !== "") lines.push(...detail("fix", fix, columns));
   }
   lines.push("", "Drivers", "");
   for (const { runtime, usable, isolation, pauseWithMemory, pauseWithFiles, limits, diskLimit, network, idleMB, density } of drivers) {
     lines.push(...entry(usable.works, runtime, usable.says, columns));
     if (!usable.works) {
-      if (usable.mend !== undefined) lines.push(...detail("mend", usable.mend, columns));
+      if (usable.fix !== undefined) lines.push(...detail("fix", usable.fix, columns));
       continue;
     }
     lines.push(...detail("isolation", isolation, columns));
     const capabilities = { "pause with memory": pauseWithMemory, "pause with files": pauseWithFiles, limits, disk: diskLimit, network };
-    for (const [what, { works, says, mend }] of Object.entries(capabilities)) {
-      lines.push(...detail(what, works || mend === undefined ? says : `${says} (${mend})`, columns));
+    for (const [what, { works, says, fix }] of Object.entries(capabilities)) {
+      lines.push(...detail(what, works || fix === undefined ? says : `${says} (${fix})`, columns));
     }
     lines.push(...detail("density", `${idleMB} MB for an idle sandbox; about ${density} fit into the memory that is free`, columns));
   }

@@ -5,7 +5,7 @@ import { createServer, type Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { type Cidr, contains, formatAddress, formatCidr, overlaps, parseAddress, parseCidr, sizeOf } from "./cidr.ts";
+import { type Cidr, contains, formatAddress, formatCidr, overlaps, parseAddress, parseCidr, sizeOf } from "../egress/cidr.ts";
 import { listLinks } from "./links.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, prefixOf } from "./names.ts";
 import { tableRemovalText } from "./rules.ts";

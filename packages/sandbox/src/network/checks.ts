@@ -3,10 +3,10 @@ import { readFile } from "node:fs/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { parseCidr } from "./cidr.ts";
+import { openResolvers } from "../dns/resolvers.ts";
+import { parseCidr } from "../egress/cidr.ts";
 import { openDenialReader } from "./denial-reader.ts";
 import { blockedForwarding } from "./host.ts";
-import { openResolvers } from "./resolvers.ts";
 import { homeText, MAX_CONNECTIONS_PER_SANDBOX, tableRemovalText } from "./rules.ts";
 
 export type NetworkCheck = {
@@ -14,7 +14,7 @@ export type NetworkCheck = {
   readonly works: boolean;
   readonly says: string;
   /** What to do about it; empty when it works. */
-  readonly mend: string;
+  readonly fix: string;
   /** What cannot be done without it, where that is not the network as a whole. */
   readonly follows?: string;
 };
@@ -39,14 +39,14 @@ export async function networkChecks({ spawner }: { readonly spawner: Spawner }):
   ];
 }
 
-const passed = (name: string, says: string): NetworkCheck => ({ name, works: true, says, mend: "" });
-const failed = (name: string, says: string, mend: string): NetworkCheck => ({ name, works: false, says, mend });
+const passed = (name: string, says: string): NetworkCheck => ({ name, works: true, says, fix: "" });
+const failed = (name: string, says: string, fix: string): NetworkCheck => ({ name, works: false, says, fix });
 
-async function tried(name: string, spawner: Spawner, argv: string[], mend: string): Promise<NetworkCheck> {
+async function tried(name: string, spawner: Spawner, argv: string[], fix: string): Promise<NetworkCheck> {
   try {
     return passed(name, (await spawner.check(argv)).trim());
   } catch (error) {
-    return failed(name, asFailure(error).message, mend);
+    return failed(name, asFailure(error).message, fix);
   }
 }
 
@@ -116,7 +116,7 @@ async function otherFirewalls(spawner: Spawner): Promise<NetworkCheck> {
   try {
     const blockers = await blockedForwarding(spawner);
     if (blockers.length === 0) return passed("other firewalls", "no other program's chain drops forwarded traffic");
-    return failed("other firewalls", blockers.map(({ says }) => says).join("; "), blockers.map(({ mend }) => mend).join(" && "));
+    return failed("other firewalls", blockers.map(({ says }) => says).join("; "), blockers.map(({ fix }) => fix).join(" && "));
   } catch (error) {
     return failed("other firewalls", `cannot tell: ${asFailure(error).message}`, "look at `nft list ruleset` for chains with policy drop");
   }

@@ -1,14 +1,14 @@
 // From packets and names that were refused to the entries of a sandbox's network log: whose they were, which rule spoke, how many.
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { type Cidr, formatCidr, parseAddress } from "./cidr.ts";
+import type { DnsReport } from "../dns/worker.ts";
+import { type Cidr, formatCidr, parseAddress } from "../egress/cidr.ts";
+import { addressRefusal, nameAllowed } from "../egress/policy.ts";
+import { holding } from "../egress/ranges.ts";
 import { type Denial, type PacketReason, packetReasons } from "./denial.ts";
 import { openFolder } from "./denial-log.ts";
-import type { DnsReport } from "./dns-worker.ts";
 import type { Fence } from "./fence.ts";
 import type { Noted } from "./nflog.ts";
-import { addressRefusal, nameAllowed } from "./policy.ts";
-import { holding } from "./ranges.ts";
 import { NOTED_PER_SECOND } from "./rules.ts";
 
 /** Packets that wait until it is known which interface they came by. */
@@ -108,7 +108,7 @@ export function openDenials(options: DenialsOptions): Denials {
       }[];
       names = new Map(links.map(({ ifindex, ifname }) => [ifindex, ifname]));
     } catch (error) {
-      options.log.warn({ err: error }, "cannot tell by which interfaces denied packets came");
+      options.log.warn({ err: error }, "cannot determine the interfaces of denied packets");
     }
     const waiting = unplaced;
     unplaced = [];

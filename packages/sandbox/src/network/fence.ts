@@ -1,20 +1,18 @@
 // One slot's egress policy, with the addresses that names resolved to in this sandbox: which of them are open, and which name they had.
-import type { EgressPolicy, NetworkSlot } from "./networks.ts";
-import { nameAllowed, nameRefusal, type ReadPolicy, readPolicy } from "./policy.ts";
+import { type Found, MAX_OPEN_SECONDS } from "../dns/answer.ts";
+import { type EgressPolicy, nameAllowed, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
+import type { NetworkSlot } from "./networks.ts";
 import { forgetText, openText, slotText } from "./slot-rules.ts";
 
 /** Addresses that names keep open per sandbox; past it the one that resolved longest ago is forgotten, and closed. */
 export const MAX_ADDRESSES = 1024;
 /** Where no name opens any, they are remembered for the network log alone. */
 const MAX_REMEMBERED = 256;
-/** An answer's addresses are open for its TTL, within these, and a little longer: a client may connect in its last moment. */
+/** An answer's addresses are open for its TTL, within this and MAX_OPEN_SECONDS, and a little longer: a client may connect in its last moment. */
 export const MIN_OPEN_SECONDS = 60;
-export const MAX_OPEN_SECONDS = 3600;
 const GRACE_SECONDS = 30;
 /** Opened for longer than this still: not opened anew, which would cost each answer a transaction. */
 const ENOUGH_SECONDS = 45;
-
-export type Found = { readonly address: string; readonly ttlSeconds: number };
 
 /** `name` is absent for an address that a node before this one opened and whose name is not known any more. */
 type Known = { readonly name: string | undefined; readonly expiresAtMs: number; readonly open: boolean };

@@ -8,7 +8,7 @@ const LEGACY_TABLES = "/proc/net/ip_tables_names";
 const ETHERNET_MTU_BYTES = 1500;
 const MIN_MTU_BYTES = 576;
 
-export type Blocker = { readonly says: string; readonly mend: string };
+export type Blocker = { readonly says: string; readonly fix: string };
 
 /** True when it was off and is on now. It is not switched off again: by then others may rely on it. */
 export async function enableForwarding(): Promise<boolean> {
@@ -49,9 +49,9 @@ async function nftBlockers(spawner: Spawner): Promise<Blocker[]> {
       chain.hook === "forward"
         ? {
             says: `the firewall chain "${place}" drops forwarded traffic: sandboxes may not reach the internet`,
-            mend: `${accept("iifname 'svc-*'")} && ${accept("oifname 'svc-*'")}`,
+            fix: `${accept("iifname 'svc-*'")} && ${accept("oifname 'svc-*'")}`,
           }
-        : { says: `the firewall chain "${place}" drops traffic to this host: sandboxes may get no DNS`, mend: accept("iifname 'svc-*'") },
+        : { says: `the firewall chain "${place}" drops traffic to this host: sandboxes may get no DNS`, fix: accept("iifname 'svc-*'") },
     );
   }
   return blockers;
@@ -73,7 +73,7 @@ async function legacyBlockers(spawner: Spawner): Promise<Blocker[]> {
     const accepts = chain === "FORWARD" ? ["-i", "-o"] : ["-i"];
     blockers.push({
       says: `the iptables chain ${chain} drops what it does not name: sandboxes may not ${what}`,
-      mend: accepts.map((side) => `iptables-legacy -I ${chain} ${side} svc-+ -j ACCEPT`).join(" && "),
+      fix: accepts.map((side) => `iptables-legacy -I ${chain} ${side} svc-+ -j ACCEPT`).join(" && "),
     });
   }
   return blockers;

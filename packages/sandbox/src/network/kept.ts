@@ -33,7 +33,7 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
       if (closed) return;
       // One that lived for a while may come back at once; one that dies again and again is tried less and less often.
       restartMs = performance.now() - begun > MAX_RESTART_MS ? MIN_RESTART_MS : Math.min(restartMs * 2, MAX_RESTART_MS);
-      log.warn({ code, signal, restartMs }, `${what} ended; it is started anew`);
+      log.warn({ code, signal, restartMs }, `${what} ended; restarting it`);
       timer = setTimeout(() => void restart(), restartMs).unref();
     });
   }
@@ -46,7 +46,7 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
     } catch (error) {
       if (closed) return;
       restartMs = Math.min(restartMs * 2, MAX_RESTART_MS);
-      log.warn({ err: error, restartMs }, `${what} cannot run for now: ${without}`);
+      log.warn({ err: error, restartMs }, `${what} cannot run at the moment: ${without}`);
       timer = setTimeout(() => void restart(), restartMs).unref();
     }
   }

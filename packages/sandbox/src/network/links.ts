@@ -55,7 +55,7 @@ export async function removeLinks(spawner: Spawner, names: readonly string[], gr
   const result = await spawner.run(["ip", "-force", "-batch", "-"], { input: `${lines.join("\n")}\n`, repeatable: true });
   const left = present(names);
   const stayed = [...new Set([...left.devices, ...left.namespaces])];
-  if (stayed.length > 0) throw new Error(`these stayed after removal: ${stayed.join(", ")}: ${result.stderr.trim()}`);
+  if (stayed.length > 0) throw new Error(`could not be removed: ${stayed.join(", ")}: ${result.stderr.trim()}`);
 }
 
 /** Names of namespaces and host interfaces that begin with `prefix`. */

@@ -1,7 +1,7 @@
 // The names of all that a home puts into the host's network: netns, veth, table, anchor; each found again by its name.
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
-import { type Cidr, formatAddress } from "./cidr.ts";
+import { type Cidr, formatAddress } from "../egress/cidr.ts";
 import type { NetworkSlot } from "./networks.ts";
 
 export const NETNS_FOLDER = "/run/netns";

@@ -1,4 +1,5 @@
 // What the node asks of the network: a slot (netns, veth, address) per sandbox, its egress policy, and DNS.
+import type { EgressPolicy } from "../egress/policy.ts";
 
 /** One sandbox's place on the network; kept as JSON in its record. */
 export type NetworkSlot = {
@@ -14,32 +15,6 @@ export type NetworkSlot = {
   readonly prefixLength: number;
   readonly gatewayAddress: string;
 };
-
-/**
- * What a sandbox may reach, in this order; the first that speaks decides:
- *
- *   1. closed ranges, the home's own block, the host, IPv6   refused, whatever else is said (I9)
- *   2. allowOut                                              allowed; wins over denyOut
- *   3. denyOut                                               refused
- *   4. allowInternet                                         what matched nothing: allowed, or refused when false
- *
- * Entries are as node/egress.ts leaves them: blocks aligned, names in lower case without a trailing dot.
- */
-export type EgressPolicy = {
-  readonly allowInternet: boolean;
-  /** CIDR blocks, addresses, domains, and `*.example.com`: every name below example.com, at any depth, but not itself. */
-  readonly allowOut: readonly string[];
-  /** CIDR blocks and addresses. IPv6 may be named here and changes nothing. */
-  readonly denyOut: readonly string[];
-};
-
-/** The usual policy: all but what is closed to every sandbox. */
-export const openEgress: EgressPolicy = { allowInternet: true, allowOut: [], denyOut: [] };
-
-export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
-  const same = (one: readonly string[], other: readonly string[]): boolean => one.length === other.length && one.every((rule, at) => rule === other[at]);
-  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut);
-}
 
 export interface Networks {
   /** A ready slot with `policy` in force before it returns; from a small pool of prepared ones where possible. */

@@ -1,7 +1,7 @@
 // The nftables text of a home: what is closed for all its sandboxes, and how a refusal is answered and noted.
 
 import type { Rate } from "@svc/kit/token-bucket.ts";
-import { type Cidr, formatCidr } from "./cidr.ts";
+import { type Cidr, formatCidr } from "../egress/cidr.ts";
 import type { PacketReason } from "./denial.ts";
 import { gatewayOf, prefixOf, tableOf } from "./names.ts";
 

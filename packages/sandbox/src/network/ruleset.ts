@@ -104,7 +104,7 @@ export class Ruleset {
       const table = tableOf(this.#options.token);
       const { code } = await this.#options.spawner.run(["nft", "list", "chain", "inet", table, "refuse"], { repeatable: true });
       if (code === 0) throw error;
-      this.#options.log.error({ table }, "another program removed the firewall table of sandbox networks; putting it back");
+      this.#options.log.error({ table }, "another program removed the firewall table of sandbox networks; restoring it");
       await this.#nft(this.#options.wholeText());
       await this.#nft(text);
     }

@@ -1,8 +1,9 @@
 // The nftables text of one slot: its chain, which speaks its policy, and the sets of addresses that its names opened.
+
+import type { ReadPolicy } from "../egress/policy.ts";
+import { coversAll, formatRanges } from "../egress/ranges.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
-import type { ReadPolicy } from "./policy.ts";
-import { coversAll, formatRanges } from "./ranges.ts";
 
 // Both directions of a connection pass the chain, and `ct original ip daddr` is what the sandbox dialled in both:
 // a destination that a new policy refuses gets and gives nothing more, connections that are open included.

@@ -3,12 +3,14 @@ import { randomInt } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import type { Found } from "../dns/answer.ts";
+import type { Cidr } from "../egress/cidr.ts";
+import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
 import { Batcher } from "./batch.ts";
-import type { Cidr } from "./cidr.ts";
-import { Fence, type Found } from "./fence.ts";
+import { Fence } from "./fence.ts";
 import { createLinks, hasLinks, listLinks, removeLinks, restoreGuestLinks } from "./links.ts";
 import { FIRST_INDEX, indexOf, LAST_INDEX, prefixOf, slotAt } from "./names.ts";
-import { type EgressPolicy, type NetworkSlot, openEgress, sameEgress } from "./networks.ts";
+import type { NetworkSlot } from "./networks.ts";
 import { Ruleset } from "./ruleset.ts";
 import { slotRemovalText } from "./slot-rules.ts";
 
@@ -140,10 +142,10 @@ export class Slots {
     const { token, block } = this.#options;
     const expected = slotAt(token, block, slot.index);
     if (expected.netns !== slot.netns || expected.guestAddress !== slot.guestAddress) {
-      fail("INTERNAL", `${slot.netns} with ${slot.guestAddress} is none of this home's slots (${expected.netns} would have ${expected.guestAddress})`);
+      fail("INTERNAL", `${slot.netns} with ${slot.guestAddress} does not belong to this home's slots (${expected.netns} would have ${expected.guestAddress})`);
     }
     if (!hasLinks(slot)) fail("INTERNAL", `the network namespace ${slot.netns} or its interface is gone; the sandbox cannot be reached any more`);
-    if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is in use already`);
+    if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is already in use`);
     const fence = this.#take(slot, policy);
     try {
       // What names opened stays open: programs inside keep addresses and connections across the node's restart.
@@ -164,7 +166,7 @@ export class Slots {
   async removeOrphan(netns: string): Promise<void> {
     const { token, block } = this.#options;
     const index = indexOf(token, netns);
-    if (index === undefined) fail("INVALID_REQUEST", `${netns} is no network of this home; those are ${prefixOf(token)}<number>`);
+    if (index === undefined) fail("INVALID_REQUEST", `${netns} is not a network of this home; those are ${prefixOf(token)}<number>`);
     if (this.#taken.has(index)) fail("INVALID_REQUEST", `${netns} is in use: detach it instead`);
     await this.detach(slotAt(token, block, index));
   }
@@ -181,7 +183,8 @@ export class Slots {
     const ending = (everything ? [...this.#taken.values()] : this.#pool).map(({ slot }) => this.detach(slot));
     if (everything) ending.push(...(await this.orphans()).map((netns) => this.removeOrphan(netns)));
     for (const end of await Promise.allSettled(ending)) {
-      if (end.status === "rejected") this.#options.log.error({ err: end.reason }, "a network slot could not be removed; the next start finds it");
+      if (end.status === "rejected")
+        this.#options.log.error({ err: end.reason }, "a network slot could not be removed; the next start of the node tries again");
     }
     await this.#removals.idle();
     await this.#ruleset.close();
@@ -199,7 +202,7 @@ export class Slots {
     } catch (error) {
       await this.detach(taken.slot).catch((cause: unknown) => {
         this.#leftovers.add(taken.slot.index);
-        this.#options.log.error({ err: cause }, `${taken.slot.netns} was half made and cannot be removed`);
+        this.#options.log.error({ err: cause }, `${taken.slot.netns} was created in part and cannot be removed`);
       });
       throw error;
     }
@@ -242,7 +245,7 @@ export class Slots {
       const refill = this.#make().then(
         (taken) => void this.#pool.push(taken),
         // Not tried again by itself: the next attach finds the pool short, makes its own slot and shows the failure.
-        (error: unknown) => this.#options.log.warn({ err: error }, "a network slot for the pool could not be made"),
+        (error: unknown) => this.#options.log.warn({ err: error }, "a network slot for the pool could not be created"),
       );
       this.#refills.add(refill);
       void refill.finally(() => this.#refills.delete(refill));

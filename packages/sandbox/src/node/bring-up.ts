@@ -1,18 +1,30 @@
 // Brings a sandbox's system up on a network slot of its own, anew or from a capture, until its envd answers.
-
-import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { Failure } from "@svc/contract/failures.ts";
-import type { EgressPolicy, NetworkSlot } from "../network/networks.ts";
-import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
-import { untilHealthy } from "./envd.ts";
-import { envdPath } from "./envd-binary.ts";
-import type { Node } from "./node.ts";
-import type { SandboxRecord } from "./state.ts";
+import { agentOf } from "../agent/binary.ts";
+import { untilHealthy } from "../agent/health.ts";
+import type { InitKeys } from "../agent/init-keys.ts";
+import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
+import type { NetworkSlot, Networks } from "../network/networks.ts";
+import type { Captures } from "../records/captures.ts";
+import type { SandboxRecord } from "../records/state.ts";
+import type { Blank, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import type { Images } from "../template/images.ts";
+import type { Stages } from "./node-metrics.ts";
 
 const ENVD_HEALTHY_MS = 30_000;
 
+export type BringUpParts = {
+  readonly home: string;
+  /** By which envd knows its nodes. */
+  readonly initKeys: Pick<InitKeys, "unnamed">;
+  readonly networks: Networks | undefined;
+  readonly captures: Pick<Captures, "find" | "verify">;
+  readonly images: Pick<Images, "ready">;
+  readonly stages: Stages;
+};
+
 export type BringUp = {
-  readonly record: Pick<SandboxRecord, "sandboxID" | "directory" | "image" | "limits" | "envd">;
+  readonly record: Pick<SandboxRecord, "sandboxID" | "directory" | "image" | "limits" | "envd" | "initKey">;
   readonly runtime: Runtime;
   /** What /proc/sys/kernel/random/boot_id says inside. */
   readonly guestBootID: string;
@@ -20,6 +32,8 @@ export type BringUp = {
   /** The capture was written a moment ago and needs no second look. */
   readonly isVerified?: boolean | undefined;
   readonly egress: EgressPolicy;
+  /** To go on in; the caller's until it is started. */
+  readonly blank?: Blank | undefined;
   /** Whoever undoes a failure detaches it. */
   readonly onSlot: (slot: NetworkSlot) => void;
   /** Its first process runs; what comes next may still fail. */
@@ -27,15 +41,16 @@ export type BringUp = {
 };
 
 /** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; what there is of it by then is the caller's to take away. */
-export async function bringUp(node: Node, { record, runtime, guestBootID, captureID, isVerified, egress, onSlot, onStarted }: BringUp): Promise<RuntimeHandle> {
-  const { sandboxID, directory, image, limits, envd } = record;
-  const stage = node.stages(runtime.name);
-  const from = captureID === undefined ? undefined : await node.captures.find(captureID);
-  await node.images.ready(image);
-  // I12. Checksums are reckoned while the runtime reads the same files; nothing damaged is handed over.
-  const verified = isVerified === true || from === undefined ? undefined : node.captures.verify(from.captureID);
+export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
+  const { record, runtime, guestBootID, captureID, isVerified, egress, blank, onSlot, onStarted } = asked;
+  const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
+  const stage = parts.stages(runtime.name);
+  const from = captureID === undefined ? undefined : await parts.captures.find(captureID);
+  await parts.images.ready(image);
+  // I12. Checksums are computed while the runtime reads the same files; nothing damaged is handed over.
+  const verified = isVerified === true || from === undefined ? undefined : parts.captures.verify(from.captureID);
   verified?.catch(() => undefined);
-  const network = await stage("network", async () => node.networks?.attach(egress));
+  const network = await stage("network", () => attach(parts, egress, blank));
   if (network !== undefined) onSlot(network);
   const start = () =>
     runtime.start({
@@ -46,8 +61,8 @@ export async function bringUp(node: Node, { record, runtime, guestBootID, captur
       hostname: sandboxID,
       bootID: guestBootID,
       network,
-      // A restored envd was started like this, too.
-      envd: { binary: envdPath(node.home, envd), args: ["-listen", `0.0.0.0:${ENVD_PORT}`, "-init-key", node.initKey.publicKeyBase64], env: {} },
+      envd: agentOf(parts.home, envd, initKey),
+      blank,
       ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind } }),
     });
   const handle = await stage(from === undefined ? "runtime" : "restore", start).catch(async (error: unknown) => {
@@ -62,4 +77,12 @@ export async function bringUp(node: Node, { record, runtime, guestBootID, captur
     throw new Failure("SANDBOX_START_FAILED", `the sandbox needed more than its ${limits.memoryMB} MB of memory before envd answered`, { cause: error });
   });
   return handle;
+}
+
+/** A blank has its network already, open to all that any sandbox may reach. */
+async function attach({ networks }: BringUpParts, egress: EgressPolicy, blank: Blank | undefined): Promise<NetworkSlot | undefined> {
+  if (blank === undefined) return networks?.attach(egress);
+  const { network } = blank.handle;
+  if (network !== undefined && !sameEgress(egress, openEgress)) await networks?.setPolicy(network, egress);
+  return network;
 }

@@ -1,20 +1,29 @@
 // The sandboxes that template builds work in: started like any other, owned by nobody, under the egress rules of all.
 import { fail } from "@svc/contract/failures.ts";
-import { openEgress } from "../network/networks.ts";
-import type { BuildSandboxes } from "../template/workshop.ts";
-import { endSandbox } from "./end.ts";
-import type { Node } from "./node.ts";
-import { startWarm } from "./start.ts";
+import { openEgress } from "../egress/policy.ts";
+import type { BuildSandboxes } from "../template/builder.ts";
+import type { Admission } from "./admission.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Ends } from "./end.ts";
+import type { StartWarm } from "./start.ts";
 
-/** The node is there before the first build begins. */
-export function buildSandboxes(node: () => Node): BuildSandboxes {
+export type BuildSandboxesParts = {
+  readonly admission: Pick<Admission, "run">;
+  readonly start: StartWarm;
+  readonly ends: Pick<Ends, "end">;
+  readonly drivers: Pick<Drivers, "named">;
+};
+
+/** The parts are there before the first build begins. */
+export function buildSandboxes(parts: () => BuildSandboxesParts): BuildSandboxes {
   return {
     async start(template) {
-      const { sandboxID, status, limits, envd, envdVersion } = await node().gate.run(() => startWarm(node(), template, openEgress));
+      const { admission, start } = parts();
+      const { sandboxID, status, limits, envd, envdVersion, initKey } = await admission.run(() => start(template, openEgress));
       if (status.state !== "warm") fail("SANDBOX_START_FAILED", "the build's sandbox ended at once");
-      return { sandboxID, handle: status.handle, limits, envd, envdVersion };
+      return { sandboxID, handle: status.handle, limits, envd, envdVersion, initKey };
     },
-    end: (sandboxID) => endSandbox(node(), sandboxID, "killed"),
-    runtimeOf: (handle) => node().runtimeNamed(handle.runtime),
+    end: (sandboxID) => parts().ends.end(sandboxID, "killed"),
+    runtimeOf: (handle) => parts().drivers.named(handle.runtime),
   };
 }

@@ -1,19 +1,27 @@
 // Create: claim a warm sandbox where the pool has one, start one where not, give it its identity, then answer.
 import { createHash } from "node:crypto";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { NetworkInput } from "@svc/contract/network.ts";
-import { deriveToken } from "@svc/kit/secret.ts";
-import { type EgressPolicy, openEgress, sameEgress } from "../network/networks.ts";
-import type { Template } from "../template/catalogue.ts";
-import { beginAgain } from "./begin-again.ts";
-import { egressOf } from "./egress.ts";
-import { endSandbox } from "./end.ts";
-import { type Origin, tellAll } from "./identity.ts";
-import type { Node } from "./node.ts";
-import type { IdempotentCreate } from "./records.ts";
-import { startWarm } from "./start.ts";
-import type { Claim, SandboxRecord } from "./state.ts";
+import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
+import { egressOf } from "../egress/rules.ts";
+import type { Networks } from "../network/networks.ts";
+import type { Clock } from "../records/clock.ts";
+import type { Claim, SandboxRecord } from "../records/state.ts";
+import type { Template, TemplateSource } from "../template/template.ts";
+import type { Admission } from "./admission.ts";
+import type { Answerable, AnswerSandbox } from "./answer.ts";
+import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
+import type { Blanks } from "./blanks.ts";
+import type { Capacity } from "./capacity.ts";
+import type { KeyedCreates } from "./create-keys.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Ends } from "./end.ts";
+import type { HandOver } from "./hand-over.ts";
+import type { NodeMetrics } from "./node-metrics.ts";
+import type { Pool } from "./pool.ts";
+import type { StartWarm } from "./start.ts";
+import type { Timeouts } from "./timeout.ts";
 
 export type CreateInput = {
   readonly templateID: string;
@@ -24,67 +32,93 @@ export type CreateInput = {
   readonly autoPause: boolean;
   readonly autoPauseMemory: boolean;
   readonly autoResume?: { readonly enabled: boolean } | null | undefined;
+  readonly idlePauseSeconds?: number | null | undefined;
   readonly metadata?: Readonly<Record<string, string>> | null | undefined;
   readonly envVars?: Readonly<Record<string, string>> | null | undefined;
   readonly strictFiles?: boolean | null | undefined;
   readonly idempotencyKey?: string | undefined;
+  /** From a gateway: in which turn of the key this node may create. */
+  readonly keyTurn?: number | undefined;
+  /** A gateway's to look at. */
+  readonly nodeLabels?: string | undefined;
+  /** What the template's name means now, as the node says that built it. */
+  readonly buildID?: string | undefined;
 };
 
-/** What an answer is made of; kept under an idempotency key, so it holds no token. */
-export type Answerable = { sandboxID: string; templateID: string; alias: string | undefined; secure: boolean; trafficPrivate: boolean; envdVersion: string };
+export type CreateParts = BeginAgainParts & {
+  readonly templateIndex: Pick<TemplateSource, "find" | "spawned">;
+  readonly drivers: Pick<Drivers, "runtime" | "named">;
+  readonly keyed: Pick<KeyedCreates, "once">;
+  readonly capacity: Capacity;
+  readonly admission: Pick<Admission, "run">;
+  readonly pool: Pick<Pool, "take">;
+  readonly blanks: Pick<Blanks, "take">;
+  readonly networks: Pick<Networks, "setPolicy"> | undefined;
+  readonly start: StartWarm;
+  readonly handOver: HandOver;
+  readonly ends: Pick<Ends, "end">;
+  readonly answer: AnswerSandbox;
+  readonly timeouts: Pick<Timeouts, "check">;
+  /** The id of what object storage has under this name; it is here then. */
+  readonly fetch: (asked: string) => Promise<string | undefined>;
+  readonly clock: Clock;
+  readonly metrics: Pick<NodeMetrics, "createSeconds">;
+};
 
-/** Creates under an idempotency key that are under way. */
-const inFlight = new Map<string, string>();
+export type CreateSandbox = (input: CreateInput) => Promise<SandboxAnswer>;
 
-export async function createSandbox(node: Node, input: CreateInput): Promise<SandboxAnswer> {
-  const template = node.catalogue.find(input.templateID);
-  checkTimeout(node, input.timeout);
-  checkPause(node, template, input);
-  const claim = claimOf(node, input, template);
-  const { idempotencyKey: key, ...body } = input;
-  if (key === undefined) return answer(node, await create(node, claim, template, undefined));
-  const bodyHash = createHash("sha256").update(JSON.stringify(body)).digest("hex");
-  const earlier = node.records.idempotent(key);
-  if ((inFlight.get(key) ?? earlier?.bodyHash ?? bodyHash) !== bodyHash) {
-    fail("IDEMPOTENCY_KEY_REUSED", `Idempotency-Key '${key}' was used with another body; take a new key for another request`);
-  }
-  if (inFlight.has(key))
-    throw new Failure("REQUEST_IN_FLIGHT", `a create with Idempotency-Key '${key}' is under way; ask again when it is done`, { retryAfterSeconds: 1 });
-  if (earlier !== undefined) return answer(node, JSON.parse(earlier.answer) as Answerable);
-  inFlight.set(key, bodyHash);
-  try {
-    return answer(node, await create(node, claim, template, { key, bodyHash }));
-  } finally {
-    inFlight.delete(key);
-  }
+type Idempotent = { readonly key: string; readonly bodyHash: string };
+
+export function openCreate(parts: CreateParts): CreateSandbox {
+  const { keyed, timeouts, answer } = parts;
+
+  return async (input) => {
+    timeouts.check(input.timeout);
+    const begin = async (idempotent: Idempotent | undefined) => {
+      const template = await findTemplate(parts, input.buildID ?? input.templateID);
+      checkPause(parts.drivers, template, input);
+      return answer(await create(parts, claimOf(parts.clock, input, template), template, idempotent));
+    };
+    const { idempotencyKey: key, keyTurn: turn, nodeLabels: _, buildID: _build, ...body } = input;
+    if (key === undefined) return begin(undefined);
+    const bodyHash = createHash("sha256").update(JSON.stringify(body)).digest("hex");
+    const again = async (earlier: { readonly answer: string }) => answer(JSON.parse(earlier.answer) as Answerable);
+    return keyed.once({ key, bodyHash, turn }, again, () => begin({ key, bodyHash }));
+  };
 }
 
-/** @throws INVALID_REQUEST when the node's longest timeout is exceeded. */
-export function checkTimeout(node: Node, seconds: number): void {
-  const most = node.settings.sandbox.max_timeout_seconds;
-  if (seconds > most) fail("INVALID_REQUEST", `timeout: found ${seconds}, asked for ${most} seconds at most`);
+/** A snapshot or a template of another node comes here first. @throws TEMPLATE_NOT_FOUND. */
+async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string): Promise<Template> {
+  try {
+    return templateIndex.find(asked);
+  } catch (error) {
+    const fetched = asFailure(error).name === "TEMPLATE_NOT_FOUND" ? await fetch(asked) : undefined;
+    if (fetched === undefined) throw error;
+    return templateIndex.find(fetched);
+  }
 }
 
 /** @throws CAPTURE_UNAVAILABLE at once, not at the timeout, when the driver cannot keep what is asked for. */
-function checkPause(node: Node, template: Template, { autoPause, autoPauseMemory }: CreateInput): void {
-  const runtime = template.runtime === undefined ? node.runtime : node.runtimeNamed(template.runtime);
+function checkPause(drivers: CreateParts["drivers"], template: Template, { autoPause, autoPauseMemory }: CreateInput): void {
+  const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const kind = autoPauseMemory ? "memory" : "filesystem";
   if (autoPause && !runtime.captures.has(kind)) {
     fail(
       "CAPTURE_UNAVAILABLE",
-      `autoPause: the ${runtime.name} driver cannot keep a sandbox's ${kind}${kind === "memory" ? "; ask for autoPauseMemory: false" : ""}`,
+      `autoPause: the ${runtime.name} driver cannot keep a sandbox's ${kind}${kind === "memory" ? "; use autoPauseMemory: false" : ""}`,
     );
   }
 }
 
-function claimOf(node: Node, input: CreateInput, template: Template): Claim {
+function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
   return {
-    startedAtWallMs: node.clock.wallMs(),
+    startedAtWallMs: clock.wallMs(),
     deadlineMs: 0, // set when it is handed over
     timeoutSeconds: input.timeout,
     onTimeout: input.autoPause ? "pause" : "kill",
     pauseKind: input.autoPauseMemory ? "memory" : "filesystem",
     autoResume: input.autoResume?.enabled === true,
+    ...(typeof input.idlePauseSeconds === "number" ? { idlePauseSeconds: input.idlePauseSeconds } : {}),
     secure: input.secure,
     trafficPrivate: input.network?.allowPublicTraffic === false,
     egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }),
@@ -100,92 +134,34 @@ function claimOf(node: Node, input: CreateInput, template: Template): Claim {
   };
 }
 
-/** @throws SHUTTING_DOWN, TOO_MANY_REQUESTS when this node holds all the sandboxes it may. */
-export function checkRoom(node: Node): void {
-  if (node.stopping) fail("SHUTTING_DOWN", "the node is stopping");
-  const most = node.settings.sandbox.max_sandboxes;
-  if (node.owned() + node.creating >= most) {
-    throw new Failure("TOO_MANY_REQUESTS", `this node holds its ${most} sandboxes (sandbox.max_sandboxes); delete some, or try again later`, {
-      retryAfterSeconds: 5,
+function create(parts: CreateParts, claim: Claim, template: Template, idempotent: Idempotent | undefined): Promise<Answerable> {
+  const { capacity, templateIndex, handOver, metrics } = parts;
+  return capacity.reserve(async () => {
+    const begin = performance.now();
+    const { answerable, source } = await beginAgain(parts, async () => {
+      const { record, source } = await obtain(parts, claim.egress, template);
+      return { answerable: await handOver(record, claim, template.captureID === undefined ? "fresh" : "copied", idempotent), source };
     });
-  }
-}
-
-async function create(node: Node, claim: Claim, template: Template, idempotent: { key: string; bodyHash: string } | undefined): Promise<Answerable> {
-  checkRoom(node);
-  const begin = performance.now();
-  node.creating++;
-  try {
-    const { answerable, source } = await beginAgain(node, async () => {
-      const { record, source } = await obtain(node, claim.egress, template);
-      return { answerable: await own(node, record, claim, idempotent, template.captureID === undefined ? "fresh" : "copied"), source };
-    });
-    node.metrics.createSeconds.observe({ source }, (performance.now() - begin) / 1000);
-    node.catalogue.spawned(template.templateID);
+    metrics.createSeconds.observe({ source }, (performance.now() - begin) / 1000);
+    templateIndex.spawned(template.templateID);
     return answerable;
-  } finally {
-    node.creating--;
-  }
+  });
 }
 
-/** A warm sandbox: the pool's, else a new one when its turn comes. */
-async function obtain(node: Node, egress: EgressPolicy, template: Template): Promise<{ record: SandboxRecord; source: "pool" | "start" }> {
-  const pooled = node.pool.take(template);
+/** A warm sandbox: the pool's, else a new one once it is admitted. */
+async function obtain(parts: CreateParts, egress: EgressPolicy, template: Template): Promise<{ record: SandboxRecord; source: "pool" | "start" }> {
+  const { pool, blanks, networks, ends, admission, start } = parts;
+  const pooled = pool.take(template);
   if (pooled !== undefined) {
     const slot = pooled.status.state === "warm" ? pooled.status.handle.network : undefined;
     if (slot === undefined || sameEgress(egress, openEgress)) return { record: pooled, source: "pool" };
     try {
-      await node.networks?.setPolicy(slot, egress);
+      await networks?.setPolicy(slot, egress);
       return { record: pooled, source: "pool" };
     } catch (error) {
-      await endSandbox(node, pooled.sandboxID, "crashed");
+      await ends.end(pooled.sandboxID, "crashed");
       throw error;
     }
   }
-  return { record: await node.gate.run(() => startWarm(node, template, egress)), source: "start" };
-}
-
-/** Hands the sandbox over to its client; from the record on it is theirs, also after a crash. */
-export async function own(
-  node: Node,
-  warm: SandboxRecord,
-  asked: Claim,
-  idempotent: { key: string; bodyHash: string } | undefined,
-  origin: Origin,
-): Promise<Answerable> {
-  const { sandboxID, templateID } = warm;
-  const claim: Claim = {
-    ...asked,
-    startedAtWallMs: node.clock.wallMs(),
-    deadlineMs: node.clock.monotonicMs() + asked.timeoutSeconds * 1000,
-  };
-  const { alias, secure, trafficPrivate } = claim;
-  const answerable: Answerable = { sandboxID, templateID, alias, secure, trafficPrivate, envdVersion: warm.envdVersion };
-  try {
-    const { status } = warm;
-    if (status.state !== "warm") fail("SANDBOX_START_FAILED", "the sandbox ended before it was handed over");
-    const stage = node.stages(status.handle.runtime);
-    await stage("identity", () => tellAll(node, warm, status.handle, claim, origin));
-    const kept: IdempotentCreate | undefined = idempotent && { ...idempotent, answer: JSON.stringify(answerable) };
-    await stage("claim", async () => node.registry.claim(sandboxID, claim, kept));
-  } catch (error) {
-    await endSandbox(node, sandboxID, "crashed");
-    throw error;
-  }
-  const { parentSandboxID, timeoutSeconds } = claim;
-  node.tell("sandbox.created", warm, { timeoutSeconds, template: alias ?? templateID, ...(parentSandboxID === undefined ? {} : { parentSandboxID }) });
-  return answerable;
-}
-
-export function answer(node: Node, { sandboxID, templateID, alias, secure, trafficPrivate, envdVersion }: Answerable): SandboxAnswer {
-  return {
-    sandboxID,
-    templateID,
-    clientID: "svc",
-    envdVersion,
-    ...(alias === undefined ? {} : { alias }),
-    ...(secure ? { envdAccessToken: deriveToken(node.seed, "envd", sandboxID) } : {}),
-    ...(trafficPrivate ? { trafficAccessToken: deriveToken(node.seed, "traffic", sandboxID) } : {}),
-    domain: node.domain,
-  };
+  return { record: await admission.run(() => start(template, egress, blanks.take)), source: "start" };
 }

@@ -1,17 +1,23 @@
 // The drivers of a node: the one of new sandboxes, and those that earlier ones need; one that is gone is set aside, and looked for again.
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
-import { type OpenRuntime, openRuntime, type RuntimeOptions } from "../runtime/open.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import { type OpenRuntime, openRuntime, openToEnd, type RuntimeOptions } from "../runtime/open-runtime.ts";
 import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
-import type { SetAside } from "./set-aside.ts";
 
 export interface Drivers {
   readonly runtime: OpenRuntime;
   readonly runtimes: ReadonlyMap<RuntimeName, OpenRuntime>;
   /** @throws SET_ASIDE with the reason when it cannot be used now. */
   named(name: RuntimeName): OpenRuntime;
+  /** As `named`, to destroy with: also where the driver's program is gone. */
+  toEnd(name: RuntimeName): Promise<OpenRuntime>;
   /** Opens those that were missing and are there now; their names. */
   reopen(): Promise<RuntimeName[]>;
+  /** Closes those that `toEnd` opened; `everything`: also those that only left something in the home. */
+  closeToEnd(options: { readonly everything: boolean }): Promise<void>;
 }
 
 export type DriversOptions = {
@@ -27,6 +33,7 @@ export type DriversOptions = {
 export async function openDrivers({ wanted, needed, log, aside, host }: DriversOptions): Promise<Drivers> {
   const runtimes = new Map<RuntimeName, OpenRuntime>();
   const missing = new Map<RuntimeName, string>();
+  const toEnd = new Map<RuntimeName, Promise<OpenRuntime>>();
   let runtime: OpenRuntime | undefined;
   const refusals: string[] = [];
   for (const name of wanted === "auto" ? runtimeNames : [wanted]) {
@@ -56,18 +63,31 @@ export async function openDrivers({ wanted, needed, log, aside, host }: DriversO
     }
   }
 
+  async function openedToEnd(name: RuntimeName): Promise<OpenRuntime> {
+    const found = runtimes.get(name);
+    if (found !== undefined) return found;
+    const opened = toEnd.get(name) ?? openToEnd(name, host);
+    toEnd.set(name, opened);
+    return opened;
+  }
+
   return {
     runtime,
     runtimes,
     named(name) {
       const found = runtimes.get(name);
       if (found !== undefined) return found;
-      return fail("SET_ASIDE", `the ${name} driver cannot be used: ${missing.get(name) ?? "nothing needed it when the node started; start the node again"}`);
+      return fail("SET_ASIDE", `the ${name} driver cannot be used: ${missing.get(name) ?? "it was not needed when the node started; restart the node"}`);
     },
+    toEnd: openedToEnd,
     async reopen() {
       const back: RuntimeName[] = [];
       for (const name of [...missing.keys()]) if (await open(name)) back.push(name);
       return back;
+    },
+    async closeToEnd(options) {
+      if (options.everything) for (const name of runtimeNames) if (existsSync(join(host.home, "run", name))) await openedToEnd(name);
+      for (const opened of toEnd.values()) await (await opened).close(options);
     },
   };
 }

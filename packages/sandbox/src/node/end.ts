@@ -1,75 +1,125 @@
 // Ends a sandbox: decided on disk first, then torn down; whoever asks again waits for the same end.
+import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Networks } from "../network/networks.ts";
+import type { Observe, Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import { isRunning, type Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
-import type { Node } from "./node.ts";
-import { isRunning } from "./registry.ts";
+import type { Drivers } from "./drivers.ts";
+import type { NodeMetrics, Stages } from "./node-metrics.ts";
+import type { ProxyLink } from "./proxy-link.ts";
 
 /** What envd knows of its processes is worth no more than this. */
 const COLLECT_MS = 100;
 
-/** Ends under way, by sandbox: at most one each. */
-const underWay = new WeakMap<Node, Map<string, Promise<void>>>();
+export type EndParts = {
+  /** Pause, resume, capture and end of one sandbox wait for each other instead of meeting half-way. */
+  readonly lock: KeyedLock;
+  readonly registry: Registry;
+  readonly drivers: Drivers;
+  readonly captures: Pick<Captures, "remove">;
+  readonly networks: Pick<Networks, "detach"> | undefined;
+  readonly proxy: Pick<ProxyLink, "drop">;
+  readonly takenDown: Set<string>;
+  readonly collect: Observe["collect"];
+  readonly report: Report;
+  readonly metrics: Pick<NodeMetrics, "ended">;
+  readonly stages: Stages;
+  readonly aside: Pick<SetAside, "drop">;
+  readonly log: Log;
+};
 
-/**
- * Returns when nothing of the sandbox is left, or a part resists: that is logged, and tried again by the watch (I2).
- * @throws DISK_FULL when its end could not be recorded: then it goes on as it is.
- */
-export function deleteSandbox(node: Node, sandboxID: string, reason: DeathReason): Promise<void> {
-  const ends = underWay.get(node) ?? new Map<string, Promise<void>>();
-  underWay.set(node, ends);
-  const known = ends.get(sandboxID);
-  if (known !== undefined) return known;
-  const end = node.turns.runLast(sandboxID, () => decideAndTearDown(node, sandboxID, reason)).finally(() => ends.delete(sandboxID));
-  ends.set(sandboxID, end);
-  return end;
+export interface Ends {
+  /**
+   * Returns when nothing of the sandbox is left, or a part resists: that is logged, and tried again by `retry` (I2).
+   * @throws DISK_FULL when its end could not be recorded: then it goes on as it is.
+   */
+  delete(sandboxID: string, reason: DeathReason): Promise<void>;
+  /** As `delete`, for whoever has nobody to answer to: an end that the disk does not take is tried again by `retry`. */
+  end(sandboxID: string, reason: DeathReason): Promise<void>;
+  /** Whether its end is asked for, and no disk has taken it yet. */
+  isUndecided(sandboxID: string): boolean;
+  /** For the watch: ends that are not finished. */
+  retry(): void;
 }
 
-/** As `deleteSandbox`, for whoever has nobody to answer to: an end that the disk does not take is tried again by the watch. */
-export async function endSandbox(node: Node, sandboxID: string, reason: DeathReason): Promise<void> {
-  try {
-    await deleteSandbox(node, sandboxID, reason);
-    node.undecided.delete(sandboxID);
-  } catch (error) {
-    if (!node.undecided.has(sandboxID)) node.log.error({ err: error, sandboxID, reason }, "the end of a sandbox could not be recorded; it is tried again");
-    node.undecided.set(sandboxID, reason);
+export function openEnds(parts: EndParts): Ends {
+  const { lock, registry, drivers, log } = parts;
+  /** Ends under way, by sandbox: at most one each. */
+  const underWay = new Map<string, Promise<void>>();
+  /** Sandboxes whose end no disk has taken yet, and those of which a part resists. */
+  const undecided = new Map<string, DeathReason>();
+  const resisting = new Set<string>();
+
+  function decide(sandboxID: string, reason: DeathReason): Promise<void> {
+    const known = underWay.get(sandboxID);
+    if (known !== undefined) return known;
+    const end = lock.runUnbounded(sandboxID, () => decideAndTearDown(sandboxID, reason)).finally(() => underWay.delete(sandboxID));
+    underWay.set(sandboxID, end);
+    return end;
   }
-}
 
-async function decideAndTearDown(node: Node, sandboxID: string, reason: DeathReason): Promise<void> {
-  const before = node.registry.get(sandboxID);
-  if (before === undefined) return;
-  if (isRunning(before) && node.runtimeNamed(before.status.handle.runtime).isAlive(before.status.handle)) await node.observe.collect(sandboxID, COLLECT_MS);
-  // I2: from here the end is certain, whatever happens to this process.
-  node.registry.move(sandboxID, { event: "dying", reason });
-  try {
-    await tearDown(node, sandboxID);
-    node.resisting.delete(sandboxID);
-  } catch (error) {
-    if (!node.resisting.has(sandboxID)) node.log.error({ err: error, sandboxID }, "a sandbox could not be torn down; it is tried again");
-    node.resisting.add(sandboxID);
+  async function end(sandboxID: string, reason: DeathReason): Promise<void> {
+    try {
+      await decide(sandboxID, reason);
+      undecided.delete(sandboxID);
+    } catch (error) {
+      if (!undecided.has(sandboxID)) log.error({ err: error, sandboxID, reason }, "the end of a sandbox could not be recorded; retrying");
+      undecided.set(sandboxID, reason);
+    }
   }
+
+  async function decideAndTearDown(sandboxID: string, reason: DeathReason): Promise<void> {
+    const before = registry.get(sandboxID);
+    if (before === undefined) return;
+    if (isRunning(before) && drivers.runtimes.get(before.status.handle.runtime)?.isAlive(before.status.handle) === true)
+      await parts.collect(sandboxID, COLLECT_MS);
+    // I2: from here the end is certain, whatever happens to this process.
+    registry.move(sandboxID, { event: "dying", reason });
+    try {
+      await tearDown(parts, sandboxID);
+      resisting.delete(sandboxID);
+    } catch (error) {
+      if (!resisting.has(sandboxID)) log.error({ err: error, sandboxID }, "a sandbox could not be torn down; retrying");
+      resisting.add(sandboxID);
+    }
+  }
+
+  return {
+    delete: decide,
+    end,
+    isUndecided: (sandboxID) => undecided.has(sandboxID),
+    retry() {
+      for (const { sandboxID, status } of registry.all()) if (status.state === "killing") void end(sandboxID, status.reason);
+      for (const [sandboxID, reason] of undecided) void end(sandboxID, reason);
+    },
+  };
 }
 
-async function tearDown(node: Node, sandboxID: string): Promise<void> {
-  const record = node.registry.get(sandboxID);
+async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
+  const { registry, drivers, captures, networks, proxy, takenDown, report, metrics, stages, aside } = parts;
+  const record = registry.get(sandboxID);
   if (record?.status.state !== "killing") return;
-  node.proxy?.drop(sandboxID);
-  node.takenDown.delete(sandboxID);
-  const { handle, claim, kept } = record.status;
-  const parts = { runtimeID: sandboxID, directory: record.directory };
-  const stage = node.stages(handle?.runtime ?? node.runtime.name);
+  proxy.drop(sandboxID);
+  takenDown.delete(sandboxID);
+  const { handle, claim, kept, reason } = record.status;
+  const left = { runtimeID: sandboxID, directory: record.directory };
+  const stage = stages(handle?.runtime ?? drivers.runtime.name);
   // The capture first: it is what a full disk waits for, and nothing that goes on needs it.
-  if (kept !== undefined) await stage("release", () => node.captures.remove(kept.captureID));
+  if (kept !== undefined) await stage("release", () => captures.remove(kept.captureID));
   await stage("destroy", async () => {
-    if (handle === undefined) await Promise.all([...node.runtimes.values()].map((runtime) => runtime.destroy(parts)));
-    else await node.runtimeNamed(handle.runtime).destroy(parts);
+    if (handle === undefined) await Promise.all([...drivers.runtimes.values()].map((runtime) => runtime.destroy(left)));
+    else await (await drivers.toEnd(handle.runtime)).destroy(left);
   });
   const network = handle?.network;
-  if (network !== undefined) await stage("detach", async () => node.networks?.detach(network));
+  if (network !== undefined) await stage("detach", async () => networks?.detach(network));
   if (claim !== undefined) {
-    node.metrics.ended.inc({ reason: record.status.reason });
+    metrics.ended.inc({ reason });
     // While the record is there: a kill in between reports it twice, rather than never.
-    node.tell("sandbox.ended", record, { reason: record.status.reason });
+    report("sandbox.ended", record, { reason });
   }
-  await stage("forget", async () => node.registry.forget(sandboxID));
-  node.aside.drop("sandbox", sandboxID);
+  await stage("forget", async () => registry.forget(sandboxID));
+  aside.drop("sandbox", sandboxID);
 }

@@ -1,63 +1,84 @@
 // Fork: one capture of a running sandbox, and as many new sandboxes that go on from it.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
-import type { Template } from "../template/catalogue.ts";
-import { beginAgain } from "./begin-again.ts";
-import { answer, checkRoom, checkTimeout, own } from "./create.ts";
-import type { Node } from "./node.ts";
-import { checkCapture } from "./pause.ts";
-import type { RunningRecord } from "./registry.ts";
-import { startWarm } from "./start.ts";
-import type { Claim } from "./state.ts";
+import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
+import type { Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Registry, RunningRecord } from "../records/registry.ts";
+import type { Claim } from "../records/state.ts";
+import type { Template } from "../template/template.ts";
+import type { Admission } from "./admission.ts";
+import type { AnswerSandbox } from "./answer.ts";
+import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
+import type { Blanks } from "./blanks.ts";
+import type { Capacity } from "./capacity.ts";
+import type { Capturer } from "./capture.ts";
+import type { HandOver } from "./hand-over.ts";
+import type { NodeMetrics } from "./node-metrics.ts";
+import type { StartWarm } from "./start.ts";
+import type { Timeouts } from "./timeout.ts";
 
 export type Forked = { readonly sandbox: SandboxAnswer } | { readonly error: { readonly code: number; readonly message: string } };
 
+export type ForkParts = BeginAgainParts & {
+  readonly blanks: Pick<Blanks, "take">;
+  readonly lock: KeyedLock;
+  readonly registry: Pick<Registry, "running">;
+  readonly captures: Pick<Captures, "newID" | "remove">;
+  readonly capturer: Capturer;
+  readonly capacity: Capacity;
+  readonly admission: Pick<Admission, "run">;
+  readonly start: StartWarm;
+  readonly handOver: HandOver;
+  readonly answer: AnswerSandbox;
+  readonly timeouts: Pick<Timeouts, "check">;
+  readonly metrics: Pick<NodeMetrics, "forkSeconds">;
+  readonly report: Report;
+};
+
 /** A result or an error per child, in no order. @throws when the capture fails; then there are no children. */
-export async function forkSandbox(node: Node, sandboxID: string, count: number, timeoutSeconds: number | undefined): Promise<Forked[]> {
-  if (timeoutSeconds !== undefined) checkTimeout(node, timeoutSeconds);
-  const captureID = node.captures.newID();
-  const begin = performance.now();
-  const record = await node.turns.run(sandboxID, async () => {
-    const source = node.registry.running(sandboxID);
-    checkCapture(node, source, "memory");
-    checkRoom(node);
-    const { handle } = source.status;
-    const runtime = node.runtimeNamed(handle.runtime);
-    await node.stages(runtime.name)("capture", () => node.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into)));
-    return source;
-  });
-  try {
-    const template = templateOf(record, captureID);
-    const forked = await Promise.all(Array.from({ length: count }, () => child(node, record, template, timeoutSeconds)));
-    const children = forked.filter((each) => "sandbox" in each).length;
-    node.tell("sandbox.forked", record, { children, failed: count - children });
-    node.metrics.forkSeconds.observe((performance.now() - begin) / 1000);
-    return forked;
-  } finally {
-    await node.captures.remove(captureID);
-  }
+export type ForkSandbox = (sandboxID: string, count: number, timeoutSeconds: number | undefined) => Promise<Forked[]>;
+
+export function openFork(parts: ForkParts): ForkSandbox {
+  const { lock, registry, captures, capturer, capacity, timeouts, metrics, report } = parts;
+  return async (sandboxID, count, timeoutSeconds) => {
+    if (timeoutSeconds !== undefined) timeouts.check(timeoutSeconds);
+    const captureID = captures.newID();
+    const begin = performance.now();
+    const record = await lock.run(sandboxID, async () => {
+      const source = registry.running(sandboxID);
+      capturer.check(source, "memory");
+      capacity.check();
+      await capturer.take(source, { captureID, kind: "memory", isKept: false });
+      return source;
+    });
+    try {
+      const template = templateOf(record, captureID);
+      const forked = await Promise.all(Array.from({ length: count }, () => child(parts, record, template, timeoutSeconds)));
+      const children = forked.filter((each) => "sandbox" in each).length;
+      report("sandbox.forked", record, { children, failed: count - children });
+      metrics.forkSeconds.observe((performance.now() - begin) / 1000);
+      return forked;
+    } finally {
+      await captures.remove(captureID);
+    }
+  };
 }
 
-async function child(node: Node, source: RunningRecord, template: Template, timeoutSeconds: number | undefined): Promise<Forked> {
+async function child(parts: ForkParts, source: RunningRecord, template: Template, timeoutSeconds: number | undefined): Promise<Forked> {
+  const { capacity, admission, blanks, start, handOver, answer } = parts;
+  const { claim } = source.status;
+  const asked: Claim = {
+    ...claim,
+    timeoutSeconds: timeoutSeconds ?? claim.timeoutSeconds,
+    parentSandboxID: source.sandboxID,
+    forkDepth: claim.forkDepth + 1,
+  };
   try {
-    checkRoom(node);
-    node.creating++;
-    try {
-      const { claim } = source.status;
-      const asked: Claim = {
-        ...claim,
-        timeoutSeconds: timeoutSeconds ?? claim.timeoutSeconds,
-        parentSandboxID: source.sandboxID,
-        forkDepth: claim.forkDepth + 1,
-      };
-      const owned = await beginAgain(node, async () => {
-        const warm = await node.gate.run(() => startWarm(node, template, claim.egress));
-        return own(node, warm, asked, undefined, "copied");
-      });
-      return { sandbox: answer(node, owned) };
-    } finally {
-      node.creating--;
-    }
+    const owned = await capacity.reserve(() =>
+      beginAgain(parts, async () => handOver(await admission.run(() => start(template, claim.egress, blanks.take)), asked, "copied")),
+    );
+    return { sandbox: answer(owned) };
   } catch (error) {
     const failure = asFailure(error);
     return { error: { code: failure.row.http, message: failure.message } };

@@ -1,73 +1,119 @@
 // Records, captures and drivers that cannot be used as things are: held with their name and reason, and taken back when they can.
 import { asFailure } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Networks } from "../network/networks.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Registry } from "../records/registry.ts";
+import type { Aside, SetAside } from "../records/set-aside.ts";
+import type { Snapshots } from "../records/snapshots.ts";
+import type { SandboxRecord } from "../records/state.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
-import type { Node } from "./node.ts";
-import type { Aside } from "./set-aside.ts";
-import type { SandboxRecord } from "./state.ts";
+import type { TemplateSource } from "../template/template.ts";
+import type { Drivers } from "./drivers.ts";
 
 /** Looked at together; each is a small file. */
 const CONCURRENCY = 8;
 
-/** Why the running parts of this record cannot be looked at, if so. */
-export function missingDriver(node: Node, { status }: SandboxRecord): string | undefined {
-  const name = "handle" in status && status.handle !== undefined ? status.handle.runtime : undefined;
-  return name === undefined || node.runtimes.has(name) ? undefined : reasonOf(node, name);
+export type HoldParts = {
+  readonly drivers: Drivers;
+  readonly registry: Pick<Registry, "all" | "restore">;
+  readonly snapshots: Pick<Snapshots, "list">;
+  readonly templateIndex: Pick<TemplateSource, "captured">;
+  readonly captures: Pick<Captures, "find">;
+  readonly networks: Pick<Networks, "adopt"> | undefined;
+  readonly aside: SetAside;
+  readonly log: Log;
+};
+
+/** `isRouted`: its network was adopted while the record was held. */
+export type Reconcile = (record: SandboxRecord, isRouted: boolean) => Promise<void>;
+
+export interface Held {
+  /** Why the running parts of this record cannot be looked at, if so. */
+  missingDriver(record: SandboxRecord): string | undefined;
+  /** Out of the registry: nothing is asked of it, and nothing of it is swept. Its network stays as it is. */
+  hold(record: SandboxRecord, reason: string): Promise<void>;
+  /** Names what needs a driver that is not there, or a capture that is not on disk. */
+  noteUnusable(): Promise<void>;
+  /** For the watch: what was missing may be back. `reconcile` brings a held record together with what runs. */
+  takeBack(reconcile: Reconcile): Promise<void>;
+  /** Puts a held record back into the registry as it is: to end it. */
+  release(sandboxID: string): void;
+  has(sandboxID: string): boolean;
+  /** What they name is theirs all the same. */
+  all(): Iterable<SandboxRecord>;
 }
 
-/** Out of the registry: nothing is asked of it, and nothing of it is swept. Its network stays as it is. */
-export async function hold(node: Node, record: SandboxRecord, reason: string): Promise<void> {
-  const { sandboxID, status } = record;
-  node.held.set(sandboxID, record);
-  node.aside.add({ kind: "sandbox", name: sandboxID, reason });
-  const slot = "handle" in status ? status.handle?.network : undefined;
-  const egress = "claim" in status ? status.claim?.egress : undefined;
-  if (slot === undefined || egress === undefined) return;
-  await node.networks?.adopt(slot, egress).then(
-    () => routed.add(record),
-    (error: unknown) => node.log.warn({ err: error, sandboxID }, "the network of a held sandbox is gone"),
-  );
+export function openHeld(parts: HoldParts): Held {
+  const { drivers, registry, networks, aside, log } = parts;
+  const held = new Map<string, SandboxRecord>();
+  /** Those whose network was adopted already. */
+  const routed = new Set<string>();
+
+  function missingDriver({ status }: SandboxRecord): string | undefined {
+    const name = "handle" in status && status.handle !== undefined ? status.handle.runtime : undefined;
+    return name === undefined || drivers.runtimes.has(name) ? undefined : reasonOf(drivers, name);
+  }
+
+  return {
+    missingDriver,
+    async hold(record, reason) {
+      const { sandboxID, status } = record;
+      held.set(sandboxID, record);
+      aside.add({ kind: "sandbox", name: sandboxID, reason });
+      const slot = "handle" in status ? status.handle?.network : undefined;
+      const egress = "claim" in status ? status.claim?.egress : undefined;
+      if (slot === undefined || egress === undefined) return;
+      await networks?.adopt(slot, egress).then(
+        () => routed.add(sandboxID),
+        (error: unknown) => log.warn({ err: error, sandboxID }, "the network of a held sandbox is gone"),
+      );
+    },
+    noteUnusable: () => noteUnusable(parts, false),
+    async takeBack(reconcile) {
+      const back = await drivers.reopen();
+      for (const record of [...held.values()]) {
+        const { sandboxID } = record;
+        if (missingDriver(record) !== undefined) continue;
+        held.delete(sandboxID);
+        aside.drop("sandbox", sandboxID);
+        registry.restore(record);
+        await reconcile(record, routed.delete(sandboxID));
+      }
+      await noteUnusable(parts, back.length === 0);
+    },
+    release(sandboxID) {
+      const record = held.get(sandboxID);
+      if (record !== undefined && held.delete(sandboxID)) registry.restore(record);
+    },
+    has: (sandboxID) => held.has(sandboxID),
+    all: () => held.values(),
+  };
 }
 
-/** Held records whose network was adopted already. */
-const routed = new WeakSet<SandboxRecord>();
-
-/** Names what needs a driver that is not there, or a capture that is not on disk. `asideOnly`: looks again at what has a name already. */
-export async function noteUnusable(node: Node, asideOnly = false): Promise<void> {
+/** `asideOnly`: looks again at what has a name already. */
+async function noteUnusable({ drivers, registry, snapshots, templateIndex, captures, aside }: HoldParts, asideOnly: boolean): Promise<void> {
   const owners: { captureID: string; aside: Omit<Aside, "reason"> }[] = [];
   const see = (kind: Aside["kind"], name: string, captureID: string, runtime: RuntimeName) => {
-    if (asideOnly && node.aside.find(kind, name) === undefined) return;
-    if (node.runtimes.has(runtime)) owners.push({ captureID, aside: { kind, name } });
-    else node.aside.add({ kind, name, reason: reasonOf(node, runtime) });
+    if (asideOnly && aside.find(kind, name) === undefined) return;
+    if (drivers.runtimes.has(runtime)) owners.push({ captureID, aside: { kind, name } });
+    else aside.add({ kind, name, reason: reasonOf(drivers, runtime) });
   };
-  for (const { sandboxID, status } of node.registry.all())
+  for (const { sandboxID, status } of registry.all())
     if ("kept" in status && status.kept !== undefined) see("sandbox", sandboxID, status.kept.captureID, status.kept.runtime);
-  for (const { snapshotID, captureID, runtime } of node.records.snapshots.list({})) see("snapshot", snapshotID, captureID, runtime);
-  for (const { templateID, captureID, runtime } of node.catalogue.captured()) see("template", templateID, captureID, runtime);
-  await inParallel(owners, CONCURRENCY, async ({ captureID, aside }) => {
-    await node.captures.find(captureID).then(
-      () => node.aside.drop(aside.kind, aside.name),
-      (error: unknown) => node.aside.add({ ...aside, reason: asFailure(error).message }),
+  for (const { snapshotID, captureID, runtime } of snapshots.list({})) see("snapshot", snapshotID, captureID, runtime);
+  for (const { templateID, captureID, runtime } of templateIndex.captured()) see("template", templateID, captureID, runtime);
+  await inParallel(owners, CONCURRENCY, async ({ captureID, aside: owner }) => {
+    await captures.find(captureID).then(
+      () => aside.drop(owner.kind, owner.name),
+      (error: unknown) => aside.add({ ...owner, reason: asFailure(error).message }),
     );
   });
 }
 
-/** For the watch: what was missing may be back. `reconcile` brings a held record together with what runs. */
-export async function takeBack(node: Node, reconcile: (record: SandboxRecord, isRouted: boolean) => Promise<void>): Promise<void> {
-  const back = await node.reopenDrivers();
-  for (const record of [...node.held.values()]) {
-    const { sandboxID } = record;
-    if (missingDriver(node, record) !== undefined) continue;
-    node.held.delete(sandboxID);
-    node.aside.drop("sandbox", sandboxID);
-    node.registry.restore(record);
-    await reconcile(record, routed.has(record));
-  }
-  await noteUnusable(node, back.length === 0);
-}
-
-function reasonOf(node: Node, name: RuntimeName): string {
+function reasonOf(drivers: Drivers, name: RuntimeName): string {
   try {
-    node.runtimeNamed(name);
+    drivers.named(name);
     return "";
   } catch (error) {
     return asFailure(error).message;
@@ -75,9 +121,9 @@ function reasonOf(node: Node, name: RuntimeName): string {
 }
 
 export async function inParallel<T>(items: readonly T[], concurrency: number, work: (item: T) => Promise<void>): Promise<void> {
-  const queue = [...items].reverse();
+  const pending = [...items].reverse();
   const worker = async () => {
-    for (let item = queue.pop(); item !== undefined; item = queue.pop()) await work(item);
+    for (let item = pending.pop(); item !== undefined; item = pending.pop()) await work(item);
   };
   await Promise.all(Array.from({ length: concurrency }, worker));
 }

@@ -1,9 +1,11 @@
 // The listing: which sandboxes match, in a stable order, page by page.
-import { fail } from "@svc/contract/failures.ts";
+import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
-import type { Node } from "./node.ts";
-import { isOwned, type OwnedRecord } from "./registry.ts";
+import { type Clock, openWallTimes } from "../records/clock.ts";
+import { isOwned, type OwnedRecord, type Registry, shownState } from "../records/registry.ts";
+import type { Idle } from "./idle.ts";
+import type { ProxyLink } from "./proxy-link.ts";
 
 export type ListQuery = {
   readonly metadata?: string | undefined;
@@ -15,7 +17,37 @@ export type ListQuery = {
   readonly nextToken?: string | undefined;
 };
 
-export function listed(node: Node, record: OwnedRecord): ListedSandbox {
+type Filter = Pick<ListQuery, "metadata" | "state" | "startedAfter" | "template">;
+
+export type ListingParts = {
+  readonly registry: Pick<Registry, "all">;
+  readonly clock: Clock;
+  readonly seed: string;
+  readonly proxy: Pick<ProxyLink, "domain">;
+  readonly idle: Pick<Idle, "secondsOf">;
+};
+
+type WallTimes = ReturnType<typeof openWallTimes>;
+export type ShownRecord = Pick<OwnedRecord, "sandboxID" | "templateID" | "limits" | "envdVersion" | "status">;
+
+export interface Listing {
+  /** One page, and the token of the next one where more follow. */
+  page(query: ListQuery): { items: ListedSandbox[]; next: string | undefined };
+  all(filter: Filter): ListedSandbox[];
+  detail(record: ShownRecord): SandboxDetail;
+}
+
+export function openListing(parts: ListingParts): Listing {
+  const { registry } = parts;
+  const wallTimes = openWallTimes(parts.clock);
+  return {
+    page: (query) => page(registry, wallTimes, query),
+    all: (filter) => matches(registry, filter).map((record) => listed(wallTimes, record)),
+    detail: (record) => detail(parts, wallTimes, record),
+  };
+}
+
+export function listed(wallTimes: WallTimes, record: ShownRecord): ListedSandbox {
   const { claim } = record.status;
   const state = shownState(record);
   return {
@@ -24,7 +56,7 @@ export function listed(node: Node, record: OwnedRecord): ListedSandbox {
     clientID: "svc",
     ...(claim.alias === undefined ? {} : { alias: claim.alias }),
     startedAt: new Date(claim.startedAtWallMs).toISOString(),
-    endAt: new Date(endWallMs(node, record)).toISOString(),
+    endAt: new Date(endWallMs(wallTimes, record)).toISOString(),
     cpuCount: record.limits.cpuCount,
     memoryMB: record.limits.memoryMB,
     diskSizeMB: record.limits.diskSizeMB,
@@ -36,25 +68,21 @@ export function listed(node: Node, record: OwnedRecord): ListedSandbox {
   };
 }
 
-/** Clients know two states: one on its way to a pause still runs until its capture is whole, one on its way back is still paused. */
-function shownState({ status }: OwnedRecord): "running" | "paused" {
-  return status.state === "running" || status.state === "pausing" ? "running" : "paused";
-}
-
-/** When it ends or pauses; of a paused one, when it was paused. Reckoned anew at every reading: right also after the wall clock was set. */
-function endWallMs(node: Node, { status }: OwnedRecord): number {
+/** When it ends or pauses; of a paused one, when it was paused. Right also after the wall clock was set. */
+function endWallMs(wallTimes: WallTimes, { status }: ShownRecord): number {
   if (status.state === "paused" || status.state === "resuming") return status.pausedAtWallMs;
-  return node.clock.wallMs() + status.claim.deadlineMs - node.clock.monotonicMs();
+  return wallTimes(status.claim.deadlineMs);
 }
 
-export function detail(node: Node, record: OwnedRecord): SandboxDetail {
+function detail({ seed, proxy, idle }: ListingParts, wallTimes: WallTimes, record: ShownRecord): SandboxDetail {
   const { claim } = record.status;
+  const idlePauseSeconds = idle.secondsOf(claim);
   return {
-    ...listed(node, record),
-    ...(claim.secure ? { envdAccessToken: deriveToken(node.seed, "envd", record.sandboxID) } : {}),
-    ...(claim.trafficPrivate ? { trafficAccessToken: deriveToken(node.seed, "traffic", record.sandboxID) } : {}),
+    ...listed(wallTimes, record),
+    ...(claim.secure ? { envdAccessToken: deriveToken(seed, "envd", record.sandboxID) } : {}),
+    ...(claim.trafficPrivate ? { trafficAccessToken: deriveToken(seed, "traffic", record.sandboxID) } : {}),
     allowInternetAccess: claim.egress.allowInternet,
-    domain: node.domain,
+    domain: proxy.domain,
     network: {
       allowPublicTraffic: !claim.trafficPrivate,
       ...(claim.maskRequestHost === undefined ? {} : { maskRequestHost: claim.maskRequestHost }),
@@ -62,29 +90,29 @@ export function detail(node: Node, record: OwnedRecord): SandboxDetail {
       ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
     },
     ...("kept" in record.status ? { pauseMode: record.status.kept.kind === "memory" ? ("full" as const) : ("filesystem" as const) } : {}),
+    ...(idlePauseSeconds > 0 || claim.idlePauseSeconds !== undefined ? { idlePauseSeconds } : {}),
     lifecycle: { autoResume: claim.autoResume, onTimeout: claim.onTimeout },
   };
 }
 
-/** One page, and the token of the next one where more follow. */
-export function page(node: Node, query: ListQuery): { items: ListedSandbox[]; next: string | undefined } {
+function page(registry: ListingParts["registry"], wallTimes: WallTimes, query: ListQuery): { items: ListedSandbox[]; next: string | undefined } {
   const direction = query.order === "asc" ? 1 : -1;
-  const cursor = query.nextToken === undefined ? undefined : parseToken(query.nextToken);
-  const matching = matches(node, query)
-    .sort((a, b) => direction * compare(positionOf(a), positionOf(b)))
-    .filter((record) => cursor === undefined || direction * compare(positionOf(record), cursor) > 0);
+  const cursor = query.nextToken === undefined ? undefined : parsePositionToken(query.nextToken);
+  const matching = matches(registry, query)
+    .sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)))
+    .filter((record) => cursor === undefined || direction * comparePositions(positionOf(record), cursor) > 0);
   const items = matching.slice(0, query.limit);
   const last = items.at(-1);
-  const next = matching.length > items.length && last !== undefined ? Buffer.from(JSON.stringify(positionOf(last))).toString("base64url") : undefined;
-  return { items: items.map((record) => listed(node, record)), next };
+  const next = matching.length > items.length && last !== undefined ? positionToken(positionOf(last)) : undefined;
+  return { items: items.map((record) => listed(wallTimes, record)), next };
 }
 
-export function matches(node: Node, query: Pick<ListQuery, "metadata" | "state" | "startedAfter" | "template">): OwnedRecord[] {
+function matches(registry: ListingParts["registry"], query: Filter): OwnedRecord[] {
   const states = query.state?.split(",");
   const pairs = query.metadata === undefined ? [] : metadataPairs(query.metadata);
   const after = query.startedAfter === undefined ? undefined : Date.parse(query.startedAfter);
   const found: OwnedRecord[] = [];
-  for (const record of node.registry.all()) {
+  for (const record of registry.all()) {
     if (!isOwned(record)) continue;
     const { claim } = record.status;
     if (states !== undefined && !states.includes(shownState(record))) continue;
@@ -112,22 +140,6 @@ function decoded(text: string): string | undefined {
   }
 }
 
-type Position = readonly [startedAtWallMs: number, sandboxID: string];
-
 function positionOf(record: OwnedRecord): Position {
   return [record.status.claim.startedAtWallMs, record.sandboxID];
-}
-
-function compare(a: Position, b: Position): number {
-  return a[0] - b[0] || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0);
-}
-
-function parseToken(token: string): Position {
-  try {
-    const value: unknown = JSON.parse(Buffer.from(token, "base64url").toString("utf8"));
-    if (Array.isArray(value) && typeof value[0] === "number" && typeof value[1] === "string") return [value[0], value[1]];
-  } catch {
-    // said below
-  }
-  return fail("INVALID_REQUEST", "nextToken: is not one that this server gave; take it from the header x-next-token of the page before");
 }

@@ -1,34 +1,38 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
-import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import { clusterOperations } from "@svc/contract/cluster.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
-import { loadConfig } from "@svc/kit/config.ts";
-import { closeParts, type Part, ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import type { Sourced } from "@svc/kit/api-key.ts";
+import { exitCodeOf } from "@svc/kit/config.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
+import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
+import { writeStateFile } from "@svc/kit/state-file.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
-import type { Templates } from "../template/templates.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
-import type { Node } from "./node.ts";
-import { openNode } from "./open.ts";
-import { endAll, recover } from "./recover.ts";
+import { keyHandlers } from "./create-keys.ts";
+import { nodeControlHandlers } from "./node-control.ts";
+import { type Node, openNode } from "./open-node.ts";
+import { nodePages } from "./pages.ts";
 import { nodeHandlers } from "./routes.ts";
-import { loadApiKey, type Sourced } from "./secrets.ts";
-import { nodeSettings } from "./settings.ts";
-import { wakeSandbox } from "./wake.ts";
-import { openWatch } from "./watch.ts";
+import { loadApiKey } from "./secrets.ts";
+import { load, type NodeSettings } from "./settings.ts";
+import { clusterHandlers } from "./take.ts";
+import { travelRoutes } from "./travel-routes.ts";
 
 const KEEP_ALIVE_MS = 120_000;
-
-const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
-  --destroy-all                   ends every sandbox of this home, removes their parts, and exits`;
 
 export async function main(argv: readonly string[]): Promise<number> {
   try {
@@ -36,68 +40,79 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc node: ${error.message}\n`);
-    return 1;
+    return exitCodeOf(error);
   }
 }
 
 async function run(argv: readonly string[]): Promise<number> {
   const destroyAll = argv.includes("--destroy-all");
-  const flagNames = { listen: "node.listen", brand: "node.brand", "log-level": "node.log_level", runtime: "sandbox.runtime" };
-  const loaded = loadConfig({ server: "node", schema: nodeSettings, flagNames, argv: argv.filter((flag) => flag !== "--destroy-all"), about });
+  const loaded = load(argv.filter((flag) => flag !== "--destroy-all"));
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
+  await lockHome(home, "node");
   const log = openLog("node", settings.node.log_level);
   const metrics = openMetrics();
   // Before anything is made on the host for a node that could not be reached.
   if (!destroyAll) await tryListening(settings.node.listen);
-  const { node, templates, parts } = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve");
-  if (destroyAll) {
-    const left = await endAll(node);
+  const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
+  const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "");
+  if (apiKey === undefined) {
+    const left = await node.endAll();
     for (const sandboxID of left) process.stderr.write(`svc node: ${sandboxID} could not be ended; the log above says why\n`);
-    return (await closeParts(log, parts(true))) || (left.length === 0 ? 0 : 1);
+    return (await closeParts(log, node.parts(true))) || (left.length === 0 ? 0 : 1);
   }
 
-  const apiKey = loadApiKey({ home, env: process.env });
   try {
-    return await serveUntilStopped({ node, templates, log, metrics, apiKey, configPath: loaded.configPath, parts: parts(false) });
+    return await serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath: loaded.configPath });
   } catch (error) {
     log.error({ err: error }, "the node cannot start");
-    await closeParts(log, parts(false));
+    await closeParts(log, node.parts(false));
     throw error;
   }
 }
 
-type Opened = { node: Node; templates: Templates; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string; parts: Part[] };
+type Serving = { node: Node; home: string; settings: NodeSettings; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string };
 
-async function serveUntilStopped({ node, templates, log, metrics, apiKey, configPath, parts }: Opened): Promise<number> {
-  const { settings, home } = node;
-  const { observe } = node;
+async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
+  const { observe, templates, travel } = node;
+  const pages = nodePages();
   const app = serve({
-    operations: nodeOperations,
-    handlers: { ...nodeHandlers(node), ...templateHandlers(templates), ...observe.handlers },
+    operations: { ...nodeOperations, ...nodeControlOperations, ...clusterOperations },
+    handlers: {
+      ...nodeHandlers(node.verbs),
+      ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
+      ...clusterHandlers(node.takes, travel, node.verbs.listing),
+      ...keyHandlers(node.keyed),
+      ...templateHandlers(templates, travel.fetch),
+      ...observe.handlers,
+    },
     apiKey: apiKey.secret,
     anyOrigin: true,
+    pages,
     log,
     metrics,
     raw(scope) {
       observe.streams.routes(scope);
-      uploadRoutes(templates.shop.uploads)(scope);
+      node.cluster.routes(scope, { apiKey: apiKey.secret, version: pages.version });
+      uploadRoutes(templates.builder.uploads)(scope);
+      travelRoutes(travel.files)(scope);
+      travel.routes(scope);
     },
     audit: (entry) => observe.audit?.entry(entry),
   });
   app.server.keepAliveTimeout = KEEP_ALIVE_MS;
   app.server.requestTimeout = 0;
   // An abstract socket: no file that a kill could leave, and no sandbox is in this network namespace.
-  const control = `\0svc-node-${process.pid}-${node.initKey.publicKeyBase64.slice(0, 8)}`;
+  const control = `\0svc-node-${process.pid}-${randomBytes(6).toString("hex")}`;
   await app.listen({ path: control });
 
-  const recovered = await recover(node);
+  const recovered = await node.recover();
   const { brand } = settings.node;
   const proxy = await openProxy({
     listen: settings.node.listen,
     control,
-    directory: { ...node.registry, wake: (sandboxID, clientAddress) => wakeSandbox(node, sandboxID, clientAddress) },
+    directory: node.directory,
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
@@ -105,41 +120,55 @@ async function serveUntilStopped({ node, templates, log, metrics, apiKey, config
     log,
     metrics,
   }).catch((error: unknown) => cannotListen(settings.node.listen, error));
-  node.proxy = proxy;
-  node.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
-  const watch = openWatch(node);
+  node.proxy.drop = (sandboxID) => proxy.drop(sandboxID);
+  node.proxy.trafficOf = (sandboxID) => proxy.trafficOf(sandboxID);
+  node.proxy.waitingFor = (sandboxID) => proxy.waitingFor(sandboxID);
+  node.proxy.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
+  const watch = node.watch();
+  node.membership?.presence.onDraining((isDraining) => node.drain.set(isDraining));
+  node.drain.start();
   node.pool.start();
   observe.start();
+  await travel.start();
+  void node.takes.start().catch((error: unknown) => log.error({ err: error }, "the list of this node's sandboxes in etcd could not be checked"));
   templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
   // The client of this machine sends the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
-  const described = `${JSON.stringify({ ...self, runtime: node.runtime.name, apiKeySource: apiKey.source })}\n`;
-  try {
-    writeFileSync(`${stateFile}.new`, described);
-    renameSync(`${stateFile}.new`, stateFile);
-  } catch (error) {
-    if (!isDiskFull(error)) throw error;
-    rmSync(`${stateFile}.new`, { force: true });
-    // A node that was killed has left its file, and the file its blocks.
-    if (!overwrite(stateFile, described))
-      log.error({ err: error, stateFile }, "where the node listens could not be written down: the disk is full; the node serves all the same");
-  }
-  log.info(
-    { url, home, runtime: node.runtime.name, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered },
-    "ready",
-  );
+  const described = `${JSON.stringify({ ...self, runtime: node.runtime, apiKeySource: apiKey.source })}\n`;
+  if (!writeStateFile(stateFile, described))
+    log.error({ stateFile }, "the file with the node's address could not be written, as the disk is full; the node serves nevertheless");
+  log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
+  node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
+  const fenced = node.membership?.presence.fenced.then((reason) => {
+    log.error({ reason }, "this node was declared dead: it stops, and finds out at its next start what it still owns");
+    process.kill(process.pid, "SIGTERM");
+    return 1;
+  });
   ready("node", url);
 
-  return untilStopped(log, [
+  const code = await untilStopped(log, [
     // First: from here on the port may be another's.
     { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
-    { name: "front door", close: () => stopTaking(node, () => proxy.close()) },
+    { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
     { name: "watch", close: watch.close },
-    ...parts,
+    ...node.parts(false),
   ]);
+  // Whoever supervises it starts it again.
+  return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
+}
+
+/** Where gateways and other nodes reach it. */
+function advertisedAt({ cluster, node }: NodeSettings, port: number): string {
+  if (cluster.advertise !== "") return cluster.advertise.replace(/\/$/, "");
+  const { host } = node.listen;
+  if (host !== "0.0.0.0" && host !== "::") return urlOf(host, port);
+  const own = Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    .find(({ internal, family }) => !internal && family === "IPv4");
+  return urlOf(own?.address ?? "127.0.0.1", port);
 }
 
 /** Opens the port and closes it again. @throws SETTING_INVALID where it cannot be opened. */
@@ -153,26 +182,22 @@ async function tryListening(address: ListenAddress): Promise<void> {
 function cannotListen({ host, port }: ListenAddress, error: unknown): never {
   const code = (error as NodeJS.ErrnoException).code;
   const why = code === "EADDRINUSE" ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
-  fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or name another port by --listen HOST:PORT`, {
-    cause: error,
-  });
+  fail(
+    "SETTING_INVALID",
+    `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or choose another port with --listen HOST:PORT`,
+    {
+      cause: error,
+    },
+  );
 }
 
-/** Sandboxes go on; only this process's doors close. */
+/** Sandboxes go on; only this process takes no more requests. */
 async function stopTaking(node: Node, close: () => Promise<void>): Promise<void> {
-  node.stopping = true;
-  // Readers of events would hold the door open.
+  node.capacity.stop();
+  // Gateways and readers of events would keep the proxy from closing.
   node.observe.streams.end();
+  node.cluster.end();
   await close();
 }
 
 if (process.argv[1] === import.meta.filename) process.exit(await main(process.argv.slice(2)));
-
-function overwrite(path: string, text: string): boolean {
-  try {
-    writeFileSync(path, text.padEnd(statSync(path).size), { flag: "r+" });
-    return true;
-  } catch {
-    return false;
-  }
-}

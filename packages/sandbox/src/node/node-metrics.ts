@@ -1,4 +1,5 @@
 // The node's own metrics: how long creates take and where, how many sandboxes there are, why they ended.
+import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Counter, Histogram } from "prom-client";
 
@@ -8,31 +9,55 @@ export type NodeMetrics = {
   readonly resumeSeconds: Histogram<"cause" | "kind">;
   readonly forkSeconds: Histogram;
   readonly ended: Counter<"reason">;
+  readonly blankTakes: Counter<"source">;
 };
 
 export type Census = {
   /** Sandboxes by state. */
-  states(): Map<string, number>;
-  /** Warm sandboxes on the shelf by template. */
-  pool(): ReadonlyMap<string, number>;
+  states(): Iterable<string>;
+  /** Warm sandboxes ready to be claimed, by template; blanks. */
+  pool(): { readonly started: ReadonlyMap<string, number>; readonly blanks: number };
   waiting(): number;
 };
 
 export function openNodeMetrics(metrics: Metrics, census: Census): NodeMetrics {
   metrics.gauge("svc_node_sandboxes", "Sandboxes by state", ["state"], (gauge) => {
     gauge.reset();
-    for (const [state, count] of census.states()) gauge.set({ state }, count);
+    for (const [state, count] of tally(census.states())) gauge.set({ state }, count);
   });
   metrics.gauge("svc_node_pool_sandboxes", "Warm sandboxes ready to be claimed, by template", ["template"], (gauge) => {
     gauge.reset();
-    for (const [template, count] of census.pool()) gauge.set({ template }, count);
+    for (const [template, count] of census.pool().started) gauge.set({ template }, count);
   });
-  metrics.gauge("svc_node_creates_waiting", "Creates that wait for their turn", [], (gauge) => gauge.set(census.waiting()));
+  metrics.gauge("svc_node_creates_waiting", "Starts that wait to be admitted", [], (gauge) => gauge.set(census.waiting()));
+  metrics.gauge("svc_node_blanks", "Blanks ready for a resume, a fork or a start", [], (gauge) => gauge.set(census.pool().blanks));
   return {
     createSeconds: metrics.seconds("svc_node_create_seconds", "Create, from its request to its answer; source: pool or start", ["source"]),
     stageSeconds: metrics.seconds("svc_node_stage_seconds", "Stages of a sandbox's start and end", ["runtime", "stage"]),
-    resumeSeconds: metrics.seconds("svc_node_resume_seconds", "Resume, from its turn until envd answers", ["cause", "kind"]),
+    resumeSeconds: metrics.seconds("svc_node_resume_seconds", "Resume, from the lock until envd answers", ["cause", "kind"]),
     forkSeconds: metrics.seconds("svc_node_fork_seconds", "Fork, from its request until every child is there or failed", []),
+    blankTakes: metrics.counter("svc_node_blanks_asked_total", "Starts that a blank would do for, by whether one stood ready", ["source"]),
     ended: metrics.counter("svc_node_sandboxes_ended_total", "Sandboxes that ended, by reason", ["reason"]),
   };
+}
+
+/** Runs a stage of a sandbox's start or end, and times it. */
+export type Stages = (runtime: string) => <T>(stage: string, work: () => Promise<T>) => Promise<T>;
+
+export function openStages({ stageSeconds }: Pick<NodeMetrics, "stageSeconds">, log: Log): Stages {
+  return (runtime) => async (stage, work) => {
+    log.debug({ stage }, "stage begins");
+    const end = stageSeconds.startTimer({ runtime, stage });
+    try {
+      return await work();
+    } finally {
+      end();
+    }
+  };
+}
+
+function tally(names: Iterable<string>): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
 }

@@ -1,14 +1,15 @@
 // Warm sandboxes kept ready per template, so that a create is a claim; filled in the background.
+import type { Log } from "@svc/kit/log.ts";
+import { warmShell } from "../agent/guest.ts";
+import { openEgress } from "../egress/policy.ts";
+import type { Registry } from "../records/registry.ts";
+import type { SandboxRecord } from "../records/state.ts";
+import type { Template, TemplateSource } from "../template/template.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Ends } from "./end.ts";
+import type { StartWarm } from "./start.ts";
 
-import { openEgress } from "../network/networks.ts";
-import type { Template } from "../template/catalogue.ts";
-import { endSandbox } from "./end.ts";
-import { warmShell } from "./envd.ts";
-import type { Node } from "./node.ts";
-import { startWarm } from "./start.ts";
-import type { SandboxRecord } from "./state.ts";
-
-/** While creates come in, refills wait for this much quiet, unless the shelf is nearly empty: both need the same cores. */
+/** While creates come in, refills wait for this much quiet, unless a pool is nearly empty: both need the same cores. */
 const QUIET_MS = 200;
 const LOW_SHARE = 0.25;
 const RETRY_MS = 5_000;
@@ -16,15 +17,15 @@ const RETRY_MS = 5_000;
 const END_BOUND_MS = 5_000;
 const END_CONCURRENCY = 8;
 /** Warm ones of a template that is not asked for any more hold memory for nothing. */
-const IDLE_SHELF_MS = 10 * 60_000;
+const IDLE_MS = 10 * 60_000;
 const IDLE_CHECK_MS = 60_000;
 
 export interface Pool {
   /** The oldest ready sandbox of this template, or undefined; a taken one belongs to the caller. */
   take(template: Template): SandboxRecord | undefined;
-  /** Puts a warm sandbox of an earlier run on its shelf; false when there is no place for it. */
+  /** Takes a warm sandbox of an earlier run in; false when there is no place for it. */
   adopt(record: SandboxRecord): boolean;
-  /** Forgets one that died on the shelf. */
+  /** Forgets one that died. */
   drop(sandboxID: string): void;
   /** Ends the ready ones of a template that was deleted, and starts no more. */
   forget(templateID: string): Promise<void>;
@@ -33,30 +34,42 @@ export interface Pool {
   close(): Promise<void>;
 }
 
-/** `lastTakeMs`: a shelf that nobody takes from is cleared, unless settings name its template. */
-type Shelf = { template: Template; size: number; ready: string[]; filling: number; lastTakeMs: number };
+/** `lastTakeMs`: one that nobody takes from is cleared, unless settings name its template. */
+type TemplatePool = { template: Template; size: number; ready: string[]; filling: number; lastTakeMs: number };
 
-export function openPool(node: Node, sizes: ReadonlyMap<string, number>, defaultSize: number, concurrency: number): Pool {
-  const shelves = new Map<string, Shelf>();
+export type PoolParts = {
+  readonly start: StartWarm;
+  readonly ends: Pick<Ends, "end">;
+  readonly templateIndex: Pick<TemplateSource, "list">;
+  readonly drivers: Pick<Drivers, "runtime" | "named">;
+  readonly registry: Pick<Registry, "get">;
+  /** Of the envd of new sandboxes. */
+  readonly envdVersion: string;
+  readonly log: Log;
+};
+
+export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, defaultSize: number, concurrency: number): Pool {
+  const { start, ends, templateIndex, drivers, registry, envdVersion, log } = parts;
+  const pools = new Map<string, TemplatePool>();
   const filling = new Set<Promise<void>>();
   let lastTakeMs = 0;
   let timer: NodeJS.Timeout | undefined;
   let closed = false;
 
-  function shelf(template: Template): Shelf {
-    const known = shelves.get(keyOf(template));
+  function poolOf(template: Template): TemplatePool {
+    const known = pools.get(keyOf(template));
     if (known !== undefined) return known;
     // A snapshot is somebody's own moment, and may be large: only settings keep copies of one ready.
     const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? (template.source === "snapshot" ? 0 : defaultSize);
-    const made: Shelf = { template, size, ready: [], filling: 0, lastTakeMs: performance.now() };
-    shelves.set(keyOf(template), made);
+    const made: TemplatePool = { template, size, ready: [], filling: 0, lastTakeMs: performance.now() };
+    pools.set(keyOf(template), made);
     return made;
   }
 
   function fill(): void {
     clearTimeout(timer);
     if (closed) return;
-    for (const each of shelves.values()) {
+    for (const each of pools.values()) {
       const waitMs = lastTakeMs + QUIET_MS - performance.now();
       while (each.ready.length + each.filling < each.size && filling.size < concurrency) {
         if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
@@ -68,17 +81,17 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     }
   }
 
-  function refill(each: Shelf): void {
+  function refill(each: TemplatePool): void {
     each.filling++;
     let failed = false;
-    const work = startWarm(node, each.template, openEgress)
+    const work = start(each.template, openEgress)
       .then(async (record) => {
         if (record.status.state === "warm") await warmShell(record.status.handle);
-        if (closed || shelves.get(keyOf(each.template)) !== each) await endSandbox(node, record.sandboxID, "killed");
+        if (closed || pools.get(keyOf(each.template)) !== each) await ends.end(record.sandboxID, "killed");
         else each.ready.push(record.sandboxID);
       })
       .catch(() => {
-        failed = true; // startWarm has logged it
+        failed = true; // start has logged it
       })
       .finally(() => {
         each.filling--;
@@ -89,18 +102,18 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
     filling.add(work);
   }
 
-  async function clear(each: Shelf): Promise<void> {
-    shelves.delete(keyOf(each.template));
-    await Promise.all(each.ready.splice(0).map((id) => endSandbox(node, id, "killed")));
+  async function clear(each: TemplatePool): Promise<void> {
+    pools.delete(keyOf(each.template));
+    await Promise.all(each.ready.splice(0).map((id) => ends.end(id, "killed")));
   }
 
   const isNamed = ({ templateID, name }: Template) => sizes.has(templateID) || sizes.has(name);
-  const isCurrent = (template: Template) => node.catalogue.list().some((each) => keyOf(each) === keyOf(template));
+  const isCurrent = (template: Template) => templateIndex.list().some((each) => keyOf(each) === keyOf(template));
 
   const idle = setInterval(() => {
-    for (const each of [...shelves.values()]) {
+    for (const each of [...pools.values()]) {
       const { template } = each;
-      if (performance.now() - each.lastTakeMs < IDLE_SHELF_MS || (isNamed(template) && isCurrent(template))) continue;
+      if (performance.now() - each.lastTakeMs < IDLE_MS || (isNamed(template) && isCurrent(template))) continue;
       void clear(each);
     }
   }, IDLE_CHECK_MS);
@@ -108,12 +121,12 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
 
   return {
     take(template) {
-      const each = shelf(template);
+      const each = poolOf(template);
       lastTakeMs = performance.now();
       each.lastTakeMs = lastTakeMs;
       for (let id = each.ready.shift(); id !== undefined; id = each.ready.shift()) {
-        const record = node.registry.get(id);
-        if (record?.status.state !== "warm" || !node.runtimeNamed(record.status.handle.runtime).isAlive(record.status.handle)) continue;
+        const record = registry.get(id);
+        if (record?.status.state !== "warm" || !drivers.named(record.status.handle.runtime).isAlive(record.status.handle)) continue;
         setImmediate(fill);
         return record;
       }
@@ -121,28 +134,28 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
       return undefined;
     },
     adopt(record) {
-      if (record.envdVersion !== node.envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== node.runtime.name) return false;
-      const template = node.catalogue.list().find((each) => each.templateID === record.templateID && each.image.rootfs === record.image.rootfs);
+      if (record.envdVersion !== envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== drivers.runtime.name) return false;
+      const template = templateIndex.list().find((each) => each.templateID === record.templateID && each.image.rootfs === record.image.rootfs);
       // One that went on from a fork's capture bears its source's template, and holds its source's secrets.
       if (template === undefined || record.captureID !== template.captureID) return false;
-      const each = shelf(template);
+      const each = poolOf(template);
       if (each.ready.length >= each.size) return false;
       each.ready.push(record.sandboxID);
       return true;
     },
     drop(sandboxID) {
-      for (const each of shelves.values()) each.ready = each.ready.filter((id) => id !== sandboxID);
+      for (const each of pools.values()) each.ready = each.ready.filter((id) => id !== sandboxID);
       fill();
     },
     async forget(templateID) {
-      await Promise.all([...shelves.values()].filter(({ template }) => template.templateID === templateID).map(clear));
+      await Promise.all([...pools.values()].filter(({ template }) => template.templateID === templateID).map(clear));
     },
-    ready: () => new Map([...shelves.values()].map((each) => [each.template.name, each.ready.length])),
+    ready: () => new Map([...pools.values()].map((each) => [each.template.name, each.ready.length])),
     start() {
       for (const [name] of sizes) {
-        const template = node.catalogue.list().find((each) => each.name === name || each.templateID === name);
-        if (template === undefined) node.log.warn({ template: name }, "pool.templates names a template that is not there");
-        else shelf(template);
+        const template = templateIndex.list().find((each) => each.name === name || each.templateID === name);
+        if (template === undefined) log.warn({ template: name }, "pool.templates names a template that does not exist");
+        else poolOf(template);
       }
       fill();
     },
@@ -152,9 +165,9 @@ export function openPool(node: Node, sizes: ReadonlyMap<string, number>, default
       clearInterval(idle);
       await Promise.allSettled(filling);
       const end = performance.now() + END_BOUND_MS;
-      const warm = [...shelves.values()].flatMap((each) => each.ready.splice(0));
+      const warm = [...pools.values()].flatMap((each) => each.ready.splice(0));
       const worker = async () => {
-        for (let id = warm.pop(); id !== undefined && performance.now() < end; id = warm.pop()) await endSandbox(node, id, "killed");
+        for (let id = warm.pop(); id !== undefined && performance.now() < end; id = warm.pop()) await ends.end(id, "killed");
       };
       await Promise.all(Array.from({ length: END_CONCURRENCY }, worker));
     },

@@ -1,18 +1,54 @@
 // After a start: what records say meets what really runs; live sandboxes are adopted, everything else is cleared away.
 import { asFailure } from "@svc/contract/failures.ts";
-import { deriveToken } from "@svc/kit/secret.ts";
-import { openEgress } from "../network/networks.ts";
+import type { Log } from "@svc/kit/log.ts";
+import { sweepEnvd } from "../agent/binary.ts";
+import type { Membership } from "../cluster/join.ts";
+import { openEgress } from "../egress/policy.ts";
+import type { Networks } from "../network/networks.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Clock } from "../records/clock.ts";
+import type { Records } from "../records/records.ts";
+import { isRunning, type Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { SandboxRecord } from "../records/state.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
-import { endSandbox } from "./end.ts";
-import { sendIdentity } from "./envd.ts";
-import { sweepEnvd } from "./envd-binary.ts";
-import { hold, inParallel, missingDriver, noteUnusable, takeBack } from "./hold.ts";
-import type { Node } from "./node.ts";
-import { isRunning } from "./registry.ts";
-import type { SandboxRecord } from "./state.ts";
+import type { TemplateSource } from "../template/template.ts";
+import type { Travel } from "../travel/open-travel.ts";
+import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Ends } from "./end.ts";
+import { type Held, inParallel } from "./hold.ts";
+import type { Identities } from "./identity.ts";
+import type { Pool } from "./pool.ts";
 
 /** Ends at once: enough to be quick, few enough not to starve the host. */
 const CONCURRENCY = 8;
+
+export type RecoverParts = {
+  readonly home: string;
+  readonly bootID: string;
+  /** The envd of new sandboxes. */
+  readonly envd: string;
+  readonly records: Pick<Records, "all" | "snapshots">;
+  readonly registry: Registry;
+  readonly held: Held;
+  readonly setAside: Pick<SetAsideDeletion, "delete" | "remember">;
+  readonly drivers: Pick<Drivers, "runtimes" | "named">;
+  readonly captures: Captures;
+  readonly networks: Networks | undefined;
+  readonly identities: Pick<Identities, "sendToken">;
+  readonly ends: Pick<Ends, "end">;
+  readonly pool: Pick<Pool, "adopt">;
+  readonly templateIndex: Pick<TemplateSource, "captured" | "envds">;
+  readonly aside: SetAside;
+  /** What ran in an earlier generation of this node was given up by the deployment: it ends. */
+  readonly isLost: boolean;
+  /** Where it is part of a deployment: whose sandboxes of this home are by now. */
+  readonly membership: Pick<Membership, "shared" | "nodeID"> | undefined;
+  readonly travel: Pick<Travel, "releaseSandbox" | "exports">;
+  readonly clock: Clock;
+  readonly log: Log;
+};
 
 export type Recovered = { adopted: number; paused: number; warm: number; ended: number; aside: number; orphans: number };
 type Outcome = Exclude<keyof Recovered, "orphans">;
@@ -21,150 +57,173 @@ type Outcome = Exclude<keyof Recovered, "orphans">;
  * Reads back and reconciles; afterwards I3 holds: nothing of this home runs, is mounted or routed without a record. What cannot be
  * reconciled is set aside by name, and keeps nothing else from starting.
  */
-export async function recover(node: Node): Promise<Recovered> {
+export async function recover(parts: RecoverParts): Promise<Recovered> {
+  const { records, registry, held, aside } = parts;
   const result: Recovered = { adopted: 0, paused: 0, warm: 0, ended: 0, aside: 0, orphans: 0 };
   const usable: SandboxRecord[] = [];
-  for (const record of node.records.all()) {
-    const missing = missingDriver(node, record);
+  for (const record of records.all()) {
+    const missing = held.missingDriver(record);
     if (missing !== undefined) {
-      await hold(node, record, missing);
+      await held.hold(record, missing);
       continue;
     }
-    node.registry.restore(record);
+    registry.restore(record);
     usable.push(record);
   }
   await inParallel(usable, CONCURRENCY, async (record) => {
-    result[await reconcileOrName(node, record)]++;
+    result[await reconcileOrName(parts, record)]++;
   });
-  result.orphans = (await clearOrphans(node)) + (await clearCaptures(node));
-  await noteUnusable(node);
-  result.aside = node.aside.all().length;
+  result.orphans = (await clearOrphans(parts)) + (await clearCaptures(parts));
+  await held.noteUnusable();
+  result.aside = aside.all().length;
   return result;
 }
 
 /** Ends every sandbox of the home, and clears away what has no record; the ids of those that could not be ended. */
-export async function endAll(node: Node): Promise<string[]> {
-  for (const record of node.records.all()) node.registry.restore(record);
-  await inParallel([...node.registry.all()], CONCURRENCY, ({ sandboxID }) => endSandbox(node, sandboxID, "killed"));
-  await clearOrphans(node);
-  // Those whose record cannot be read were not even tried.
-  const unread = node.aside.all().flatMap(({ kind, name }) => (kind === "sandbox" ? [name] : []));
-  return [...new Set([...[...node.registry.all()].map(({ sandboxID }) => sandboxID), ...unread])];
+export async function endAll(parts: RecoverParts): Promise<string[]> {
+  const { records, registry, ends, captures, setAside, aside, log } = parts;
+  for (const record of records.all()) registry.restore(record);
+  if (aside.isBlind) setAside.remember({ captures: await captures.strays(inUseOf(parts).inUse), networks: [] });
+  await inParallel([...registry.all()], CONCURRENCY, ({ sandboxID }) => ends.end(sandboxID, "killed"));
+  await clearOrphans(parts);
+  const unreadable = aside.all().flatMap(({ kind, name }) => (kind === "sandbox" && registry.get(name) === undefined ? [name] : []));
+  await inParallel(unreadable, CONCURRENCY, (sandboxID) =>
+    setAside.delete(sandboxID).catch((error: unknown) => log.error({ err: error, sandboxID }, "a sandbox that is set aside could not be ended")),
+  );
+  const left = [...registry.all()].map(({ sandboxID }) => sandboxID);
+  return [...left, ...unreadable.filter((sandboxID) => aside.find("sandbox", sandboxID) !== undefined)];
 }
 
 /** For the watch: what was held because its driver was gone, and is not any more. */
-export function takeBackHeld(node: Node): Promise<void> {
-  return takeBack(node, async (record, isRouted) => void (await reconcileOrName(node, record, isRouted)));
+export function takeBackHeld(parts: RecoverParts): Promise<void> {
+  return parts.held.takeBack(async (record, isRouted) => void (await reconcileOrName(parts, record, isRouted)));
 }
 
-async function reconcileOrName(node: Node, record: SandboxRecord, isRouted = false): Promise<Outcome> {
+async function reconcileOrName(parts: RecoverParts, record: SandboxRecord, isRouted = false): Promise<Outcome> {
   try {
-    return await reconcile(node, record, isRouted);
+    return await reconcile(parts, record, isRouted);
   } catch (error) {
-    node.aside.add({ kind: "sandbox", name: record.sandboxID, reason: `it could not be reconciled with what runs: ${asFailure(error).message}` });
+    parts.aside.add({ kind: "sandbox", name: record.sandboxID, reason: `it could not be reconciled with what runs: ${asFailure(error).message}` });
     return "aside";
   }
 }
 
-async function reconcile(node: Node, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
+async function reconcile(parts: RecoverParts, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
+  const { registry, ends } = parts;
   const { status, sandboxID } = record;
+  const owner = parts.membership?.shared.get(sandboxID)?.nodeID;
+  if (owner !== undefined && owner !== parts.membership?.nodeID) {
+    await leaveTo(parts, record, owner);
+    return "ended";
+  }
   switch (status.state) {
     case "creating":
     case "killing":
-      await endSandbox(node, sandboxID, "node_lost");
+      await ends.end(sandboxID, "node_lost");
       return "ended";
     case "resuming":
-      node.registry.moveBack(sandboxID, { event: "stayed" });
-      await removeRunningParts(node, record, status.kept.runtime);
+      registry.moveBack(sandboxID, { event: "stayed" });
+      await removeRunningParts(parts, record, status.kept.runtime);
       return "paused";
     case "paused":
-      await removeRunningParts(node, record, status.kept.runtime);
+      await removeRunningParts(parts, record, status.kept.runtime);
       return "paused";
     case "pausing": {
-      const outcome = await thaw(node, record);
-      return outcome === "running" ? adopt(node, node.registry.get(sandboxID) as SandboxRecord, isRouted) : outcome;
+      const outcome = await thaw(parts, record);
+      return outcome === "running" ? adopt(parts, registry.get(sandboxID) as SandboxRecord, isRouted) : outcome;
     }
     case "warm":
     case "running":
-      return adopt(node, record, isRouted);
+      return adopt(parts, record, isRouted);
   }
+}
+
+/** Another node took it over while this one did not serve, or was killed before it forgot it. Nothing of it in object storage is ours. */
+async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: string): Promise<void> {
+  const { travel, ends, log } = parts;
+  const { sandboxID, status } = record;
+  log.info({ sandboxID, nodeID }, "a sandbox of this node is another's by now");
+  if (status.state === "paused") {
+    await removeRunningParts(parts, record, status.kept.runtime);
+    return travel.releaseSandbox(sandboxID, nodeID);
+  }
+  await travel.exports?.forget(sandboxID);
+  await ends.end(sandboxID, "node_lost");
 }
 
 /** Of a paused sandbox nothing runs: what a kill in the middle left is taken away, its capture stays. */
-async function removeRunningParts(node: Node, { sandboxID, directory }: SandboxRecord, runtime: RuntimeName): Promise<void> {
+async function removeRunningParts({ drivers }: RecoverParts, { sandboxID, directory }: SandboxRecord, runtime: RuntimeName): Promise<void> {
   // Without its driver it cannot have been resumed; a resume removes them, too.
-  if (!node.runtimes.has(runtime)) return;
-  await node.runtimeNamed(runtime).destroy({ runtimeID: sandboxID, directory });
+  if (!drivers.runtimes.has(runtime)) return;
+  await drivers.named(runtime).destroy({ runtimeID: sandboxID, directory });
 }
 
 /** A pause that was not acknowledged never was: the sandbox goes on where it was frozen. */
-async function thaw(node: Node, record: SandboxRecord): Promise<"running" | "paused" | "ended"> {
+async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"running" | "paused" | "ended"> {
+  const { registry, captures, ends, clock, log } = parts;
   const { status, sandboxID } = record;
   if (status.state !== "pausing") return "ended";
-  const runtime = node.runtimeNamed(status.handle.runtime);
+  const runtime = parts.drivers.named(status.handle.runtime);
   try {
-    if (record.bootID === node.bootID && runtime.isAlive(status.handle)) {
+    if (record.bootID === parts.bootID && runtime.isAlive(status.handle)) {
       await runtime.thaw(status.handle);
-      node.registry.moveBack(sandboxID, { event: "thawed", deadlineMs: status.claim.deadlineMs });
+      registry.moveBack(sandboxID, { event: "thawed", deadlineMs: status.claim.deadlineMs });
       return "running";
     }
     // It died after its capture was whole and before that was on record: nothing is lost.
-    await node.captures.verify(status.kept.captureID);
-    node.registry.move(sandboxID, { event: "paused", pausedAtWallMs: node.clock.wallMs() });
-    await removeRunningParts(node, record, status.kept.runtime);
+    await captures.verify(status.kept.captureID);
+    registry.move(sandboxID, { event: "paused", pausedAtWallMs: clock.wallMs() });
+    await removeRunningParts(parts, record, status.kept.runtime);
     return "paused";
   } catch (error) {
-    node.log.error({ err: error, sandboxID }, "a sandbox died while it was being paused and ends");
+    log.error({ err: error, sandboxID }, "a sandbox died while it was being paused and ends");
   }
-  await endSandbox(node, sandboxID, "node_lost");
+  await ends.end(sandboxID, "node_lost");
   return "ended";
 }
 
 /** `isRouted`: its network was adopted while the record was held. */
-async function adopt(node: Node, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
+async function adopt(parts: RecoverParts, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
+  const { networks, ends, pool, log } = parts;
   const { status, sandboxID } = record;
   if (status.state !== "warm" && status.state !== "running") return "ended";
-  if (record.bootID !== node.bootID) {
-    await endSandbox(node, sandboxID, "node_lost");
+  if (record.bootID !== parts.bootID || parts.isLost) {
+    await ends.end(sandboxID, "node_lost");
     return "ended";
   }
-  const runtime = node.runtimeNamed(status.handle.runtime);
+  const runtime = parts.drivers.named(status.handle.runtime);
   if (!runtime.isAlive(status.handle)) {
-    await endSandbox(node, sandboxID, await runtime.deathReason(status.handle).catch(() => "crashed" as const));
+    await ends.end(sandboxID, await runtime.deathReason(status.handle).catch(() => "crashed" as const));
     return "ended";
   }
   // A snapshot of files may have been cut off while the sandbox stood still; nothing to do where it runs.
-  await runtime.thaw(status.handle).catch((error: unknown) => node.log.error({ err: error, sandboxID }, "a live sandbox could not be thawed"));
+  await runtime.thaw(status.handle).catch((error: unknown) => log.error({ err: error, sandboxID }, "a live sandbox could not be thawed"));
   const network = status.handle.network;
   const egress = status.state === "running" ? status.claim.egress : openEgress;
   try {
-    if (network !== undefined && !isRouted) await node.networks?.adopt(network, egress);
+    if (network !== undefined && !isRouted) await networks?.adopt(network, egress);
   } catch (error) {
-    node.log.error({ err: error, sandboxID }, "the network of a live sandbox is gone; the sandbox cannot be reached and ends");
-    await endSandbox(node, sandboxID, "node_lost");
+    log.error({ err: error, sandboxID }, "the network of a live sandbox is gone; the sandbox cannot be reached and ends");
+    await ends.end(sandboxID, "node_lost");
     return "ended";
   }
   if (isRunning(record)) {
-    await renewToken(node, record);
+    await renewToken(parts, record);
     return "adopted";
   }
-  if (node.pool.adopt(record)) return "warm";
-  await endSandbox(node, sandboxID, "killed");
+  if (pool.adopt(record)) return "warm";
+  await ends.end(sandboxID, "killed");
   return "ended";
 }
 
 /** The seed may be another than at the last start: envd must then refuse the old token, too. */
-async function renewToken(node: Node, record: SandboxRecord): Promise<void> {
+async function renewToken({ identities, log }: RecoverParts, record: SandboxRecord): Promise<void> {
   if (!isRunning(record) || !record.status.claim.secure) return;
   try {
-    await sendIdentity(
-      record.status.handle,
-      { sandboxId: record.sandboxID, accessToken: deriveToken(node.seed, "envd", record.sandboxID) },
-      node.initKey.privateKey,
-    );
+    await identities.sendToken(record, record.status.handle);
   } catch (error) {
     // The proxy demands the right token in any case; a busy envd is no reason to end a sandbox.
-    node.log.warn({ err: error, sandboxID: record.sandboxID }, "envd of an adopted sandbox did not take its token");
+    log.warn({ err: error, sandboxID: record.sandboxID }, "envd of an adopted sandbox did not accept its token");
   }
 }
 
@@ -172,54 +231,62 @@ async function renewToken(node: Node, record: SandboxRecord): Promise<void> {
  * Captures that nothing on record refers to: a kill came before the record, or between it and the removal. Where a record cannot be
  * read, what it refers to is not known, and nothing is swept.
  */
-async function clearCaptures(node: Node): Promise<number> {
-  if (node.aside.isBlind) {
-    node.log.warn("a record cannot be read: captures and programs that no other record names are kept for it");
+async function clearCaptures(parts: RecoverParts): Promise<number> {
+  const { home, drivers, captures, networks, setAside, aside, log } = parts;
+  const { inUse, envds, known } = inUseOf(parts);
+  const strays = await captures.strays(inUse);
+  if (aside.isBlind) {
+    log.warn("a record cannot be read: captures, networks and programs that no other record names are kept, as it may need them");
+    setAside.remember({ captures: strays, networks: (await networks?.orphans()) ?? [] });
     return 0;
   }
-  const inUse = new Set([...node.catalogue.captured()].map((each) => each.captureID));
-  const envds = new Set([node.envd, ...node.catalogue.envds()]);
-  const records = [...node.registry.all(), ...node.held.values()];
-  for (const { envd, status } of records) {
+  sweepEnvd(home, envds);
+  for (const captureID of strays) await captures.remove(captureID);
+  const directories = known.map(({ directory, status }) => ("handle" in status && status.handle !== undefined ? status.handle.directory : directory));
+  await inParallel([...inUse], CONCURRENCY, async (captureID) => {
+    const capture = await captures.find(captureID).catch(() => undefined);
+    if (capture !== undefined) directories.push(capture.directory);
+  });
+  for (const runtime of drivers.runtimes.values()) await runtime.sweepPrograms(directories);
+  return strays.length;
+}
+
+function inUseOf({ envd: ownEnvd, records, registry, held, templateIndex }: RecoverParts) {
+  const inUse = new Set([...templateIndex.captured()].map((each) => each.captureID));
+  const envds = new Set([ownEnvd, ...templateIndex.envds()]);
+  const known = [...registry.all(), ...held.all()];
+  for (const { envd, status } of known) {
     envds.add(envd);
     if ("kept" in status && status.kept !== undefined) inUse.add(status.kept.captureID);
   }
-  for (const { captureID, envd } of node.records.snapshots.list({})) {
+  for (const { captureID, envd } of records.snapshots.list({})) {
     inUse.add(captureID);
     envds.add(envd);
   }
-  sweepEnvd(node.home, envds);
-  const swept = await node.captures.sweep(inUse);
-  const directories = records.map((record) => record.directory);
-  await inParallel([...inUse], CONCURRENCY, async (captureID) => {
-    const capture = await node.captures.find(captureID).catch(() => undefined);
-    if (capture !== undefined) directories.push(capture.directory);
-  });
-  for (const runtime of node.runtimes.values()) await runtime.sweepPrograms(directories);
-  return swept;
+  return { inUse, envds, known };
 }
 
 /** Parts without a record: what a kill between two steps left. */
-async function clearOrphans(node: Node): Promise<number> {
+async function clearOrphans({ home, registry, held, drivers, networks, aside, log }: RecoverParts): Promise<number> {
   let count = 0;
-  const isKnown = (id: string) => node.registry.get(id) !== undefined || node.held.has(id) || node.aside.find("sandbox", id) !== undefined;
-  for (const runtime of node.runtimes.values()) {
+  // One that went on in a blank runs under the blank's id.
+  const running = new Set([...registry.all(), ...held.all()].flatMap(({ status }) => ("handle" in status && status.handle ? [status.handle.runtimeID] : [])));
+  const isKnown = (id: string) => running.has(id) || registry.get(id) !== undefined || held.has(id) || aside.find("sandbox", id) !== undefined;
+  for (const runtime of drivers.runtimes.values()) {
     const orphans = (await runtime.list()).filter((id) => !isKnown(id));
     count += orphans.length;
     await inParallel(orphans, CONCURRENCY, (runtimeID) =>
       runtime
-        .destroy({ runtimeID, directory: `${node.home}/sandboxes/${runtimeID}` })
+        .destroy({ runtimeID, directory: `${home}/sandboxes/${runtimeID}` })
         .catch((error: unknown) =>
-          node.aside.add({ kind: "sandbox", name: runtimeID, reason: `it has no record, and its parts resist: ${asFailure(error).message}` }),
+          aside.add({ kind: "sandbox", name: runtimeID, reason: `it has no record, and its parts resist: ${asFailure(error).message}` }),
         ),
     );
   }
   // Which network a record that cannot be read names is not known.
-  const slots = node.aside.isBlind ? [] : ((await node.networks?.orphans()) ?? []);
+  const slots = aside.isBlind ? [] : ((await networks?.orphans()) ?? []);
   await inParallel(slots, CONCURRENCY, async (netns) => {
-    await node.networks
-      ?.removeOrphan(netns)
-      .catch((error: unknown) => node.log.error({ err: error, netns }, "a network without a sandbox could not be removed"));
+    await networks?.removeOrphan(netns).catch((error: unknown) => log.error({ err: error, netns }, "a network without a sandbox could not be removed"));
   });
   return count + slots.length;
 }

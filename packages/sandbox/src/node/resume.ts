@@ -1,14 +1,24 @@
-// Resume: start from the capture on a network slot of its own, tell envd what changed, then let the capture go.
+// Resume: start from the capture on a network slot of its own, send envd what changed, then let the capture go.
 import { randomUUID } from "node:crypto";
-import { asFailure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
+import type { Ownership } from "../cluster/ownership.ts";
 import type { NetworkSlot } from "../network/networks.ts";
+import type { Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Clock } from "../records/clock.ts";
+import { isPaused, type PausedRecord, type Registry, type RunningRecord } from "../records/registry.ts";
 import type { CaptureKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
-import { beginAgain } from "./begin-again.ts";
-import { bringUp } from "./bring-up.ts";
-import { checkRoom } from "./create.ts";
-import { tellAll, tellReturn } from "./identity.ts";
-import type { Node } from "./node.ts";
-import { isPaused, type PausedRecord, type RunningRecord } from "./registry.ts";
+import type { Images } from "../template/images.ts";
+import type { Admission } from "./admission.ts";
+import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
+import type { Blanks } from "./blanks.ts";
+import { type BringUpParts, bringUp } from "./bring-up.ts";
+import { type Capacity, drains } from "./capacity.ts";
+import type { Claims } from "./claims.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Identities } from "./identity.ts";
+import type { NodeMetrics } from "./node-metrics.ts";
 
 export type ResumeRequest = {
   readonly timeoutSeconds: number;
@@ -19,95 +29,139 @@ export type ResumeRequest = {
   readonly client?: string;
 };
 
+export type ResumeParts = BringUpParts &
+  BeginAgainParts & {
+    readonly lock: KeyedLock;
+    readonly registry: Registry;
+    readonly drivers: Pick<Drivers, "named">;
+    readonly captures: Captures;
+    readonly blanks: Pick<Blanks, "take" | "discard">;
+    readonly images: Pick<Images, "ready" | "groundOf">;
+    readonly capacity: Capacity;
+    readonly ownership: Pick<Ownership, "others"> | undefined;
+    readonly admission: Pick<Admission, "run">;
+    readonly identities: Pick<Identities, "sendAll" | "sendReturn">;
+    readonly claims: Pick<Claims, "settled" | "keep" | "stays">;
+    readonly takenDown: Set<string>;
+    readonly bootID: string;
+    readonly clock: Clock;
+    readonly metrics: Pick<NodeMetrics, "resumeSeconds">;
+    readonly report: Report;
+  };
+
 /** The sandbox runs and answers when this returns. @throws what a start throws, SNAPSHOT_DAMAGED; then it stays paused. */
-export function resumeSandbox(node: Node, sandboxID: string, request: ResumeRequest): Promise<{ record: RunningRecord; resumed: boolean }> {
-  return node.turns.run(sandboxID, async () => {
-    const known = node.registry.get(sandboxID);
-    // Whoever waited for another's resume finds it running.
-    if (!isPaused(known)) return { record: node.registry.running(sandboxID), resumed: false };
-    checkRoom(node);
-    node.creating++;
-    try {
+export type ResumeSandbox = (sandboxID: string, request: ResumeRequest) => Promise<{ record: RunningRecord; resumed: boolean }>;
+
+export function openResume(parts: ResumeParts): ResumeSandbox {
+  const { lock, registry, capacity, admission, claims } = parts;
+  return async (sandboxID, request) => {
+    await claims.settled(sandboxID);
+    return lock.run(sandboxID, async () => {
+      const known = registry.get(sandboxID);
+      // Whoever waited for another's resume finds it running.
+      if (!isPaused(known)) return { record: registry.running(sandboxID), resumed: false };
       const attempt = () => {
-        const paused = node.registry.get(sandboxID);
+        const paused = registry.get(sandboxID);
         // An end may have been decided since the last attempt.
-        return isPaused(paused) ? resume(node, paused, request) : Promise.resolve(node.registry.running(sandboxID));
+        return isPaused(paused) ? resume(parts, paused, request) : Promise.resolve(registry.running(sandboxID));
       };
-      return { record: await beginAgain(node, () => node.gate.run(attempt)), resumed: true };
-    } finally {
-      node.creating--;
-    }
-  });
+      if (capacity.isDraining) await refuseWhereAllDrain(parts.ownership);
+      const record = await capacity.reserve(async () => {
+        // I43: before anything of it starts.
+        await claims.keep(sandboxID);
+        return beginAgain(parts, () => admission.run(attempt)).catch((error: unknown) => {
+          claims.stays(sandboxID);
+          throw error;
+        });
+      });
+      return { record, resumed: true };
+    });
+  };
 }
 
-async function resume(node: Node, paused: PausedRecord, request: ResumeRequest): Promise<RunningRecord> {
+/** While another node takes sandboxes, or etcd does not say, this one speaks for itself alone. */
+async function refuseWhereAllDrain(ownership: ResumeParts["ownership"]): Promise<void> {
+  const others = await ownership?.others().catch(() => undefined);
+  if (others === undefined || others.length > 0) return;
+  const said =
+    "every node of the deployment that serves drains, so none may resume it: `svc nodes list` shows them, `svc nodes undrain NODE` makes one ready again";
+  throw new Failure("CAPACITY_EXHAUSTED", said, drains);
+}
+
+async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeRequest): Promise<RunningRecord> {
+  const { registry, captures, identities, clock, log } = parts;
   const { sandboxID, directory } = paused;
   const { kept, claim } = paused.status;
-  const runtime = node.runtimeNamed(kept.runtime);
+  const runtime = parts.drivers.named(kept.runtime);
   const begin = performance.now();
-  node.registry.move(sandboxID, { event: "resuming", kept });
+  registry.move(sandboxID, { event: "resuming", kept });
   const undo: (() => Promise<unknown>)[] = [];
   let filesOnly: string | undefined;
   try {
     let from = kept;
     if (request.kind === "filesystem" && kept.kind === "memory") {
-      from = { ...kept, kind: "filesystem", captureID: node.captures.newID() };
+      from = { ...kept, kind: "filesystem", captureID: captures.newID() };
       filesOnly = from.captureID;
-      await keepFilesAlone(node, runtime, paused, from.captureID, undo);
+      await keepFilesAlone(parts, runtime, paused, from.captureID, undo);
     }
     // A start from files alone is a boot: programs that read boot_id must see it.
     const guestBootID = from.kind === "memory" ? paused.guestBootID : randomUUID();
-    const handle = await run(node, runtime, paused, { captureID: from.captureID, guestBootID }, undo);
-    if (from.kind === "memory") await node.stages(runtime.name)("identity", () => tellReturn(node, paused, handle, claim));
-    else await tellAll(node, paused, handle, claim, "returned");
-    const deadlineMs = node.clock.monotonicMs() + request.timeoutSeconds * 1000;
+    const handle = await run(parts, runtime, paused, { captureID: from.captureID, guestBootID }, undo);
+    if (from.kind === "memory") await parts.stages(runtime.name)("identity", () => identities.sendReturn(paused, handle, claim));
+    else await identities.sendAll(paused, handle, claim, "returned");
+    const deadlineMs = clock.monotonicMs() + request.timeoutSeconds * 1000;
     const { timeoutSeconds } = request;
-    const record = node.registry.resumed(sandboxID, { event: "resumed", handle, deadlineMs, timeoutSeconds }, { bootID: node.bootID, guestBootID });
-    node.metrics.resumeSeconds.observe({ cause: request.cause, kind: from.kind }, (performance.now() - begin) / 1000);
-    node.tell("sandbox.resumed", record, {
+    const record = registry.resumed(sandboxID, { event: "resumed", handle, deadlineMs, timeoutSeconds }, { bootID: parts.bootID, guestBootID });
+    parts.metrics.resumeSeconds.observe({ cause: request.cause, kind: from.kind }, (performance.now() - begin) / 1000);
+    parts.report("sandbox.resumed", record, {
       cause: request.cause,
       kind: from.kind,
       timeoutSeconds,
       ...(request.client === undefined ? {} : { client: request.client }),
     });
     // Nobody's from here on: what a kill leaves of it is swept at the next start.
-    void node.captures
+    void captures
       .remove(kept.captureID)
       .catch((error: unknown) =>
-        node.log.error({ err: error, sandboxID }, "the capture of a resumed sandbox could not be removed; the next start of the node tries again"),
+        log.error({ err: error, sandboxID }, "the capture of a resumed sandbox could not be removed; the next start of the node tries again"),
       );
     return record;
   } catch (error) {
     await runtime
       .destroy({ runtimeID: sandboxID, directory })
-      .catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox could not be removed"));
+      .catch((left: unknown) => log.error({ err: left, sandboxID }, "a half-resumed sandbox could not be removed"));
     for (const step of undo)
-      await step().catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a half-resumed sandbox's network could not be removed"));
-    node.registry.moveBack(sandboxID, { event: "stayed" });
-    node.log.warn({ err: error, sandboxID }, "a sandbox could not be resumed; it stays paused");
+      await step().catch((left: unknown) => log.error({ err: left, sandboxID }, "a half-resumed sandbox's network could not be removed"));
+    registry.moveBack(sandboxID, { event: "stayed" });
+    log.warn({ err: error, sandboxID }, "a sandbox could not be resumed; it stays paused");
     throw asFailure(error);
   } finally {
     if (filesOnly !== undefined) {
-      await node.captures.remove(filesOnly).catch((left: unknown) => node.log.error({ err: left, sandboxID }, "a capture of files alone could not be removed"));
+      await captures.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a capture of files alone could not be removed"));
     }
   }
 }
 
 type From = { readonly captureID: string; readonly guestBootID: string };
 
-async function run(node: Node, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
+async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
   // What an earlier run left: its end may have been cut off.
-  if (!node.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
-  const onSlot = (slot: NetworkSlot) => void undo.push(async () => node.networks?.detach(slot));
-  return bringUp(node, { record, runtime, ...from, egress: record.status.claim.egress, onSlot });
+  if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
+  const capture = await parts.captures.find(from.captureID);
+  const blank = await parts.blanks.take(runtime, { ...record, from: capture });
+  if (blank !== undefined) undo.push(() => parts.blanks.discard(blank));
+  const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
+  return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, blank, onSlot });
 }
 
 /** Files can be read out of a memory capture only by the sandbox itself: it is brought back frozen to the world, and captured again. */
-async function keepFilesAlone(node: Node, runtime: Runtime, record: PausedRecord, captureID: string, undo: (() => Promise<unknown>)[]): Promise<void> {
+async function keepFilesAlone(parts: ResumeParts, runtime: Runtime, record: PausedRecord, captureID: string, undo: (() => Promise<unknown>)[]): Promise<void> {
   if (!runtime.captures.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
-  const handle = await run(node, runtime, record, { captureID: record.status.kept.captureID, guestBootID: record.guestBootID }, undo);
+  const handle = await run(parts, runtime, record, { captureID: record.status.kept.captureID, guestBootID: record.guestBootID }, undo);
   await runtime.freeze(handle);
-  await node.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into), node.images.groundOf(record.image));
+  const { templateID, envd, envdVersion, initKey } = record;
+  const origin = { templateID, envd, envdVersion, initKey, rootfs: parts.images.groundOf(record.image), isKept: false };
+  await parts.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into), origin);
   await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   for (const step of undo.splice(0)) await step();
 }

@@ -4,17 +4,24 @@ import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
+import type { Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
 import type { CaptureKind } from "../runtime/runtime.ts";
-import { answer, checkTimeout, createSandbox } from "./create.ts";
-import { deleteSandbox } from "./end.ts";
-import { forkSandbox } from "./fork.ts";
-import { detail, listed, matches, page } from "./list.ts";
-import { setNetwork } from "./network.ts";
-import type { Node } from "./node.ts";
-import { pauseSandbox } from "./pause.ts";
-import type { OwnedRecord, RunningRecord } from "./registry.ts";
-import { resumeSandbox } from "./resume.ts";
-import { findSnapshot, shown, snapshotPage, snapshotSandbox } from "./snapshot.ts";
+import { type AnswerSandbox, answerableOf } from "./answer.ts";
+import type { Capacity } from "./capacity.ts";
+import type { CreateSandbox } from "./create.ts";
+import type { Deaths } from "./deaths.ts";
+import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { Ends } from "./end.ts";
+import type { ForkSandbox } from "./fork.ts";
+import type { Listing } from "./list.ts";
+import type { Moves } from "./move.ts";
+import type { NamedSnapshots } from "./named-snapshots.ts";
+import type { Pauses } from "./pause.ts";
+import type { ResumeSandbox } from "./resume.ts";
+import type { SetNetwork } from "./set-network.ts";
+import type { TakeSnapshot } from "./take-snapshot.ts";
+import type { Timeouts } from "./timeout.ts";
 
 /** A refresh never asks for less, as the clients of that call expect. */
 const MIN_REFRESH_SECONDS = 15;
@@ -22,90 +29,130 @@ const MIN_REFRESH_SECONDS = 15;
 /** Handlers that live beside what they serve. */
 type Elsewhere = keyof typeof templateOperations | "getSandboxMetrics" | "getSandboxesMetrics" | "getSandboxLogs" | "getSandboxLogsV2";
 
-export function nodeHandlers(node: Node): Omit<Handlers<typeof nodeOperations>, Elsewhere> {
+/** All that a client can ask of a node's sandboxes. */
+export type Verbs = {
+  readonly create: CreateSandbox;
+  readonly ends: Pick<Ends, "delete">;
+  readonly setAside: Pick<SetAsideDeletion, "delete">;
+  readonly aside: Pick<SetAside, "find">;
+  readonly deaths: Pick<Deaths, "orEnded">;
+  readonly pauses: Pick<Pauses, "pause">;
+  readonly resume: ResumeSandbox;
+  readonly moves: Pick<Moves, "move">;
+  readonly fork: ForkSandbox;
+  readonly takeSnapshot: TakeSnapshot;
+  readonly snapshots: Pick<NamedSnapshots, "get" | "page">;
+  readonly setNetwork: SetNetwork;
+  readonly timeouts: Timeouts;
+  readonly listing: Listing;
+  readonly answer: AnswerSandbox;
+  readonly registry: Pick<Registry, "owned" | "running">;
+  readonly capacity: Pick<Capacity, "isStopping">;
+  /** Of a sandbox that was paused, or a snapshot: where settings want it in object storage before the answer. */
+  readonly untilDurable: (id: string) => Promise<void>;
+};
+
+export function nodeHandlers(verbs: Verbs): Omit<Handlers<typeof nodeOperations>, Elsewhere> {
+  const {
+    create,
+    ends,
+    setAside,
+    aside,
+    deaths,
+    pauses,
+    resume,
+    moves,
+    fork,
+    takeSnapshot,
+    snapshots,
+    setNetwork,
+    timeouts,
+    listing,
+    answer,
+    registry,
+    capacity,
+    untilDurable,
+  } = verbs;
   return {
-    createSandbox: (input) => createSandbox(node, { ...input, secure: true }),
-    createSandboxV1: (input) => createSandbox(node, input),
+    createSandbox: (input) => create({ ...input, secure: true }),
+    createSandboxV1: (input) => create(input),
     listSandboxes(input, context) {
-      const { items, next } = page(node, input);
+      const { items, next } = listing.page(input);
       if (next !== undefined) context.header("x-next-token", next);
       return items;
     },
-    listSandboxesV1: (input) => matches(node, input).map((record) => listed(node, record)),
-    getSandbox: ({ sandboxID }) => detail(node, node.registry.owned(sandboxID)),
+    listSandboxesV1: (input) => listing.all(input),
+    getSandbox: ({ sandboxID }) => listing.detail(registry.owned(sandboxID)),
     async deleteSandbox({ sandboxID }) {
-      node.registry.owned(sandboxID);
-      await deleteSandbox(node, sandboxID, "killed");
+      if (aside.find("sandbox", sandboxID) === undefined) {
+        registry.owned(sandboxID);
+        await ends.delete(sandboxID, "killed");
+      } else await setAside.delete(sandboxID);
     },
     async connectSandbox(input, context) {
-      const { answered, resumed } = await connect(node, input);
+      const { answered, resumed } = await connect(verbs, input);
       if (resumed) context.status(201);
       return answered;
     },
     async connectSandboxV1(input, context) {
-      const { answered, resumed } = await connect(node, input);
+      const { answered, resumed } = await connect(verbs, input);
       if (resumed) context.status(201);
       return answered;
     },
     async pauseSandbox({ sandboxID, memory, requireHealthyGuest }) {
-      await pauseSandbox(node, sandboxID, { kind: kindOf(memory), cause: "request", requireHealthyGuest: requireHealthyGuest === true });
+      const request = { kind: kindOf(memory), cause: "request", requireHealthyGuest: requireHealthyGuest === true } as const;
+      await deaths.orEnded(sandboxID, () => pauses.pause(sandboxID, request));
+      await untilDurable(sandboxID);
     },
     async resumeSandbox({ sandboxID, timeout }) {
-      checkTimeout(node, timeout);
-      const { record, resumed } = await resumeSandbox(node, sandboxID, { timeoutSeconds: timeout, cause: "request" });
-      if (!resumed) fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' runs already`);
-      return answerFor(node, record);
+      timeouts.check(timeout);
+      const { record, resumed } = await resume(sandboxID, { timeoutSeconds: timeout, cause: "request" });
+      if (!resumed) fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' is already running`);
+      return answer(answerableOf(record));
     },
-    forkSandbox: ({ sandboxID, count, timeout }) => forkSandbox(node, sandboxID, count, timeout ?? undefined),
-    createSnapshot: ({ sandboxID, name, memory }) => snapshotSandbox(node, sandboxID, kindOf(memory), name ?? undefined),
+    forkSandbox: ({ sandboxID, count, timeout }) => deaths.orEnded(sandboxID, () => fork(sandboxID, count, timeout ?? undefined)),
+    moveSandbox: ({ sandboxID, nodeID }) => deaths.orEnded(sandboxID, () => moves.move(sandboxID, nodeID ?? undefined)),
+    async createSnapshot({ sandboxID, name, memory }) {
+      const snapshot = await deaths.orEnded(sandboxID, () => takeSnapshot(sandboxID, kindOf(memory), name ?? undefined));
+      await untilDurable(snapshot.snapshotID);
+      return snapshot;
+    },
     listSnapshots(input, context) {
-      const { items, next } = snapshotPage(node, input);
+      const { items, next } = snapshots.page(input);
       if (next !== undefined) context.header("x-next-token", next);
       return items;
     },
-    getSnapshot: ({ snapshotID }) => shown(findSnapshot(node, snapshotID)),
+    getSnapshot: ({ snapshotID }) => snapshots.get(snapshotID),
     async setSandboxNetwork({ sandboxID, ...input }) {
-      await setNetwork(node, sandboxID, input);
+      await setNetwork(sandboxID, input);
     },
-    setSandboxTimeout({ sandboxID, timeout }) {
-      checkTimeout(node, timeout);
-      setDeadline(node, node.registry.running(sandboxID), timeout, "exactly");
+    async setSandboxTimeout({ sandboxID, timeout }) {
+      timeouts.check(timeout);
+      await timeouts.setOf(sandboxID, timeout, "exactly");
     },
-    refreshSandbox({ sandboxID, duration }) {
-      setDeadline(node, node.registry.running(sandboxID), Math.max(duration, MIN_REFRESH_SECONDS), "at least");
+    async refreshSandbox({ sandboxID, duration }) {
+      await timeouts.setOf(sandboxID, Math.max(duration, MIN_REFRESH_SECONDS), "at least");
     },
     getHealth() {
-      if (node.stopping) fail("SHUTTING_DOWN", "the node is stopping");
+      if (capacity.isStopping) fail("SHUTTING_DOWN", "the node is stopping");
     },
   };
 }
 
 type ConnectInput = { readonly sandboxID: string; readonly timeout: number; readonly memory: boolean };
 
-async function connect(node: Node, { sandboxID, timeout, memory }: ConnectInput): Promise<{ answered: SandboxAnswer; resumed: boolean }> {
-  checkTimeout(node, timeout);
-  node.registry.owned(sandboxID);
+async function connect(
+  { timeouts, registry, resume, answer }: Verbs,
+  { sandboxID, timeout, memory }: ConnectInput,
+): Promise<{ answered: SandboxAnswer; resumed: boolean }> {
+  timeouts.check(timeout);
+  registry.owned(sandboxID);
   const kind = memory ? undefined : "filesystem";
-  const { record, resumed } = await resumeSandbox(node, sandboxID, { timeoutSeconds: timeout, kind, cause: "connect" });
-  if (!resumed) setDeadline(node, record, timeout, "at least");
-  return { answered: answerFor(node, record), resumed };
-}
-
-function answerFor(node: Node, { sandboxID, templateID, envdVersion, status }: OwnedRecord): SandboxAnswer {
-  const { secure, trafficPrivate, alias } = status.claim;
-  return answer(node, { sandboxID, templateID, alias, secure, trafficPrivate, envdVersion });
+  const { record, resumed } = await resume(sandboxID, { timeoutSeconds: timeout, kind, cause: "connect" });
+  if (!resumed) timeouts.set(record, timeout, "at least");
+  return { answered: answer(answerableOf(record)), resumed };
 }
 
 function kindOf(memory: boolean): CaptureKind {
   return memory ? "memory" : "filesystem";
-}
-
-/** What extends a sandbox's life: these calls and nothing else; see docs/sandboxes.md. */
-function setDeadline(node: Node, record: RunningRecord, seconds: number, how: "exactly" | "at least"): void {
-  const { claim } = record.status;
-  const asked = node.clock.monotonicMs() + seconds * 1000;
-  const deadlineMs = how === "exactly" ? asked : Math.max(asked, claim.deadlineMs);
-  if (deadlineMs === claim.deadlineMs) return;
-  node.registry.move(record.sandboxID, { event: "deadline", deadlineMs, timeoutSeconds: how === "exactly" ? seconds : claim.timeoutSeconds });
-  node.tell("sandbox.timeout_set", record, { timeoutSeconds: seconds });
 }

@@ -1,40 +1,23 @@
-// The node's secrets: API key, token seed and the key that signs what it tells envd; sources and order as specified.
-import { createPrivateKey, createPublicKey, type KeyObject, randomBytes } from "node:crypto";
+// The node's secrets that clients know of: API key and token seed; sources and order as specified.
+import { randomBytes } from "node:crypto";
 import { readdirSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { checkedApiKey, type Sourced, type SuppliedSources, suppliedApiKey } from "@svc/kit/api-key.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
 
-/** 32 to 256 URL-safe characters (RFC 3986 unreserved). */
-const apiKeyForm = /^[A-Za-z0-9._~-]{32,256}$/;
 const MIN_SEED_LENGTH = 32;
 const MAX_SEED_LENGTH = 1024;
 
-export type Sourced = { readonly secret: string; readonly source: string; readonly generated: boolean };
-
-export type SecretSources = {
-  readonly home: string;
-  readonly env: Readonly<Record<string, string | undefined>>;
-  /** Where an orchestrator mounts the key; an argument so that tests need not write to /run. */
-  readonly mountedKeyPath?: string;
-};
+export type SecretSources = SuppliedSources & { readonly home: string };
 
 /** SVC_API_KEY, then /run/secrets/api-key, then $SVC_HOME/secrets/api-key, which is generated when no key is found. */
-export function loadApiKey({ home, env, mountedKeyPath = "/run/secrets/api-key" }: SecretSources): Sourced {
-  const fromEnv = env["SVC_API_KEY"];
-  if (fromEnv !== undefined && fromEnv !== "") return checkedKey(fromEnv, "SVC_API_KEY");
-  const mounted = readSecretFile(mountedKeyPath);
-  if (mounted !== undefined) return checkedKey(mounted, mountedKeyPath);
+export function loadApiKey({ home, ...sources }: SecretSources): Sourced {
+  const supplied = suppliedApiKey(sources);
+  if (supplied !== undefined) return supplied;
   const path = join(home, "secrets/api-key");
   const { secret, generated } = readOrGenerateSecretFile(path, () => `sdk_${randomBytes(32).toString("hex")}`);
-  return { ...checkedKey(secret, path), generated };
-}
-
-function checkedKey(secret: string, source: string): Sourced {
-  if (!apiKeyForm.test(secret)) {
-    fail("SETTING_INVALID", `the API key from ${source} has ${secret.length} characters; asked for 32 to 256 of A-Z a-z 0-9 . _ ~ -`);
-  }
-  return { secret, source, generated: false };
+  return { ...checkedApiKey(secret, path), generated };
 }
 
 /**
@@ -48,7 +31,7 @@ export function loadSeed(home: string, configured: string, tokensInUse: boolean)
   if (tokensInUse && readSecretFile(path) === undefined) {
     fail(
       "SETTING_INVALID",
-      `${path} is missing, but sandboxes live whose tokens were derived from it; restore it, or give the seed by SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED (a new one refuses the old tokens)`,
+      `${path} is missing, but the tokens of existing sandboxes were derived from it; restore it, or set SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED (with a new seed the old tokens are refused)`,
     );
   }
   const { secret, generated } = readOrGenerateSecretFile(path, () => randomBytes(32).toString("hex"));
@@ -57,25 +40,9 @@ export function loadSeed(home: string, configured: string, tokensInUse: boolean)
 
 function checkedSeed(secret: string, source: string): Sourced {
   if (secret.length < MIN_SEED_LENGTH || secret.length > MAX_SEED_LENGTH) {
-    fail("SETTING_INVALID", `the token seed from ${source} has ${secret.length} characters; asked for ${MIN_SEED_LENGTH} to ${MAX_SEED_LENGTH}`);
+    fail("SETTING_INVALID", `the token seed from ${source} has ${secret.length} characters; expected ${MIN_SEED_LENGTH} to ${MAX_SEED_LENGTH}`);
   }
   return { secret, source, generated: false };
-}
-
-const PKCS8_ED25519 = Buffer.from("302e020100300506032b657004220420", "hex");
-
-/** The Ed25519 key by which envd knows its node: envd holds the public half, so no code inside can speak as the node. */
-export function loadInitKey(home: string): { privateKey: KeyObject; publicKeyBase64: string } {
-  const { secret } = readOrGenerateSecretFile(join(home, "secrets/envd-init-key"), () => randomBytes(32).toString("hex"));
-  if (!/^[0-9a-f]{64}$/.test(secret)) fail("SETTING_INVALID", `${home}/secrets/envd-init-key is damaged: asked for 64 hexadecimal characters`);
-  const privateKey = createPrivateKey({ key: Buffer.concat([PKCS8_ED25519, Buffer.from(secret, "hex")]), format: "der", type: "pkcs8" });
-  const spki = createPublicKey(privateKey).export({ format: "der", type: "spki" });
-  return { privateKey, publicKeyBase64: spki.subarray(spki.length - 32).toString("base64") };
-}
-
-/** Signs the addresses that uploads go to. */
-export function loadUploadKey(home: string): string {
-  return readOrGenerateSecretFile(join(home, "secrets/upload-key"), () => randomBytes(32).toString("hex")).secret;
 }
 
 /** Removes what a start that was killed while it wrote a secret left beside it. */

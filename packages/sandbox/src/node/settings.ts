@@ -1,14 +1,19 @@
 // The settings a node reads, and what each may be; config/default.toml explains them.
+
 import { BlockList, isIP } from "node:net";
+import { loadConfig } from "@svc/kit/config.ts";
 import { durabilities } from "@svc/kit/database.ts";
+import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { objectsSettings } from "@svc/kit/objects/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import { templateSettings } from "../template/settings.ts";
+import { snapshotsSettings } from "../travel/settings.ts";
 
-const cidr = z.string().refine(isCidr, "asked for ADDRESS/BITS");
+const cidr = z.string().refine(isCidr, "expected ADDRESS/BITS");
 
 /** Whole numbers within these bounds. */
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
@@ -17,8 +22,10 @@ export const nodeSettings = z.object({
   node: z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
-    audit_log: z.string().regex(/^[\w.-]*$/, "asked for a file's name, without a folder"),
+    audit_log: z.string().regex(/^[\w.-]*$/, "expected the name of a file, without a folder"),
+    deployment_secret_file: z.string(),
     durability: z.enum(durabilities),
+    labels: z.array(z.string().regex(/^[A-Za-z0-9][\w./-]{0,62}=[\w./:-]{0,200}$/, "expected NAME=VALUE")).max(64),
     brand: z.array(z.string().regex(/^[a-z][a-z0-9]{0,30}$/, "brand words are lower-case letters and digits")).min(1),
   }),
   sandbox: z.object({
@@ -30,6 +37,8 @@ export const nodeSettings = z.object({
     pids: count(16, 4_000_000),
     max_timeout_seconds: count(1, 7 * 24 * 3600),
     auto_resume_min_timeout_seconds: count(1, 7 * 24 * 3600),
+    idle_pause_seconds: count(0, 24 * 3600),
+    idle_pause_below_memory_mb: count(0, 1 << 24),
     // Each has an address of its own.
     max_sandboxes: count(1, SLOTS),
     start_concurrency: count(1, 256),
@@ -39,8 +48,9 @@ export const nodeSettings = z.object({
   }),
   pool: z.object({
     size: count(0, 10_000),
-    templates: z.array(z.string().regex(/^[^=\s]+=\d{1,5}$/, "asked for TEMPLATE=NUMBER")),
+    templates: z.array(z.string().regex(/^[^=\s]+=\d{1,5}$/, "expected TEMPLATE=NUMBER")),
     refill_concurrency: count(1, 64),
+    blanks: count(0, 100),
   }),
   network: z.object({
     subnet: z.union([z.literal(""), cidr]),
@@ -50,12 +60,28 @@ export const nodeSettings = z.object({
     pool_size: count(0, 1000),
   }),
   template: templateSettings,
+  cluster: z.object({
+    etcd: etcdEndpoints,
+    name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer"),
+    advertise: z.union([z.literal(""), z.url({ protocol: /^https?$/ })]),
+    lease_seconds: count(2, 3600),
+    dead_after_seconds: count(1, 24 * 3600),
+  }),
+  snapshots: snapshotsSettings,
+  objects: objectsSettings,
   proxy: z.object({
     domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
     max_connections: count(16, 100_000),
     max_connections_per_address: count(8, 100_000),
   }),
 });
+
+const flagNames = { listen: "node.listen", etcd: "cluster.etcd", brand: "node.brand", "log-level": "node.log_level", runtime: "sandbox.runtime" };
+const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
+  --destroy-all                   ends every sandbox of this home, removes their parts, and exits`;
+
+/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+export const load = (argv: readonly string[]) => loadConfig({ server: "node", schema: nodeSettings, flagNames, argv, about });
 
 export type NodeSettings = z.output<typeof nodeSettings>;
 

@@ -1,35 +1,54 @@
 // Starts a sandbox up to the point where envd answers and nobody owns it yet; undoes itself when it fails.
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
-import type { EgressPolicy, NetworkSlot } from "../network/networks.ts";
-import type { Limits } from "../runtime/runtime.ts";
-import type { Template } from "../template/catalogue.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { InitKeys } from "../agent/init-keys.ts";
+import type { EgressPolicy } from "../egress/policy.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Registry } from "../records/registry.ts";
+import type { SandboxRecord } from "../records/state.ts";
+import type { Blank, Limits, Runtime } from "../runtime/runtime.ts";
 import { runStartup } from "../template/startup.ts";
-import { bringUp } from "./bring-up.ts";
-import { endSandbox } from "./end.ts";
-import type { Node } from "./node.ts";
-import type { SandboxRecord } from "./state.ts";
+import type { Template } from "../template/template.ts";
+import type { Blanks, Wanted } from "./blanks.ts";
+import { type BringUpParts, bringUp } from "./bring-up.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Ends } from "./end.ts";
+import { newSandboxID } from "./sandbox-id.ts";
+import type { NodeSettings } from "./settings.ts";
 
-const ID_LENGTH = 20;
-const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
+export type StartParts = BringUpParts & {
+  readonly captures: Pick<Captures, "find" | "verify" | "holding">;
+  readonly registry: Registry;
+  readonly drivers: Pick<Drivers, "runtime" | "named">;
+  readonly initKeys: Pick<InitKeys, "current" | "unnamed">;
+  readonly ends: Pick<Ends, "end">;
+  readonly blanks: Pick<Blanks, "discard">;
+  /** Limits of new sandboxes; 0: the template's. */
+  readonly limits: Pick<NodeSettings["sandbox"], "cpu_count" | "memory_mb" | "disk_size_mb" | "pids">;
+  /** In a deployment of several nodes; new ids carry it. */
+  readonly slot: number | undefined;
+  readonly bootID: string;
+  /** The envd of new sandboxes, below `bin` of the home. */
+  readonly envd: string;
+  readonly envdVersion: string;
+  readonly log: Log;
+};
 
-/** `i` and 19 of [a-z0-9]: a DNS label without `-`, so that <port>-<id> parses one way only. */
-export function newSandboxID(): string {
-  let id = "i";
-  while (id.length < ID_LENGTH) {
-    for (const byte of randomBytes(ID_LENGTH)) {
-      // 252 = 7 * 36: bytes above would favour the first letters.
-      if (byte < 252 && id.length < ID_LENGTH) id += alphabet[byte % 36];
-    }
-  }
-  return id;
+/** Where a start finds a blank to go on in; without one it makes its own sandbox. */
+export type BlankSource = (runtime: Runtime, wanted: Wanted) => Promise<Blank | undefined>;
+
+/** A sandbox in state warm. @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; then nothing of it is left. */
+export type StartWarm = (template: Template, egress: EgressPolicy, blankFrom?: BlankSource) => Promise<SandboxRecord>;
+
+export function openStart(parts: StartParts): StartWarm {
+  return (template, egress, blankFrom) => startWarm(parts, template, egress, blankFrom);
 }
 
-export function limitsFor(node: Node, template: Template): Limits {
+function limitsFor({ cpu_count, memory_mb, disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
   // Memory goes on in the space it was taken in.
   if (template.limits !== undefined) return template.limits;
-  const { cpu_count, memory_mb, disk_size_mb, pids } = node.settings.sandbox;
   return {
     cpuCount: cpu_count || template.cpuCount,
     memoryMB: memory_mb || template.memoryMB,
@@ -38,59 +57,69 @@ export function limitsFor(node: Node, template: Template): Limits {
   };
 }
 
-/** A sandbox in state warm. @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; then nothing of it is left. */
-export async function startWarm(node: Node, template: Template, egress: EgressPolicy): Promise<SandboxRecord> {
-  const { registry } = node;
-  const runtime = template.runtime === undefined ? node.runtime : node.runtimeNamed(template.runtime);
-  const sandboxID = newSandboxID();
-  const directory = join(node.home, "sandboxes", sandboxID);
-  const limits = limitsFor(node, template);
-  const envd = template.envd ?? node.envd;
+async function startWarm(parts: StartParts, template: Template, egress: EgressPolicy, blankFrom: BlankSource | undefined): Promise<SandboxRecord> {
+  const { registry, drivers, captures, blanks } = parts;
+  const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
+  const limits = limitsFor(parts.limits, template);
+  const envd = template.envd ?? parts.envd;
+  const from = template.captureID === undefined ? undefined : await captures.find(template.captureID);
+  // A capture goes on under the key that it was made under.
+  const initKey = from === undefined ? parts.initKeys.current : from.initKey;
+  const blank = await blankFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
+  // A blank is the sandbox to be, under the id that it was made with.
+  const sandboxID = blank?.handle.runtimeID ?? newSandboxID(parts.slot);
   const guestBootID = randomUUID();
   // I1: the record is there before the first part is.
   const record: SandboxRecord = {
     sandboxID,
-    bootID: node.bootID,
-    directory,
+    bootID: parts.bootID,
+    directory: join(parts.home, "sandboxes", sandboxID),
     templateID: template.templateID,
     captureID: template.captureID,
     image: template.image,
-    envdVersion: template.envdVersion ?? node.envdVersion,
+    envdVersion: template.envdVersion ?? parts.envdVersion,
     envd,
+    initKey,
     guestBootID,
     limits,
     status: { state: "creating" },
   };
-  registry.add(record);
-  let slot: NetworkSlot | undefined;
+  try {
+    registry.add(record);
+  } catch (error) {
+    if (blank !== undefined) await blanks.discard(blank);
+    throw error;
+  }
+  let slot = blank?.handle.network;
   try {
     const { captureID, startup, env, user, workdir } = template;
     const up = () =>
-      bringUp(node, {
+      bringUp(parts, {
         record,
         runtime,
         guestBootID,
         captureID,
         isVerified: template.verified,
         egress,
+        blank,
         onSlot: (attached) => {
           slot = attached;
         },
         // Known from here on: an undo finds the network slot through the handle.
         onStarted: (handle) => void registry.move(sandboxID, { event: "started", handle }),
       });
-    const handle = captureID === undefined ? await up() : await node.captures.holding(captureID, up);
+    const handle = captureID === undefined ? await up() : await captures.holding(captureID, up);
     // Where its driver keeps no memory, a template's program is started anew each time.
     if (captureID === undefined && startup !== undefined) {
-      await node.stages(runtime.name)("startup", () => runStartup(handle, runtime, startup, { env, user, workdir }));
+      await parts.stages(runtime.name)("startup", () => runStartup(handle, runtime, startup, { env, user, workdir }));
     }
     return registry.get(sandboxID) ?? fail("SANDBOX_START_FAILED", "the sandbox ended while it was started");
   } catch (error) {
-    node.log.warn({ err: error, sandboxID, template: template.templateID }, "a sandbox could not be started");
+    parts.log.warn({ err: error, sandboxID, template: template.templateID }, "a sandbox could not be started");
     const { status } = registry.get(sandboxID) ?? {};
-    await endSandbox(node, sandboxID, "crashed");
+    await parts.ends.end(sandboxID, "crashed");
     // Before its start a record knows no slot.
-    if (status?.state === "creating" && slot !== undefined) await node.networks?.detach(slot);
+    if (status?.state === "creating" && slot !== undefined) await parts.networks?.detach(slot);
     throw asFailure(error);
   }
 }

@@ -3,6 +3,7 @@ import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Log } from "@svc/kit/log.ts";
 import type { AuditEntry } from "@svc/kit/serve-audit.ts";
+import { TokenBucket } from "@svc/kit/token-bucket.ts";
 
 /** What the node does on its own account. */
 export type AuditNote = {
@@ -51,7 +52,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
   let isFailing = false;
   let isClosed = false;
   let mustReopen = false;
-  const refusals = { tokens: REFUSALS.burst, atMs: wallMs(), left: 0, all: 0 };
+  const refusals = { bucket: new TokenBucket(REFUSALS, wallMs()), left: 0, all: 0 };
 
   function put(line: object): void {
     if (isClosed) return;
@@ -76,7 +77,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
         if (isFailing) log.info({ path, lost }, "the audit log is written again");
         isFailing = false;
       } catch (error) {
-        if (!isFailing) log.error({ err: error, path }, "the audit log cannot be written; its lines wait in memory and it is tried again every second");
+        if (!isFailing) log.error({ err: error, path }, "the audit log cannot be written; its lines wait in memory, retrying every second");
         isFailing = true;
         mustReopen = true;
       }
@@ -117,16 +118,10 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
 
   /** Whether a refusal may have a line of its own. */
   function mayTell(): boolean {
-    const now = wallMs();
-    refusals.tokens = Math.min(REFUSALS.burst, refusals.tokens + (Math.max(0, now - refusals.atMs) / 1000) * REFUSALS.perSecond);
-    refusals.atMs = now;
-    if (refusals.tokens < 1) {
-      refusals.left++;
-      refusals.all++;
-      return false;
-    }
-    refusals.tokens--;
-    return true;
+    if (refusals.bucket.take(wallMs())) return true;
+    refusals.left++;
+    refusals.all++;
+    return false;
   }
 
   function summarise(): void {

@@ -1,6 +1,7 @@
 // GET /events: each reader has a place in the log of events and reads on from there as fast as its connection takes it.
 import type { ServerResponse } from "node:http";
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { issueText } from "@svc/contract/issues.ts";
 import { streamEvents } from "@svc/contract/observe.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
@@ -132,7 +133,7 @@ export function openEventStreams(events: Events, nowMs: () => number = () => per
       scope.get(streamEvents.path, options, (request, reply) => {
         if (isEnded) throw new Failure("SHUTTING_DOWN", "the node is stopping", { retryAfterSeconds: 1 });
         if (readers.size >= MAX_READERS) {
-          throw new Failure("TOO_MANY_REQUESTS", `${MAX_READERS} clients read the events already`, { retryAfterSeconds: 5 });
+          throw new Failure("TOO_MANY_REQUESTS", `${MAX_READERS} clients are already reading events; that is the maximum`, { retryAfterSeconds: 5 });
         }
         const input = inputOf(request.query as object, request.headers["last-event-id"]);
         reply.hijack();
@@ -163,8 +164,7 @@ function gapFrame(asked: number, oldest: number, newest: number): string {
 
 function inputOf(query: object, lastEventID: string | string[] | undefined): Parsed<typeof streamEvents> {
   const { lastEventID: _, ...members } = query as Record<string, unknown>;
-  const parsed = streamEvents.input.safeParse({ ...members, ...(lastEventID === undefined || lastEventID === "" ? {} : { lastEventID: String(lastEventID) }) });
-  if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  return fail("INVALID_REQUEST", `${issue?.path.join(".") || "the query"}: ${issue?.message ?? "is not valid"}`);
+  const input = { ...members, ...(lastEventID === undefined || lastEventID === "" ? {} : { lastEventID: String(lastEventID) }) };
+  const parsed = streamEvents.input.safeParse(input);
+  return parsed.success ? parsed.data : fail("INVALID_REQUEST", issueText(parsed.error, input));
 }

@@ -43,7 +43,13 @@ export type EventsOptions = {
 
 export const EVENTS_KEPT = 100_000;
 export const EVENTS_KEPT_MS = 24 * 3_600_000;
-const VERSION = 0;
+/** AUTOINCREMENT: an id is never given twice, also when all rows are gone. */
+const tables = `
+  CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT, template_id TEXT, details TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX IF NOT EXISTS events_at ON events (at);
+`;
 const PRUNE_EVERY = 1_000;
 const PRUNE_EVERY_MS = 60_000;
 /** Entries kept in memory as well, for the readers that are up to date. */
@@ -53,15 +59,9 @@ const RETRY_MS = 1_000;
 
 /** @throws HOST_UNSUITABLE when another node holds the file, or it is damaged. */
 export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
-  const store = openStore(path, { version: VERSION, durability, advice: "it holds no more than the events of the last day and may be removed" });
+  const advice = "it holds no more than the events of the last day and may be removed";
+  const store = openStore(path, { schema: { version: 0, tables }, durability, advice });
   const { db } = store;
-  // AUTOINCREMENT: an id is never given twice, also when all rows are gone.
-  db.exec(`
-    CREATE TABLE IF NOT EXISTS events (
-      id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT, template_id TEXT, details TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX IF NOT EXISTS events_at ON events (at);
-  `);
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
   const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");
   const first = db.prepare("SELECT min(id) AS id FROM events");
@@ -81,7 +81,7 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
       drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
       isKeepingOld = false;
     } catch (error) {
-      if (!isKeepingOld) log.warn({ err: error, path }, "events past their time could not be removed; it is tried again every minute");
+      if (!isKeepingOld) log.warn({ err: error, path }, "expired events could not be removed; retrying every minute");
       isKeepingOld = true;
     }
     oldest = Number(first.get()?.["id"] ?? newest + 1);
@@ -109,10 +109,10 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
         unwritten.shift();
       }
     } catch (error) {
-      if (unwritten.length === 1) log.error({ err: error, path }, "an event could not be written; it is tried again every second");
+      if (unwritten.length === 1) log.error({ err: error, path }, "an event could not be written; retrying every second");
       if (unwritten.length <= MAX_UNWRITTEN) return;
       unwritten.shift();
-      if (++lost === 1) log.error({ path, held: MAX_UNWRITTEN }, "events are lost: the disk takes none, and no more are held in memory");
+      if (++lost === 1) log.error({ path, held: MAX_UNWRITTEN }, "events are lost: the disk is full or failing, and no more fit in memory");
     }
   }
 

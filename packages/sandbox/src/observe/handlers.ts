@@ -2,8 +2,8 @@
 import { fail } from "@svc/contract/failures.ts";
 import type { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics, LogEntry } from "@svc/contract/observe.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
+import { fetchProcesses } from "../agent/process-log.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
-import { fetchProcesses } from "./process-log.ts";
 import type { SandboxLogs } from "./sandbox-logs.ts";
 import type { UsageLog } from "./usage.ts";
 
@@ -49,7 +49,7 @@ export function observeHandlers({ ask, hasEnded, collect, usage, logs }: Observe
     },
     async getSandboxesMetrics({ sandbox_ids }) {
       const ids = [...new Set(sandbox_ids.split(",").filter(Boolean))];
-      if (ids.length > MAX_IDS) fail("INVALID_REQUEST", `sandbox_ids: found ${ids.length} ids, asked for ${MAX_IDS} at most; ask several times`);
+      if (ids.length > MAX_IDS) fail("INVALID_REQUEST", `sandbox_ids: the maximum is ${MAX_IDS} ids, got ${ids.length}; send several requests`);
       const found = await Promise.all(ids.map(async (sandboxID) => [sandboxID, await usage.newest(sandboxID)] as const));
       return { sandboxes: Object.fromEntries(found.flatMap(([sandboxID, metric]) => (metric === undefined ? [] : [[sandboxID, metric]]))) };
     },
@@ -79,7 +79,7 @@ export function openCollector({ ask, logs }: Pick<ObserveDeps, "ask" | "logs">):
     const asked = ask(sandboxID);
     if (asked === undefined) return;
     const page = await fetchProcesses(asked.handle, asked.accessToken, logs.processesKnown(sandboxID), boundMs);
-    if (page !== undefined) logs.writeProcesses(sandboxID, page, asked.startedAtWallMs);
+    if (page !== undefined) await logs.writeProcesses(sandboxID, page, asked.startedAtWallMs);
   }
 
   return (sandboxID, boundMs) => {

@@ -15,10 +15,14 @@ const sentences: Readonly<Partial<Record<EventType, string>>> = {
   "sandbox.network_changed": "network rules replaced",
   "sandbox.timeout_set": "timeout set",
   "sandbox.pause_failed": "pause failed; the sandbox goes on",
+  "sandbox.moved": "sandbox moved to another node",
   "sandbox.ended": "sandbox ended",
 };
 /** Ends that somebody asked for, or was told of beforehand. */
 const expectedEnds: ReadonlySet<unknown> = new Set(["killed", "timeout"]);
+
+/** Of pauses and resumes that no request asked for. */
+const ownCauses: ReadonlySet<unknown> = new Set(["timeout", "traffic", "drain", "idle", "memory", "places"]);
 
 /** Undefined for what is no event of a sandbox. */
 export function lifecycleEntry(type: EventType, details: Details): Written | undefined {
@@ -43,7 +47,7 @@ function levelOf(type: EventType, details: Details): Written["level"] {
 /** What a request asked for has its line already; this is for what no request did: timeouts, deaths, resumes by traffic. */
 export function auditNote(type: EventType, subject: { readonly sandboxID?: string | undefined }, details: Details): AuditNote | undefined {
   const { cause, reason, client } = details;
-  const isOwn = type === "sandbox.ended" ? reason !== "killed" : cause === "timeout" || cause === "traffic";
+  const isOwn = type === "sandbox.ended" ? reason !== "killed" : ownCauses.has(cause);
   if (!isOwn) return undefined;
   return {
     what: type,

@@ -1,6 +1,7 @@
 // How the start and the end of a process read in a sandbox's log.
+
+import type { ProcessEntry } from "../agent/process-log.ts";
 import type { Line } from "./log-file.ts";
-import type { ProcessEntry } from "./process-log.ts";
 
 const MAX_TEXT = 1_024;
 /** A terminal that prints the log must not obey it: what is inside a sandbox chooses these characters. */

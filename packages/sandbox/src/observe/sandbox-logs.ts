@@ -5,10 +5,10 @@ import { join } from "node:path";
 import { setImmediate as loopTurn } from "node:timers/promises";
 import { type LogEntry, logKinds, logLevels } from "@svc/contract/observe.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { ProcessPage } from "../agent/process-log.ts";
 import { type Line, LogFile, lineAt, placesOf } from "./log-file.ts";
 import { FloodGate, type FloodLimits } from "./log-flood.ts";
 import { processLine } from "./process-lines.ts";
-import type { ProcessPage } from "./process-log.ts";
 
 export type LogKind = (typeof logKinds)[number];
 export type Written = {
@@ -39,8 +39,8 @@ export interface SandboxLogs {
   read(sandboxID: string, query: LogQuery): Promise<LogEntry[]>;
   /** How far envd's own log was taken over: ask it for what is behind. */
   processesKnown(sandboxID: string): { readonly run: string; readonly seq: number };
-  /** Takes over what envd told; entries from before `sinceMs` are another sandbox's (of a fork: its source's). */
-  writeProcesses(sandboxID: string, page: ProcessPage, sinceMs: number): void;
+  /** Takes over what envd told, one page of a sandbox after the other; entries from before `sinceMs` are another sandbox's (of a fork: its source's). */
+  writeProcesses(sandboxID: string, page: ProcessPage, sinceMs: number): Promise<void>;
   /** Removes the logs of sandboxes that are not kept any more; to be called when they are known again after a start. */
   sweep(): void;
   readonly suppressed: ReadonlyMap<LogKind, number>;
@@ -71,7 +71,7 @@ const MAX_FIELD = 1_024;
 const namesFile = /^[a-z0-9]{8,64}$/;
 const fileName = /^([a-z0-9]{8,64})\.jsonl(\.1)?$/;
 
-type Shelf = {
+type Journal = {
   readonly file: LogFile;
   readonly pending: string[];
   readonly gates: Map<LogKind, FloodGate>;
@@ -81,71 +81,74 @@ type Shelf = {
   shownMs: number;
   run: string;
   seq: number;
+  /** While the file is read: the times of what is written meanwhile. */
+  meanwhile?: Set<number> | undefined;
 };
 
 export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fileBytes }: SandboxLogsOptions): SandboxLogs {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
-  const shelves = new Map<string, Shelf>();
-  const dirty = new Set<Shelf>();
+  const journals = new Map<string, Journal>();
+  const dirty = new Set<Journal>();
   const suppressed = new Map<LogKind, number>(logKinds.map((kind) => [kind, 0]));
   let isFailing = false;
 
-  function shelfOf(sandboxID: string): Shelf {
-    const known = shelves.get(sandboxID);
+  function journalOf(sandboxID: string): Journal {
+    const known = journals.get(sandboxID);
     if (known !== undefined) return known;
-    assert.match(sandboxID, namesFile, "an id that is no name of a file");
+    assert.match(sandboxID, namesFile, "an id that is not the name of a file");
     const file = new LogFile(join(directory, `${sandboxID}.jsonl`), fileBytes);
-    const shelf: Shelf = { file, pending: [], gates: new Map(), lastMs: 0, shownMs: 0, run: "", seq: 0 };
+    const journal: Journal = { file, pending: [], gates: new Map(), lastMs: 0, shownMs: 0, run: "", seq: 0 };
     // After a restart: where time and envd's numbers go on.
     const text = file.read();
     const places = placesOf(text);
-    shelf.lastMs = shelf.shownMs = places.at(-1)?.t ?? 0;
+    journal.lastMs = journal.shownMs = places.at(-1)?.t ?? 0;
     for (const place of places) {
       const { r, s } = lineAt(text, place) ?? {};
       if (r === undefined || s === undefined) continue;
-      shelf.seq = r === shelf.run ? Math.max(shelf.seq, s) : s;
-      shelf.run = r;
+      journal.seq = r === journal.run ? Math.max(journal.seq, s) : s;
+      journal.run = r;
     }
-    shelves.set(sandboxID, shelf);
-    return shelf;
+    journals.set(sandboxID, journal);
+    return journal;
   }
 
-  function put(shelf: Shelf, line: Line): void {
-    shelf.lastMs = Math.max(shelf.lastMs, line.t);
-    shelf.pending.push(JSON.stringify(line));
-    dirty.add(shelf);
+  function put(journal: Journal, line: Line): void {
+    journal.lastMs = Math.max(journal.lastMs, line.t);
+    journal.meanwhile?.add(line.t);
+    journal.pending.push(JSON.stringify(line));
+    dirty.add(journal);
   }
 
-  function mayWrite(shelf: Shelf, kind: LogKind): boolean {
+  function mayWrite(journal: Journal, kind: LogKind): boolean {
     const nowMs = wallMs();
-    let gate = shelf.gates.get(kind);
-    if (gate === undefined) shelf.gates.set(kind, (gate = new FloodGate(floodLimits[kind], nowMs)));
+    let gate = journal.gates.get(kind);
+    if (gate === undefined) journal.gates.set(kind, (gate = new FloodGate(floodLimits[kind], nowMs)));
     if (gate.take(nowMs)) return true;
     suppressed.set(kind, (suppressed.get(kind) ?? 0) + 1);
-    dirty.add(shelf);
+    dirty.add(journal);
     return false;
   }
 
   function writeEntry(sandboxID: string, { kind, level, message, fields = {} }: Written): void {
-    const shelf = shelfOf(sandboxID);
-    if (!mayWrite(shelf, kind)) return;
-    put(shelf, { t: Math.max(wallMs(), shelf.lastMs + 1), k: kind, l: level, m: message.slice(0, MAX_MESSAGE), ...bounded(fields) });
-    if (kind === "lifecycle") flush(shelf);
+    const journal = journalOf(sandboxID);
+    if (!mayWrite(journal, kind)) return;
+    put(journal, { t: Math.max(wallMs(), journal.lastMs + 1), k: kind, l: level, m: message.slice(0, MAX_MESSAGE), ...bounded(fields) });
+    if (kind === "lifecycle") flush(journal);
   }
 
-  function flush(shelf: Shelf, atOnce = false): void {
+  function flush(journal: Journal, atOnce = false): void {
     let isFlooded = false;
-    for (const [kind, gate] of shelf.gates) {
+    for (const [kind, gate] of journal.gates) {
       const count = gate.summary(wallMs(), atOnce);
-      if (count > 0) put(shelf, floodLine(shelf.lastMs, wallMs(), kind, count));
+      if (count > 0) put(journal, floodLine(journal.lastMs, wallMs(), kind, count));
       isFlooded ||= gate.isSuppressing;
     }
     // What was left out is told later: the timer comes back.
-    if (!isFlooded) dirty.delete(shelf);
-    if (shelf.pending.length === 0) return;
-    const lines = shelf.pending.splice(0);
+    if (!isFlooded) dirty.delete(journal);
+    if (journal.pending.length === 0) return;
+    const lines = journal.pending.splice(0);
     try {
-      shelf.file.append(lines);
+      journal.file.append(lines);
       isFailing = false;
     } catch (error) {
       if (!isFailing) log.error({ err: error, directory, entries: lines.length }, "entries of a sandbox's log are lost: they could not be written");
@@ -157,17 +160,17 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
     for (const name of readdirSync(directory)) {
       const sandboxID = fileName.exec(name)?.[1];
       if (sandboxID === undefined || isKept(sandboxID)) continue;
-      (shelves.get(sandboxID)?.file ?? new LogFile(join(directory, `${sandboxID}.jsonl`))).remove();
+      (journals.get(sandboxID)?.file ?? new LogFile(join(directory, `${sandboxID}.jsonl`))).remove();
     }
-    for (const [sandboxID, shelf] of shelves) {
+    for (const [sandboxID, journal] of journals) {
       if (isKept(sandboxID)) continue;
-      shelves.delete(sandboxID);
-      dirty.delete(shelf);
+      journals.delete(sandboxID);
+      dirty.delete(journal);
     }
   }
 
   const flushing = setInterval(() => {
-    for (const shelf of [...dirty]) flush(shelf);
+    for (const journal of [...dirty]) flush(journal);
   }, FLUSH_MS).unref();
   const sweeping = setInterval(sweep, SWEEP_MS).unref();
 
@@ -184,44 +187,50 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
       logs.write(sandboxID, { kind: "network", level: "warn", message: text, ...(fields === undefined ? {} : { fields }) });
     },
     async read(sandboxID, query) {
-      const shelf = shelfOf(sandboxID);
-      flush(shelf, true);
+      const journal = journalOf(sandboxID);
+      flush(journal, true);
       // Any of what is there now may be shown: what comes while it is read comes behind it.
-      shelf.shownMs = Math.max(shelf.shownMs, shelf.lastMs);
-      return select(await shelf.file.readLater(), query);
+      journal.shownMs = Math.max(journal.shownMs, journal.lastMs);
+      return select(await journal.file.readLater(), query);
     },
-    processesKnown: (sandboxID) => shelfOf(sandboxID),
-    writeProcesses(sandboxID, { run, entries }, sinceMs) {
-      const shelf = shelfOf(sandboxID);
-      const newer = entries.filter(({ seq }) => run !== shelf.run || seq > shelf.seq);
+    processesKnown: (sandboxID) => journalOf(sandboxID),
+    async writeProcesses(sandboxID, { run, entries }, sinceMs) {
+      const journal = journalOf(sandboxID);
+      const newer = entries.filter(({ seq }) => run !== journal.run || seq > journal.seq);
       const first = newer[0];
       if (first === undefined) return;
-      const overwritten = run === shelf.run ? first.seq - shelf.seq - 1 : 0;
-      flush(shelf);
-      const taken = new Set(placesOf(shelf.file.read()).map(({ t }) => t));
+      const overwritten = run === journal.run ? first.seq - journal.seq - 1 : 0;
+      flush(journal);
+      const meanwhile = new Set<number>();
+      journal.meanwhile = meanwhile;
+      const text = await journal.file.readLater().finally(() => {
+        journal.meanwhile = undefined;
+      });
+      const taken = new Set(meanwhile);
+      for (const { t } of placesOf(text)) taken.add(t);
       for (const entry of newer) {
-        shelf.run = run;
-        shelf.seq = entry.seq;
-        if (entry.at < sinceMs || !mayWrite(shelf, "process")) continue;
-        let t = Math.max(shelf.shownMs + 1, Math.min(entry.at, wallMs()));
+        journal.run = run;
+        journal.seq = entry.seq;
+        if (entry.at < sinceMs || !mayWrite(journal, "process")) continue;
+        let t = Math.max(journal.shownMs + 1, Math.min(entry.at, wallMs()));
         while (taken.has(t)) t++;
         taken.add(t);
         const line = processLine(entry);
         // Moved behind what readers have seen: its own time is told beside it.
-        put(shelf, { t, ...line, ...(t === entry.at ? {} : { f: { ...line.f, at: new Date(entry.at).toISOString() } }), r: run, s: entry.seq });
+        put(journal, { t, ...line, ...(t === entry.at ? {} : { f: { ...line.f, at: new Date(entry.at).toISOString() } }), r: run, s: entry.seq });
       }
       if (overwritten > 0) {
         const message = `${overwritten} entries of processes are missing here: more were started than the sandbox keeps until its log is read`;
         logs.write(sandboxID, { kind: "process", level: "warn", message });
       }
-      flush(shelf);
+      flush(journal);
     },
     sweep,
     suppressed,
     close() {
       clearInterval(flushing);
       clearInterval(sweeping);
-      for (const shelf of [...dirty]) flush(shelf, true);
+      for (const journal of [...dirty]) flush(journal, true);
     },
   };
   return logs;

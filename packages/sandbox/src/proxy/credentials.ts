@@ -1,9 +1,9 @@
 // Who may pass to which port of a sandbox, and which credentials stay behind.
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import type { HeaderIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
-import type { Door } from "./directory.ts";
+import type { Access } from "../records/directory.ts";
 import { isSignedFile } from "./envd-paths.ts";
-import type { HeaderIDs } from "./header-ids.ts";
 
 /** Refusals because a header came in two versions: whichever this proxy checked, the next server might read the other. */
 export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefined {
@@ -13,9 +13,9 @@ export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefine
 }
 
 /** envd of a secure sandbox demands X-Access-Token on every path; only a signed file URL stands for itself. */
-export function refuseEnvd(head: RequestHead, ids: HeaderIDs, door: Door, target: string): Answer | undefined {
-  if (!door.secure) return undefined;
-  if (head.carries(ids.accessToken, door.envdAccessToken)) return undefined;
+export function refuseEnvd(head: RequestHead, ids: HeaderIDs, access: Access, target: string): Answer | undefined {
+  if (!access.secure) return undefined;
+  if (head.carries(ids.accessToken, access.envdAccessToken)) return undefined;
   if (!head.has(ids.accessToken)) {
     if (isSignedFile(target)) return undefined;
     return answer(401, "This sandbox is secure: send its envdAccessToken in the header X-Access-Token");
@@ -24,12 +24,12 @@ export function refuseEnvd(head: RequestHead, ids: HeaderIDs, door: Door, target
 }
 
 /** Applications of a sandbox with private traffic demand its traffic token, in any of the header's spellings. */
-export function refuseTraffic(head: RequestHead, ids: HeaderIDs, door: Door, headerName: string): Answer | undefined {
-  if (!door.trafficPrivate) return undefined;
+export function refuseTraffic(head: RequestHead, ids: HeaderIDs, access: Access, headerName: string): Answer | undefined {
+  if (!access.trafficPrivate) return undefined;
   let right = false;
   for (const id of ids.trafficTokens) {
     if (!head.has(id)) continue;
-    if (!head.agrees(id) || !head.carries(id, door.trafficAccessToken)) return answer(403, `The ${headerName} is not the trafficAccessToken of this sandbox`);
+    if (!head.agrees(id) || !head.carries(id, access.trafficAccessToken)) return answer(403, `The ${headerName} is not the trafficAccessToken of this sandbox`);
     right = true;
   }
   if (right) return undefined;
@@ -37,8 +37,8 @@ export function refuseTraffic(head: RequestHead, ids: HeaderIDs, door: Door, hea
 }
 
 /** Whether X-Access-Token is this sandbox's own: then an application must not see it. Any other value is application data. */
-export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, door: Door): boolean {
-  return head.carries(ids.accessToken, door.envdAccessToken);
+export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, access: Access): boolean {
+  return head.carries(ids.accessToken, access.envdAccessToken);
 }
 
 /** Whether X-API-Key is the deployment's: then no sandbox may see it. Any other value is application data. */

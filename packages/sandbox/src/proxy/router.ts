@@ -1,18 +1,20 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
+import { isIP } from "node:net";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
+import { type Address, Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
-import type { ClientConnection } from "@svc/kit/proxy/client.ts";
-import type { Decision } from "@svc/kit/proxy/front.ts";
+import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
+import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
+import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
 import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
-import { type Address, Addressing, belowProxy } from "./address.ts";
-import { ControlPlane } from "./control-target.ts";
+import { gatewayToken } from "@svc/kit/secret.ts";
+import type { Access, ProxyEntry, SandboxDirectory } from "../records/directory.ts";
 import { carriesDeploymentKey, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
-import type { Door, ProxyEntry, SandboxDirectory } from "./directory.ts";
 import { isSignedFile, namesInternalRoute } from "./envd-paths.ts";
-import { type HeaderIDs, headerIDs } from "./header-ids.ts";
 import { targetKinds } from "./proxy-metrics.ts";
-import { envdPort, notFound, SandboxTargets } from "./sandbox-target.ts";
+import { notFound, paused, SandboxTargets } from "./sandbox-target.ts";
 import { refuseSignature, SignatureSearch } from "./signature.ts";
 import type { Wakes } from "./wakes.ts";
 
@@ -41,6 +43,7 @@ export class Router {
   /** By whether X-API-Key (1), X-Access-Token (2) and Host (4) are left out too. */
   readonly #sandboxDrops: readonly Drops[];
   readonly #trafficHeader: string;
+  readonly #gatewayToken: () => string;
 
   constructor(options: RouterOptions, head: RequestHead, pool: UpstreamPool) {
     this.#options = options;
@@ -49,13 +52,14 @@ export class Router {
     this.#addressing = new Addressing(this.#ids, options.domains);
     this.#search = new SignatureSearch(options.directory);
     this.#control = new Target(pool, new ControlPlane(options.control));
-    const { ids } = { ids: this.#ids };
+    const ids = this.#ids;
     const count = head.names.names.length;
     const routing = ids.pairs.flatMap((pair) => [pair.sandboxID, pair.port]);
-    this.#controlDrops = dropsOf(count, [...ids.toldByProxy, ...routing, ...ids.trafficTokens]);
+    this.#controlDrops = dropsOf(count, [...ids.toldByProxy, ...ids.gateway, ...routing, ...ids.trafficTokens]);
     this.#sandboxDrops = Array.from({ length: 8 }, (_, bits) =>
       dropsOf(count, [
         ...ids.toldByProxy,
+        ...ids.gateway,
         ...routing,
         ...ids.trafficTokens,
         ...(bits & 1 ? [ids.apiKey] : []),
@@ -64,59 +68,62 @@ export class Router {
       ]),
     );
     this.#trafficHeader = `${options.brands[0] ?? "svc"}-traffic-access-token`;
+    this.#gatewayToken = derived(options.apiKey, gatewayToken);
   }
 
   /**
-   * Every request that may pass to a sleeping sandbox wakes it, a look at envd's health too: what the door of a running
-   * one refuses is refused in the same words, and wakes nothing.
+   * Every request that may pass to a sleeping sandbox wakes it, a look at envd's health too: what a running one would be refused
+   * is refused in the same words, and wakes nothing.
    */
-  route(head: RequestHead, client: ClientConnection): Decision {
+  route(head: RequestHead, client: RoutedClient): Decision {
     const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
     if (address === undefined) {
-      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: client.forwarded, upgrade: false });
+      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: this.#forwarded(head, client), upgrade: false });
       return { target: this.#control, text, upgrade: false, kind: CONTROL };
     }
     if ("status" in address) return address;
-    const { directory } = this.#options;
+    const { directory, wakes } = this.#options;
+    // Whoever it is, it is asked for its credentials where the sandbox is then.
+    if (directory.isMoving(address.sandboxID)) return wakes.wait(address.sandboxID, client, address.port === ENVD_PORT ? ENVD : APPLICATION);
     const entry = directory.find(address.sandboxID);
-    const door = entry ?? directory.sleeping(address.sandboxID);
-    // A paused sandbox that traffic may not resume is as good as gone to it.
-    if (door === undefined) return notFound(address.sandboxID);
+    const access = entry ?? directory.sleeping(address.sandboxID);
+    if (access === undefined) return directory.isPaused(address.sandboxID) ? paused(address.sandboxID) : absent(directory, address.sandboxID);
     const conflict = conflictOf(head, this.#ids);
     if (conflict !== undefined) return conflict;
-    return address.port === envdPort ? this.#toEnvd(head, door, entry, address, client) : this.#toApplication(head, door, entry, address, client);
+    return address.port === ENVD_PORT ? this.#toEnvd(head, access, entry, address, client) : this.#toApplication(head, access, entry, address, client);
   }
 
-  #toEnvd(head: RequestHead, door: Door, entry: ProxyEntry | undefined, { target }: Address, client: ClientConnection): Decision {
+  #toEnvd(head: RequestHead, access: Access, entry: ProxyEntry | undefined, { target }: Address, client: RoutedClient): Decision {
     if (namesInternalRoute(target)) return answer(404, "There is no such route");
-    const refusal = refuseEnvd(head, this.#ids, door, target);
+    const refusal = refuseEnvd(head, this.#ids, access, target);
     if (refusal !== undefined) return refusal;
-    if (entry === undefined) return this.#wakeEnvd(head, door, target, client);
+    if (entry === undefined) return this.#wakeEnvd(head, access, target, client);
     const drops = this.#sandboxDrops[carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0] as Drops;
     const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
-    return { target: this.#targetOf(entry, envdPort), text, upgrade: false, kind: ENVD };
+    return { target: this.#targetOf(entry, ENVD_PORT), text, upgrade: false, kind: ENVD };
   }
 
-  #wakeEnvd(head: RequestHead, door: Door, target: string, client: ClientConnection): Decision {
+  #wakeEnvd(head: RequestHead, access: Access, target: string, client: RoutedClient): Decision {
     // Without the token it came this far as a signed file URL.
-    if (door.secure && !head.has(this.#ids.accessToken)) {
-      const refusal = refuseSignature(door, target, head.method === "POST", Date.now());
+    if (access.secure && !head.has(this.#ids.accessToken)) {
+      const refusal = refuseSignature(access, target, head.method === "POST", Date.now());
       if (refusal !== undefined) return answer(401, refusal);
     }
-    return this.#options.wakes.wait(door.sandboxID, client, ENVD);
+    return this.#options.wakes.wait(access.sandboxID, client, ENVD);
   }
 
-  #toApplication(head: RequestHead, door: Door, entry: ProxyEntry | undefined, { target, port }: Address, client: ClientConnection): Decision {
-    const refusal = refuseTraffic(head, this.#ids, door, this.#trafficHeader);
+  #toApplication(head: RequestHead, access: Access, entry: ProxyEntry | undefined, { target, port }: Address, client: RoutedClient): Decision {
+    const refusal = refuseTraffic(head, this.#ids, access, this.#trafficHeader);
     if (refusal !== undefined) return refusal;
-    if (entry === undefined) return this.#options.wakes.wait(door.sandboxID, client, APPLICATION);
+    if (entry === undefined) return this.#options.wakes.wait(access.sandboxID, client, APPLICATION);
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
     const bits =
       (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) |
       (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) |
       (mask === undefined ? 0 : 4);
     // Who asked goes to applications always, the host that was asked for only when another one takes its place.
-    const added = mask === undefined ? client.forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${client.forwarded}`;
+    const forwarded = this.#forwarded(head, client);
+    const added = mask === undefined ? forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${forwarded}`;
     const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
     return { target: this.#targetOf(entry, port), text, upgrade: true, kind: APPLICATION };
   }
@@ -141,16 +148,24 @@ export class Router {
     const found = this.#search.bySignature(target, method === "POST", performance.now());
     if (found === "busy") return answer(429, "Too many unknown signatures were sent; try again", {}, { "Retry-After": "1" });
     if (found === "unknown") return answer(401, "invalid signature");
-    return { sandboxID: found.sandboxID, port: envdPort, target };
+    return { sandboxID: found.sandboxID, port: ENVD_PORT, target };
   }
 
   #findByToken(head: RequestHead, target: string): Address | Answer | undefined {
     const token = head.value(this.#ids.accessToken);
     if (token === undefined) return undefined;
-    const door = this.#search.byToken(token);
-    if (door !== undefined) return { sandboxID: door.sandboxID, port: envdPort, target };
+    const access = this.#search.byToken(token);
+    if (access !== undefined) return { sandboxID: access.sandboxID, port: ENVD_PORT, target };
     // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
     return target.startsWith("/health") ? notFound("") : answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
+  }
+
+  /** A gateway of this deployment names the client that it speaks for; from anybody else such a header counts for nothing. */
+  #forwarded(head: RequestHead, client: RoutedClient): string {
+    const [token, of] = this.#ids.gateway;
+    if (!head.has(token) || !head.carries(token, this.#gatewayToken())) return client.forwarded;
+    const address = head.value(of) ?? "";
+    return isIP(address) === 0 ? client.forwarded : `x-forwarded-for: ${address}\r\nx-forwarded-proto: http\r\n`;
   }
 
   #targetOf(entry: ProxyEntry, port: number): Target {
@@ -163,11 +178,41 @@ export class Router {
     return targets.port(entry, port);
   }
 
+  /** Requests that a sandbox has taken and not begun to answer. */
+  waitingFor(sandboxID: string): number {
+    return this.#sandboxes.get(sandboxID)?.waiting ?? 0;
+  }
+
+  trafficOf(sandboxID: string): { readonly open: number; readonly begun: number } {
+    return this.#sandboxes.get(sandboxID) ?? { open: 0, begun: 0 };
+  }
+
   drop(sandboxID: string): void {
     const targets = this.#sandboxes.get(sandboxID);
     this.#sandboxes.delete(sandboxID);
     targets?.drop();
   }
+}
+
+/** 421 and not 502 with the words for one that is gone: a gateway finds it on its new node. */
+function absent(directory: SandboxDirectory, sandboxID: string): Answer {
+  const nodeID = directory.movedTo(sandboxID);
+  if (nodeID === undefined) return notFound(sandboxID);
+  const members = { sandboxId: sandboxID, node: nodeID, error_code: "SANDBOX_MOVED" };
+  return answer(421, `The sandbox moved to node ${nodeID}`, members, { "x-svc-reason": "moved" });
+}
+
+/** What follows from a secret that may be another later, computed once for each. */
+function derived(secret: () => string, derive: (secret: string) => string): () => string {
+  let of: string | undefined;
+  let value = "";
+  return () => {
+    if (of !== secret()) {
+      of = secret();
+      value = derive(of);
+    }
+    return value;
+  };
 }
 
 function changed(head: RequestHead, target: string): string | undefined {

@@ -1,12 +1,12 @@
 // A port of one sandbox as a target: dialled on its address, or through envd's relay when only its loopback listens.
 import { Socket } from "node:net";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
-import type { Target, TargetPolicy, Trouble, Way } from "@svc/kit/proxy/target.ts";
+import type { Target, TargetPolicy } from "@svc/kit/proxy/target.ts";
+import type { Trouble, Way } from "@svc/kit/proxy/upstream.ts";
+import type { ProxyEntry, SandboxDirectory } from "../records/directory.ts";
 import { dialUnix } from "../runtime/dial.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
-import type { ProxyEntry, SandboxDirectory } from "./directory.ts";
-
-export const envdPort = 49983;
 
 /** Node's own servers close idle connections after 5 s; ours must be gone before. */
 const applicationIdleMs = 4_000;
@@ -18,6 +18,21 @@ export function notFound(sandboxID: string): Answer {
   return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
 }
 
+/** The same words: SDKs then ask whether it is paused. The header tells whoever does not. */
+export function paused(sandboxID: string): Answer {
+  return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "paused" });
+}
+
+/** In words that no client takes for a sandbox that is gone, since it is not; nor is the request sent again, since it may have been carried out. */
+function cutOff(sandboxID: string, said: string): Answer {
+  return answer(502, said, { sandboxId: sandboxID }, { "x-svc-reason": "cut_off", "Should-Retry": "false" });
+}
+
+const MOVES = "The sandbox moves to another node, and this request was not answered before; it may have been carried out";
+const WAS_PAUSED = "The sandbox was paused before it answered this request, which may have been carried out";
+const PAUSED_WAKING = `${WAS_PAUSED}; if it may run twice, send it again: the next request resumes the sandbox`;
+const PAUSED_RESTING = `${WAS_PAUSED}; connect to the sandbox or resume it, and if the request may run twice, send it again`;
+
 function portClosed(sandboxID: string, port: number): Answer {
   return answer(502, "The sandbox is running but port is not open", { sandboxId: sandboxID, port }, { "x-svc-reason": "port_closed" });
 }
@@ -26,6 +41,7 @@ export class SandboxPort implements TargetPolicy {
   /** The sandbox as the directory last knew it; its tokens and address are read at each dial. */
   entry: ProxyEntry;
   readonly idleMs: number;
+  readonly saysMoved = false;
   readonly #port: number;
   readonly #directory: SandboxDirectory;
   /** Which way led in last time. */
@@ -35,13 +51,13 @@ export class SandboxPort implements TargetPolicy {
     this.entry = entry;
     this.#port = port;
     this.#directory = directory;
-    this.idleMs = port === envdPort ? envdIdleMs : applicationIdleMs;
+    this.idleMs = port === ENVD_PORT ? envdIdleMs : applicationIdleMs;
   }
 
   ways(): readonly Way[] {
     const { endpoint } = this.entry.handle;
-    const envd = endpoint.kind === "tcp" ? { host: endpoint.host, port: envdPort } : (options: object) => dialled(endpoint.path, options);
-    if (this.#port === envdPort) return [{ connect: envd }];
+    const envd = endpoint.kind === "tcp" ? { host: endpoint.host, port: ENVD_PORT } : (options: object) => dialled(endpoint.path, options);
+    if (this.#port === ENVD_PORT) return [{ connect: envd }];
     const preface = `GET /relay?port=${this.#port} HTTP/1.1\r\nHost: envd\r\nConnection: Upgrade\r\nUpgrade: svc-relay\r\nX-Access-Token: ${this.entry.envdAccessToken}\r\n\r\n`;
     const relay: Way = { connect: envd, preface };
     if (endpoint.kind === "unix") return [relay];
@@ -55,12 +71,21 @@ export class SandboxPort implements TargetPolicy {
 
   answerFor(trouble: Trouble, detail: string): Answer {
     const { sandboxID } = this.entry;
-    if (trouble === "dropped" || this.#directory.find(sandboxID) === undefined) return notFound(sandboxID);
+    if (trouble === "dropped") return this.#dropped(sandboxID);
+    if (this.#directory.find(sandboxID) === undefined) return notFound(sandboxID);
     if (trouble === "refused") return portClosed(sandboxID, this.#port);
     const members = { sandboxId: sandboxID, port: this.#port };
     if (trouble === "unreachable") return answer(502, `The sandbox is running but could not be reached: ${detail}`, members, { "x-svc-reason": "unreachable" });
     if (trouble === "malformed") return answer(502, `The response from the sandbox is malformed: ${detail}`, members, { "x-svc-reason": "bad_response" });
     return answer(502, `The sandbox is running but gave no response: ${detail}`, members, { "x-svc-reason": "no_response" });
+  }
+
+  /** It moves, was paused, or is gone; only of the last one SDKs hear that it was not found. */
+  #dropped(sandboxID: string): Answer {
+    const directory = this.#directory;
+    if (directory.isMoving(sandboxID)) return cutOff(sandboxID, MOVES);
+    if (directory.sleeping(sandboxID) !== undefined) return cutOff(sandboxID, PAUSED_WAKING);
+    return directory.isPaused(sandboxID) ? cutOff(sandboxID, PAUSED_RESTING) : notFound(sandboxID);
   }
 }
 
@@ -69,6 +94,8 @@ export class SandboxTargets {
   readonly #ports = new Map<number, { target: Target; policy: SandboxPort }>();
   readonly #open: (policy: SandboxPort) => Target;
   readonly #directory: SandboxDirectory;
+  /** Requests that were sent to one of them. */
+  begun = 0;
   /** The sandbox as it ran when these targets were made. */
   readonly #handle: RuntimeHandle;
 
@@ -84,6 +111,7 @@ export class SandboxTargets {
   }
 
   port(entry: ProxyEntry, port: number): Target {
+    this.begun++;
     const known = this.#ports.get(port);
     if (known !== undefined) {
       known.policy.entry = entry;
@@ -99,6 +127,19 @@ export class SandboxTargets {
 
   #prune(): void {
     for (const [port, { target }] of this.#ports) if (target.isUnused) this.#ports.delete(port);
+  }
+
+  /** Exchanges and streams under way. */
+  get open(): number {
+    let open = 0;
+    for (const { target } of this.#ports.values()) open += target.busy;
+    return open;
+  }
+
+  get waiting(): number {
+    let waiting = 0;
+    for (const { target } of this.#ports.values()) waiting += target.waiting;
+    return waiting;
   }
 
   drop(): void {

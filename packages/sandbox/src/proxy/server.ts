@@ -2,12 +2,13 @@
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Front } from "@svc/kit/proxy/front.ts";
+import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { UpstreamPool } from "@svc/kit/proxy/target.ts";
-import type { SandboxDirectory } from "./directory.ts";
-import { proxyNames } from "./header-ids.ts";
-import { countWakes, ProxyMetrics, watch } from "./proxy-metrics.ts";
+import type { SandboxDirectory } from "../records/directory.ts";
+import { countWakes, targetKinds, watchWakes } from "./proxy-metrics.ts";
 import { Router } from "./router.ts";
 import { Wakes } from "./wakes.ts";
 
@@ -33,9 +34,14 @@ export type Proxy = {
    * Ends all that goes on with a sandbox and forgets its connections; to be called right after it left the directory's
    * running ones, before it is stopped or frozen and before its address goes to another one. Requests of which nothing was
    * passed on are routed anew (so they wait for a sandbox that sleeps), others without a response get the 502 "was not
-   * found". Responses that have begun are cut off such that clients notice; upgraded connections are reset.
+   * found", or where it moves or is paused `cut_off`. Responses that have begun are cut off such that clients notice;
+   * upgraded connections are reset.
    */
   drop(sandboxID: string): void;
+  /** Requests that a sandbox has taken and not begun to answer. */
+  waitingFor(sandboxID: string): number;
+  /** Exchanges and streams with a sandbox that are under way, and how many have begun. */
+  trafficOf(sandboxID: string): { readonly open: number; readonly begun: number };
   /** Stops accepting, lets requests in flight end within `limits.drainMs`, then ends them. */
   close(): Promise<void>;
 };
@@ -45,7 +51,7 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
   const limits = { ...proxyLimits, ...options.limits };
   const head = new RequestHead(proxyNames(brands), limits.headLines);
   const pool = new UpstreamPool(limits);
-  const requests = new ProxyMetrics(options.metrics);
+  const requests = new RequestMetrics(options.metrics, "svc_proxy_request_seconds", targetKinds);
   const wakes = new Wakes({ directory: options.directory, limits, log, onWake: countWakes(options.metrics) });
   const router = new Router({ ...options, wakes, brands, domains, apiKey: typeof apiKey === "string" ? () => apiKey : apiKey }, head, pool);
   const front = new Front({
@@ -55,9 +61,16 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
     head,
     route: (request, client) => router.route(request, client),
     observe: (kind, status, ms) => requests.observe(kind, status, ms),
-    onFault: (error) => log.error({ err: error }, "the proxy met a fault of its own"),
+    onFault: (error) => log.error({ err: error }, "the proxy had an internal error"),
   });
-  watch(options.metrics, front, pool, wakes);
+  watchProxy(options.metrics, "svc_proxy", front, pool);
+  watchWakes(options.metrics, wakes);
   const address = await front.listen();
-  return { address, drop: (sandboxID) => router.drop(sandboxID), close: () => front.close() };
+  return {
+    address,
+    drop: (sandboxID) => router.drop(sandboxID),
+    waitingFor: (sandboxID) => router.waitingFor(sandboxID),
+    trafficOf: (sandboxID) => router.trafficOf(sandboxID),
+    close: () => front.close(),
+  };
 }

@@ -1,21 +1,21 @@
 // Finds the sandbox of a request that carries no id: by the signature in a file URL, or by an envd token.
 import { createHash } from "node:crypto";
-import type { Door, SandboxDirectory } from "./directory.ts";
+import { TokenBucket } from "@svc/kit/token-bucket.ts";
+import type { Access, SandboxDirectory } from "../records/directory.ts";
 import { queryOf } from "./envd-paths.ts";
 import { sameText } from "./same-text.ts";
 
 /** Remembered signatures; a client repeats a URL (ranges, retries) far more often than it makes a new one. */
 const maxRemembered = 4096;
-/** Hashes spent on unknown signatures in one second: wrong ones must not cost the node its time. About 0.2 s of CPU. */
-const hashesPerSecond = 100_000;
+/** Hashes spent on unknown signatures: wrong ones must not cost the node its time. A second's worth is about 0.2 s of CPU. */
+const hashRate = { perSecond: 100_000, burst: 100_000 };
 
-export type Search = Door | "unknown" | "busy";
+export type Search = Access | "unknown" | "busy";
 
 export class SignatureSearch {
   readonly #directory: SandboxDirectory;
   readonly #remembered = new Map<string, string>();
-  #spent = 0;
-  #second = 0;
+  readonly #hashes = new TokenBucket(hashRate, 0);
 
   constructor(directory: SandboxDirectory) {
     this.#directory = directory;
@@ -26,25 +26,19 @@ export class SignatureSearch {
     const signed = readSigned(target, isWrite);
     const known = this.#remembered.get(signed.signature);
     if (known !== undefined) {
-      const door = this.#directory.find(known) ?? this.#directory.sleeping(known);
-      if (door !== undefined && isSignedBy(signed, door)) return door;
+      const access = this.#directory.find(known) ?? this.#directory.sleeping(known);
+      if (access !== undefined && isSignedBy(signed, access)) return access;
       this.#remembered.delete(signed.signature);
     }
-    const second = Math.floor(nowMs / 1000);
-    if (second !== this.#second) {
-      this.#second = second;
-      this.#spent = 0;
-    }
-    return this.#searchIn(this.#directory.entries(), signed) ?? this.#searchIn(this.#directory.sleepers(), signed) ?? "unknown";
+    return this.#searchIn(this.#directory.entries(), signed, nowMs) ?? this.#searchIn(this.#directory.sleepers(), signed, nowMs) ?? "unknown";
   }
 
-  #searchIn(doors: Iterable<Door>, signed: Signed): Door | "busy" | undefined {
-    for (const door of doors) {
-      if (this.#spent >= hashesPerSecond) return "busy";
-      this.#spent++;
-      if (!isSignedBy(signed, door)) continue;
-      this.#remember(signed.signature, door.sandboxID);
-      return door;
+  #searchIn(all: Iterable<Access>, signed: Signed, nowMs: number): Access | "busy" | undefined {
+    for (const access of all) {
+      if (!this.#hashes.take(nowMs)) return "busy";
+      if (!isSignedBy(signed, access)) continue;
+      this.#remember(signed.signature, access.sandboxID);
+      return access;
     }
     return undefined;
   }
@@ -58,9 +52,9 @@ export class SignatureSearch {
   }
 
   /** The secure sandbox, running or asleep, whose envd token this is. */
-  byToken(token: string): Door | undefined {
-    for (const door of this.#directory.entries()) if (door.secure && sameText(token, door.envdAccessToken)) return door;
-    for (const door of this.#directory.sleepers()) if (door.secure && sameText(token, door.envdAccessToken)) return door;
+  byToken(token: string): Access | undefined {
+    for (const access of this.#directory.entries()) if (access.secure && sameText(token, access.envdAccessToken)) return access;
+    for (const access of this.#directory.sleepers()) if (access.secure && sameText(token, access.envdAccessToken)) return access;
     return undefined;
   }
 }
@@ -74,9 +68,9 @@ function readSigned(target: string, isWrite: boolean): Signed {
   return { signature: query.get("signature") ?? "", over, expires: query.get("signature_expiration") ?? "" };
 }
 
-function isSignedBy({ signature, over, expires }: Signed, door: Door): boolean {
-  if (!door.secure) return false;
-  const text = `${over}:${door.envdAccessToken}${expires === "" ? "" : `:${expires}`}`;
+function isSignedBy({ signature, over, expires }: Signed, access: Access): boolean {
+  if (!access.secure) return false;
+  const text = `${over}:${access.envdAccessToken}${expires === "" ? "" : `:${expires}`}`;
   return sameText(signature, `v1_${createHash("sha256").update(text).digest("base64").replace(/=+$/, "")}`);
 }
 
@@ -84,9 +78,9 @@ function isSignedBy({ signature, over, expires }: Signed, door: Door): boolean {
  * Why envd would refuse a signed file URL; undefined when it would not. Asked for sandboxes that sleep only: envd of one
  * that runs says it itself, and nobody shall be able to wake one with a signature that opens nothing.
  */
-export function refuseSignature(door: Door, target: string, isWrite: boolean, nowMs: number): string | undefined {
+export function refuseSignature(access: Access, target: string, isWrite: boolean, nowMs: number): string | undefined {
   const signed = readSigned(target, isWrite);
-  if (!isSignedBy(signed, door)) return "invalid signature";
+  if (!isSignedBy(signed, access)) return "invalid signature";
   const { expires } = signed;
   if (expires === "") return undefined;
   if (!/^[+-]?\d+$/.test(expires)) return "signature_expiration must be unix seconds";

@@ -1,21 +1,20 @@
-// Requests that wait while their sandbox is resumed: one attempt per sandbox, however many wait for it.
+// Requests that wait while their sandbox is resumed or moves: one attempt per sandbox, however many wait for it.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
-import type { ClientConnection } from "@svc/kit/proxy/client.ts";
-import type { Wait } from "@svc/kit/proxy/front.ts";
+import type { RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
 import type { ProxyLimits } from "@svc/kit/proxy/limits.ts";
-import type { SandboxDirectory } from "./directory.ts";
+import type { SandboxDirectory } from "../records/directory.ts";
 import { notFound } from "./sandbox-target.ts";
 
 /** A sandbox that is paused again before its request gets to it is woken again, this often for one request. */
 const maxRounds = 5;
 
-export const wakeOutcomes = ["resumed", "gone", "busy", "failed"] as const;
+export const wakeOutcomes = ["resumed", "moved", "gone", "busy", "failed"] as const;
 export type WakeOutcome = (typeof wakeOutcomes)[number];
 
 /** One attempt, and the requests that wait for it. */
-type Attempt = { readonly sandboxID: string; readonly clients: Set<ClientConnection> };
+type Attempt = { readonly sandboxID: string; readonly clients: Set<RoutedClient> };
 
 export type WakesOptions = {
   readonly directory: SandboxDirectory;
@@ -36,8 +35,8 @@ export class Wakes {
     this.#options = options;
   }
 
-  /** Lets a request wait whose credentials are right; `kind` is the observer's. */
-  wait(sandboxID: string, client: ClientConnection, kind: number): Wait | Answer {
+  /** Lets a request wait whose credentials are right, or whose sandbox moves, which it does not begin; `kind` is the observer's. */
+  wait(sandboxID: string, client: RoutedClient, kind: number): Wait | Answer {
     const { limits } = this.#options;
     if (client.rounds >= maxRounds) return resumeFailed(sandboxID, "it was paused again each time before this request reached it");
     const known = this.#attempts.get(sandboxID);
@@ -69,7 +68,10 @@ export class Wakes {
     let verdict: Answer | undefined;
     let outcome: WakeOutcome = "resumed";
     try {
-      await directory.wake(sandboxID, clientAddress);
+      if (directory.isMoving(sandboxID)) {
+        outcome = "moved";
+        await directory.moveOver(sandboxID);
+      } else await directory.wake(sandboxID, clientAddress);
     } catch (error) {
       outcome = outcomeOf(error);
       verdict = answerTo(error, sandboxID);
@@ -99,6 +101,7 @@ function answerTo(error: unknown, sandboxID: string): Answer {
   return resumeFailed(sandboxID, why, {
     ...(wait === undefined ? {} : { "Retry-After": String(wait) }),
     ...(failure.row.retry === false ? { "Should-Retry": "false" } : {}),
+    ...(failure.details["reason"] === "draining" ? { "x-svc-reason": "draining" } : {}),
   });
 }
 

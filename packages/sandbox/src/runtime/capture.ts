@@ -4,6 +4,12 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { CaptureKind, RuntimeName } from "./runtime.ts";
 
+/**
+ * How a file's name begins in a capture that was not written for it: the sandbox's own, never written again by anyone, and shared by
+ * all that stand on it. Whether it is still what it was shows in its time of change, so that nobody has to read it.
+ */
+export const SEALED = "sealed-";
+
 export type Offer = { readonly name: RuntimeName; readonly captures: ReadonlySet<CaptureKind> };
 
 /** @throws CAPTURE_UNAVAILABLE with what to do instead. */

@@ -64,14 +64,10 @@ export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): 
   ];
 }
 
-/** What all sandboxes of a home together weigh against each session or service of the host: as much as one, or a quarter of it. */
-export type Share = "equal" | "yielding";
-
-/** Among themselves sandboxes weigh the same. */
-export function shareSetting(version: 1 | 2, share: Share): Setting {
+/** A group's weight among its neighbours, as a part of the kernel's ordinary one. */
+export function weightSetting(version: 1 | 2, part: number): Setting {
   const whole = version === 2 ? 100 : 1024;
-  const value = String(share === "equal" ? whole : whole / 4);
-  return { controller: "cpu", file: version === 2 ? "cpu.weight" : "cpu.shares", value };
+  return { controller: "cpu", file: version === 2 ? "cpu.weight" : "cpu.shares", value: String(Math.round(whole * part)) };
 }
 
 /** The file that freezes a group, what is written there, and the file and text that say when every member stands still. */

@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
-import { type CgroupLayout, keyedValue, type Share, shareSetting } from "./cgroup-layout.ts";
+import { type CgroupLayout, keyedValue, weightSetting } from "./cgroup-layout.ts";
 
 const LOOK_MS = 250;
 /**
@@ -14,6 +14,11 @@ const LOOK_MS = 250;
  */
 const STARVED_BELOW = 0.3;
 const SATED_ABOVE = 0.45;
+
+/** What all sandboxes of a home together weigh against each session or service of the host: as much as one, or a quarter of it. */
+export type Share = "equal" | "yielding";
+
+export const shareParts: Readonly<Record<Share, number>> = { equal: 1, yielding: 1 / 4 };
 
 export function nextShare(share: Share, used: number): Share {
   if (used > SATED_ABOVE) return "yielding";
@@ -39,7 +44,7 @@ export function keepShare({ version, accounting, roots }: CgroupLayout, parent: 
     before = now;
     const next = nextShare(share ?? "yielding", used);
     if (next === share) return;
-    const { controller, file, value } = shareSetting(version, next);
+    const { controller, file, value } = weightSetting(version, shareParts[next]);
     share = next;
     void writeFile(join(roots.get(controller) ?? "/nowhere", parent, file), value, { flag: "r+" }).catch(() => {
       share = undefined; // tried again at the next look

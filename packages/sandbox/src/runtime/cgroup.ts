@@ -4,8 +4,9 @@ import { readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings, type Setting, shareSetting } from "./cgroup-layout.ts";
-import { keepShare } from "./cgroup-share.ts";
+import { keepGreedy } from "./cgroup-greedy.ts";
+import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings, type Setting, weightSetting } from "./cgroup-layout.ts";
+import { keepShare, shareParts } from "./cgroup-share.ts";
 import { eventually, signal } from "./process.ts";
 import type { Limits, Usage } from "./runtime.ts";
 
@@ -47,7 +48,7 @@ export function openCgroups(realHome: string): Cgroups {
   const layout = findCgroups();
   const parent = parentNameOf(realHome);
   const roots = [...new Set([...layout.roots.values(), layout.accounting, layout.freezer].filter((root) => root !== undefined))];
-  let share: { close(): void } | undefined;
+  const weights: { close(): void }[] = [];
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
   const starterRoot = layout.roots.get("pids");
   const everywhere = (runtimeID: string) => [
@@ -72,8 +73,10 @@ export function openCgroups(realHome: string): Cgroups {
         mkdir(path, { recursive: true }),
       ),
     );
-    if (share === undefined) await put(parent, shareSetting(layout.version, "yielding"));
-    share ??= keepShare(layout, parent);
+    if (weights.length === 0) {
+      await put(parent, weightSetting(layout.version, shareParts.yielding));
+      if (weights.length === 0) weights.push(keepShare(layout, parent), keepGreedy(layout, parent));
+    }
     for (const setting of limitSettings(layout.version, limits, pidsMax)) await put(join(parent, runtimeID), setting);
   }
 
@@ -156,7 +159,7 @@ export function openCgroups(realHome: string): Cgroups {
       return [...new Set(found.flat().flatMap((entry) => (entry.isDirectory() ? [entry.name.replace(STARTER, "")] : [])))];
     },
     async close() {
-      share?.close();
+      for (const each of weights) each.close();
       await eventually(async () => (await Promise.all(layout.everyRoot.map((root) => removeTree(join(root, parent))))).every(Boolean), KILL_BOUND_MS);
     },
   };

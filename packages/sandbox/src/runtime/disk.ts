@@ -91,7 +91,7 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
     async released(directory) {
       const isFree = async () => (await loopDevicesUnder(directory)).length === 0;
       if (!(await eventually(isFree, RELEASE_BOUND_MS)))
-        log.warn({ directory }, "a removed sandbox's loop device is still attached: who holds a copy of its mount?");
+        log.warn({ directory }, "a removed sandbox's loop device is still attached: some process has a copy of its mount");
     },
     async usedBytes(directory) {
       const { blocks, bfree, bsize } = await statfs(join(directory, "layer"));

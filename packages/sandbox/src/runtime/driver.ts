@@ -1,13 +1,33 @@
 // What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
-import { access, mkdir, readdir, rm, stat, statfs } from "node:fs/promises";
+import { access, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import { diskFull, fail } from "@svc/contract/failures.ts";
+import { keyOfKind } from "./blank-kind.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
+import { captureFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { eventually, isSameProcess, startTicksOf } from "./process.ts";
 import { type Proof, prove } from "./prove.ts";
-import type { Capture, CaptureKind, Limits, Runtime, RuntimeHandle, RuntimeName, RuntimeReport, StartSpec, Usage } from "./runtime.ts";
+import type {
+  Blank,
+  BlankKind,
+  Blanks,
+  Capture,
+  CaptureKind,
+  Limits,
+  Runtime,
+  RuntimeHandle,
+  RuntimeName,
+  RuntimeReport,
+  StartSpec,
+  Usage,
+} from "./runtime.ts";
+
+type Parts = Pick<RuntimeHandle, "runtimeID" | "directory">;
+type Started = Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">;
+/** Where a sandbox is made, or a blank. */
+export type Place = Pick<StartSpec, "runtimeID" | "directory" | "network">;
 
 /** What differs between drivers. */
 export type Engine = {
@@ -15,7 +35,12 @@ export type Engine = {
   /** The control group's bound on processes; undefined where this driver has no control groups. */
   readonly pidsMax: ((limits: Limits) => number) | undefined;
   /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
-  launch(spec: StartSpec): Promise<Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">>;
+  launch(spec: StartSpec): Promise<Started>;
+  /** `make` stands on group, mark and directory, too; `fill` is the `launch` of a blank. */
+  readonly blanks?: Pick<Blanks, "kindOf"> & {
+    make(kind: BlankKind, place: Place): Promise<Started>;
+    fill(spec: StartSpec, blank: Blank): Promise<void>;
+  };
   /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
   /** Waits until the host has taken back what the directory, which is gone, stood on. */
@@ -30,6 +55,8 @@ export type Engine = {
   diskBytes(handle: RuntimeHandle): Promise<number>;
   /** See `Runtime.sweepPrograms`. */
   sweepPrograms?(directories: readonly string[]): Promise<void>;
+  /** See `Runtime.program`. */
+  program?(): Promise<string>;
   /** What a kernel of the sandbox's own said last, if it died of a defect. */
   panicOf?(directory: string): Promise<string | undefined>;
   /** Where there is no control group to ask. */
@@ -48,9 +75,6 @@ export type OpenRuntime = Runtime & {
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-const NO_WORDS = "it said nothing";
-/** Less than any start takes. */
-const NO_ROOM_BYTES = 1024 * 1024;
 /** runsc and runc resolve ids by prefix or name folders after them. */
 const runtimeIDPattern = /^[a-z0-9]{8,32}$/;
 
@@ -58,33 +82,77 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   const { cgroups, marks, spawner } = host;
 
   async function start(spec: StartSpec): Promise<RuntimeHandle> {
-    const { runtimeID, directory } = spec;
-    if (!runtimeIDPattern.test(runtimeID)) fail("INTERNAL", `runtime id "${runtimeID}" is not 8 to 32 characters of a-z and 0-9`);
-    await mustExist(spec.image.rootfs, "the template's root file system");
-    await mustExist(spec.envd.binary, "envd");
-    if (spec.from !== undefined) {
-      mustOffer(engine, spec.from.kind, runtimeID);
-      await mustExist(spec.from.directory, "the capture to start from");
+    const { runtimeID, directory, blank, from } = spec;
+    await check(spec);
+    if (from !== undefined) {
+      mustOffer(engine, from.kind, runtimeID);
+      await mustExist(from.directory, "the capture to start from");
     }
-    await marks.set(runtimeID, directory);
+    const parts: [Parts, ...Parts[]] = blank === undefined || blank.handle.runtimeID === runtimeID ? [spec] : [spec, blank.handle];
+    return orNothing(parts, from?.directory, async () => {
+      if (blank !== undefined) return fill(spec, blank);
+      await marks.set(runtimeID, directory);
+      return make(spec, spec.limits, () => engine.launch(spec));
+    });
+  }
+
+  async function makeBlank(kind: BlankKind, place: Place): Promise<Blank> {
+    const { blanks } = engine;
+    if (blanks === undefined) fail("INTERNAL", `the ${engine.name} driver does not support blanks`);
+    await check({ ...kind, ...place });
+    return orNothing([place], undefined, async () => {
+      await marks.set(place.runtimeID, place.directory);
+      return { kind, handle: await make(place, kind.limits, () => blanks.make(kind, place)) };
+    });
+  }
+
+  async function check({ runtimeID, image, envd }: Pick<StartSpec, "runtimeID" | "image" | "envd">): Promise<void> {
+    if (!runtimeIDPattern.test(runtimeID)) fail("INTERNAL", `runtime id "${runtimeID}" is not 8 to 32 characters of a-z and 0-9`);
+    await mustExist(image.rootfs, "the template's root file system");
+    await mustExist(envd.binary, "envd");
+  }
+
+  /** Where `work` throws, what there is of `parts` is destroyed. */
+  async function orNothing<T>(parts: readonly [Parts, ...Parts[]], from: string | undefined, work: () => Promise<T>): Promise<T> {
+    const [{ runtimeID, directory }] = parts;
     try {
-      await mkdir(directory, { recursive: true, mode: 0o711 });
-      if (engine.pidsMax !== undefined) await cgroups.create(runtimeID, spec.limits, engine.pidsMax(spec.limits));
-      const { pid, ...found } = await engine.launch(spec);
-      const pidStartTicks = startTicksOf(pid);
-      if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
-      return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network: spec.network };
+      return await work();
     } catch (cause) {
-      const error = (await hadNoRoom(cause, directory, spec.from?.directory)) ? new Failure("DISK_FULL", wordsOf(cause), { cause }) : cause;
-      await destroy({ runtimeID, directory }).catch((left: unknown) => {
-        host.log.error({ err: left, runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
-      });
+      const error = (await hadNoRoom(cause, directory, from)) ? diskFull(cause) : cause;
+      for (const each of parts) {
+        await destroy(each).catch((left: unknown) => {
+          host.log.error({ err: left, runtimeID: each.runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
+        });
+      }
       throw startFailure(runtimeID, error);
     }
   }
 
-  async function destroy({ runtimeID, directory }: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<void> {
+  async function make({ runtimeID, directory, network }: Place, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
+    await mkdir(directory, { recursive: true, mode: 0o711 });
+    if (engine.pidsMax !== undefined) await cgroups.create(runtimeID, limits, engine.pidsMax(limits));
+    const { pid, ...found } = await launch();
+    const pidStartTicks = startTicksOf(pid);
+    if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
+    return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network };
+  }
+
+  async function fill(spec: StartSpec, blank: Blank): Promise<RuntimeHandle> {
+    const { kind, handle } = blank;
+    // From here on its end is the sandbox's, also when another process has to find it.
+    if (spec.runtimeID !== handle.runtimeID) await marks.setBlank(spec.runtimeID, handle.runtimeID);
+    const wanted = await engine.blanks?.kindOf(spec);
+    if (engine.blanks === undefined || wanted === undefined || keyOfKind(wanted) !== keyOfKind(kind))
+      fail("INTERNAL", `sandbox ${spec.runtimeID} was given a blank of another kind`);
+    await engine.blanks.fill(spec, blank);
+    if (!isAlive(handle)) fail("SANDBOX_START_FAILED", `sandbox ${spec.runtimeID} ended at once; its envd could not start`);
+    return handle;
+  }
+
+  async function destroy({ runtimeID, directory }: Parts): Promise<void> {
     if (!runtimeIDPattern.test(runtimeID)) return; // never ours; and it would name a path
+    const blankID = await marks.blankOf(runtimeID);
+    if (blankID !== undefined && runtimeIDPattern.test(blankID)) await destroy({ runtimeID: blankID, directory: join(dirname(directory), blankID) });
     const marked = await marks.directoryOf(runtimeID);
     const directories = [...new Set([directory, ...(marked === undefined ? [] : [marked])])];
     // Members first: a runtime's own delete waits for processes that a full group may never end.
@@ -102,8 +170,9 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   async function list(): Promise<string[]> {
     const [marked, known, groups, everyMark] = await Promise.all([marks.list(), engine.known(), cgroups.list(), host.allMarked()]);
+    const taken = new Set(await Promise.all(marked.map((id) => marks.blankOf(id))));
     // A group that no driver has marked belongs to nobody else: whoever asks takes it away.
-    return [...new Set([...marked, ...known, ...groups.filter((id) => !everyMark.has(id))])].sort();
+    return [...new Set([...marked, ...known, ...groups.filter((id) => !everyMark.has(id))])].filter((id) => !taken.has(id)).sort();
   }
 
   async function close(options: { readonly everything?: boolean } = {}): Promise<void> {
@@ -162,6 +231,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   return {
     name: engine.name,
+    blanks: engine.blanks && { kindOf: engine.blanks.kindOf, make: makeBlank },
     start,
     destroy,
     isAlive,
@@ -181,39 +251,15 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     exportLayer: (handle, into) => writeInto(handle, into, () => engine.exportLayer(handle, into)),
     list,
     sweepPrograms: async (directories) => engine.sweepPrograms?.(directories),
+    program: async () => engine.program?.(),
     probe: async () => engine.report(await prove(host, { name: engine.name, start, destroy, usage, isAlive })),
     close,
     [Symbol.asyncDispose]: () => close(),
   };
 }
 
-/** A program that finds no room may find none for its last words either; a start needs some room, and what it goes on from as much again. */
-async function hadNoRoom(cause: unknown, directory: string, from: string | undefined): Promise<boolean> {
-  const { bavail, bsize } = await statfs(dirname(directory));
-  if (bavail * bsize < NO_ROOM_BYTES) return true;
-  if (!wordsOf(cause).endsWith(NO_WORDS)) return false;
-  const files = from === undefined ? [] : await readdir(from).catch(() => []);
-  const sizes = await Promise.all(files.map(async (name) => (await stat(join(from ?? "", name)).catch(() => undefined))?.size ?? 0));
-  return bavail * bsize < NO_ROOM_BYTES + sizes.reduce((sum, size) => sum + size, 0);
-}
-
-const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
-
 async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
-}
-
-function captureFailure(runtimeID: string, error: unknown): Failure {
-  const failure = asFailure(error);
-  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: the disk is full: ${wordsOf(error)}`, { cause: error });
-  return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
-}
-
-function startFailure(runtimeID: string, error: unknown): Failure {
-  const failure = asFailure(error);
-  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: the disk is full: ${wordsOf(error)}`, { cause: error });
-  if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
-  return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 
 /** The pid a runtime wrote to a file; it may write it a moment after it has answered. */
@@ -223,12 +269,6 @@ export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Prom
     pid = Number.parseInt(await read().catch(() => ""), 10);
     return pid > 0;
   }, boundMs);
-  if (!(pid > 0)) fail("SANDBOX_START_FAILED", "the runtime did not tell its process id");
+  if (!(pid > 0)) fail("SANDBOX_START_FAILED", "the runtime did not report its process id");
   return pid;
-}
-
-/** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
-export function lastWords(text: string): string {
-  const [words = ""] = text.split(/\ngoroutine \d+ \[/);
-  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || NO_WORDS;
 }

@@ -5,6 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Freezer } from "./gvisor-freeze.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
+import { keepLayers, nextLayer } from "./gvisor-layers.ts";
 import { checkPages } from "./gvisor-pages.ts";
 import type { Runsc } from "./gvisor-runsc.ts";
 import { keepEmptyTmp } from "./gvisor-tmp.ts";
@@ -21,12 +22,16 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
   return async (handle, { directory, kind }) => {
     const wasFrozen = await freezer.isFrozen(handle);
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
+    const next = kind === "memory" ? await nextLayer(handle.directory) : undefined;
+    const layering = next === undefined ? [] : ["-next-layer", next];
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
-    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running");
+    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering);
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
-    await checkPages(directory);
+    const { layersEnd } = await checkPages({ directory, kind });
+    // Without an end it holds all pages itself: the sandbox is of an earlier version, or too much was unused in its layers.
+    if (next !== undefined && layersEnd > 0) await keepLayers(spawner, handle.directory, next, layersEnd, directory);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
     else {
       await copyFile(join(handle.directory, configFile), join(directory, configFile));

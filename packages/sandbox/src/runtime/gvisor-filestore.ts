@@ -1,4 +1,4 @@
-// How much the upper layers of gVisor's sandboxes hold: blocks of files that have no name any more but are still open in the sentries.
+// How much the upper layers of gVisor's sandboxes of earlier versions hold: blocks of files without a name that are open in the sentries.
 import { readdirSync, readlinkSync, statSync } from "node:fs";
 
 /** More sentries than one node has sandboxes. */

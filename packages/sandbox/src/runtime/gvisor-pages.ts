@@ -2,55 +2,66 @@
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import type { Capture, CaptureKind } from "./runtime.ts";
 
 const METADATA = "pages_meta.img";
 const PAGES = "pages.img";
 /** Between the sandbox's own memory and that of its file systems stands the list of these, in an encoding of gVisor's own. */
 const MAX_LIST_BYTES = 64 * 1024;
 const LENGTH_BYTES = 8;
+const CHUNK_BYTES = 2 ** 30;
+
+/** `layersEnd`: where the files end that hold what was written to disk; 0 where the pages file holds that, too. */
+export type Pages = { readonly bytes: number; readonly layersEnd: number };
 
 // pages_meta.img   length u64 LE, MemoryFileMetadataProto   for the sandbox's memory
 //                  list of file systems                     checkpoints of memory only
 //                  length, MemoryFileMetadataProto          for each of them, to the end
-// MemoryFileMetadataProto   1: version   3: MemAcctRange, repeated      MemAcctRange   1: start   2: end   5: its pages are in the file
+// MemoryFileMetadataProto   1: version   2: chunk of 1 GiB, repeated   3: MemAcctRange, repeated
+// MemAcctRange              1: start   2: end   5: its pages are in the file; in version 2 all of them are in layers beside it
 
 /**
  * A file system that ran full may cut the pages short; their checksum would agree with the short file.
  * @throws CAPTURE_FAILED when they are not what the metadata says, or that cannot be read.
  */
-export async function checkPages(directory: string): Promise<void> {
+export async function checkPages({ directory, kind }: Capture): Promise<Pages> {
   const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) => fail("CAPTURE_FAILED", `the checkpoint has no ${METADATA}`, { cause }));
-  const expected = pagesBytes(metadata);
+  const expected = pagesOf(metadata, kind);
   if (expected === undefined)
     fail("CAPTURE_FAILED", `the checkpoint's ${METADATA} (${metadata.length} bytes) cannot be read: it is cut short, or of another version`);
   const { size } = await stat(join(directory, PAGES));
-  if (size !== expected) fail("CAPTURE_FAILED", `the checkpoint's ${PAGES} has ${size} bytes where its metadata says ${expected}`);
+  if (size !== expected.bytes) fail("CAPTURE_FAILED", `the checkpoint's ${PAGES} has ${size} bytes where its metadata says ${expected.bytes}`);
+  return expected;
 }
 
-/** Bytes of all pages that the metadata names; undefined where it is no whole metadata. */
-export function pagesBytes(metadata: Buffer): number | undefined {
+/** What all pages that the metadata names take; undefined where it is no whole metadata. */
+export function pagesOf(metadata: Buffer, kind: CaptureKind): Pages | undefined {
   const first = blockAt(metadata, 0);
   if (first === undefined) return undefined;
-  for (let at = first.end; at <= Math.min(metadata.length, first.end + MAX_LIST_BYTES); at++) {
+  // A sandbox has a root that it writes: metadata of memory that ends before it was cut short.
+  const end = kind === "memory" ? metadata.length - 1 : metadata.length;
+  for (let at = first.end; at <= Math.min(end, first.end + MAX_LIST_BYTES); at++) {
     const rest = blocksFrom(metadata, at);
-    if (rest !== undefined) return first.bytes + rest;
+    if (rest !== undefined) return { bytes: first.bytes + rest.bytes, layersEnd: rest.layersEnd };
   }
   return undefined;
 }
 
 /** Of blocks that follow each other to the end. */
-function blocksFrom(metadata: Buffer, start: number): number | undefined {
+function blocksFrom(metadata: Buffer, start: number): Pages | undefined {
   let bytes = 0;
+  let layersEnd = 0;
   for (let at = start; at < metadata.length; ) {
     const block = blockAt(metadata, at);
     if (block === undefined) return undefined;
     bytes += block.bytes;
+    layersEnd = Math.max(layersEnd, block.layersEnd);
     at = block.end;
   }
-  return bytes;
+  return { bytes, layersEnd };
 }
 
-function blockAt(metadata: Buffer, at: number): { readonly bytes: number; readonly end: number } | undefined {
+function blockAt(metadata: Buffer, at: number): (Pages & { readonly end: number }) | undefined {
   if (at + LENGTH_BYTES > metadata.length) return undefined;
   const length = metadata.readBigUInt64LE(at);
   const start = at + LENGTH_BYTES;
@@ -58,8 +69,10 @@ function blockAt(metadata: Buffer, at: number): { readonly bytes: number; readon
   const end = start + Number(length);
   let bytes = 0;
   let version = 0n;
+  let chunks = 0;
   const isWhole = eachField(metadata, start, end, (field, value, from) => {
     if (field === 1) version = value;
+    if (field === 2) chunks++;
     if (field !== 3) return;
     const range = { start: 0n, end: 0n, isCommitted: false };
     eachField(metadata, from, from + Number(value), (member, number) => {
@@ -69,7 +82,8 @@ function blockAt(metadata: Buffer, at: number): { readonly bytes: number; readon
     });
     if (range.isCommitted) bytes += Number(range.end - range.start);
   });
-  return isWhole && version === 1n ? { bytes, end } : undefined;
+  if (isWhole && version === 1n) return { bytes, layersEnd: 0, end };
+  return isWhole && version === 2n ? { bytes: 0, layersEnd: chunks * CHUNK_BYTES, end } : undefined;
 }
 
 /** Calls `see` with each field's number and its value, or its length and where it begins. False where it is no message. */

@@ -60,7 +60,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
       if (name === undefined) return current();
       const path = join(folder, name);
       if (await isThere(path)) return path;
-      host.log.warn({ directory, program: name }, "the runsc that a sandbox ran is not kept any more; the present one is used");
+      host.log.warn({ directory, program: name }, "the runsc that a sandbox ran is gone; using the present one");
       return current();
     },
     note: (directory, program) => writeFile(join(directory, NOTE), basename(program)),

@@ -2,7 +2,7 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
-import { lastWords } from "./driver.ts";
+import { lastWords } from "./driver-failures.ts";
 import { openRunscPrograms, type RunscPrograms } from "./gvisor-programs.ts";
 import type { Host } from "./host.ts";
 
@@ -34,14 +34,15 @@ export function openRunsc(host: Host): Runsc {
     stateRoot,
     programs,
     async verb({ runtimeID, directory }, timeoutMs, verb, ...rest) {
-      const argv = [await programs.of(directory), `--root=${stateRoot}`, verb, ...rest, runtimeID];
       try {
+        const argv = [await programs.of(directory), `--root=${stateRoot}`, verb, ...rest, runtimeID];
         const { code, signal, stderr, stdout } = await host.spawner.run(argv, { timeoutMs });
         return { code, words: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${lastWords(stderr || stdout)}` };
       } catch (error) {
         const failure = asFailure(error);
+        if (failure.name === "HOST_UNSUITABLE") return { code: null, words: `runsc ${verb}: ${failure.message}` };
         if (failure.name !== "TIMED_OUT") throw failure;
-        return { code: null, words: `runsc ${verb}: no end within ${timeoutMs} ms` };
+        return { code: null, words: `runsc ${verb}: not finished within ${timeoutMs} ms` };
       }
     },
     stateFiles,

@@ -1,22 +1,25 @@
 // The primary driver: gVisor's runsc with the systrap platform, one kernel in user space per sandbox.
+import { randomUUID } from "node:crypto";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
-import { type Engine, lastWords, pidFrom } from "./driver.ts";
+import { type Engine, type Place, pidFrom } from "./driver.ts";
+import { lastWords } from "./driver-failures.ts";
 import { capturedAnnotations, openCapture } from "./gvisor-capture.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFilestores } from "./gvisor-filestore.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
 import { openKernel } from "./gvisor-kernel.ts";
+import { dropMerged, layerBytes, stackLayers } from "./gvisor-layers.ts";
 import { openRunsc } from "./gvisor-runsc.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
 import { gvisorReport } from "./reports.ts";
-import type { Limits, StartSpec } from "./runtime.ts";
+import type { Blank, BlankKind, Limits, StartSpec } from "./runtime.ts";
 
 /** What programs inside may do to gVisor's own kernel: enough for sudo, su, ping, apt and servers on low ports, no mounts, no interfaces. */
 // biome-ignore format: one list, read across
@@ -27,6 +30,8 @@ export const gvisorCapabilities = [
 
 /** By its name alone, found in runsc's working directory: a restore must name it as the captured sandbox did. */
 const identityArchive = "identity.tar";
+const firstAnnotations = { "dev.gvisor.tar.rootfs.upper": identityArchive };
+const bootIDFile = "boot_id";
 const PANIC_LOG = "panic.log";
 const START_TIMEOUT_MS = 30_000;
 /** Reads the whole memory back before it returns. */
@@ -39,6 +44,8 @@ const HOST_TASKS_PER_PROCESS = 5;
 /** Those of processes that have ended go a while later. A fork that the host refuses is the end of the kernel inside. */
 const HOST_TASKS_ENDING = 1024;
 
+type Started = { readonly pid: number; readonly endpoint: { readonly kind: "tcp"; readonly host: string } };
+
 export function gvisorEngine(host: Host): Engine {
   const { spawner, cgroups } = host;
   const filestoreBytes = openFilestores();
@@ -47,38 +54,81 @@ export function gvisorEngine(host: Host): Engine {
   const kernel = openKernel(stateRoot);
   const freezer = openFreezer(kernel);
 
-  async function launch(spec: StartSpec): Promise<{ pid: number; endpoint: { kind: "tcp"; host: string } }> {
-    const { runtimeID, directory, network, limits, from } = spec;
-    if (network === undefined) fail("SANDBOX_START_FAILED", "the gvisor driver needs a network slot");
-    const [program] = await Promise.all([
-      from?.kind === "memory" ? runsc.programs.of(from.directory) : runsc.programs.current(),
-      mkdir(stateRoot, { recursive: true, mode: 0o700 }),
-      mkdir(join(directory, "upper"), { recursive: true }),
-    ]);
-    await Promise.all([prepare(spec, network.gatewayAddress), runsc.programs.note(directory, program)]);
+  async function launch(spec: StartSpec): Promise<Started> {
+    const { directory, from } = spec;
+    const isMemory = from?.kind === "memory";
+    const program = isMemory ? await runsc.programs.of(from.directory) : await runsc.programs.current();
+    const address = await bundle(spec, program);
+    if (isMemory) await stackLayers(spawner, from.directory, directory);
     const pidFile = join(directory, "pid");
-    const logFile = join(directory, "runsc.log");
     // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
-    const verb = verbFor(from);
-    const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, "-bundle", directory, "-pid-file", pidFile, "-detach", runtimeID];
-    const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
-    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory });
-    if (result.code !== 0) {
-      const last = await readFile(logFile, "utf8").catch(() => "");
-      fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
-    }
+    await start(spec, program, [...verbFor(from), "-bundle", directory, "-pid-file", pidFile, "-detach"]);
+    if (isMemory) await dropMerged(directory);
     if (from?.kind === "filesystem") {
       // The files' content is read in the background; only now is it known to be whole, and the capture free to go.
       const { code, words } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
       if (code !== 0) fail("SANDBOX_START_FAILED", words);
     }
-    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
+    return started(pidFile, address);
+  }
+
+  /** Of a capture of before this runsc, or of a sandbox that began with files alone, the system must be made as that one's was. */
+  async function kindOf({ image, limits, envd, from }: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<BlankKind | undefined> {
+    const program = await runsc.programs.current();
+    if (from?.kind === "filesystem") return undefined;
+    if (from !== undefined) {
+      const [itsProgram, annotations] = await Promise.all([runsc.programs.of(from.directory), capturedAnnotations(from)]);
+      if (itsProgram !== program || JSON.stringify(annotations) !== JSON.stringify(firstAnnotations)) return undefined;
+    }
+    return { image, limits, envd, program };
+  }
+
+  async function makeBlank({ program, ...kind }: BlankKind, place: Place): Promise<Started> {
+    const spec = { ...kind, ...place, hostname: place.runtimeID, bootID: randomUUID() };
+    const address = await bundle(spec, program);
+    const pidFile = join(place.directory, "pid");
+    await start(spec, program, ["create", "-bundle", place.directory, "-pid-file", pidFile]);
+    return started(pidFile, address);
+  }
+
+  async function fill({ from, limits, bootID, hostname }: StartSpec, { kind, handle }: Blank): Promise<void> {
+    const { runtimeID, directory } = handle;
+    if (from === undefined && hostname !== runtimeID) fail("INTERNAL", `blank ${runtimeID} was made with its hostname and cannot be ${hostname}`);
+    // In place: the sandbox has the file already.
+    await Promise.all([writeFile(join(directory, bootIDFile), `${bootID}\n`), from && stackLayers(spawner, from.directory, directory)]);
+    await start({ runtimeID, directory, limits, from }, kind.program, from === undefined ? ["start"] : [...verbFor(from), "-hostname", hostname, "-detach"]);
+    if (from !== undefined) await dropMerged(directory);
+  }
+
+  /** Runs a verb that makes a sandbox, or has it run. */
+  async function start(spec: Pick<StartSpec, "runtimeID" | "directory" | "limits" | "from">, program: string, verb: readonly string[]): Promise<void> {
+    const { runtimeID, directory, limits, from } = spec;
+    const logFile = join(directory, "runsc.log");
+    const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, runtimeID];
+    const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
+    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory });
+    if (result.code === 0) return;
+    const last = await readFile(logFile, "utf8").catch(() => "");
+    fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
+  }
+
+  async function started(pidFile: string, host: string): Promise<Started> {
+    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host } };
+  }
+
+  /** All that runsc finds in the directory; returns the guest's address. */
+  async function bundle(spec: StartSpec, program: string): Promise<string> {
+    const { directory, network } = spec;
+    if (network === undefined) fail("SANDBOX_START_FAILED", "the gvisor driver needs a network slot");
+    await Promise.all([mkdir(stateRoot, { recursive: true, mode: 0o700 }), mkdir(join(directory, "upper"), { recursive: true })]);
+    await Promise.all([prepare(spec, network.gatewayAddress), runsc.programs.note(directory, program)]);
+    return network.guestAddress;
   }
 
   /** The bundle: config.json and the files that it names. */
   async function prepare(spec: StartSpec, nameserver: string): Promise<void> {
     const { directory, limits, from } = spec;
-    const bootID = join(directory, "boot_id");
+    const bootID = join(directory, bootIDFile);
     const config = ociConfig({
       spec,
       rootPath: spec.image.rootfs,
@@ -115,6 +165,7 @@ export function gvisorEngine(host: Host): Engine {
     pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + HOST_TASKS_ENDING + PIDS_HEADROOM,
     captures: new Set(["memory", "filesystem"]),
     launch,
+    blanks: { kindOf, make: makeBlank, fill },
     forget,
     freeze: freezer.freeze,
     thaw: freezer.thaw,
@@ -122,7 +173,8 @@ export function gvisorEngine(host: Host): Engine {
     exportLayer: openExport(runsc, freezer, spawner),
     known: runsc.known,
     sweepPrograms: runsc.programs.sweep,
-    diskBytes: async ({ pid }) => filestoreBytes(pid),
+    program: async () => basename(await runsc.programs.current()),
+    diskBytes: async ({ pid, directory }) => layerBytes(directory) || filestoreBytes(pid),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
       return text === "" ? undefined : lastWords(text);
@@ -134,7 +186,7 @@ export function gvisorEngine(host: Host): Engine {
 
 /** runsc takes the archive only for a first start, and asks a restore for the annotations of the captured sandbox. */
 async function annotationsFor(from: StartSpec["from"]): Promise<Record<string, string>> {
-  if (from === undefined) return { "dev.gvisor.tar.rootfs.upper": identityArchive };
+  if (from === undefined) return firstAnnotations;
   return from.kind === "memory" ? capturedAnnotations(from) : {};
 }
 
@@ -155,7 +207,7 @@ export function runscFlags(stateRoot: string, directory: string, limits: Limits)
     "--net-raw", // ping; an anti-spoof rule on the slot bounds what root inside can send
     "--allow-live-tcp-migration=false", // connections to elsewhere are ended in a restored sandbox, and nowhere else
     "--allow-rootfs-tar-annotation", // /etc/hosts and its like go into the upper layer, where they can be edited
-    // runsc counts what the upper layer holds and answers ENOSPC at `size`. Its file is unlinked at once, so a killed sandbox frees it.
+    // runsc counts what the upper layer holds and answers ENOSPC at `size`.
     `--overlay2=root:dir=${join(directory, "upper")},size=${limits.diskSizeMB}m`,
   ];
 }

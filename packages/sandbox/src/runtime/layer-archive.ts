@@ -2,7 +2,7 @@
 
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { lastWords } from "./driver.ts";
+import { lastWords } from "./driver-failures.ts";
 
 /** Far beyond a disk of 50 MB/s and the largest layer. */
 export const COPY_TIMEOUT_MS = 10 * 60_000;

@@ -5,6 +5,7 @@ import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { NetworkSlot } from "../network/networks.ts";
 import type { Host } from "./host.ts";
@@ -32,7 +33,10 @@ export async function prove(host: Host, runtime: Pick<Runtime, "name" | "start" 
       hostname: "probe",
       bootID: randomUUID(),
       network,
-      envd: host.envd === undefined ? { binary: "/usr/bin/sleep", args: ["60"], env: {} } : { binary: host.envd, args: ["-listen", "0.0.0.0:49983"], env: {} },
+      envd:
+        host.envd === undefined
+          ? { binary: "/usr/bin/sleep", args: ["60"], env: {} }
+          : { binary: host.envd, args: ["-listen", `0.0.0.0:${ENVD_PORT}`], env: {} },
     });
     const startMs = Math.round(performance.now() - beganAt);
     await sleep(SETTLE_MS);
@@ -40,7 +44,7 @@ export async function prove(host: Host, runtime: Pick<Runtime, "name" | "start" 
     const { memoryBytes } = await runtime.usage(handle);
     return { usable: { works: true, says: `a sandbox started in ${startMs} ms` }, idleMB: Math.round((memoryBytes / BYTES_PER_MB) * 10) / 10 };
   } catch (error) {
-    return { usable: { works: false, says: asFailure(error).message, mend: "see the other lines of `svc doctor`" }, idleMB: 0 };
+    return { usable: { works: false, says: asFailure(error).message, fix: "see the other lines of `svc doctor`" }, idleMB: 0 };
   } finally {
     await runtime.destroy({ runtimeID, directory }).catch(() => {});
     if (network !== undefined) await host.spawner.run(["ip", "netns", "del", network.netns]).catch(() => {});

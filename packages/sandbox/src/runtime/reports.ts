@@ -11,7 +11,7 @@ export function gvisorReport(proof: Proof, cgroups: Cgroups): RuntimeReport {
     ...proof,
     isolation: "kernel in user space",
     pauseWithMemory: { works: proof.usable.works, says: "by checkpoint: memory, processes and files go to disk and come back, also as several copies" },
-    pauseWithFiles: { works: proof.usable.works, says: "by a checkpoint of the file system; extended attributes whose value is no text are lost" },
+    pauseWithFiles: { works: proof.usable.works, says: "by a checkpoint of the file system; extended attributes whose value is not text are lost" },
     limits: groupLimits(cgroups, "programs that take more memory than the sandbox has end it, with the reason oom"),
     diskLimit: { works: true, says: "exact; counted by gVisor, ENOSPC inside" },
     network: { works: true, says: "its own network stack on a veth of its own" },
@@ -23,7 +23,7 @@ export function runcReport(proof: Proof, cgroups: Cgroups, disk: DiskKind): Runt
     runtime: "runc",
     ...proof,
     isolation: "namespaces",
-    pauseWithMemory: { works: false, says: "no; memory goes to disk through CRIU alone, which this driver does not use", mend: "use the gvisor driver" },
+    pauseWithMemory: { works: false, says: "no; memory goes to disk through CRIU alone, which this driver does not use", fix: "use the gvisor driver" },
     pauseWithFiles: filesByArchive(cgroups),
     limits: groupLimits(cgroups, "a program that takes too much memory is killed alone"),
     diskLimit: imageLimit(disk),
@@ -36,7 +36,7 @@ export function bubblewrapReport(proof: Proof, cgroups: Cgroups, disk: DiskKind)
     runtime: "bubblewrap",
     ...proof,
     isolation: "namespaces",
-    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", mend: "use the gvisor driver" },
+    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", fix: "use the gvisor driver" },
     pauseWithFiles: filesByArchive(cgroups),
     limits: groupLimits(cgroups, "sudo does not work inside: bubblewrap lets no program gain rights"),
     diskLimit: imageLimit(disk),
@@ -50,27 +50,27 @@ export function rootlessReport(proof: Proof, mapped: boolean): RuntimeReport {
     runtime: "bubblewrap",
     ...proof,
     isolation: "unprivileged namespaces",
-    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", mend: "use the gvisor driver as root" },
+    pauseWithMemory: { works: false, says: "no; bubblewrap keeps nothing of a process", fix: "use the gvisor driver as root" },
     pauseWithFiles: { works: true, says: "by an archive of what was written; processes are stopped by signals meanwhile" },
     limits: {
       works: false,
       says: `memory and CPU are not limited; processes are, per user inside; ${mapped ? "commands run as `user`, without sudo" : "every command runs as root inside, which is you outside"}`,
-      mend: mapped ? "run svc as root" : "run svc as root, or grant ids: apt-get install uidmap and a line in /etc/subuid and /etc/subgid",
+      fix: mapped ? "run svc as root" : "run svc as root, or grant ids: apt-get install uidmap and a line in /etc/subuid and /etc/subgid",
     },
     diskLimit: { works: true, says: "a tmpfs with a size: ENOSPC inside, but what is written is kept in memory" },
-    network: { works: false, says: "loopback alone; ports are reached through envd's relay, nothing reaches the internet", mend: "run svc as root" },
+    network: { works: false, says: "loopback alone; ports are reached through envd's relay, nothing reaches the internet", fix: "run svc as root" },
   };
 }
 
 function filesByArchive({ layout }: Cgroups): Capability {
   if (layout.freezer !== undefined) return { works: true, says: "by an archive of what was written, while the cgroup freezer holds all processes" };
-  return { works: false, says: "no: this host has no cgroup freezer", mend: "boot with the freezer controller on" };
+  return { works: false, says: "no: this host has no cgroup freezer", fix: "boot with the freezer controller on" };
 }
 
 function groupLimits({ layout }: Cgroups, also: string): Capability {
   const missing = controllerNames.filter((name) => !layout.roots.has(name));
   if (missing.length > 0) {
-    return { works: false, says: `no control of ${missing.join(", ")}`, mend: "boot with these cgroup controllers on, or run svc where they are handed down" };
+    return { works: false, says: `no control of ${missing.join(", ")}`, fix: "boot with these cgroup controllers on, or run svc where they are handed down" };
   }
   return { works: true, says: `CPU, memory and processes by cgroup v${layout.version}; ${also}` };
 }
@@ -80,6 +80,6 @@ function imageLimit(kind: DiskKind): Capability {
   return {
     works: true,
     says: "a tmpfs with a size: ENOSPC inside, but what is written is kept in memory",
-    mend: "make loop devices available (/dev/loop-control)",
+    fix: "make loop devices available (/dev/loop-control)",
   };
 }

@@ -5,13 +5,14 @@ import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
-import { type Engine, lastWords, pidFrom } from "./driver.ts";
+import { type Engine, pidFrom } from "./driver.ts";
+import { lastWords } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { ociConfig } from "./oci.ts";
 import { overlayCaptures } from "./overlay-capture.ts";
 import { hardOpenFiles } from "./process.ts";
-import { findProgram } from "./programs.ts";
+import { findProgram, lookForProgram } from "./programs.ts";
 import { runcReport } from "./reports.ts";
 import type { StartSpec } from "./runtime.ts";
 import { ociSeccomp } from "./seccomp.ts";
@@ -69,14 +70,22 @@ export async function runcEngine(host: Host): Promise<Engine> {
 
   async function forget(runtimeID: string, directory: string): Promise<void> {
     if ((await known()).includes(runtimeID)) {
-      const result = await spawner.run([await runc(), "--root", stateRoot, "delete", "--force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
-      if (result.code !== 0) {
+      const says = await deleted(runtimeID);
+      if (says !== undefined) {
         // A start that was cut off leaves a record without state; its processes are gone by now.
-        log.warn({ runtimeID, says: lastWords(result.stderr) }, "runc cannot delete a sandbox; its record is removed");
+        log.warn({ runtimeID, says }, "runc cannot delete a sandbox; its record is removed");
         await host.removeFolder(join(stateRoot, runtimeID));
       }
     }
     await disk.unstack(directory);
+  }
+
+  /** What runc said where it did not, or is gone. */
+  async function deleted(runtimeID: string): Promise<string | undefined> {
+    const program = await lookForProgram("runc", host.programs?.runc);
+    if (program === undefined) return "runc is gone";
+    const { code, stderr } = await spawner.run([program, "--root", stateRoot, "delete", "--force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
+    return code === 0 ? undefined : lastWords(stderr);
   }
 
   async function known(): Promise<string[]> {

@@ -28,9 +28,28 @@ export type Limits = {
 export type CaptureKind = "memory" | "filesystem";
 
 export type Capture = {
-  /** Holds the files that `capture` wrote, and nothing else. */
+  /** Holds the files that `capture` wrote, or found sealed (`SEALED`), and nothing else. */
   readonly directory: string;
   readonly kind: CaptureKind;
+};
+
+/**
+ * What a blank is made for: a system of which all is there but what it runs. Only a start that agrees in all of it may use it,
+ * so that none runs with another's limits.
+ */
+export type BlankKind = Pick<StartSpec, "image" | "limits" | "envd"> & {
+  /** The driver's program that makes it: memory goes on in the very one that wrote it. */
+  readonly program: string;
+};
+
+/** Made, and nothing runs in it. No record names it before it is used: whoever finds one after a kill destroys it. */
+export type Blank = { readonly kind: BlankKind; readonly handle: RuntimeHandle };
+
+export type Blanks = {
+  /** What a blank for this start is made for; undefined where it has to be made for its own. */
+  kindOf(spec: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<BlankKind | undefined>;
+  /** Leaves nothing behind when it throws. Its hostname is its id. */
+  make(kind: BlankKind, place: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Blank>;
 };
 
 export type StartSpec = {
@@ -59,6 +78,11 @@ export type StartSpec = {
    * of the captured sandbox until envd's /init renews them.
    */
   readonly from?: Capture | undefined;
+  /**
+   * Goes on in this blank, on its network and in its directory, whether or not it bears its id: `destroy` with the id of the
+   * sandbox finds it. The blank is used up, also when the start fails.
+   */
+  readonly blank?: Blank | undefined;
 };
 
 /** All that is needed to find a started sandbox again after the node was killed; kept as JSON in its record. */
@@ -87,7 +111,7 @@ export type Usage = {
   readonly diskBytes: number;
 };
 
-export type Capability = { readonly works: boolean; readonly says: string; readonly mend?: string };
+export type Capability = { readonly works: boolean; readonly says: string; readonly fix?: string };
 
 export type RuntimeReport = {
   readonly runtime: RuntimeName;
@@ -106,6 +130,8 @@ export type RuntimeReport = {
 
 export interface Runtime {
   readonly name: RuntimeName;
+  /** Absent where the driver makes none. */
+  readonly blanks?: Blanks | undefined;
   /** Returns when the sandbox's first process runs (not: when envd answers). Leaves nothing behind when it throws. */
   start(spec: StartSpec): Promise<RuntimeHandle>;
   /** Ends every process and removes mounts, cgroups and files of the sandbox; succeeds when there is nothing left to do. */
@@ -119,6 +145,8 @@ export interface Runtime {
   usage(handle: RuntimeHandle): Promise<Usage>;
   /** Removes the driver's programs of earlier versions, but those that these directories of sandboxes and captures still need. */
   sweepPrograms(directories: readonly string[]): Promise<void>;
+  /** Names, by its content, the program that memory captured from now on needs; undefined where none is needed. */
+  program(): Promise<string | undefined>;
   /** What `capture` can do with this driver. */
   readonly captures: ReadonlySet<CaptureKind>;
   /** Stops all that runs inside where it stands; a frozen one stays frozen. Connections stall. */

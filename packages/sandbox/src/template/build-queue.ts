@@ -2,11 +2,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Build, BuildSpec } from "./build-record.ts";
+import type { Builder, Job, RegistryCredentials } from "./builder.ts";
 import { runBuild } from "./run-build.ts";
-import type { Job, RegistryCredentials, Workshop } from "./workshop.ts";
 
 export type BuildEvent = "template.build_started" | "template.built" | "template.build_failed";
-export type Tell = (event: BuildEvent, templateID: string, details: Readonly<Record<string, string | number>>) => void;
+export type ReportBuild = (event: BuildEvent, templateID: string, details: Readonly<Record<string, string | number>>) => void;
 
 export interface BuildQueue {
   /**
@@ -14,11 +14,13 @@ export interface BuildQueue {
    * TOO_MANY_REQUESTS when the line is full.
    */
   start(build: Build, spec: BuildSpec, credentials: RegistryCredentials | undefined): void;
-  /** Ends one build that is not over; what runs of it is told to end. @throws BUILD_CONFLICT when it is over. */
+  /** Ends one build that is not over; what runs of it is aborted. One that was never started leaves nothing. @throws BUILD_CONFLICT when it is over. */
   cancel(build: Build): void;
   /** Ends what a template has under way and in line; returns when nothing of it runs. */
   drop(templateID: string): Promise<void>;
-  /** After a start of the node: what a kill cut off is told, what was in line is put there again. */
+  /** Whether `drop` ended it, a while ago. */
+  wasDropped(buildID: string): boolean;
+  /** After a start of the node: what a kill cut off is settled, what was in line is put there again. */
   recover(): void;
   readonly running: number;
   readonly waiting: number;
@@ -31,17 +33,20 @@ type Waiting = { readonly build: Build; readonly spec: BuildSpec; ahead: number 
 
 /** Builds farther back in line hear of their place once; each word is a row in a database. */
 const TOLD_PLACES = 100;
+/** Builds that ended with their template: who follows one shall learn why it is gone. */
+const REMEMBERED_DROPS = 256;
 /** Of the ten seconds that a node's stop may take. */
 const CLOSE_BOUND_MS = 4_000;
 
-export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
-  const { builds, buildLog, settings } = shop;
+export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueue {
+  const { builds, buildLog, settings } = builder;
   const line: Waiting[] = [];
   const running = new Map<string, Running>();
   const credentials = new Map<string, RegistryCredentials>();
   let closed = false;
   /** Builds whose rows are settled while something of theirs still runs: nothing of theirs is written any more. */
   const abandoned = new Set<string>();
+  const drops = new Set<string>();
 
   function next(): void {
     while (!closed && running.size < settings.build_concurrency) {
@@ -52,7 +57,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       running.set(first.build.buildID, entry);
       entry.done = carryOut(first.build, first.spec, abort)
         // Its end could not be recorded: the next start of the node finds it cut off.
-        .catch((error: unknown) => shop.log.error({ err: error, buildID: first.build.buildID }, "a build's end could not be recorded"))
+        .catch((error: unknown) => builder.log.error({ err: error, buildID: first.build.buildID }, "a build's end could not be recorded"))
         .finally(() => {
           running.delete(first.build.buildID);
           abandoned.delete(first.build.buildID);
@@ -81,7 +86,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
     const { status, templateID, step } = builds.build(buildID) ?? {};
     if (status !== "waiting" && status !== "building") return;
     refuse(buildID, step, reason.message);
-    tell("template.build_failed", templateID ?? "", { buildID, step: step ?? "" });
+    report("template.build_failed", templateID ?? "", { buildID, step: step ?? "" });
     const entry = running.get(buildID);
     if (entry === undefined) tellPlaces();
     else {
@@ -107,7 +112,7 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       boundMs,
     );
     const job: Job = {
-      shop,
+      builder,
       build,
       signal: abort.signal,
       deadlineMs: begin + boundMs,
@@ -117,18 +122,18 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
     };
     try {
       builds.update(buildID, { status: "building", step: "base" });
-      tell("template.build_started", templateID, { buildID });
+      report("template.build_started", templateID, { buildID });
       const result = await runBuild(job, spec);
       if (abort.signal.aborted) {
-        if (result.captureID !== undefined) await shop.captures.remove(result.captureID);
+        if (result.captureID !== undefined) await builder.captures.remove(result.captureID);
         throw abort.signal.reason;
       }
       buildLog.write(buildID, job.step, [
         { level: "info", message: `built in ${((performance.now() - begin) / 1000).toFixed(1)} s, ${result.chain.layers.length} layers` },
       ]);
       builds.publish(buildID, result);
-      tell("template.built", templateID, { buildID, seconds: Math.round((performance.now() - begin) / 1000) });
-      shop.layers.sync().catch((error: unknown) => shop.log.warn({ err: error }, "layers could not be synced to disk"));
+      report("template.built", templateID, { buildID, seconds: Math.round((performance.now() - begin) / 1000) });
+      builder.layers.sync().catch((error: unknown) => builder.log.warn({ err: error }, "layers could not be synced to disk"));
     } catch (error) {
       settle(job, abort.signal.aborted ? abort.signal.reason : error);
     } finally {
@@ -147,9 +152,9 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       builds.update(buildID, { status: "waiting", step: undefined });
       return;
     }
-    if (failure.name === "INTERNAL") shop.log.error({ err: error, buildID, step: job.step }, "a build failed");
+    if (failure.name === "INTERNAL") builder.log.error({ err: error, buildID, step: job.step }, "a build failed");
     refuse(buildID, job.step, failure.message);
-    tell("template.build_failed", templateID, { buildID, step: job.step });
+    report("template.build_failed", templateID, { buildID, step: job.step });
   }
 
   function refuse(buildID: string, step: string | undefined, message: string): void {
@@ -157,19 +162,21 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       buildLog.write(buildID, step, [{ level: "error", message }]);
     } catch (error) {
       // A full disk: the reason stands in the build's own record, which has room.
-      shop.log.warn({ err: error, buildID, message }, "a build's log could not be written");
+      builder.log.warn({ err: error, buildID, message }, "a build's log could not be written");
     }
-    builds.update(buildID, { status: "error", step: undefined, reason: { message, step }, finishedAtMs: shop.nowMs() });
+    builds.update(buildID, { status: "error", step: undefined, reason: { message, step }, finishedAtMs: builder.nowMs() });
   }
 
   return {
     start(build, spec, given) {
-      if (build.spec !== undefined || build.status !== "waiting") fail("BUILD_CONFLICT", `build '${build.buildID}' was started already; request a new build`);
+      if (build.spec !== undefined || build.status !== "waiting") fail("BUILD_CONFLICT", `build '${build.buildID}' was already started; request a new build`);
       if (closed) fail("SHUTTING_DOWN", "the node is stopping");
       if (line.length >= settings.build_queue && running.size >= settings.build_concurrency) {
-        throw new Failure("TOO_MANY_REQUESTS", `${line.length} builds wait already (template.build_queue); try again later`, { retryAfterSeconds: 5 });
+        throw new Failure("TOO_MANY_REQUESTS", `${line.length} builds are waiting, the maximum (template.build_queue); try again later`, {
+          retryAfterSeconds: 5,
+        });
       }
-      const started = builds.update(build.buildID, { spec, startedAtMs: shop.nowMs() });
+      const started = builds.update(build.buildID, { spec, startedAtMs: builder.nowMs() });
       for (const older of superseded(started)) {
         end(older, new Failure("BUILD_CONFLICT", `superseded: build ${build.buildID} of the same template and tags was started`));
       }
@@ -177,16 +184,22 @@ export function openBuildQueue(shop: Workshop, tell: Tell): BuildQueue {
       line.push({ build: started, spec, ahead: -1 });
       next();
     },
-    cancel({ buildID, status }) {
-      if (status === "ready" || status === "error") fail("BUILD_CONFLICT", `build '${buildID}' is over: its status is ${status}`);
+    cancel({ buildID, status, spec }) {
+      if (spec === undefined && status === "waiting") return builds.abandon(buildID);
+      if (status === "ready" || status === "error") fail("BUILD_CONFLICT", `build '${buildID}' has ended: its status is ${status}`);
       end(buildID, new Failure("BUILD_CONFLICT", "canceled"));
     },
     async drop(templateID) {
       const hit = [...running.values()].filter(({ build }) => build.templateID === templateID);
       const deleted = new Failure("INVALID_REQUEST", "the template was deleted while it was built");
-      for (const { build } of [...line, ...hit]) if (build.templateID === templateID) end(build.buildID, deleted);
+      for (const { buildID } of [...line, ...hit].map(({ build }) => build).filter((build) => build.templateID === templateID)) {
+        drops.add(buildID);
+        if (drops.size > REMEMBERED_DROPS) drops.delete(drops.values().next().value ?? "");
+        end(buildID, deleted);
+      }
       await Promise.all(hit.map(({ done }) => done));
     },
+    wasDropped: (buildID) => drops.has(buildID),
     recover() {
       for (const { buildID, step } of builds.withStatus("building")) {
         refuse(buildID, step, `the node ended while this build was at ${placeOf(step)}; start it again, its finished steps come from the cache`);

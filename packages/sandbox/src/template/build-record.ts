@@ -82,3 +82,5 @@ export type BuiltTemplate = {
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
 };
+
+export type Tag = { readonly tag: string; readonly buildID: string; readonly createdAtMs: number };

@@ -1,8 +1,7 @@
 // Templates, builds and tags as a start finds them; a row that cannot be read is set aside by name.
 import { z } from "zod";
-import type { SetAside } from "../node/set-aside.ts";
-import type { Build, BuiltTemplate } from "./build-record.ts";
-import type { Tag } from "./builds.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
 import type { Database } from "./database.ts";
 
 const readableTemplate = z.looseObject({ templateID: z.string(), name: z.string(), createdAtMs: z.number(), updatedAtMs: z.number() });
@@ -17,6 +16,9 @@ const readableBuild = z.looseObject({
   result: z.looseObject({ chain, env: z.record(z.string(), z.string()) }).optional(),
 });
 
+/** By the name that it is set aside under: a template's, a build's id. */
+export type UnreadRow = { readonly kind: "template" | "build"; readonly name: string; readonly templateID: string };
+
 export type BuildRows = {
   readonly templates: Map<string, BuiltTemplate>;
   readonly idByName: Map<string, string>;
@@ -26,6 +28,7 @@ export type BuildRows = {
   readonly idsOf: Map<string, Set<string>>;
   /** By template, then by tag. */
   readonly tags: Map<string, Map<string, Tag>>;
+  readonly unread: Map<string, UnreadRow>;
 };
 
 export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">): BuildRows {
@@ -34,21 +37,25 @@ export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">)
   const builds = new Map<string, Build>();
   const idsOf = new Map<string, Set<string>>();
   const tags = new Map<string, Map<string, Tag>>();
-  const parsed = (kind: "template" | "build", name: string, schema: z.ZodType, text: string): unknown => {
+  const unread = new Map<string, UnreadRow>();
+  const parsed = (row: UnreadRow, schema: z.ZodType, text: string): unknown => {
     try {
       return schema.parse(JSON.parse(text));
     } catch {
-      return void aside.addUnreadable({ kind, name, reason: "its record cannot be read" });
+      unread.set(row.name, row);
+      return void aside.addUnreadable({ kind: row.kind, name: row.name, reason: "its record cannot be read" });
     }
   };
-  for (const row of db.all("SELECT name, record FROM templates")) {
-    const found = parsed("template", row["name"] as string, readableTemplate, row["record"] as string) as BuiltTemplate | undefined;
+  for (const row of db.all("SELECT template_id, name, record FROM templates")) {
+    const at: UnreadRow = { kind: "template", name: row["name"] as string, templateID: row["template_id"] as string };
+    const found = parsed(at, readableTemplate, row["record"] as string) as BuiltTemplate | undefined;
     if (found === undefined) continue;
     templates.set(found.templateID, found);
     idByName.set(found.name, found.templateID);
   }
-  for (const row of db.all("SELECT build_id, record FROM builds ORDER BY created_at, rowid")) {
-    const found = parsed("build", row["build_id"] as string, readableBuild, row["record"] as string) as Build | undefined;
+  for (const row of db.all("SELECT build_id, template_id, record FROM builds ORDER BY created_at, rowid")) {
+    const at: UnreadRow = { kind: "build", name: row["build_id"] as string, templateID: row["template_id"] as string };
+    const found = parsed(at, readableBuild, row["record"] as string) as Build | undefined;
     if (found === undefined) continue;
     builds.set(found.buildID, found);
     idsOf.set(found.templateID, (idsOf.get(found.templateID) ?? new Set()).add(found.buildID));
@@ -59,5 +66,5 @@ export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">)
     tags.set(templateID, of);
     of.set(row["tag"] as string, { tag: row["tag"] as string, buildID: row["build_id"] as string, createdAtMs: row["created_at"] as number });
   }
-  return { templates, idByName, builds, idsOf, tags };
+  return { templates, idByName, builds, idsOf, tags, unread };
 }

@@ -1,14 +1,13 @@
 // Templates that were built here, their builds and tags: the rows, and what a name stands for.
 import { randomUUID } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
-import type { SetAside } from "../node/set-aside.ts";
-import type { Build, BuiltTemplate } from "./build-record.ts";
-import { readBuilds } from "./builds-read.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
+import { readBuilds, type UnreadRow } from "./builds-read.ts";
 import type { Database } from "./database.ts";
 import { DEFAULT_TAG, newTemplateID, splitReference } from "./reference.ts";
 
 export type ReadyBuild = Build & { readonly status: "ready"; readonly result: NonNullable<Build["result"]> };
-export type Tag = { readonly tag: string; readonly buildID: string; readonly createdAtMs: number };
 export type Asked = { readonly cpuCount: number | undefined; readonly memoryMB: number | undefined; readonly diskSizeMB: number | undefined };
 
 export interface Builds {
@@ -25,19 +24,30 @@ export interface Builds {
   /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
   setPublic(templateID: string, isPublic: boolean): void;
+  /** A template, by name or id, or a build, by id, whose record cannot be read. */
+  unreadable(asked: string): UnreadRow | undefined;
   /** NAME, NAME:TAG, ID, ID:TAG or a build's id, where that build is ready. */
   resolve(asked: string): { template: BuiltTemplate; build: ReadyBuild } | undefined;
   tags(templateID: string): Tag[];
   tag(templateID: string, tags: readonly string[], buildID: string): void;
   /** @throws TAG_NOT_FOUND; then none is taken away. */
   untag(templateID: string, tags: readonly string[]): void;
-  remove(templateID: string): void;
+  /** With all its builds, those that cannot be read too; the names of these rows. */
+  remove(templateID: string): string[];
   removeBuild(buildID: string): void;
+  /** Removes a build, and its template where it has no other. */
+  abandon(buildID: string): void;
 }
 
 /** All rows are in memory, too: SQLite is read here only. A row that cannot be read is set aside. */
-export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAside, "addUnreadable" | "find">): Builds {
-  const { templates, idByName, builds, idsOf, tags } = readBuilds(db, aside);
+export function openBuilds(
+  db: Database,
+  nowMs: () => number,
+  aside: Pick<SetAside, "addUnreadable" | "find">,
+  /** What other nodes may start of a template is another now. */
+  onChanged: (templateID: string) => void = () => {},
+): Builds {
+  const { templates, idByName, builds, idsOf, tags, unread } = readBuilds(db, aside);
 
   const putTemplate = (template: BuiltTemplate) =>
     db.run(
@@ -80,6 +90,34 @@ export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAsi
     return { ...before, ...changes, updatedAtMs: nowMs() };
   }
   const newestFirst = (templateID: string) => [...(idsOf.get(templateID) ?? [])].reverse().flatMap((buildID) => builds.get(buildID) ?? []);
+
+  function remove(templateID: string): string[] {
+    db.settle(() => {
+      db.run("DELETE FROM logs WHERE build_id IN (SELECT build_id FROM builds WHERE template_id = ?)", templateID);
+      for (const table of ["builds", "tags", "spawns", "templates"]) db.run(`DELETE FROM ${table} WHERE template_id = ?`, templateID);
+    });
+    for (const { buildID } of newestFirst(templateID)) builds.delete(buildID);
+    idByName.delete(templates.get(templateID)?.name ?? "");
+    templates.delete(templateID);
+    tags.delete(templateID);
+    idsOf.delete(templateID);
+    const gone = [...unread.values()].filter((row) => row.templateID === templateID).map(({ name }) => name);
+    for (const name of gone) unread.delete(name);
+    onChanged(templateID);
+    return gone;
+  }
+  function removeBuild(buildID: string): void {
+    db.settle(() => {
+      for (const table of ["logs", "tags", "builds"]) db.run(`DELETE FROM ${table} WHERE build_id = ?`, buildID);
+    });
+    const { templateID = "" } = builds.get(buildID) ?? unread.get(buildID) ?? {};
+    unread.delete(buildID);
+    const of = tags.get(templateID);
+    for (const each of [...(of?.values() ?? [])]) if (each.buildID === buildID) of?.delete(each.tag);
+    builds.delete(buildID);
+    idsOf.get(templateID)?.delete(buildID);
+    onChanged(templateID);
+  }
 
   return {
     request(name, tagNames, asked) {
@@ -142,6 +180,7 @@ export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAsi
       builds.set(buildID, next);
       showTags(next.templateID, moved);
       if (known !== undefined) showTemplate({ ...known, updatedAtMs: nowMs() });
+      onChanged(next.templateID);
     },
     setPublic(templateID, isPublic) {
       const known = template(templateID);
@@ -150,6 +189,7 @@ export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAsi
       putTemplate(next);
       showTemplate(next);
     },
+    unreadable: (asked) => unread.get(asked) ?? [...unread.values()].find(({ kind, templateID }) => kind === "template" && templateID === asked),
     resolve(asked) {
       const { name, tag } = splitReference(asked);
       const known = template(name);
@@ -169,6 +209,7 @@ export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAsi
       const moved = tagNames.map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
       db.transaction(() => moved.forEach((each) => void putTag(templateID, each)));
       showTags(templateID, moved);
+      onChanged(templateID);
     },
     untag(templateID, tagNames) {
       const of = tags.get(templateID);
@@ -177,27 +218,14 @@ export function openBuilds(db: Database, nowMs: () => number, aside: Pick<SetAsi
         for (const tag of tagNames) db.run("DELETE FROM tags WHERE template_id = ? AND tag = ?", templateID, tag);
       });
       for (const tag of tagNames) of?.delete(tag);
+      onChanged(templateID);
     },
-    remove(templateID) {
-      db.settle(() => {
-        db.run("DELETE FROM logs WHERE build_id IN (SELECT build_id FROM builds WHERE template_id = ?)", templateID);
-        for (const table of ["builds", "tags", "spawns", "templates"]) db.run(`DELETE FROM ${table} WHERE template_id = ?`, templateID);
-      });
-      for (const { buildID } of newestFirst(templateID)) builds.delete(buildID);
-      idByName.delete(templates.get(templateID)?.name ?? "");
-      templates.delete(templateID);
-      tags.delete(templateID);
-      idsOf.delete(templateID);
-    },
-    removeBuild(buildID) {
-      db.settle(() => {
-        for (const table of ["logs", "tags", "builds"]) db.run(`DELETE FROM ${table} WHERE build_id = ?`, buildID);
-      });
+    remove,
+    removeBuild,
+    abandon(buildID) {
       const { templateID = "" } = builds.get(buildID) ?? {};
-      const of = tags.get(templateID);
-      for (const each of [...(of?.values() ?? [])]) if (each.buildID === buildID) of?.delete(each.tag);
-      builds.delete(buildID);
-      idsOf.get(templateID)?.delete(buildID);
+      removeBuild(buildID);
+      if (newestFirst(templateID).length === 0) remove(templateID);
     },
   };
 }

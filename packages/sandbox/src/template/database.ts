@@ -18,7 +18,7 @@ export interface Database {
   close(): void;
 }
 
-const schema = `
+const tables = `
   CREATE TABLE IF NOT EXISTS templates (template_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, record TEXT NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS builds (build_id TEXT PRIMARY KEY, template_id TEXT NOT NULL, status TEXT NOT NULL, created_at INTEGER NOT NULL, record TEXT NOT NULL) STRICT;
   CREATE INDEX IF NOT EXISTS builds_of ON builds (template_id, created_at);
@@ -28,14 +28,13 @@ const schema = `
   CREATE TABLE IF NOT EXISTS images (image_id TEXT PRIMARY KEY, chain TEXT NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS files (hash TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS spawns (template_id TEXT PRIMARY KEY, count INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS copies (build_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
 `;
-const VERSION = 1;
 
 /** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
-export function openDatabase(path: string, options: Omit<StoreOptions, "version"> = {}): Database {
-  const store = openStore(path, { ...options, version: VERSION });
+export function openDatabase(path: string, options: Omit<StoreOptions, "schema"> = {}): Database {
+  const store = openStore(path, { ...options, schema: { version: 1, tables } });
   const { db } = store;
-  if (db.prepare("PRAGMA user_version").get()?.["user_version"] !== VERSION) store.settle(() => db.exec(`${schema} PRAGMA user_version = ${VERSION};`));
   const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
   const statement = (sql: string) => {
     const known = prepared.get(sql) ?? db.prepare(sql);

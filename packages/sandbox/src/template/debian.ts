@@ -2,10 +2,10 @@
 import { readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { hold, inSandbox, type Job, layered, type Source, say, templateOf } from "./builder.ts";
 import { prepare } from "./prepare.ts";
+import { runLogged, shellOf } from "./run-step.ts";
 import type { TemplateSettings } from "./settings.ts";
-import { runLogged, shellOf } from "./work.ts";
-import { hold, inSandbox, type Job, layered, type Source, say, templateOf } from "./workshop.ts";
 
 /** Where the new root is made inside; it becomes a layer of its own. */
 const INSIDE = "var/tmp/svc-root";
@@ -56,41 +56,37 @@ export async function debianSource(job: Job, suite: string): Promise<Source> {
   };
 }
 
+const keyOf = (suite: string) => `debian:${suite}`;
+
 async function cached(job: Job, suite: string): Promise<string | undefined> {
-  const { db, layers, nowMs } = job.shop;
+  const { cache, layers, nowMs } = job.builder;
   if (job.build.spec?.force === true) return undefined;
-  const row = db.get("SELECT outcome FROM steps WHERE key = ?", `debian:${suite}`);
-  const known = row === undefined ? undefined : (JSON.parse(row["outcome"] as string) as { layerID: string; madeAtMs: number });
-  if (known === undefined || layers.info(known.layerID) === undefined || known.madeAtMs < nowMs() - KEPT_MS) return undefined;
+  const { layerID = null, madeAtMs = 0 } = cache.find(keyOf(suite)) ?? {};
+  if (layerID === null || layers.info(layerID) === undefined || madeAtMs < nowMs() - KEPT_MS) return undefined;
   say(job, `FROM debian:${suite} (cached)`);
-  hold(job, known.layerID);
-  return known.layerID;
+  hold(job, layerID);
+  return layerID;
 }
 
 async function bootstrapped(job: Job, suite: string): Promise<string> {
-  const { shop } = job;
+  const { builder } = job;
   say(job, `FROM debian:${suite}: mmdebstrap in a sandbox of base`);
-  const base = shop.find("base");
+  const base = builder.find("base");
   if (base.image.binds.length > 0) fail("INVALID_REQUEST", `debian:${suite} needs a base template with apt; here base stands for host, see ./svc doctor`);
-  await shop.images.ready(base.image);
-  const chain = shop.images.chainOf(base.image);
+  await builder.images.ready(base.image);
+  const chain = builder.images.chainOf(base.image);
   job.sizes = { ...job.sizes, diskSizeMB: Math.max(MIN_DISK_MB, job.sizes.diskSizeMB), memoryMB: Math.max(1024, job.sizes.memoryMB) };
   const layer = await inSandbox(job, templateOf(job, chain), async (guest, { handle }) => {
     const code = await runLogged(job, guest, { cmd: await shellOf(job, guest), args: ["-euc", bootstrap, "svc", suite, INSIDE], user: "root", cwd: "/" });
-    if (code !== 0) fail("INVALID_REQUEST", `debian:${suite} could not be made: mmdebstrap's sandbox ended with ${code}; the log has its words`);
-    return shop.layers.add(`debian:${suite}`, async (diff) => {
-      await shop.sandboxes.runtimeOf(handle).exportLayer(handle, diff);
+    if (code !== 0) fail("INVALID_REQUEST", `debian:${suite} could not be created: mmdebstrap ended with ${code}; see the build's log`);
+    return builder.layers.add(`debian:${suite}`, async (diff) => {
+      await builder.sandboxes.runtimeOf(handle).exportLayer(handle, diff);
       await keepOnlyRoot(diff);
     });
   });
   if (layer === undefined || layer.sizeBytes < MIB) return fail("INTERNAL", `mmdebstrap of ${suite} left no root`);
   hold(job, layer.layerID);
-  shop.db.run(
-    "INSERT OR REPLACE INTO steps VALUES (?, ?, ?)",
-    `debian:${suite}`,
-    JSON.stringify({ layerID: layer.layerID, madeAtMs: shop.nowMs() }),
-    shop.nowMs(),
-  );
+  builder.cache.keep(keyOf(suite), layer.layerID);
   return layer.layerID;
 }
 

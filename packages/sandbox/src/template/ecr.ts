@@ -2,7 +2,8 @@
 import { createHash, createHmac } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
-import type { Login } from "./registry-auth.ts";
+
+export type Login = { readonly username: string; readonly password: string };
 
 export type AwsKey = { readonly awsAccessKeyId: string; readonly awsSecretAccessKey: string; readonly awsRegion: string };
 
@@ -14,8 +15,8 @@ const answerShape = z.object({ authorizationData: z.array(z.object({ authorizati
 export async function ecrLogin(key: AwsKey, host: string, signal: AbortSignal, endpoint?: string): Promise<Login> {
   const suffix = /^\d{12}\.dkr\.ecr(?:-fips)?\.[a-z0-9-]+\.(amazonaws\.com(?:\.cn)?)$/.exec(host)?.[1];
   if (suffix === undefined && endpoint === undefined)
-    fail("INVALID_REQUEST", `fromImageRegistry: '${host}' is no registry of AWS; type aws is for ACCOUNT.dkr.ecr.REGION.amazonaws.com`);
-  if (!/^[a-z0-9-]{1,32}$/.test(key.awsRegion)) fail("INVALID_REQUEST", `fromImageRegistry: '${key.awsRegion}' is no region`);
+    fail("INVALID_REQUEST", `fromImageRegistry: '${host}' is not a registry of AWS; type aws is for ACCOUNT.dkr.ecr.REGION.amazonaws.com`);
+  if (!/^[a-z0-9-]{1,32}$/.test(key.awsRegion)) fail("INVALID_REQUEST", `fromImageRegistry: '${key.awsRegion}' is not a region`);
   const url = new URL(endpoint ?? `https://api.ecr.${key.awsRegion}.${suffix}/`);
   const body = "{}";
   const headers = { host: url.host, "content-type": "application/x-amz-json-1.1", "x-amz-target": TARGET, "x-amz-date": amzDate(new Date()) };

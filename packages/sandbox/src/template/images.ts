@@ -60,7 +60,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
   function chainOf(image: RootImage): Chain {
     if (dirname(image.rootfs) === folder) {
       const imageID = basename(image.rootfs);
-      return chainNamed(imageID) ?? fail("SNAPSHOT_DAMAGED", `image ${imageID} is not known any more; build its template anew`);
+      return chainNamed(imageID) ?? fail("SNAPSHOT_DAMAGED", `image ${imageID} no longer exists; build its template again`);
     }
     const layerID = basename(dirname(image.rootfs));
     if (image.rootfs === join(layers.folder, layerID, "diff")) return { base: undefined, layers: [layerID] };
@@ -70,7 +70,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
   async function mount(image: RootImage): Promise<void> {
     const chain = chainOf(image);
     if (chain.base !== undefined && !existsSync(chain.base.rootfs)) {
-      fail("SNAPSHOT_DAMAGED", `the template's base ${chain.base.rootfs} is gone; run ./svc setup, then build the template anew`);
+      fail("SNAPSHOT_DAMAGED", `the template's base ${chain.base.rootfs} is gone; run ./svc setup, then build the template again`);
     }
     for (const layerID of chain.layers) await layers.verify(layerID);
     if (dirname(image.rootfs) !== folder || readMounts().some(({ point }) => point === image.rootfs)) return;
@@ -82,7 +82,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
     // A redirect that a layer claims would lead elsewhere in the stack; we write none, so none is followed.
     const options = `ro,lowerdir=${lower.join(":")},redirect_dir=nofollow,metacopy=off,index=off`;
     if (options.length > MAX_OPTION_BYTES)
-      fail("INVALID_REQUEST", `the template has ${chain.layers.length} layers; ${MAX_LAYERS} are possible: join RUN steps by &&`);
+      fail("INVALID_REQUEST", `the template has ${chain.layers.length} layers; the maximum is ${MAX_LAYERS}: combine RUN steps with &&`);
     await spawner.check(["mount", "-t", "overlay", "svc-image", "-o", options, image.rootfs], { cwd: layers.folder }).catch((cause: unknown) => {
       fail("HOST_UNSUITABLE", `the layers of image ${basename(image.rootfs)} cannot be stacked: ${asFailure(cause).message}`, { cause });
     });

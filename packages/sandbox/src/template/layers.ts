@@ -7,7 +7,7 @@ import type { Durability } from "@svc/kit/database.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
-import type { SetAside } from "../node/set-aside.ts";
+import type { SetAside } from "../records/set-aside.ts";
 
 // $SVC_HOME/layers/<layerID>.part/   half-made; the next start removes it
 //                  <layerID>/diff/       as overlayfs has it: a device 0,0 for what was deleted, trusted.overlay.opaque
@@ -34,6 +34,8 @@ export interface Layers {
   add(note: string, write: (diff: string) => Promise<void>, below?: string): Promise<LayerInfo | undefined>;
   info(layerID: string): LayerInfo | undefined;
   all(): LayerInfo[];
+  /** Ids of those that are set aside. */
+  unread(): string[];
   /** Once in a process's life. @throws SNAPSHOT_DAMAGED naming layer and file. */
   verify(layerID: string): Promise<void>;
   remove(layerID: string): Promise<void>;
@@ -62,20 +64,24 @@ const compare = `set -o pipefail
 ${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a -- ../entries - | grep -a '^[<>]' | head -n 1; exit 0; }
 ${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
 
-export type LayersOptions = { readonly aside: Pick<SetAside, "add">; readonly durability: Durability };
+export type LayersOptions = { readonly aside: Pick<SetAside, "add" | "drop">; readonly durability: Durability };
 
 export async function openLayers(folder: string, spawner: Spawner, { aside, durability }: LayersOptions): Promise<Layers> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
   await chmod(folder, 0o700);
   const known = new Map<string, LayerInfo>();
+  const unread = new Set<string>();
   for (const name of await readdir(folder)) {
     const place = join(folder, name);
     if (name.endsWith(".part")) await rm(place, { recursive: true, force: true, maxRetries: 5 });
     else if (idPattern.test(name))
       await readInfo(place, name).then(
         (info) => void known.set(name, info),
-        (error: unknown) => aside.add({ kind: "layer", name, reason: `its layer.json cannot be read: ${asFailure(error).message}` }),
+        (error: unknown) => {
+          unread.add(name);
+          aside.add({ kind: "layer", name, reason: `its layer.json cannot be read: ${asFailure(error).message}` });
+        },
       );
   }
   const verified = new Map<string, Promise<void>>();
@@ -87,7 +93,7 @@ export async function openLayers(folder: string, spawner: Spawner, { aside, dura
 
   async function check(layerID: string): Promise<void> {
     const damaged = (how: string, cause?: unknown) =>
-      fail("SNAPSHOT_DAMAGED", `layer ${layerID} ${how}; build its template anew, with no step from the cache`, { cause });
+      fail("SNAPSHOT_DAMAGED", `layer ${layerID} ${how}; build its template again without the cache (--no-cache)`, { cause });
     const info = await readInfo(join(folder, layerID), layerID).catch((cause: unknown) =>
       damaged(`is not on disk or has no readable layer.json (${asFailure(cause).message})`, cause),
     );
@@ -168,11 +174,12 @@ export async function openLayers(folder: string, spawner: Spawner, { aside, dura
     },
     info: (layerID) => known.get(layerID),
     all: () => [...known.values()],
+    unread: () => [...unread],
     verify(layerID) {
       if (!idPattern.test(layerID)) fail("SNAPSHOT_DAMAGED", `'${layerID}' names no layer`);
       const under = verified.get(layerID) ?? check(layerID);
       verified.set(layerID, under);
-      // A damage may be mended by hand; the next use looks again.
+      // A damage may be repaired by hand; the next use looks again.
       under.catch(() => verified.delete(layerID));
       return under;
     },
@@ -184,6 +191,7 @@ export async function openLayers(folder: string, spawner: Spawner, { aside, dura
       const part = join(folder, `${layerID}.part`);
       await rename(join(folder, layerID), part).catch(() => undefined);
       await rm(part, { recursive: true, force: true });
+      if (unread.delete(layerID)) aside.drop("layer", layerID);
     },
     sync,
   };

@@ -7,10 +7,10 @@ import { z } from "zod";
 import { lookForProgram } from "../runtime/programs.ts";
 import { runInto } from "./bounded-folder.ts";
 import type { Startup } from "./build-record.ts";
+import { hold, type Job, layered, leftMs, type Source, say } from "./builder.ts";
 import { type ImageName, imageName } from "./image-name.ts";
 import { prepare } from "./prepare.ts";
 import { withAuthFile } from "./registry-auth.ts";
-import { hold, type Job, layered, leftMs, type Source, say } from "./workshop.ts";
 
 // $SVC_HOME/oci/<random>/   one image's blobs while it is unpacked; gone afterwards, since its layer is all that is used
 
@@ -33,8 +33,8 @@ const defaultSizes = { cpuCount: 2, memoryMB: 1024, diskSizeMB: 4096 };
 const architectures: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
 
 export async function imageSource(job: Job, asked: string): Promise<Source> {
-  const { shop } = job;
-  const name = imageName(asked, shop.settings);
+  const { builder } = job;
+  const name = imageName(asked, builder.settings);
   for (const program of ["skopeo", "umoci"]) {
     if ((await lookForProgram(program)) === undefined) {
       fail("HOST_UNSUITABLE", `fromImage needs the program ${program}; run ./svc setup, or as root: apt-get install --no-install-recommends skopeo umoci`);
@@ -56,7 +56,7 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
       const source = `docker://${name.full.split("@")[0]?.replace(/:[^/:]+$/, "")}@${digest}`;
       await run(job, name, skopeo(["copy", "--quiet", ...from, source, `oci:${layout}:image`]), dirname(layout));
     });
-    const source = sourceOf(config, shop.settings.image_start_command);
+    const source = sourceOf(config, builder.settings.image_start_command);
     const prepared = await prepare(job, { base: undefined, layers: [layerID] }, layered);
     return { ...source, chain: prepared };
   });
@@ -64,13 +64,12 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
 
 /** The layer that holds the image's whole root; made once for each digest. */
 async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layout: string) => Promise<void>): Promise<string> {
-  const { db, layers, home, nowMs } = job.shop;
+  const { cache, layers, home } = job.builder;
   const key = `image:${digest}:${process.arch}`;
-  const row = job.build.spec?.force === true ? undefined : db.get("SELECT outcome FROM steps WHERE key = ?", key);
-  const known = row === undefined ? undefined : ((JSON.parse(row["outcome"] as string) as { layerID: string | null }).layerID ?? undefined);
-  if (known !== undefined && layers.info(known) !== undefined) {
+  const known = job.build.spec?.force === true ? undefined : cache.find(key)?.layerID;
+  if (known != null && layers.info(known) !== undefined) {
     say(job, `${digest} (cached)`);
-    db.run("UPDATE steps SET used_at = ? WHERE key = ?", nowMs(), key);
+    cache.touch(key);
     hold(job, known);
     return known;
   }
@@ -84,12 +83,12 @@ async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layou
       await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(place, "layout")}:image`, join(place, "rootfs")], place);
       await moveInto(join(place, "rootfs"), diff);
       // A device of an image's making could name one of the host's; sandboxes have a /dev of their own.
-      await job.shop.spawner.check(["find", diff, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"], { timeoutMs: leftMs(job) });
+      await job.builder.spawner.check(["find", diff, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"], { timeoutMs: leftMs(job) });
       await knowRoot(diff);
     });
     if (layer === undefined) fail("INVALID_REQUEST", `the image ${name.full} is empty`);
     hold(job, layer.layerID);
-    db.run("INSERT OR REPLACE INTO steps VALUES (?, ?, ?)", key, JSON.stringify({ layerID: layer.layerID }), nowMs());
+    cache.keep(key, layer.layerID);
     return layer.layerID;
   } finally {
     await rm(place, { recursive: true, force: true });
@@ -105,7 +104,7 @@ async function moveInto(from: string, diff: string): Promise<void> {
 async function knowRoot(diff: string): Promise<void> {
   const etc = join(diff, "etc");
   await mkdir(etc, { mode: 0o755 }).catch(() => undefined);
-  if (!(await lstat(etc)).isDirectory()) fail("INVALID_REQUEST", "the image's /etc is no folder");
+  if (!(await lstat(etc)).isDirectory()) fail("INVALID_REQUEST", "the image's /etc is not a folder");
   await writeFile(join(etc, "passwd"), "root:x:0:0:root:/root:/bin/sh\n", { flag: "wx", mode: 0o644 }).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== "EEXIST") throw error;
   });
@@ -113,7 +112,7 @@ async function knowRoot(diff: string): Promise<void> {
 
 /** A program's failure, told as what the registry said. `into`: the folder that it fills. */
 async function run(job: Job, name: ImageName, argv: readonly string[], into?: string): Promise<string> {
-  const { spawner, settings } = job.shop;
+  const { spawner, settings } = job.builder;
   const running = into === undefined ? spawner.run(argv, { timeoutMs: leftMs(job) }) : runInto(spawner, into, settings.image_mb, argv, leftMs(job));
   const result = await running.catch((error: unknown) => {
     throw asFailure(error);

@@ -1,7 +1,7 @@
 // Makes a foreign root fit for the clients: the user `user`, a shell where they expect it, PATH kept by login shells.
 import type { Chain } from "./build-record.ts";
-import { script, shellOf } from "./work.ts";
-import { type Job, type layered, say } from "./workshop.ts";
+import { type Job, type layered, say } from "./builder.ts";
+import { script, shellOf } from "./run-step.ts";
 
 const VERSION = 1;
 
@@ -35,15 +35,14 @@ printf '# A login shell keeps the PATH of the template, which /etc/profile would
 `;
 
 export async function prepare(job: Job, chain: Chain, inLayer: typeof layered): Promise<Chain> {
-  const { db, layers, nowMs } = job.shop;
+  const { cache, layers } = job.builder;
   const key = `prepare:${VERSION}:${JSON.stringify(chain)}`;
-  const row = db.get("SELECT outcome FROM steps WHERE key = ?", key);
-  const known = row === undefined ? undefined : (JSON.parse(row["outcome"] as string) as { layerID: string | null }).layerID;
-  if (known !== undefined && known !== null && layers.info(known) !== undefined) return { ...chain, layers: [...chain.layers, known] };
+  const known = cache.find(key)?.layerID;
+  if (known != null && layers.info(known) !== undefined) return { ...chain, layers: [...chain.layers, known] };
   const done = await inLayer(job, chain, "preparation of an image", async (guest) => {
     await shellOf(job, guest);
     for (const line of await script(job, guest, preparation, [], "the image cannot be made fit for sandboxes")) say(job, line);
   });
-  db.run("INSERT OR REPLACE INTO steps VALUES (?, ?, ?)", key, JSON.stringify({ layerID: done.layer?.layerID ?? null }), nowMs());
+  cache.keep(key, done.layer?.layerID);
   return done.chain;
 }

@@ -18,14 +18,14 @@ export function splitReference(text: string): Reference {
 export function newReference(text: string): Reference {
   const reference = splitReference(text);
   if (!namePattern.test(reference.name)) {
-    fail("INVALID_REQUEST", `name: found '${text}'; a name is lower-case letters, digits, '-', '_' and '.', 128 at most, with ':TAG' behind it if wanted`);
+    fail("INVALID_REQUEST", `name: expected up to 128 lower-case letters, digits, '-', '_' and '.', optionally followed by ':TAG'; got '${text}'`);
   }
   if (reference.tag !== undefined) checkTag(reference.tag);
   return reference;
 }
 
 export function checkTag(tag: string): void {
-  if (!tagPattern.test(tag)) fail("INVALID_REQUEST", `tag: found '${tag}'; a tag is letters, digits, '-', '_' and '.', 128 at most`);
+  if (!tagPattern.test(tag)) fail("INVALID_REQUEST", `tag: expected up to 128 letters, digits, '-', '_' and '.'; got '${tag}'`);
 }
 
 const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";

@@ -3,16 +3,14 @@ import { randomBytes } from "node:crypto";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { ecrLogin } from "./ecr.ts";
-import type { Job, RegistryCredentials } from "./workshop.ts";
-
-export type Login = { readonly username: string; readonly password: string };
+import type { Job, RegistryCredentials } from "./builder.ts";
+import { ecrLogin, type Login } from "./ecr.ts";
 
 /** Runs `work` with the path of a file that is gone afterwards; undefined where no credentials were given. */
 export async function withAuthFile<T>(job: Job, host: string, work: (path: string | undefined) => Promise<T>): Promise<T> {
   if (job.credentials === undefined) return work(undefined);
   const { username, password } = await loginOf(job.credentials, host, job.signal);
-  const folder = join(job.shop.home, "run");
+  const folder = join(job.builder.home, "run");
   await mkdir(folder, { recursive: true, mode: 0o711 });
   const path = join(folder, `registry-${randomBytes(8).toString("hex")}.json`);
   const text = JSON.stringify({ auths: { [host]: { auth: Buffer.from(`${username}:${password}`).toString("base64") } } });
@@ -27,7 +25,7 @@ export async function withAuthFile<T>(job: Job, host: string, work: (path: strin
 async function loginOf(credentials: RegistryCredentials, host: string, signal: AbortSignal): Promise<Login> {
   switch (credentials.type) {
     case "registry":
-      if (credentials.username.includes(":")) fail("INVALID_REQUEST", "fromImageRegistry: a username holds no ':'");
+      if (credentials.username.includes(":")) fail("INVALID_REQUEST", "fromImageRegistry: a username must not contain ':'");
       return { username: credentials.username, password: credentials.password };
     case "gcp":
       // The registry takes a service account's key file whole, under this fixed name.

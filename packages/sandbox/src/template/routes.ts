@@ -1,26 +1,30 @@
 // The handlers of the template operations: one short function each.
-import { fail } from "@svc/contract/failures.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Build, BuildSpec, BuiltTemplate } from "./build-record.ts";
+import { checkSteps } from "./build-steps.ts";
+import type { Templates } from "./open-templates.ts";
 import { checkTag, DEFAULT_TAG, newReference, splitReference } from "./reference.ts";
 import { listedBuilt, listedSetUp, shownBuild } from "./show.ts";
 import { checkSource } from "./source.ts";
-import { checkSteps } from "./steps.ts";
-import type { Templates } from "./templates.ts";
 
 const REASON_ENTRIES = 20;
 /** Waiting and failed builds count too; more are refused until some are deleted with their template. */
 const MAX_TEMPLATES = 10_000;
 
-export function templateHandlers({ shop, library, queue, snapshots, deleteTemplate, envdVersion }: Templates): Handlers<typeof templateOperations> {
-  const { builds, buildLog, uploads } = shop;
+/** `fetch`: what object storage has under a name comes here; its id. */
+export function templateHandlers(
+  { builder, index, queue, snapshots, deleteTemplate, envdVersion }: Templates,
+  fetch: (asked: string) => Promise<string | undefined>,
+): Handlers<typeof templateOperations> {
+  const { builds, buildLog, uploads } = builder;
 
   /** @throws TEMPLATE_NOT_FOUND. */
   function known(asked: string): BuiltTemplate {
     const found = builds.template(splitReference(asked).name);
     if (found !== undefined) return found;
-    library.find(asked); // says what there is, where there is nothing of that name
+    index.find(asked); // says what there is, where there is nothing of that name
     return fail("INVALID_REQUEST", `template '${asked}' was not built here: it has neither builds nor tags of its own`);
   }
 
@@ -30,10 +34,22 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
     return build?.templateID === template.templateID ? build : fail("BUILD_NOT_FOUND", `template '${asked}' has no build '${buildID}'`);
   }
 
+  /** By what a build finds it: its name, or the id that it was fetched by. @throws TEMPLATE_NOT_FOUND. */
+  async function sourceHere(asked: string): Promise<string> {
+    try {
+      index.find(asked);
+      return asked;
+    } catch (error) {
+      const fetched = asFailure(error).name === "TEMPLATE_NOT_FOUND" ? await fetch(asked) : undefined;
+      if (fetched === undefined) throw error;
+      return fetched;
+    }
+  }
+
   return {
-    listTemplates: () => library.listed(),
+    listTemplates: () => index.listed(),
     listTemplatesV2({ limit, nextToken }, context) {
-      const all = library.listed().sort((a, b) => (a.templateID < b.templateID ? -1 : 1));
+      const all = index.listed().sort((a, b) => (a.templateID < b.templateID ? -1 : 1));
       const from = nextToken === undefined ? 0 : all.findIndex(({ templateID }) => templateID > nextToken);
       const items = from === -1 ? [] : all.slice(from, from + limit);
       const last = items.at(-1)?.templateID;
@@ -45,7 +61,7 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       const reference = newReference(builds.template(asked)?.name ?? asked);
       const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
       for (const tag of tags) checkTag(tag);
-      if (library.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
+      if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
       if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
       if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
       const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
@@ -62,9 +78,9 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       const origin = `${protocol === "https" ? "https" : "http"}://${host ?? "localhost"}`;
       return { present: uploads.has(hash), url: origin + uploads.address(hash) };
     },
-    buildTemplate(input) {
-      const build = buildOf(input.templateID, input.buildID);
-      const spec: BuildSpec = {
+    async buildTemplate(input) {
+      buildOf(input.templateID, input.buildID);
+      const asked: BuildSpec = {
         fromImage: input.fromImage ?? undefined,
         fromTemplate: input.fromTemplate ?? undefined,
         needsCredentials: input.fromImageRegistry != null,
@@ -75,20 +91,21 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
         dockerfile: input.dockerfile === true,
         strictFiles: input.strictFiles ?? undefined,
       };
-      checkSource(spec);
-      checkSteps(spec.steps);
-      if (spec.fromTemplate !== undefined) library.find(spec.fromTemplate);
+      checkSource(asked);
+      checkSteps(asked.steps);
+      const spec = asked.fromTemplate === undefined ? asked : { ...asked, fromTemplate: await sourceHere(asked.fromTemplate) };
       spec.steps.forEach(({ type, filesHash }, at) => {
         if (type === "COPY" && !uploads.has(filesHash ?? ""))
-          fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are not here; PUT them to the address of GET /templates/{id}/files/{hash} first`);
+          fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are missing; first PUT them to the URL of GET /templates/{id}/files/{hash}`);
       });
-      queue.start(build, spec, input.fromImageRegistry ?? undefined);
+      queue.start(buildOf(input.templateID, input.buildID), spec, input.fromImageRegistry ?? undefined);
       return undefined;
     },
     cancelBuild({ templateID, buildID }) {
       queue.cancel(buildOf(templateID, buildID));
     },
     getBuildStatus({ templateID, buildID, logsOffset, limit, level }) {
+      if (queue.wasDropped(buildID)) fail("TEMPLATE_NOT_FOUND", `template '${templateID}' was deleted while it was built`);
       const { status, reason } = buildOf(templateID, buildID);
       const logEntries = buildLog.page(buildID, logsOffset, limit, level);
       return {
@@ -113,9 +130,9 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       return { logs: buildLog.since(buildID, cursor, limit, direction, level) };
     },
     getTemplate({ templateID: asked }) {
-      const own = library.setUp(asked);
+      const own = index.setUp(asked);
       if (own !== undefined && builds.template(asked) === undefined) {
-        const shown = listedSetUp(own.template, own.names, library.spawns(own.template.templateID), envdVersion);
+        const shown = listedSetUp(own.template, own.names, index.spawns(own.template.templateID), envdVersion);
         const { buildID, createdAt, updatedAt, cpuCount, memoryMB, diskSizeMB } = shown;
         return {
           ...shown,
@@ -124,12 +141,12 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       }
       const template = known(asked);
       const all = builds.of(template.templateID);
-      return { ...listedBuilt(template, all, library.spawns(template.templateID), envdVersion), builds: all.map(shownBuild) };
+      return { ...listedBuilt(template, all, index.spawns(template.templateID), envdVersion), builds: all.map(shownBuild) };
     },
     getTemplateByAlias({ alias }) {
       const template = builds.template(alias);
       if (template !== undefined) return { templateID: template.templateID, public: template.public };
-      return { templateID: library.find(alias).templateID, public: true };
+      return { templateID: index.find(alias).templateID, public: true };
     },
     updateTemplate({ templateID, public: isPublic }) {
       const template = known(templateID);
@@ -143,7 +160,7 @@ export function templateHandlers({ shop, library, queue, snapshots, deleteTempla
       const found = builds.resolve(target);
       if (found === undefined) {
         known(target);
-        return fail("TEMPLATE_NOT_FOUND", `'${target}' names no build that is ready`);
+        return fail("TEMPLATE_NOT_FOUND", `'${target}' is not a build that is ready`);
       }
       builds.tag(found.template.templateID, tags, found.build.buildID);
       return { buildID: found.build.buildID, tags };

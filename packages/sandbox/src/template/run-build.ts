@@ -1,12 +1,14 @@
 // One build from its base to its capture: each step in a fresh sandbox over the layers so far.
+import { availableParallelism, totalmem } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { BuildResult, BuildSpec, Chain, Startup, Surroundings } from "./build-record.ts";
+import { type Action, describeStep, type Folder, foldStep, stepKey } from "./build-steps.ts";
+import { hold, inSandbox, type Job, leftMs, say, stage, templateOf } from "./builder.ts";
+import { quietly, runStep, shellOf } from "./run-step.ts";
 import { resolveSource } from "./source.ts";
 import { startUp } from "./startup.ts";
-import { describeStep, type Folder, foldStep, type Work, workKey } from "./steps.ts";
-import { doWork, quietly, shellOf } from "./work.ts";
-import { hold, inSandbox, type Job, leftMs, say, stage, templateOf } from "./workshop.ts";
 
+const MIB = 1024 * 1024;
 /** A ready command that never says yes must not take the whole build's time. */
 const READY_BOUND_MS = 10 * 60_000;
 
@@ -16,6 +18,7 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
   const source = await resolveSource(job, spec);
   const { cpuCount, memoryMB, diskSizeMB } = job.build;
   job.sizes = { cpuCount: cpuCount ?? source.sizes.cpuCount, memoryMB: memoryMB ?? source.sizes.memoryMB, diskSizeMB: diskSizeMB ?? source.sizes.diskSizeMB };
+  sayWhatIsLess(job);
   let { chain } = source;
   const asRoot = spec.dockerfile && !source.names.user;
   const inRoot = spec.dockerfile && !source.names.workdir;
@@ -34,23 +37,32 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
     ({ surroundings, folders } = folded);
     // What was forced changes what later steps stand on.
     fresh ||= step.force === true;
-    if (folded.work === undefined) say(job, title);
-    else chain = await cachedWork(job, chain, folded.work, title, fresh);
+    if (folded.action === undefined) say(job, title);
+    else chain = await cachedStep(job, chain, folded.action, title, fresh);
   }
   enter(job, "finalize");
   const named = (type: string) => spec.steps.some((step) => step.type === type);
   if (asRoot && !named("USER")) surroundings = { ...surroundings, user: source.user };
   if (inRoot && !named("WORKDIR")) surroundings = { ...surroundings, workdir: source.workdir };
-  if (folders.length > 0) chain = await cachedWork(job, chain, { kind: "folders", folders }, "WORKDIR", fresh);
+  if (folders.length > 0) chain = await cachedStep(job, chain, { kind: "folders", folders }, "WORKDIR", fresh);
   const startup = startupOf(spec, source.startup);
   return finalize(job, chain, surroundings, startup, spec.readyCmd);
+}
+
+/** A sandbox gets no more than its host has. */
+function sayWhatIsLess(job: Job): void {
+  const { cpuCount, memoryMB } = job.sizes;
+  const cpus = availableParallelism();
+  const hostMB = Math.floor(totalmem() / MIB);
+  if (cpuCount > cpus) say(job, `the template has ${cpuCount} CPUs, this host ${cpus}: its sandboxes get ${cpus} here`, "warn");
+  if (memoryMB > hostMB) say(job, `the template has ${memoryMB} MB of memory, this host ${hostMB}: its sandboxes reach the host's limit first`, "warn");
 }
 
 function enter(job: Job, step: string): void {
   job.signal.throwIfAborted();
   job.step = step;
   stage(job, `build ${step}`);
-  job.shop.builds.update(job.build.buildID, { step });
+  job.builder.builds.update(job.build.buildID, { step });
 }
 
 /** A template built from another one starts what that one starts, unless it has a start command of its own. */
@@ -59,14 +71,14 @@ function startupOf({ startCmd, readyCmd }: BuildSpec, inherited: Startup | undef
   return inherited === undefined ? undefined : { ...inherited, ...(readyCmd === undefined ? {} : { readyCmd }) };
 }
 
-async function cachedWork(job: Job, chain: Chain, work: Work, title: string, fresh: boolean): Promise<Chain> {
-  const { db, layers, nowMs } = job.shop;
-  const key = workKey(chain, work);
-  const row = fresh ? undefined : db.get("SELECT outcome FROM steps WHERE key = ?", key);
-  if (row !== undefined) {
-    const { layerID } = JSON.parse(row["outcome"] as string) as { layerID: string | null };
+async function cachedStep(job: Job, chain: Chain, action: Action, title: string, fresh: boolean): Promise<Chain> {
+  const { cache, layers } = job.builder;
+  const key = stepKey(chain, action);
+  const known = fresh ? undefined : cache.find(key);
+  if (known !== undefined) {
+    const { layerID } = known;
     if (layerID === null || (layers.info(layerID) !== undefined && (await intact(job, layerID)))) {
-      db.run("UPDATE steps SET used_at = ? WHERE key = ?", nowMs(), key);
+      cache.touch(key);
       say(job, `${title} (cached)`);
       if (layerID === null) return chain;
       hold(job, layerID);
@@ -74,20 +86,15 @@ async function cachedWork(job: Job, chain: Chain, work: Work, title: string, fre
     }
   }
   say(job, title);
-  const done = await doWork(job, chain, work, title);
-  db.run(
-    "INSERT INTO steps VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET outcome = excluded.outcome, used_at = excluded.used_at",
-    key,
-    JSON.stringify({ layerID: done.layerID ?? null }),
-    nowMs(),
-  );
+  const done = await runStep(job, chain, action, title);
+  cache.keep(key, done.layerID);
   return done.chain;
 }
 
 /** A damaged layer of the cache is made anew. */
 async function intact(job: Job, layerID: string): Promise<boolean> {
   try {
-    await job.shop.layers.verify(layerID);
+    await job.builder.layers.verify(layerID);
     return true;
   } catch (error) {
     say(job, `${asFailure(error).message}; the step runs anew`, "warn");
@@ -96,10 +103,10 @@ async function intact(job: Job, layerID: string): Promise<boolean> {
 }
 
 async function finalize(job: Job, chain: Chain, surroundings: Surroundings, startup: Startup | undefined, readyCmd: string | undefined): Promise<BuildResult> {
-  const { shop, sizes } = job;
+  const { builder, sizes } = job;
   const { env, user, workdir } = surroundings;
-  return inSandbox(job, templateOf(job, chain), async (guest, { handle, limits, envd, envdVersion }) => {
-    const runtime = shop.sandboxes.runtimeOf(handle);
+  return inSandbox(job, templateOf(job, chain), async (guest, { handle, limits, envd, envdVersion, initKey }) => {
+    const runtime = builder.sandboxes.runtimeOf(handle);
     const shell = await shellOf(job, guest);
     // What every sandbox of the template will do; better told now than at each create.
     await guest.run({ cmd: shell, args: ["-c", "true"], user, env, cwd: workdir, timeoutMs: leftMs(job), signal: job.signal });
@@ -120,8 +127,14 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
     }
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
     stage(job, "build capture");
-    const captureID = shop.captures.newID();
-    await shop.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), chain.base?.rootfs);
+    const captureID = builder.captures.newID();
+    await builder.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), {
+      templateID: job.build.templateID,
+      envd,
+      envdVersion,
+      initKey,
+      rootfs: chain.base?.rootfs,
+    });
     // Memory goes on in the space, and by the driver, it was taken in.
     return { ...plain, captureID, envd, limits, runtime: runtime.name };
   });

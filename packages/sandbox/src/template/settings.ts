@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
-const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "asked for HOST or HOST:PORT");
+const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "expected HOST or HOST:PORT");
 
 export const templateSettings = z.object({
   registry: z.union([z.literal(""), registryHost]),

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Build, BuiltTemplate } from "./build-record.ts";
-import type { Template } from "./catalogue.ts";
+import type { Template } from "./template.ts";
 
 export type Spawns = { readonly count: number; readonly lastAtMs: number | undefined };
 

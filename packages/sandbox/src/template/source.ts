@@ -1,55 +1,56 @@
 // What a build begins with: another template, a snapshot, an OCI image, a Debian suite.
 import { fail } from "@svc/contract/failures.ts";
 import type { BuildSpec, Chain } from "./build-record.ts";
+import { exported, inSandbox, type Job, type Source, say } from "./builder.ts";
 import { debianSource, debianSuite } from "./debian.ts";
 import { imageSource } from "./oci-image.ts";
-import { exported, inSandbox, type Job, type Source, say } from "./workshop.ts";
 
-/** The clients' builders begin with this image where nothing else is named. */
-const clientsBase = /^e2bdev\/base(:.*)?$/;
+/** Images that stand for the template `base`: the one that the clients' builders begin with where nothing else is named, and `FROM base`. */
+const baseImage = /^(e2bdev\/base(:.*)?|base(:(latest|default))?)$/;
 const DEFAULT_TEMPLATE = "base";
 
 export async function resolveSource(job: Job, spec: BuildSpec): Promise<Source> {
   const { fromTemplate, fromImage } = spec;
   if (fromTemplate !== undefined) return templateSource(job, fromTemplate);
-  if (fromImage === undefined || clientsBase.test(fromImage)) {
+  if (fromImage === undefined || baseImage.test(fromImage)) {
     say(job, `FROM ${fromImage ?? DEFAULT_TEMPLATE}: the template ${DEFAULT_TEMPLATE}`);
     return templateSource(job, DEFAULT_TEMPLATE);
   }
-  const suite = debianSuite(fromImage, job.shop.settings);
+  const suite = debianSuite(fromImage, job.builder.settings);
   return suite === undefined ? imageSource(job, fromImage) : debianSource(job, suite);
 }
 
 async function templateSource(job: Job, asked: string): Promise<Source> {
-  const { shop } = job;
+  const { builder } = job;
   // A name stands for what it names now: a later build under that name changes nothing here.
-  const built = shop.builds.resolve(asked)?.build.result;
-  const template = shop.find(asked);
+  const built = builder.builds.resolve(asked)?.build.result ?? builder.copies.get(asked)?.result;
+  const template = builder.find(asked);
   const sizes = { cpuCount: template.cpuCount, memoryMB: template.memoryMB, diskSizeMB: template.diskSizeMB };
   const { env, user, workdir, strictFiles } = template;
   const names = { user: false, workdir: false };
-  await shop.images.ready(template.image);
+  await builder.images.ready(template.image);
   if (built !== undefined) return { chain: built.chain, env, user, workdir, strictFiles, sizes, startup: built.startup, names };
-  const chain = shop.images.chainOf(template.image);
+  const chain = builder.images.chainOf(template.image);
   if (template.captureID === undefined) return { chain, env, user, workdir, strictFiles, sizes, startup: undefined, names };
   return { chain: await snapshotChain(job, asked, template.captureID, chain), env, user, workdir, strictFiles, sizes, startup: undefined, names };
 }
 
 /** A snapshot's files as a layer; made once. Its processes are no part of a template built from it. */
 async function snapshotChain(job: Job, asked: string, captureID: string, chain: Chain): Promise<Chain> {
-  const { db, layers, nowMs } = job.shop;
+  const { cache, layers } = job.builder;
   const key = `snapshot:${captureID}`;
-  const row = db.get("SELECT outcome FROM steps WHERE key = ?", key);
-  const known = row === undefined ? undefined : (JSON.parse(row["outcome"] as string) as { layerID: string | null }).layerID;
+  const known = cache.find(key)?.layerID;
   if (known === null) return chain;
   if (known !== undefined && layers.info(known) !== undefined) return { ...chain, layers: [...chain.layers, known] };
   say(job, `FROM ${asked}: the files of the snapshot`);
-  const layer = await inSandbox(job, job.shop.find(asked), (_, { handle }) => exported(job, handle, `snapshot ${asked}`, job.shop.images.of(chain).rootfs));
-  db.run("INSERT OR REPLACE INTO steps VALUES (?, ?, ?)", key, JSON.stringify({ layerID: layer?.layerID ?? null }), nowMs());
+  const layer = await inSandbox(job, job.builder.find(asked), (_, { handle }) =>
+    exported(job, handle, `snapshot ${asked}`, job.builder.images.of(chain).rootfs),
+  );
+  cache.keep(key, layer?.layerID);
   return layer === undefined ? chain : { ...chain, layers: [...chain.layers, layer.layerID] };
 }
 
 /** @throws INVALID_REQUEST when a build names no source, or two. */
 export function checkSource({ fromImage, fromTemplate }: Pick<BuildSpec, "fromImage" | "fromTemplate">): void {
-  if (fromImage !== undefined && fromTemplate !== undefined) fail("INVALID_REQUEST", "fromImage and fromTemplate: a build begins with one of them");
+  if (fromImage !== undefined && fromTemplate !== undefined) fail("INVALID_REQUEST", "fromImage and fromTemplate: expected exactly one of them");
 }

@@ -1,8 +1,8 @@
 // A template's start command: run in the background, and waited for until its ready command says yes.
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { type Guest, openGuest } from "../agent/guest.ts";
 import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Startup, Surroundings } from "./build-record.ts";
-import { type Guest, openGuest } from "./guest.ts";
 
 /** Without a ready command a start command is taken for up after this long, or as soon as it has ended with 0. */
 const SETTLE_MS = 20_000;

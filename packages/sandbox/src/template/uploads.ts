@@ -64,21 +64,22 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
     },
     check(hash, { expires = "", signature: given }) {
       if (!hashPattern.test(hash) || !sameSecret(given, signature(hash, expires)))
-        fail("ACCESS_DENIED", "this address was not given out by this node; ask for a new one");
-      if (Number(expires) * 1000 < nowMs()) fail("ACCESS_DENIED", "this address was good for an hour; ask for a new one");
+        fail("ACCESS_DENIED", "this URL was not issued by this node; request a new one");
+      if (Number(expires) * 1000 < nowMs()) fail("ACCESS_DENIED", "this URL was valid for an hour; request a new one");
     },
     async receive(hash, lengthHeader, body) {
       const length = Number(lengthHeader);
       if (lengthHeader === undefined || !Number.isSafeInteger(length) || length < 0) fail("INVALID_REQUEST", "an upload needs an exact Content-Length");
       if (length > maxBytes) fail("PAYLOAD_TOO_LARGE", `the files take ${length} bytes; template.upload_mb allows ${maxBytes}`);
-      if (receiving >= UPLOADS_AT_ONCE) throw new Failure("TOO_MANY_REQUESTS", `${UPLOADS_AT_ONCE} uploads are under way already`, { retryAfterSeconds: 1 });
+      if (receiving >= UPLOADS_AT_ONCE)
+        throw new Failure("TOO_MANY_REQUESTS", `${UPLOADS_AT_ONCE} uploads are in progress, the maximum`, { retryAfterSeconds: 1 });
       receiving++;
       // Two clients may send the same files at once; each has a file of its own until it is whole.
       const part = join(folder, `${hash}.${process.pid}-${counter++}.part`);
       try {
         await store(body, part, durability);
         const { size } = await stat(part);
-        if (size !== length) fail("INVALID_REQUEST", `the upload broke off: ${size} of ${length} bytes came`);
+        if (size !== length) fail("INVALID_REQUEST", `the upload ended early: ${size} of ${length} bytes arrived`);
         await packingOf(part);
         await rename(part, join(folder, hash));
         if (durability === "disk") await syncAll([folder]);
@@ -133,7 +134,7 @@ async function packingOf(path: string): Promise<"gzip" | "plain"> {
   const { bytesRead } = await file.read(head, 0, head.length, 0).finally(() => file.close());
   const zipped = head[0] === 0x1f && head[1] === 0x8b;
   const first = zipped ? await firstUnzipped(path) : head.subarray(0, bytesRead);
-  if (!isTarHeader(first)) fail("INVALID_REQUEST", "the upload is no tar archive, neither plain nor gzipped");
+  if (!isTarHeader(first)) fail("INVALID_REQUEST", "the upload is not a tar archive, plain or gzipped");
   return zipped ? "gzip" : "plain";
 }
 

@@ -1,5 +1,6 @@
-// The Node-API face of the master: one class, whose methods src/master/native.ts declares.
+// The Node-API face of the master: one class, whose methods src/master/native.ts declares; the client's part is addon_client.cc.
 #include "addon.h"
+#include "addon_client.h"
 
 namespace svc {
 
@@ -20,7 +21,17 @@ Settings settingsOf(const Call& call) {
   settings.releaseMs = whole("releaseMs");
   settings.taskTimeoutMs = whole("taskTimeoutMs");
   settings.strategy = static_cast<Strategy>(whole("strategy"));
+  settings.aheadRatio = call.number(call.member(0, "aheadRatio"));
   settings.multiTenant = call.flag(call.member(0, "multiTenant"));
+  settings.offload = call.flag(call.member(0, "offload"));
+  settings.offloadOnEvict = call.flag(call.member(0, "offloadOnEvict"));
+  settings.offloadForceEvict = call.flag(call.member(0, "offloadForceEvict"));
+  settings.offloadCapRatio = call.number(call.member(0, "offloadCapRatio"));
+  settings.offloadQueue = static_cast<u32>(whole("offloadQueue"));
+  settings.promoteOnHit = call.flag(call.member(0, "promoteOnHit"));
+  settings.promoteThreshold = static_cast<u32>(whole("promoteThreshold"));
+  settings.promoteAtOnce = static_cast<u32>(whole("promoteAtOnce"));
+  settings.promoteQueue = static_cast<u32>(whole("promoteQueue"));
   return settings;
 }
 
@@ -28,6 +39,7 @@ Limits limitsOf(const Call& call) {
   Limits limits;
   limits.frameBytes = static_cast<u32>(call.number(call.member(0, "maxFrameBytes")));
   limits.connections = static_cast<u32>(call.number(call.member(0, "maxConnections")));
+  limits.httpConnections = static_cast<u32>(call.number(call.member(0, "maxHttpConnections")));
   limits.totalBytes = static_cast<u64>(call.number(call.member(0, "maxBufferedBytes")));
   limits.halfFrameMs = static_cast<u64>(call.number(call.member(0, "halfFrameMs")));
   limits.snapshotBytes = static_cast<u64>(call.number(call.member(0, "snapshotBytes")));
@@ -39,20 +51,19 @@ Log::Options logOf(const Call& call) {
   options.folder = call.bytes(call.member(0, "folder"));
   options.disk = call.flag(call.member(0, "disk"));
   options.fileBytes = static_cast<u64>(call.number(call.member(0, "logFileBytes")));
+  // A release without disks reads what is written while none are allowed.
+  options.version = call.flag(call.member(0, "offload")) ? newestVersion : withoutDisks;
   return options;
 }
 
-// A C++ exception that leaves a callback would abort the process: each becomes a JavaScript one here.
-template <typename Body>
-napi_value guarded(napi_env env, Body body) {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    napi_throw_error(env, nullptr, error.what());
-  } catch (...) {
-    napi_throw_error(env, nullptr, "unknown failure in the store");
-  }
-  return nullptr;
+KvEvents::Settings eventsOf(const Call& call) {
+  KvEvents::Settings settings;
+  settings.on = call.flag(call.member(0, "kvEvents"));
+  settings.objectKey = call.flag(call.member(0, "emitObjectKey"));
+  settings.legacy = call.flag(call.member(0, "emitLegacy"));
+  settings.backend = call.bytes(call.member(0, "eventBackend"));
+  settings.queueEvents = static_cast<u32>(call.number(call.member(0, "eventQueue")));
+  return settings;
 }
 
 template <Method method>
@@ -92,6 +103,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
       if (napi_call_threadsafe_function(events, sent, napi_tsfn_nonblocking) != napi_ok) delete sent;
     };
     addon->server = std::make_unique<Server>(settingsOf(call), limitsOf(call), logOf(call), tell);
+    addon->server->store.events.configure(eventsOf(call));
     const auto drop = [](napi_env, void* data, void*) { delete static_cast<Addon*>(data); };
     check(napi_wrap(env, call.self, addon.get(), drop, nullptr, nullptr), "wrap");
     addon.release();
@@ -99,7 +111,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
   });
 }
 
-// (function, argsHash, resultHash, operation, literal, constant body)
+// (function, argsHash, resultHash, operation, literal, constant body, whether a tenant's key may call it)
 napi_value declare(Addon& addon, const Call& call) {
   Declared declared;
   const u32 function = static_cast<u32>(call.number(0));
@@ -108,12 +120,17 @@ napi_value declare(Addon& addon, const Call& call) {
   declared.op = opOf(call.bytes(3));
   declared.literal = call.buffer(4);
   declared.constant = call.buffer(5);
+  declared.tenants = call.flag(6);
   addon.server->operations.declare(function, std::move(declared));
   return call.undefined();
 }
 
 napi_value listen(Addon& addon, const Call& call) {
   return call.of(static_cast<double>(addon.server->listen(call.bytes(0), static_cast<u16>(call.number(1)))));
+}
+
+napi_value listenHttp(Addon& addon, const Call& call) {
+  return call.of(static_cast<double>(addon.server->listenHttp(call.bytes(0), static_cast<u16>(call.number(1)), call.flag(2))));
 }
 
 napi_value start(Addon& addon, const Call& call) {
@@ -129,9 +146,9 @@ napi_value stop(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (connection, seq, error, body)
+// (connection, seq, error, body, whether it is a refusal)
 napi_value answer(Addon& addon, const Call& call) {
-  if (addon.server) addon.server->answer(static_cast<u64>(call.number(0)), static_cast<u32>(call.number(1)), static_cast<u8>(call.number(2)), call.buffer(3));
+  if (addon.server) addon.server->answer(static_cast<u64>(call.number(0)), static_cast<u32>(call.number(1)), static_cast<u8>(call.number(2)), call.buffer(3), call.flag(4));
   return call.undefined();
 }
 
@@ -141,13 +158,23 @@ napi_value init(napi_env env, napi_value exports) {
     const napi_property_descriptor methods[] = {
         METHOD(declare),     METHOD(listen),     METHOD(start),     METHOD(stop),       METHOD(answer),     METHOD(tellDurable), METHOD(mount),
         METHOD(remount),     METHOD(unmount),    METHOD(setState),  METHOD(probed),     METHOD(setTasks),   METHOD(addTenant),   METHOD(setQuota),
-        METHOD(replicas),    METHOD(entry),      METHOD(keys),      METHOD(removeKeys), METHOD(removeSome),  METHOD(clearKeys),
+        METHOD(queryKey),    METHOD(entry),      METHOD(keys),       METHOD(objects),      METHOD(removeKeys), METHOD(removeSome),  METHOD(clearKeys),
         METHOD(holdersOf),   METHOD(segments),   METHOD(clients),   METHOD(tenants),    METHOD(figures),    METHOD(opFigures),   METHOD(room),
+        METHOD(takeBatches), METHOD(batchesFrom), METHOD(beginDump), METHOD(dumpSome),   METHOD(batchRange),
+        METHOD(descriptors), METHOD(objectsOn),   METHOD(keepNote),  METHOD(dropNote),   METHOD(notes),      METHOD(listenHttp),
+        METHOD(guard),       METHOD(authorize),   METHOD(callerOf),   METHOD(route),      METHOD(configureReplication), METHOD(listenPeers), METHOD(startStandby),
+        METHOD(follow),      METHOD(lead),        METHOD(admitPeer),  METHOD(refusePeer), METHOD(forgetPeer), METHOD(retire),
+        METHOD(peerHasAll),  METHOD(handOver),    METHOD(contacted),  METHOD(replication), METHOD(leased),
+        METHOD(mountDisk),  METHOD(unmountDisks), METHOD(diskOrders), METHOD(keepFiles), METHOD(unmountDisk), METHOD(queueCold), METHOD(releaseCold), METHOD(filesOn),
+        METHOD(dropFiles),   METHOD(failOffloads), METHOD(fieldOrders), METHOD(fieldPromotions), METHOD(keepFieldFiles), METHOD(dropFieldFile),
+        METHOD(setCapacity), METHOD(takeWipe),    METHOD(promoteStart), METHOD(promoteEnd), METHOD(doubt),     METHOD(disks),     METHOD(suspect),
     };
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeMaster", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");
     check(napi_set_named_property(env, exports, "NativeMaster", type), "export");
+    addClient(env, exports);
+    addFiles(env, exports);
     return exports;
   });
 }

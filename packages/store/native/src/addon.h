@@ -12,7 +12,27 @@ struct Addon {
   // Outlives the server, whose thread calls it.
   napi_threadsafe_function events = nullptr;
   std::unique_ptr<Server> server;
+  Dump dump;
 };
+
+// While the log is read the store belongs to the thread that reads it.
+inline Server& serving(Addon& addon) {
+  if (!addon.server || !addon.server->serving()) throw std::runtime_error("the master is recovering");
+  return *addon.server;
+}
+
+inline Uuid idAt(const Call& call, napi_value from) {
+  Uuid id;
+  if (!uuidOf(call.bytes(from), id)) throw std::invalid_argument("expected an id of 32 hexadecimal digits");
+  return id;
+}
+
+template <typename Change>
+napi_value changing(Addon& addon, const Call& call, Change change) {
+  Server& server = serving(addon);
+  const i32 outcome = server.change([&] { return server.room() ? change(server.store) : i32{code::persistFail}; });
+  return call.of(static_cast<double>(outcome));
+}
 
 using Method = napi_value (*)(Addon&, const Call&);
 
@@ -25,9 +45,41 @@ napi_value probed(Addon& addon, const Call& call);
 napi_value setTasks(Addon& addon, const Call& call);
 napi_value addTenant(Addon& addon, const Call& call);
 napi_value setQuota(Addon& addon, const Call& call);
-napi_value replicas(Addon& addon, const Call& call);
+napi_value queryKey(Addon& addon, const Call& call);
+napi_value descriptors(Addon& addon, const Call& call);
+napi_value route(Addon& addon, const Call& call);
+napi_value objectsOn(Addon& addon, const Call& call);
+napi_value keepNote(Addon& addon, const Call& call);
+napi_value suspect(Addon& addon, const Call& call);
+napi_value mountDisk(Addon& addon, const Call& call);
+napi_value unmountDisks(Addon& addon, const Call& call);
+napi_value unmountDisk(Addon& addon, const Call& call);
+napi_value queueCold(Addon& addon, const Call& call);
+napi_value releaseCold(Addon& addon, const Call& call);
+napi_value filesOn(Addon& addon, const Call& call);
+napi_value diskOrders(Addon& addon, const Call& call);
+napi_value keepFiles(Addon& addon, const Call& call);
+napi_value dropFiles(Addon& addon, const Call& call);
+napi_value failOffloads(Addon& addon, const Call& call);
+napi_value fieldOrders(Addon& addon, const Call& call);
+napi_value fieldPromotions(Addon& addon, const Call& call);
+napi_value keepFieldFiles(Addon& addon, const Call& call);
+napi_value dropFieldFile(Addon& addon, const Call& call);
+napi_value setCapacity(Addon& addon, const Call& call);
+napi_value takeWipe(Addon& addon, const Call& call);
+napi_value promoteStart(Addon& addon, const Call& call);
+napi_value promoteEnd(Addon& addon, const Call& call);
+napi_value doubt(Addon& addon, const Call& call);
+napi_value disks(Addon& addon, const Call& call);
+napi_value dropNote(Addon& addon, const Call& call);
+napi_value notes(Addon& addon, const Call& call);
+napi_value listenHttp(Addon& addon, const Call& call);
+napi_value guard(Addon& addon, const Call& call);
+napi_value authorize(Addon& addon, const Call& call);
+napi_value callerOf(Addon& addon, const Call& call);
 napi_value entry(Addon& addon, const Call& call);
 napi_value keys(Addon& addon, const Call& call);
+napi_value objects(Addon& addon, const Call& call);
 napi_value removeKeys(Addon& addon, const Call& call);
 napi_value removeSome(Addon& addon, const Call& call);
 napi_value clearKeys(Addon& addon, const Call& call);
@@ -38,5 +90,24 @@ napi_value tenants(Addon& addon, const Call& call);
 napi_value figures(Addon& addon, const Call& call);
 napi_value opFigures(Addon& addon, const Call& call);
 napi_value room(Addon& addon, const Call& call);
+napi_value takeBatches(Addon& addon, const Call& call);
+napi_value batchesFrom(Addon& addon, const Call& call);
+napi_value beginDump(Addon& addon, const Call& call);
+napi_value dumpSome(Addon& addon, const Call& call);
+napi_value batchRange(Addon& addon, const Call& call);
+napi_value configureReplication(Addon& addon, const Call& call);
+napi_value listenPeers(Addon& addon, const Call& call);
+napi_value startStandby(Addon& addon, const Call& call);
+napi_value follow(Addon& addon, const Call& call);
+napi_value lead(Addon& addon, const Call& call);
+napi_value admitPeer(Addon& addon, const Call& call);
+napi_value refusePeer(Addon& addon, const Call& call);
+napi_value forgetPeer(Addon& addon, const Call& call);
+napi_value retire(Addon& addon, const Call& call);
+napi_value peerHasAll(Addon& addon, const Call& call);
+napi_value handOver(Addon& addon, const Call& call);
+napi_value contacted(Addon& addon, const Call& call);
+napi_value replication(Addon& addon, const Call& call);
+napi_value leased(Addon& addon, const Call& call);
 
 }  // namespace svc

@@ -5,19 +5,9 @@
 
 namespace svc {
 
-namespace {
-
-napi_value listOf(const Call& call, const std::vector<double>& values) {
-  const napi_value out = call.array(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) call.set(out, i, call.of(values[i]));
-  return out;
-}
-
-}  // namespace
-
 napi_value figures(Addon& addon, const Call& call) {
   std::vector<double> out;
-  if (!addon.server) return listOf(call, out);
+  if (!addon.server) return call.numbers(out);
   Server& server = *addon.server;
   const bool serving = server.serving();
   const auto add = [&](auto value) { out.push_back(static_cast<double>(value)); };
@@ -35,6 +25,19 @@ napi_value figures(Addon& addon, const Call& call) {
     add(server.log().durableLsn());
     add(server.log().bytesSinceSnapshot());
     add(server.snapshot().taken());
+    for (const u64 each : {store.events.publishedBatches, store.events.publishedEvents, store.events.droppedEvents, store.events.unparsedKeys}) add(each);
+    u64 disks = 0, used = 0, capacity = 0, waiting = 0;
+    for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
+      const Segment* segment = store.cluster.segment(number);
+      if (segment == nullptr || segment->gone || !segment->onDisk()) continue;
+      ++disks;
+      used += segment->disk->used;
+      capacity += segment->disk->capacity;
+      waiting += segment->disk->offload.size();
+    }
+    for (const u64 each : {disks, used, capacity, waiting, counters.offloadedObjects, counters.offloadedBytes, counters.offloadsFailed, counters.offloadsSkipped,
+                           counters.promotedObjects, counters.promotionsFailed, counters.damagedFiles, counters.restoredObjects})
+      add(each);
   };
   add(server.connections.load());
   add(server.accepted.load());
@@ -43,13 +46,13 @@ napi_value figures(Addon& addon, const Call& call) {
   add(server.bufferedBytes.load());
   add(server.logFull() ? 1 : 0);
   if (serving) server.with(read);
-  return listOf(call, out);
+  return call.numbers(out);
 }
 
 // Per native operation: requests, items, failed items, nanoseconds, then the counts of each bucket.
 napi_value opFigures(Addon& addon, const Call& call) {
   std::vector<double> out;
-  if (!addon.server || !addon.server->serving()) return listOf(call, out);
+  if (!addon.server || !addon.server->serving()) return call.numbers(out);
   Server& server = *addon.server;
   server.with([&] {
     for (const OpFigures& figure : server.operations.figures) {
@@ -57,7 +60,7 @@ napi_value opFigures(Addon& addon, const Call& call) {
       for (const u64 each : figure.within) out.push_back(static_cast<double>(each));
     }
   });
-  return listOf(call, out);
+  return call.numbers(out);
 }
 
 }  // namespace svc

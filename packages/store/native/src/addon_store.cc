@@ -1,24 +1,13 @@
 // The methods that look into the store or change it: each between two turns of the thread that answers, each a bounded slice.
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "addon.h"
 
 namespace svc {
 
 namespace {
-
-// While the log is read the store belongs to the thread that reads it.
-Server& serving(Addon& addon) {
-  if (!addon.server || !addon.server->serving()) throw std::runtime_error("the master is recovering");
-  return *addon.server;
-}
-
-Uuid idAt(const Call& call, napi_value from) {
-  Uuid id;
-  if (!uuidOf(call.bytes(from), id)) throw std::invalid_argument("expected an id of 32 hexadecimal digits");
-  return id;
-}
 
 struct OwnedSpec {
   std::string name, endpoint, protocol, hostID;
@@ -49,10 +38,11 @@ struct OwnedSpec {
 
 constexpr std::size_t longestText = 4096;
 
+// As `changing`; on a full disk it still serves holders that come back with all they had, so that what they hold is read.
 template <typename Change>
-napi_value changing(Addon& addon, const Call& call, Change change) {
+napi_value mounting(Addon& addon, const Call& call, std::span<const SegmentSpec> specs, const Uuid& client, Change change) {
   Server& server = serving(addon);
-  const i32 outcome = server.change([&] { return server.room() ? change(server.store) : i32{code::persistFail}; });
+  const i32 outcome = server.change([&] { return server.store.holds(specs, client) || server.room() ? change(server.store) : i32{code::persistFail}; });
   return call.of(static_cast<double>(outcome));
 }
 
@@ -69,7 +59,8 @@ napi_value mount(Addon& addon, const Call& call) {
   const OwnedSpec spec(call, call.at(0));
   const Uuid client = idAt(call, call.at(1));
   if (std::max({spec.name.size(), spec.endpoint.size(), spec.protocol.size(), spec.hostID.size()}) > longestText) return call.of(double{code::invalidParams});
-  return changing(addon, call, [&](Store& store) { return store.mount(spec.view(), client); });
+  const SegmentSpec view = spec.view();
+  return mounting(addon, call, std::span(&view, 1), client, [&](Store& store) { return store.mount(view, client); });
 }
 
 // (segments, client) → code
@@ -87,7 +78,7 @@ napi_value remount(Addon& addon, const Call& call) {
   std::vector<SegmentSpec> views;
   for (const OwnedSpec& spec : specs) views.push_back(spec.view());
   const Uuid client = idAt(call, call.at(1));
-  return changing(addon, call, [&](Store& store) { return store.remount(views, client); });
+  return mounting(addon, call, views, client, [&](Store& store) { return store.remount(views, client); });
 }
 
 // (segment id, client id, grace in ms) → code
@@ -106,6 +97,18 @@ napi_value probed(Addon& addon, const Call& call) {
   return call.of(server.change([&] { return server.store.probed(static_cast<u32>(call.number(0)), call.flag(1)); }));
 }
 
+// (client id): its name started again, so it is taken for dead at once; if it is not, its next ping says so.
+napi_value suspect(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const Uuid id = idAt(call, call.at(0));
+  server.change([&] {
+    Store& store = server.store;
+    const u32 client = store.cluster.findClient(id);
+    if (client != 0 && store.cluster.client(client).known && !store.cluster.client(client).silent) store.markSilent(client);
+  });
+  return call.undefined();
+}
+
 // (client id, queued tasks): from one on, the client's next fetch goes to the script.
 napi_value setTasks(Addon& addon, const Call& call) {
   Server& server = serving(addon);
@@ -121,7 +124,8 @@ napi_value setTasks(Addon& addon, const Call& call) {
 napi_value addTenant(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string name = call.bytes(0);
-  return call.of(static_cast<double>(server.change([&] { return server.store.addTenant(name); })));
+  const u16 tenant = server.change([&] { return server.store.addTenant(name); });
+  return call.of(tenant == Store::noTenant ? -1.0 : static_cast<double>(tenant));
 }
 
 napi_value setQuota(Addon& addon, const Call& call) {
@@ -130,28 +134,10 @@ napi_value setQuota(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (key) → the JSON array of its readable replicas, or an error code. No lease.
-napi_value replicas(Addon& addon, const Call& call) {
-  Server& server = serving(addon);
-  const std::string key = call.bytes(0);
-  std::string json;
-  const i32 outcome = server.with([&] {
-    u32 index = 0;
-    const i32 found = server.store.read(0, key, false, index);
-    if (found == code::ok) json = replicasJson(server.store, index);
-    return found;
-  });
-  return outcome == code::ok ? call.of(std::string_view(json)) : call.of(static_cast<double>(outcome));
-}
-
-napi_value entry(Addon& addon, const Call& call) {
-  Server& server = serving(addon);
-  const std::string key = call.bytes(0);
-  return call.of(std::string_view(server.with([&] { return entryJson(server.store, key); })));
-}
-
-// (cursor, records to look at, tenant or "" for all) → [next cursor or 0, key...]: keys that may be read.
-napi_value keys(Addon& addon, const Call& call) {
+namespace {
+// (cursor, records to look at, tenant or "" for all) → [next cursor or 0, text...]: of objects that may be read.
+template <typename Text>
+napi_value listed(Addon& addon, const Call& call, Text text) {
   Server& server = serving(addon);
   u32 cursor = std::max(1u, static_cast<u32>(call.number(0)));
   u32 records = static_cast<u32>(call.number(1));
@@ -164,7 +150,7 @@ napi_value keys(Addon& addon, const Call& call) {
       if (!store.table.live(cursor) || (!name.empty() && store.table[cursor].tenant != tenant)) continue;
       bool reachable = false;
       store.eachReplica(cursor, [&](const Replica& replica) { reachable = reachable || store.readable(replica); });
-      if (reachable) found.emplace_back(store.table.keyOf(cursor));
+      if (reachable) found.emplace_back(text(store, cursor));
     }
     return cursor < store.table.end() ? cursor : 0;
   });
@@ -173,6 +159,12 @@ napi_value keys(Addon& addon, const Call& call) {
   for (std::size_t i = 0; i < found.size(); ++i) call.set(out, i + 1, call.latin1(found[i]));
   return out;
 }
+}  // namespace
+
+napi_value keys(Addon& addon, const Call& call) {
+  return listed(addon, call, [](const Store& store, u32 index) { return store.table.keyOf(index); });
+}
+napi_value objects(Addon& addon, const Call& call) { return listed(addon, call, objectJson); }
 
 // (keys, tenant, force) → how many went, or an error code.
 napi_value removeKeys(Addon& addon, const Call& call) {
@@ -201,6 +193,8 @@ napi_value removeSome(Addon& addon, const Call& call) {
       return;
     }
     const u16 tenant = store.tenantOf(name);
+    // Owners of the field are told of no file by name; they ask whether everything is gone.
+    if (cursor == 1) store.wipeDisks();
     for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
       if (!store.table.live(cursor) || store.table[cursor].tenant != tenant) continue;
       const std::string key(store.table.keyOf(cursor));
@@ -242,7 +236,7 @@ napi_value holdersOf(Addon& addon, const Call& call) {
     const i32 found = store.read(store.tenantOf(tenant), key, false, index);
     if (found != code::ok) return found;
     store.eachReplica(index, [&](const Replica& replica) {
-      if (store.readable(replica)) holders.emplace_back(replica.segment, textOf(store.cluster.client(store.cluster.segment(replica.segment)->client).id));
+      if (store.readable(replica) && !store.onDisk(replica)) holders.emplace_back(replica.segment, textOf(store.cluster.client(store.cluster.segment(replica.segment)->client).id));
     });
     return found;
   });

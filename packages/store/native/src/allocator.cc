@@ -6,9 +6,9 @@
 namespace svc {
 
 Allocator::Allocator(Pool<Node>& nodes, u64 capacity) : nodes_(nodes), capacity_(capacity) {
-  first_ = nodes_.take();
+  first_ = fresh_ = nodes_.take();
   if (first_ == 0) throw std::bad_alloc();
-  link(first_);
+  cursor_ = first_;
 }
 
 Allocator::~Allocator() {
@@ -48,33 +48,49 @@ u32 Allocator::fit(u64 size) const {
 
 u32 Allocator::take(u64 size) {
   if (size == 0 || size > capacity_ - used_) return 0;
-  const u32 node = fit(size);
-  if (node == 0) return 0;
-  const u64 had = sizeOf(node);
+  if (const u32 node = fit(size); node != 0) return cut(node, size);
+  if (fresh_ == 0) return 0;
+  if (sizeOf(fresh_) < size) widen();
+  return sizeOf(fresh_) < size ? 0 : cut(fresh_, size);
+}
+
+u32 Allocator::cut(u32 node, u64 size) {
   u32 rest = 0;
-  if (had > size && (rest = nodes_.take()) == 0) return 0;
-  unlink(node);
+  if (sizeOf(node) > size && (rest = nodes_.take()) == 0) return 0;
+  if (node != fresh_) unlink(node);
   if (rest != 0) {
     Node& here = nodes_[node];
     nodes_[rest] = {here.offset + size, node, here.after, 0, 0};
     if (here.after != 0) nodes_[here.after].before = rest;
     here.after = rest;
-    link(rest);
+    if (node != fresh_) link(rest);
   }
+  if (node == fresh_) fresh_ = rest;
   nodes_[node].binBefore = inUse;
   used_ += size;
   return node;
+}
+
+void Allocator::widen() {
+  const u32 before = nodes_[fresh_].before;
+  if (before == 0 || nodes_[before].binBefore == inUse) return;
+  unlink(before);
+  nodes_[before].after = 0;
+  if (cursor_ == fresh_) cursor_ = before;
+  nodes_.give(fresh_);
+  fresh_ = before;
 }
 
 void Allocator::give(u32 node) {
   used_ -= sizeOf(node);
   nodes_[node].binBefore = 0;
   const u32 after = nodes_[node].after;
-  if (after != 0 && nodes_[after].binBefore != inUse) {
+  if (after != 0 && after != fresh_ && nodes_[after].binBefore != inUse) {
     unlink(after);
     const u32 next = nodes_[after].after;
     nodes_[node].after = next;
     if (next != 0) nodes_[next].before = node;
+    if (cursor_ == after) cursor_ = node;
     nodes_.give(after);
   }
   const u32 before = nodes_[node].before;
@@ -83,10 +99,49 @@ void Allocator::give(u32 node) {
     const u32 next = nodes_[node].after;
     nodes_[before].after = next;
     if (next != 0) nodes_[next].before = before;
+    if (cursor_ == node) cursor_ = before;
     nodes_.give(node);
     node = before;
   }
   link(node);
+}
+
+u32 Allocator::takeAt(u64 offset, u64 size) {
+  if (size == 0 || offset > capacity_ || size > capacity_ - offset) return 0;
+  u32& node = cursor_;
+  for (u32 seen = 0; nodes_[node].offset > offset || nodes_[node].offset + sizeOf(node) <= offset; ++seen) {
+    const u32 next = nodes_[node].offset > offset ? nodes_[node].before : nodes_[node].after;
+    if (next == 0 || seen == steps) return 0;
+    node = next;
+  }
+  if (nodes_[node].binBefore == inUse) return 0;
+  if (fresh_ != 0 && (node == fresh_ || nodes_[node].after == fresh_)) {
+    widen();
+    node = fresh_;
+  }
+  const u64 lead = offset - nodes_[node].offset, had = sizeOf(node);
+  if (lead > had || size > had - lead) return 0;
+  const u32 found = node, mine = lead > 0 ? nodes_.take() : found, rest = had - lead > size ? nodes_.take() : 0;
+  if (mine == 0 || (rest == 0 && had - lead > size)) {
+    if (mine != 0 && mine != found) nodes_.give(mine);
+    return 0;
+  }
+  const bool isFresh = found == fresh_;
+  if (!isFresh) unlink(found);
+  const auto splitAt = [&](u32 left, u32 right, u64 at) {
+    const u32 after = nodes_[left].after;
+    nodes_[right] = {at, left, after, 0, 0};
+    if (after != 0) nodes_[after].before = right;
+    nodes_[left].after = right;
+  };
+  if (mine != found) splitAt(found, mine, offset);
+  if (rest != 0) splitAt(mine, rest, offset + size);
+  if (mine != found) link(found);
+  if (isFresh) fresh_ = rest;
+  else if (rest != 0) link(rest);
+  nodes_[mine].binBefore = inUse;
+  used_ += size;
+  return mine;
 }
 
 void Allocator::link(u32 node) {
@@ -110,9 +165,8 @@ void Allocator::unlink(u32 node) {
 std::vector<u32> Allocator::restore(std::vector<std::pair<u32, u64>>& ranges) {
   std::vector<u32> left;
   std::sort(ranges.begin(), ranges.end(), [&](const auto& a, const auto& b) { return nodes_[a.first].offset < nodes_[b.first].offset; });
-  unlink(first_);
   nodes_.give(first_);
-  first_ = 0;
+  first_ = fresh_ = 0;
   u32 last = 0;
   u64 at = 0;
   const auto append = [&](u32 node) {
@@ -144,6 +198,12 @@ std::vector<u32> Allocator::restore(std::vector<std::pair<u32, u64>>& ranges) {
     at = offset + size;
   }
   gapUntil(capacity_);
+  // What lay behind the last range is as good as untouched.
+  if (last != 0 && !gaps.empty() && gaps.back() == last) {
+    fresh_ = last;
+    gaps.pop_back();
+  }
+  cursor_ = first_;
   for (const u32 gap : gaps) link(gap);
   return left;
 }
@@ -155,8 +215,9 @@ bool Allocator::sound() const {
   for (u32 node = first_; node != 0; before = node, node = nodes_[node].after) {
     const Node& here = nodes_[node];
     const bool isFree = here.binBefore != inUse;
-    if (here.offset != at || here.before != before || (isFree && wasFree) || sizeOf(node) == 0) return false;
-    if (isFree) ++freeNodes;
+    if (here.offset != at || here.before != before || (isFree && wasFree && node != fresh_) || sizeOf(node) == 0) return false;
+    if (node == fresh_ && (!isFree || here.after != 0)) return false;
+    if (isFree) freeNodes += node != fresh_;
     else used += sizeOf(node);
     at += sizeOf(node);
     wasFree = isFree;

@@ -36,7 +36,8 @@ inline Tick tickOf(u64 ms) { return static_cast<Tick>(ms / tickMs); }
 namespace code {
 inline constexpr i32 ok = 0, internal = -1, segmentNotFound = -101, segmentExists = -102, clientNotFound = -103, noHandle = -200, invalidKey = -400,
                      invalidParams = -600, illegalClient = -601, invalidWrite = -700, notReady = -703, notFound = -704, exists = -705, hasLease = -706,
-                     hasTask = -708, noTask = -709, replicaNotFound = -710, replicaExists = -711, unavailable = -1011, persistFail = -1503,
+                     hasTask = -708, noTask = -709, replicaNotFound = -710, replicaExists = -711, checksumMismatch = -801, notNow = -1010,
+                     unavailable = -1011, unableOffload = -1300, persistFail = -1503,
                      tenantQuota = -1700, tenantUnknown = -1701;
 }
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "allocator.h"
+#include "disk.h"
+#include "holdings.h"
 
 namespace svc {
 
@@ -13,12 +15,13 @@ enum class SegmentState : i32 { undefined = 0, ok = 1, draining = 2, drained = 3
 struct Client {
   Uuid id;
   u64 seenMs = 0;
-  u32 objects = 0;  // that name it as their writer
+  u32 objects = 0;  // that name it as their writer, and extents that it holds
   u32 tasks = 0;    // queued for it
   bool known = false;   // mounted or remounted something in this life of the master
   bool silent = false;  // missed pings
   bool used = false;
   std::vector<u32> segments;
+  std::unique_ptr<Holdings> holdings;  // where it asked for them
 };
 
 struct Segment {
@@ -32,11 +35,17 @@ struct Segment {
   bool silent = false;       // its holder misses pings
   bool unreachable = false;  // our own connect to its endpoint failed
   bool gone = false;         // unmounted or lost; its replicas are being dropped
-  u64 suspectedMs = 0, unmountAtMs = 0;
+  bool swept = false;        // while the log is read: gone, and no object was left on it
+  bool restoring = false;    // its holder says what lies there; nothing else is put there meanwhile
+  u64 suspectedMs = 0, unmountAtMs = 0, restoringUntilMs = 0;
   Allocator allocator;
+  // Of a client's own disk, which has files in place of ranges: a replica's node then holds its file's number.
+  std::unique_ptr<Disk> disk;
 
+  bool onDisk() const { return disk != nullptr; }
+  bool cold() const { return onDisk() && disk->cold(); }
   bool readable() const { return !gone && !awaiting && !silent && !unreachable && state != SegmentState::unmounting; }
-  bool allocatable() const { return readable() && state == SegmentState::ok; }
+  bool allocatable() const { return readable() && state == SegmentState::ok && !onDisk() && !restoring; }
 };
 
 class Cluster {

@@ -1,6 +1,7 @@
 // The records of every change, in the form in which the log and the snapshots keep them.
 #pragma once
 #include "cluster.h"
+#include "recent.h"
 #include "table.h"
 
 namespace svc {
@@ -18,10 +19,22 @@ enum class Record : u8 {
   tenant = 9,       // number u16, name
   quota = 10,       // number u16, registered u8, bytes u64
   end = 11,         // objects u64: a snapshot is whole
+  published = 12,   // the next batch of KV events u64
+  publishedID = 13,  // tenant u16, medium u8 (0 cpu, 1 disk), its next event id u64
+  segmentSwept = 14,  // number u32: a segment that is gone has no objects any more, and their events have a number
+  freed = 15,       // segment u32, offset u64: held back no more
+  note = 16,        // kind u8, id, bytes u32, text: what the script keeps
+  noteGone = 17,    // id
+  disk = 18,        // number u32, client u32, id, label u32, ours u8, capacity u64, endpoint
+  fileGone = 19,    // number u32, file u64: no object has it any more, and its owner may not know
+  fileSwept = 20,   // number u32, file u64: its owner removed it
+  lineage = 21,     // u64: of what this log and its copies know
+  erasedWhy = 22,   // tenant u16, key, why u8, when u64 (unix ms)
+  recent = 23,      // hash u64, why u8, when u64 (unix ms): of a key that is gone
 };
 
 namespace has {
-inline constexpr u8 checksum = 1, softPinUntil = 2, softPinMs = 4, group = 8, task = 16;
+inline constexpr u8 checksum = 1, softPinUntil = 2, softPinMs = 4, group = 8, task = 16, fingerprint = 32;
 }
 
 class Journal {
@@ -36,13 +49,24 @@ class Journal {
   void clientGone(u32 number);
   void segment(const Segment& segment);
   void segmentGone(u32 number);
-  void object(const Table& table, u32 index, std::string_view group, const Cluster& cluster);
+  void disk(const Segment& segment);
+  void fileGone(u32 disk, u64 file);
+  void fileSwept(u32 disk, u64 file);
+  void object(const Table& table, u32 index, std::string_view group, std::string_view fingerprint, const Cluster& cluster);
   void complete(const Table& table, u32 index);
-  void erased(u16 tenant, std::string_view key);
+  void erased(u16 tenant, std::string_view key, Gone why, u64 unixMs);
   void held(u32 segment, u64 offset, u64 size);
+  void freed(u32 segment, u64 offset);
   void tenant(u16 number, std::string_view name);
   void quota(u16 number, bool registered, u64 bytes);
   void end(u64 objects);
+  void lineage(u64 lineage);
+  void recent(u64 hash, Gone why, u64 unixMs);
+  void published(u64 next);
+  void publishedID(u16 tenant, u8 medium, u64 next);
+  void segmentSwept(u32 number);
+  void note(u8 kind, const Uuid& id, std::string_view text);
+  void noteGone(const Uuid& id);
   void clear() {
     pending.clear();
     count = 0;
@@ -80,8 +104,12 @@ class RecordReader {
     at_ += sizeof value;
     return value;
   }
-  std::string_view text() {
-    const u16 size = get<u16>();
+  void skip(std::size_t bytes) { textOf(static_cast<u32>(bytes)); }
+  std::string_view text() { return textOf(get<u16>()); }
+  std::string_view longText() { return textOf(get<u32>()); }
+
+ private:
+  std::string_view textOf(u32 size) {
     if (failed || static_cast<std::size_t>(end_ - at_) < size) {
       failed = true;
       at_ = end_;
@@ -91,7 +119,6 @@ class RecordReader {
     return {at_ - size, size};
   }
 
- private:
   const char *at_, *end_;
 };
 

@@ -5,8 +5,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <stdexcept>
+#include <system_error>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -48,17 +51,31 @@ Log::~Log() {
 void Log::begin(u64 firstLsn) {
   const std::string path = (options_.folder / fileName("log", firstLsn)).string();
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), path);
   FileHeader header;
+  header.version = options_.version;
+  header.reign = reign_;
   header.firstLsn = firstLsn;
-  if (::write(fd, &header, sizeof header) != static_cast<ssize_t>(sizeof header)) {
-    const std::string why = std::strerror(errno);
+  const ssize_t wrote = ::write(fd, &header, sizeof header);
+  if (wrote != static_cast<ssize_t>(sizeof header)) {
+    // A part of it: there was room for no more.
+    const int why = wrote < 0 ? errno : ENOSPC;
     close(fd);
     unlink(path.c_str());
-    throw std::runtime_error(path + ": " + why);
+    throw std::system_error(why, std::generic_category(), path);
   }
   file_ = std::make_shared<File>(fd);
   size_ = reserved_ = sizeof header;
+}
+
+bool Log::beginIfRoom(u64 firstLsn) {
+  try {
+    begin(firstLsn);
+    return true;
+  } catch (const std::system_error& error) {
+    if (error.code().value() != ENOSPC && error.code().value() != EDQUOT) throw;
+    return !(full_ = true);
+  }
 }
 
 bool Log::room(u64 bytes, u64 nowMs) {
@@ -68,6 +85,7 @@ bool Log::room(u64 bytes, u64 nowMs) {
   constexpr u64 againMs = 100;
   if (full_ && nowMs < askedAtMs_ + againMs) return false;
   askedAtMs_ = nowMs;
+  if (!file_ && !beginIfRoom(written_ + 1)) return false;
   const u64 wanted = size_ + bytes + options_.aheadBytes;
   if (reserves_) {
     if (fallocate(file_->fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(wanted - size_)) == 0) {
@@ -94,15 +112,72 @@ void Log::write(Journal& journal) {
     header.firstLsn = journal.nextLsn - journal.count;
     header.records = journal.count;
     header.checksum = checksumOf(header, journal.pending.data());
-    unwritten_.append(reinterpret_cast<const char*>(&header), sizeof header);
+    const std::size_t from = unwritten_.size();
+    append(std::string_view(reinterpret_cast<const char*>(&header), sizeof header), journal.nextLsn - 1);
     unwritten_.append(journal.pending);
-    unwrittenLsn_ = journal.nextLsn - 1;
     journal.clear();
+    if (onFrame) onFrame(std::string_view(unwritten_).substr(from));
   }
-  if (!unwritten_.empty()) flushUnwritten();
+  flush();
+}
+
+void Log::append(std::string_view frame, u64 lastLsn) {
+  unwritten_.append(frame);
+  unwrittenLsn_ = lastLsn;
+}
+
+bool Log::startAt(u64 lsn, u32 reign) {
+  wipe();
+  reigns_.clear();
+  noteReign(reign, lsn);
+  try {
+    begin(lsn);
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+  unwritten_.clear();
+  sinceSnapshot_ = 0;
+  written_ = unwrittenLsn_ = lsn - 1;
+  durable_.store(written_, std::memory_order_release);
+  return true;
+}
+
+void Log::noteReign(u32 reign, u64 firstLsn) {
+  reign_ = reign;
+  if (!reigns_.empty() && reigns_.back().first == reign) return;
+  // Under a reign that ended before its first record nothing was written.
+  while (!reigns_.empty() && reigns_.back().second > firstLsn) reigns_.pop_back();
+  reigns_.push_back({reign, firstLsn});
+  // Nobody was away for so many: whoever was takes in the whole state.
+  constexpr std::size_t mostReigns = 64;
+  if (reigns_.size() > mostReigns) reigns_.erase(reigns_.begin());
+}
+
+void Log::forgetReigns() {
+  reign_ = 0;
+  reigns_.clear();
+}
+
+void Log::beginReign(u32 reign) {
+  if (reign == reign_) return;
+  const bool written = unwritten_.empty() && file_ != nullptr;
+  if (written) noteReign(reign, written_ + 1);
+  if (written && rotate(written_ + 1) != 0) return;
+  // What the open file's header says is true no more, and no other file can be begun: whoever asks begins anew.
+  forgetReigns();
+  const u32 none = 0;
+  if (file_ && pwrite(file_->fd, &none, sizeof none, offsetof(FileHeader, reign)) != sizeof none) throw std::runtime_error("the log's header cannot be written");
+}
+
+bool Log::continues(u32 reign, u64 nextLsn) const {
+  if (reign == 0 || nextLsn > std::max(written_, unwrittenLsn_) + 1) return false;
+  for (std::size_t at = 0; at < reigns_.size(); ++at)
+    if (reigns_[at].first == reign) return at + 1 == reigns_.size() || nextLsn <= reigns_[at + 1].second;
+  return false;
 }
 
 void Log::flushUnwritten() {
+  if (!file_ && !beginIfRoom(written_ + 1)) return;
   std::size_t at = 0;
   while (at < unwritten_.size()) {
     const ssize_t wrote = ::write(file_->fd, unwritten_.data() + at, unwritten_.size() - at);

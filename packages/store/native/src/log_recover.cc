@@ -52,10 +52,37 @@ std::size_t nextFrame(const Mapped& file, std::size_t at) {
   return file.size;
 }
 
+// Nearly all records name a key: what finding it will read is fetched for many at once, since each would wait for memory on its own.
+constexpr u32 recordsAhead = 64;
+void lookAhead(const Table& table, RecordReader from) {
+  u64 hashes[recordsAhead];
+  u32 count = 0;
+  while (from.more() && count < recordsAhead) {
+    const auto kind = static_cast<Record>(from.get<u8>());
+    if (kind != Record::object && kind != Record::complete && kind != Record::erased) break;
+    const u16 tenant = from.get<u16>();
+    hashes[count] = table.hashOf(tenant, from.text());
+    table.prefetchSlot(hashes[count++]);
+    if (kind == Record::object) from.skip(sizeof(u64) + sizeof(u32) + 2);
+    if (kind == Record::erased) continue;
+    const u8 what = from.get<u8>();
+    from.skip((what & has::checksum ? sizeof(u64) : 0) + (what & has::softPinUntil ? sizeof(u64) : 0) + (what & has::softPinMs ? sizeof(u32) : 0));
+    if (kind == Record::complete) continue;
+    if (what & has::group) from.text();
+    if (what & has::fingerprint) from.text();
+    if (what & has::task) from.skip(1 + sizeof(u32));
+    from.skip(from.get<u8>() * (sizeof(u32) + sizeof(u64) + 1));
+  }
+  for (u32 i = 0; i < count; ++i) table.prefetchRecord(hashes[i]);
+  for (u32 i = 0; i < count; ++i) table.prefetchKey(hashes[i]);
+}
+
 bool apply(Store& store, const char* payload, const FrameHeader& header, bool& ended) {
   RecordReader reader(payload, header.bytes);
   u32 count = 0;
   for (; reader.more(); ++count) {
+    // A few at a time: what was fetched for them must still be there when it is their turn.
+    if (count % recordsAhead == 0) lookAhead(store.table, reader);
     ended = static_cast<Record>(static_cast<u8>(*(payload + (header.bytes - reader.left())))) == Record::end;
     if (!store.replay(reader)) return false;
   }
@@ -70,8 +97,13 @@ bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store,
   FileHeader expected, header;
   if (file.size < sizeof header) return isLast;
   std::memcpy(&header, file.data, sizeof header);
-  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 || header.version != expected.version) return false;
+  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 || header.version == 0) return false;
+  // A newer release wrote it: to set it aside as damaged would lose what it holds.
+  if (header.version > newestVersion)
+    throw std::runtime_error(path.string() + " has format " + std::to_string(header.version) + ", this release reads up to " + std::to_string(newestVersion) +
+                             ": start the release that wrote it");
   bool sound = true;
+  noteReign(header.reign, header.firstLsn);
   std::size_t at = sizeof header;
   while (at < file.size) {
     FrameHeader frame;
@@ -107,7 +139,7 @@ bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store,
   return sound;
 }
 
-Recovery Log::recover(Store& store) {
+Recovery Log::recover(Store& store, bool settles) {
   Recovery recovery;
   std::vector<std::string> logs, snapshots;
   for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
@@ -149,7 +181,9 @@ Recovery Log::recover(Store& store) {
     bool whole = false;
     if (!readFile(options_.folder / name, name == logs.back(), store, nextLsn, recovery, whole)) recovery.damaged.push_back(name);
   }
-  store.recovered();
+  // Alone, a master writes what is no leader's; and what was damaged is the beginning of nothing.
+  if (settles || !recovery.damaged.empty()) forgetReigns();
+  if (settles) store.recovered();
   recovery.objects = store.table.size();
   store.journal.clear();
   store.journal.nextLsn = nextLsn;
@@ -159,8 +193,8 @@ Recovery Log::recover(Store& store) {
     std::error_code wrong;
     sinceSnapshot_ += std::filesystem::file_size(options_.folder / name, wrong);
   }
-  // An empty file of that name may be there from a start that did nothing.
-  begin(nextLsn);
+  // An empty file of that name may be there from a start that did nothing. On a full disk it waits for the first change that finds room.
+  beginIfRoom(nextLsn);
   return recovery;
 }
 

@@ -15,6 +15,9 @@ Op opOf(std::string_view name) {
       {"BatchExistKey", Op::batchExistKey},
       {"GetReplicaList", Op::getReplicaList},
       {"BatchGetReplicaList", Op::batchGetReplicaList},
+      {"ReadObjects", Op::readObjects},
+      {"WhyMissing", Op::whyMissing},
+      {"TakeChanges", Op::takeChanges},
       {"PutStart", Op::putStart},
       {"UpsertStart", Op::upsertStart},
       {"BatchPutStart", Op::batchPutStart},
@@ -35,6 +38,13 @@ Op opOf(std::string_view name) {
       {"CopyRevoke", Op::copyRevoke},
       {"MoveEnd", Op::moveEnd},
       {"MoveRevoke", Op::moveRevoke},
+      {"LeaseExtents", Op::leaseExtents},
+      {"ReturnExtents", Op::returnExtents},
+      {"CommitPuts", Op::commitPuts},
+      {"BeginCopies", Op::beginCopies},
+      {"EndCopies", Op::endCopies},
+      {"BeginRestore", Op::beginRestore},
+      {"RestoreObjects", Op::restoreObjects},
   };
   const auto found = ops.find(name);
   return found == ops.end() ? Op::script : found->second;
@@ -42,39 +52,56 @@ Op opOf(std::string_view name) {
 
 void Operations::declare(u32 function, Declared declared) { declared_[function].push_back(std::move(declared)); }
 
-Operations::Outcome Operations::run(const Request& request, const char* body, Log* log, std::string& out) {
+u16 Operations::tenantOf(WireReader& in, i32 barred) {
+  std::string_view name = in.text();
+  if (tenant_ != nullptr) {
+    if (name.empty()) name = *tenant_;
+    else if (name != *tenant_) refused_ = in.failed = true;
+  }
+  // While the log is read, the store is another thread's.
+  return barred == code::unavailable ? u16{0} : store_.tenantOf(name);
+}
+
+Operations::Outcome Operations::run(const Request& request, const char* body, Log* log, std::string& out, const std::string* tenant) {
+  tenant_ = tenant;
+  refused_ = false;
   const auto known = declared_.find(request.function);
   if (known == declared_.end()) return Outcome::unknown;
   WireReader in(body, request.bodyBytes);
   const u32 hash = request.bodyBytes == 0 ? 0 : in.begin();
   for (const Declared& declared : known->second) {
     if (declared.argsHash != hash || in.failed) continue;
+    if (tenant != nullptr && !declared.tenants) return Outcome::refused;
     const auto begun = std::chrono::steady_clock::now();
     const std::size_t before = out.size();
     const Outcome outcome = answer(declared, request, in, log, out);
-    OpFigures& figure = figures[static_cast<u32>(declared.op)];
     if (outcome == Outcome::answered && in.failed) {
       // A body that its own type does not describe: the script answers what is wrong with it.
       out.resize(before);
-      return Outcome::script;
+      return refused_ ? Outcome::refused : Outcome::script;
     }
     const u64 took = static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begun).count());
-    ++figure.requests;
-    figure.nanoseconds += took;
-    const u32 bucket = static_cast<u32>(std::bit_width(took / 2000));
-    ++figure.within[std::min(bucket, OpFigures::buckets - 1)];
+    timed(declared.op, took);
     return outcome;
   }
   return Outcome::unknown;
 }
 
+void Operations::timed(Op op, u64 nanoseconds) {
+  OpFigures& figure = figures[static_cast<u32>(op)];
+  ++figure.requests;
+  figure.nanoseconds += nanoseconds;
+  const u32 bucket = static_cast<u32>(std::bit_width(nanoseconds / 2000));
+  ++figure.within[std::min(bucket, OpFigures::buckets - 1)];
+}
+
 Operations::Outcome Operations::answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out) {
   const Op op = declared.op;
   if (op == Op::script) return Outcome::script;
-  i32 barred = log == nullptr ? code::unavailable : code::ok;
+  i32 barred = log == nullptr ? code::unavailable : this->barred;
   const bool changes = op >= Op::putStart;
   // A request's records are never more than this: what could not be logged is not done.
-  if (changes && log != nullptr && !log->room(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
+  if (changes && barred == code::ok && !log->room(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
     barred = code::persistFail;
     ++refusedForRoom;
   }
@@ -97,7 +124,7 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
       to.body(declared.resultHash, 0, declared.literal);
       to.done(barred);
       if (barred == code::ok) {
-        to.put(i64{0});
+        to.put(view);
         to.put(status);
       }
       to.end();
@@ -123,6 +150,7 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
       return Outcome::answered;
     case Op::getReplicaList:
     case Op::batchGetReplicaList:
+    case Op::readObjects:
       read(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::putStart:
@@ -144,6 +172,33 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
     case Op::moveEnd:
     case Op::moveRevoke:
       copy(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::beginCopies:
+      beginCopies(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::endCopies:
+      endCopies(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::whyMissing:
+      whyMissing(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::takeChanges:
+      heldChanges(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::beginRestore:
+      beginRestore(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::restoreObjects:
+      restore(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::leaseExtents:
+      lease(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::returnExtents:
+      giveBack(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::commitPuts:
+      commit(declared, request, in, barred, out);
       return Outcome::answered;
     default:
       finish(declared, request, in, barred, out);
@@ -180,9 +235,17 @@ void Operations::outcomes(const Declared& declared, const Request& request, bool
 }
 
 void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) const {
+  constexpr u8 memory = 0, localDisk = 3;
   const Segment& segment = *store_.cluster.segment(replica.segment);
-  to.put((u64{replica.segment} << 32) | replica.node);
-  to.put(u8{0});
+  to.put(store_.replicaID(replica));
+  to.put(segment.onDisk() ? localDisk : memory);
+  if (segment.onDisk()) {
+    to.put(store_.cluster.client(segment.client).id);
+    to.put(size);
+    to.text(segment.endpoint);
+    to.put(static_cast<i32>(replica.status));
+    return;
+  }
   to.put(size);
   to.put(segment.base + segment.allocator.offsetOf(replica.node));
   to.text(segment.protocol);
@@ -203,9 +266,11 @@ void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const
   std::size_t count = 0;
   store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
   to.length(count);
-  store_.eachReplica(index, [&](const Replica& replica) {
-    if (!readableOnly || store_.readable(replica)) descriptor(to, replica, store_.table[index].size);
-  });
+  // Memory first: clients of the field read the first that they can.
+  for (const bool disk : {false, true})
+    store_.eachReplica(index, [&](const Replica& replica) {
+      if (store_.onDisk(replica) == disk && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
+    });
 }
 
 }  // namespace svc

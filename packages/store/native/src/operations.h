@@ -16,6 +16,9 @@ enum class Op : u8 {
   batchExistKey,
   getReplicaList,
   batchGetReplicaList,
+  readObjects,
+  whyMissing,
+  takeChanges,
   putStart,
   upsertStart,
   batchPutStart,
@@ -36,13 +39,22 @@ enum class Op : u8 {
   copyRevoke,
   moveEnd,
   moveRevoke,
+  leaseExtents,
+  returnExtents,
+  commitPuts,
+  beginCopies,
+  endCopies,
+  beginRestore,
+  restoreObjects,
+  httpQueryKey,
 };
-inline constexpr u32 opCount = static_cast<u32>(Op::moveRevoke) + 1;
+inline constexpr u32 opCount = static_cast<u32>(Op::httpQueryKey) + 1;
 Op opOf(std::string_view name);
 
 struct Declared {
   u32 argsHash = 0, resultHash = 0;
   Op op = Op::script;
+  bool tenants = true;   // whether a tenant's key may call it
   std::string literal;   // of the result, with its zero
   std::string constant;  // the whole body, for Op::constant
 };
@@ -55,16 +67,22 @@ struct OpFigures {
 
 class Operations {
  public:
-  enum class Outcome { answered, script, unknown };
+  enum class Outcome { answered, script, unknown, refused };
 
   Operations(Store& store) : store_(store) {}
 
   void declare(u32 function, Declared declared);
-  // Appends a whole response frame; `script` and `unknown` append nothing. Before recovery ended `log` is null.
-  Outcome run(const Request& request, const char* body, Log* log, std::string& out);
+  // Appends a whole response frame; the other outcomes append nothing. Before recovery ended `log` is null. With a `tenant` the call is
+  // that tenant's: one that names another is refused.
+  Outcome run(const Request& request, const char* body, Log* log, std::string& out, const std::string* tenant = nullptr);
 
+  // Why nothing may be answered now, although the store is served; and the lead's number for pings.
+  i32 barred = code::ok;
+  i64 view = 0;
   OpFigures figures[opCount];
   u64 refusedForRoom = 0;
+  void timed(Op op, u64 nanoseconds);
+  void counted(Op op, i32 outcome) { count(op, outcome); }
 
  private:
   Outcome answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out);
@@ -74,11 +92,24 @@ class Operations {
   void read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void remove(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void copy(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  // operations_copies.cc
+  void beginCopies(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void endCopies(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void copyBegun(WireWriter& to, u32 index, bool optional) const;
+  // operations_extents.cc
+  void lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void giveBack(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void commit(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void whyMissing(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  // operations_holdings.cc
+  void heldChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void beginRestore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void restore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void outcomes(const Declared& declared, const Request& request, bool batch, std::string& out);
   void count(Op op, i32 outcome);
   void prefetch(u16 tenant);
-  // While the log is read, the store is another thread's.
-  u16 tenantOf(std::string_view name, i32 barred) const { return barred == code::unavailable ? u16{0} : store_.tenantOf(name); }
+  // The tenant that a call names; `in` fails where the caller may not name it.
+  u16 tenantOf(WireReader& in, i32 barred);
   bool readWish(WireReader& in, std::size_t keys);
 
   void descriptor(WireWriter& to, const Replica& replica, u64 size) const;
@@ -87,11 +118,14 @@ class Operations {
   void descriptors(WireWriter& to, u32 index, bool readableOnly) const;
 
   Store& store_;
+  // Of the call under way.
+  const std::string* tenant_ = nullptr;
+  bool refused_ = false;
   std::unordered_map<u32, std::vector<Declared>> declared_;
   // Kept between requests, so that none allocates.
   Wish wish_;
-  std::vector<std::string_view> keys_, groups_;
-  std::vector<u64> sizes_, hashes_;
+  std::vector<std::string_view> keys_, groups_, sources_, targets_;
+  std::vector<u64> sizes_, hashes_, extents_;
   std::vector<std::optional<u64>> checksums_;
   std::vector<u32> found_;
   std::vector<i32> results_;

@@ -1,4 +1,4 @@
-// The operations on keys: exist, read, put, upsert, remove, copy and move, alone and in batches.
+// The operations on keys: exist, read, put, upsert and remove, alone and in batches.
 #include <algorithm>
 
 #include "operations.h"
@@ -19,7 +19,7 @@ void readKeys(WireReader& in, bool batch, std::vector<std::string_view>& keys) {
 void Operations::exist(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
   const bool batch = declared.op == Op::batchExistKey;
   readKeys(in, batch, keys_);
-  const u16 tenant = tenantOf(in.text(), barred);
+  const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok) prefetch(tenant);
   WireWriter to(out);
@@ -35,17 +35,20 @@ void Operations::exist(const Declared& declared, const Request& request, WireRea
 }
 
 void Operations::read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const bool batch = declared.op == Op::batchGetReplicaList;
+  const bool batch = declared.op != Op::getReplicaList;
   readKeys(in, batch, keys_);
-  const u16 tenant = tenantOf(in.text(), barred);
+  const std::string_view fingerprint = declared.op == Op::readObjects ? in.text() : std::string_view();
+  const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok) prefetch(tenant);
   found_.assign(keys_.size(), 0);
   results_.assign(keys_.size(), barred);
   std::size_t largest = batch ? keys_.size() : 0;
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
-    results_[i] = store_.read(tenant, keys_[i], true, found_[i]);
-    if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
+    results_[i] = store_.read(tenant, keys_[i], true, found_[i], fingerprint);
+    if (results_[i] != code::ok) continue;
+    largest = std::max(largest, widest(found_[i]));
+    store_.hit(found_[i]);
   }
   WireWriter to(out);
   to.frame(request.seq, 0);
@@ -75,6 +78,7 @@ bool Operations::readWish(WireReader& in, std::size_t keys) {
   if (in.flag()) wish_.softPinMs = in.get<u64>();
   wish_.hardPin = in.flag();
   wish_.preferred.clear();
+  wish_.avoided.clear();
   for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferred.push_back(in.text());
   if (const std::string_view first = in.text(); !first.empty()) wish_.preferred.insert(wish_.preferred.begin(), first);
   for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) in.text();
@@ -98,7 +102,7 @@ void Operations::start(const Declared& declared, const Request& request, WireRea
   const std::size_t sizes = batch ? in.length(sizeof(u64)) : 1;
   for (std::size_t i = 0; i < sizes && !in.failed; ++i) sizes_.push_back(in.get<u64>());
   const bool fits = readWish(in, keys_.size()) && sizes_.size() == keys_.size();
-  const u16 tenant = tenantOf(in.text(), barred);
+  const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok && !fits) barred = code::invalidParams;
   if (barred == code::ok) prefetch(tenant);
@@ -145,7 +149,7 @@ void Operations::finish(const Declared& declared, const Request& request, WireRe
     }
   }
   if (typed) in.get<i32>();
-  const u16 tenant = tenantOf(in.text(), barred);
+  const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok) prefetch(tenant);
   results_.assign(keys_.size(), barred);
@@ -158,53 +162,12 @@ void Operations::remove(const Declared& declared, const Request& request, WireRe
   const bool batch = declared.op == Op::batchRemove;
   readKeys(in, batch, keys_);
   const bool force = in.flag();
-  const u16 tenant = tenantOf(in.text(), barred);
+  const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok) prefetch(tenant);
   results_.assign(keys_.size(), barred);
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) results_[i] = store_.remove(tenant, keys_[i], force);
   outcomes(declared, request, batch, out);
-}
-
-void Operations::copy(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const Op op = declared.op;
-  const bool move = op == Op::moveStart || op == Op::moveEnd || op == Op::moveRevoke;
-  const TaskKind kind = move ? TaskKind::move : TaskKind::copy;
-  const Uuid id = in.get<Uuid>();
-  const std::string_view key = in.text();
-  const u16 tenant = tenantOf(in.text(), barred);
-  if (op != Op::copyStart && op != Op::moveStart) {
-    if (in.failed) return;
-    results_.assign(1, barred);
-    if (barred == code::ok) results_[0] = store_.copyEnd(id, tenant, key, kind, op == Op::copyRevoke || op == Op::moveRevoke);
-    outcomes(declared, request, false, out);
-    return;
-  }
-  const std::string_view source = in.text();
-  readKeys(in, !move, keys_);
-  if (in.failed) return;
-  u32 index = 0;
-  if (barred == code::ok) barred = store_.copyStart(id, tenant, key, source, keys_, kind, index);
-  count(op, barred);
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, barred == code::ok ? std::max(keys_.size(), widest(index)) : 0, declared.literal);
-  to.done(barred);
-  if (barred == code::ok) {
-    const Object& object = store_.table[index];
-    const u32 reads = store_.table.extras[object.extra].taskSource;
-    store_.eachReplica(index, [&](const Replica& replica) {
-      if (replica.node == reads) descriptor(to, replica, object.size);
-    });
-    // One target of a move is an optional, several of a copy a list: both begin with how many are new.
-    const u8 targets = store_.table.extras[object.extra].taskTargets;
-    if (move) to.put(targets);
-    else to.length(targets);
-    store_.eachReplica(index, [&](const Replica& replica) {
-      if (replica.status == ReplicaStatus::processing) descriptor(to, replica, object.size);
-    });
-  }
-  to.end();
 }
 
 }  // namespace svc

@@ -70,21 +70,86 @@ bool uuidOf(std::string_view text, Uuid& id) {
 std::string replicasJson(const Store& store, u32 index) {
   std::string out = "[";
   store.eachReplica(index, [&](const Replica& replica) {
-    if (!store.readable(replica)) return;
+    if (!store.readable(replica) || store.onDisk(replica)) return;
     if (out.size() > 1) out.push_back(',');
     buffer(out, store, replica, store.table[index].size);
   });
   return out.append("]");
 }
 
-std::string entryJson(Store& store, std::string_view key) {
+std::string targetJson(const Store& store, u32 index) { return descriptorsJson(store, index, ReplicaStatus::processing); }
+
+std::string descriptorsJson(const Store& store, u32 index, ReplicaStatus status) {
+  std::string out = "[";
+  store.eachReplica(index, [&](const Replica& replica) {
+    if (status == ReplicaStatus::complete ? !store.readable(replica) : replica.status != status) return;
+    const Segment& segment = *store.cluster.segment(replica.segment);
+    out.append(out.size() > 1 ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(replica.status)));
+    member(out, "id", std::to_string(store.replicaID(replica)));
+    member(out, "sizeBytes", std::to_string(store.table[index].size));
+    if (segment.onDisk()) {
+      member(out, "clientID", textOf(store.cluster.client(segment.client).id));
+      member(out, "endpoint", segment.endpoint);
+      out.push_back('}');
+      return;
+    }
+    member(out, "address", std::to_string(segment.base + segment.allocator.offsetOf(replica.node)));
+    member(out, "protocol", segment.protocol);
+    member(out, "endpoint", segment.endpoint);
+    out.push_back('}');
+  });
+  return out.append("]");
+}
+
+std::string routeJson(Store& store, u16 tenant, std::string_view key) {
   u32 index = 0;
-  const i32 outcome = store.read(0, key, false, index);
+  if (store.read(tenant, key, false, index) == code::notFound && index == 0) return {};
+  const Object& object = store.table[index];
+  const Extra* extra = object.extra == 0 ? nullptr : &store.table.extras[object.extra];
+  std::string out = "{\"sizeBytes\":\"" + std::to_string(object.size) + "\",\"checksum\":";
+  out.append(extra != nullptr && extra->hasChecksum ? "\"" + std::to_string(extra->checksum) + "\"" : "null");
+  claim(out, "isMoving", extra != nullptr && extra->task != TaskKind::none);
+  out.append(",\"replicas\":[");
+  const std::size_t begun = out.size();
+  store.eachReplica(index, [&](const Replica& replica) {
+    const Segment& segment = *store.cluster.segment(replica.segment);
+    out.append(out.size() > begun ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(replica.status)));
+    member(out, "segment", segment.name);
+    member(out, "clientID", textOf(store.cluster.client(segment.client).id));
+    member(out, "address", std::to_string(segment.base + segment.allocator.offsetOf(replica.node)));
+    claim(out, "isReadable", store.readable(replica));
+    out.push_back('}');
+  });
+  // What waits for a device of the cold tier is a replica there that is not whole yet.
+  if (const Segment* cold = store.coldFor(index); cold != nullptr) {
+    out.append(out.size() > begun ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(ReplicaStatus::processing)));
+    member(out, "segment", cold->name);
+    member(out, "clientID", textOf(store.cluster.client(cold->client).id));
+    member(out, "address", std::string_view("0"));
+    claim(out, "isReadable", false);
+    out.push_back('}');
+  }
+  return out.append("]}");
+}
+
+std::string entryJson(Store& store, u16 tenant, std::string_view key) {
+  u32 index = 0;
+  const i32 outcome = store.read(tenant, key, false, index);
   if (outcome != code::ok) return outcome == code::notReady ? R"({"ok":false,"error":"REPLICA_IS_NOT_READY"})" : R"({"ok":false,"error":"OBJECT_NOT_FOUND"})";
   std::string out = R"({"ok":true,"values":[)";
   const std::size_t begun = out.size();
+  std::string disks;
   store.eachReplica(index, [&](const Replica& replica) {
     if (!store.readable(replica)) return;
+    if (store.onDisk(replica)) {
+      const Segment& segment = *store.cluster.segment(replica.segment);
+      disks.append(disks.empty() ? "{" : ",{").append("\"client_id\":");
+      quote(disks, textOf(store.cluster.client(segment.client).id));
+      member(disks, "object_size", store.table[index].size);
+      member(disks, "transport_endpoint", segment.endpoint);
+      disks.push_back('}');
+      return;
+    }
     if (out.size() > begun) out.push_back(',');
     out.append("{\"transport_endpoint_\":");
     quote(out, store.cluster.segment(replica.segment)->endpoint);
@@ -92,7 +157,33 @@ std::string entryJson(Store& store, std::string_view key) {
     buffer(out, store, replica, store.table[index].size);
     out.push_back('}');
   });
-  return out.append("]}");
+  out.push_back(']');
+  if (!disks.empty()) out.append(",\"local_disk_values\":[").append(disks).push_back(']');
+  return out.append("}");
+}
+
+std::string objectJson(const Store& store, u32 index) {
+  const Object& object = store.table[index];
+  const Extra* extra = object.extra == 0 ? nullptr : &store.table.extras[object.extra];
+  std::string out = "{\"key\":";
+  quote(out, store.table.keyOf(index));
+  member(out, "size_bytes", object.size);
+  u32 replicas = 0, disks = 0;
+  store.eachReplica(index, [&](const Replica& replica) { (store.onDisk(replica) ? disks : replicas) += store.readable(replica); });
+  member(out, "replicas", replicas);
+  member(out, "disk_replicas", disks);
+  if (extra != nullptr && extra->hasChecksum) {
+    char text[20];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(extra->checksum));
+    member(out, "checksum", std::string_view(text));
+  } else {
+    out.append(",\"checksum\":null");
+  }
+  member(out, "fingerprint", store.fingerprintOf(object));
+  claim(out, "hard_pinned", (object.flags & flag::hardPin) != 0);
+  claim(out, "soft_pinned", store.softPinned(object));
+  claim(out, "complete", (object.flags & flag::unfinished) == 0);
+  return out.append("}");
 }
 
 // 64-bit numbers as text: the script makes bigints of them.
@@ -100,7 +191,7 @@ std::string segmentsJson(const Store& store) {
   std::string out = "[";
   for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
     const Segment* segment = store.cluster.segment(number);
-    if (segment == nullptr || segment->gone) continue;
+    if (segment == nullptr || segment->gone || segment->onDisk()) continue;
     out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
     member(out, "id", textOf(segment->id));
     member(out, "clientID", textOf(store.cluster.client(segment->client).id));
@@ -115,6 +206,30 @@ std::string segmentsJson(const Store& store) {
     claim(out, "awaiting", segment->awaiting);
     claim(out, "silent", segment->silent);
     claim(out, "unreachable", segment->unreachable);
+    out.push_back('}');
+  }
+  return out.append("]");
+}
+
+std::string disksJson(const Store& store) {
+  std::string out = "[";
+  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
+    const Segment* segment = store.cluster.segment(number);
+    if (segment == nullptr || segment->gone || !segment->onDisk()) continue;
+    const Disk& disk = *segment->disk;
+    out.append(out.size() > 1 ? ",{" : "{").append("\"label\":").append(std::to_string(disk.label));
+    member(out, "disk_id", textOf(segment->id));
+    member(out, "client_id", textOf(store.cluster.client(segment->client).id));
+    member(out, "transport_endpoint", segment->endpoint);
+    member(out, "capacity_bytes", disk.capacity);
+    member(out, "used_bytes", disk.used);
+    member(out, "objects", disk.files);
+    member(out, "waiting_objects", disk.offload.size());
+    member(out, "dropped_objects", disk.dropped.size());
+    claim(out, "cold", disk.cold());
+    member(out, "name", segment->name);
+    claim(out, "takes_objects", disk.enabled);
+    claim(out, "readable", segment->readable());
     out.push_back('}');
   }
   return out.append("]");
@@ -144,6 +259,7 @@ std::string tenantsJson(const Store& store) {
     out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
     member(out, "name", tenant.name);
     member(out, "quotaBytes", std::to_string(tenant.quota));
+    member(out, "effectiveBytes", std::to_string(store.quotaOf(static_cast<u16>(number))));
     member(out, "chargedBytes", std::to_string(tenant.charged));
     claim(out, "registered", tenant.registered);
     out.push_back('}');

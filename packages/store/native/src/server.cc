@@ -18,8 +18,7 @@
 namespace svc {
 
 namespace {
-constexpr u32 wakeSlot = ~u32{0}, listenSlot = wakeSlot - 1;
-constexpr int eventsPerTurn = 512, idleMs = 100, busyMs = 10;
+constexpr int eventsPerTurn = 512, idleMs = 100, beatingMs = 20, busyMs = 10;
 constexpr u32 tendRecords = 2'048;
 constexpr u64 sweepEveryMs = 1'000;
 constexpr std::size_t scratchBytes = 256 << 10;
@@ -36,7 +35,7 @@ u64 randomSeed() {
 u64 Server::nowMs() const { return steadyMs() - begunMs_ + 1000; }
 
 Server::Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> tell)
-    : store(settings, randomSeed()), operations(store), limits_(limits), log_(std::move(log), [this] { wake(); }), snapshot_(log_, store), tell_(std::move(tell)) {
+    : store(settings, randomSeed()), operations(store), limits_(limits), log_(std::move(log), [this] { wake(); }), snapshot_(log_, store), replication_(store, log_, snapshot_), tell_(std::move(tell)) {
   begunMs_ = steadyMs();
   store.at(nowMs());
   store.journal.epochMs = unixMs() - nowMs();
@@ -57,48 +56,68 @@ Server::Descriptor::~Descriptor() {
   if (fd >= 0) close(fd);
 }
 
-u16 Server::listen(const std::string& host, u16 port) {
+u16 Server::listenAt(Descriptor& listener, u32 slot, const std::string& host, u16 port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   if (const int wrong = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); wrong != 0) throw std::runtime_error(gai_strerror(wrong));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
-  listener_.fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  listener.fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   const int yes = 1;
-  setsockopt(listener_.fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (listener_.fd < 0 || bind(listener_.fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener_.fd, 1024) != 0) throw std::runtime_error(std::strerror(errno));
+  setsockopt(listener.fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (listener.fd < 0 || bind(listener.fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener.fd, 1024) != 0) throw std::runtime_error(std::strerror(errno));
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
-  getsockname(listener_.fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  getsockname(listener.fd, reinterpret_cast<sockaddr*>(&bound), &size);
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u32 = listenSlot;
-  epoll_ctl(epoll_.fd, EPOLL_CTL_ADD, listener_.fd, &event);
+  event.data.u32 = slot;
+  epoll_ctl(epoll_.fd, EPOLL_CTL_ADD, listener.fd, &event);
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
 void Server::start() {
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "store-rpc");
-  recovering_ = std::thread([this] {
-    const u64 begun = steadyMs();
-    std::string note;
-    try {
-      const Recovery found = log_.recover(store);
-      note = "{\"ms\":" + std::to_string(steadyMs() - begun) + ",\"records\":" + std::to_string(found.records) + ",\"objects\":" + std::to_string(found.objects) +
-             ",\"forgotten\":" + std::to_string(found.forgotten) + ",\"tornBytes\":" + std::to_string(found.tornBytes) + ",\"damaged\":[";
-      for (std::size_t i = 0; i < found.damaged.size(); ++i) note += (i > 0 ? ",\"" : "\"") + found.damaged[i] + "\"";
-      note += "]}";
-      for (const std::string& name : found.damaged) snapshot_.damaged.push_back(name.substr(0, name.find(' ')));
-    } catch (const std::exception& error) {
-      tell_({EventKind::trouble, 1, 0, 0, error.what()});
-      return;
-    }
-    const std::lock_guard lock(mutex_);
-    serving_.store(true, std::memory_order_release);
-    tell_({EventKind::recovered, 0, 0, 0, note});
+  recovering_ = std::thread([this] { recover(true); });
+}
+
+// Reads the log; the store is a leader's from then on, or a standby's.
+void Server::recover(bool leads) {
+  const u64 begun = steadyMs();
+  std::string note;
+  bool intact = false;
+  try {
+    const Recovery found = log_.recover(store, leads);
+    note = noteOf(found, steadyMs() - begun);
+    for (const std::string& name : found.damaged) snapshot_.damaged.push_back(name.substr(0, name.find(' ')));
+    intact = found.damaged.empty();
+  } catch (const std::exception& error) {
+    if (leads || needed_) return tell_({EventKind::trouble, 1, 0, 0, error.what()});
+    // A standby that is not counted on takes in its leader's state.
+    note = noteOf(Recovery(), steadyMs() - begun);
+  }
+  const std::lock_guard lock(mutex_);
+  replication_.recovered(intact);
+  if (!leads) {
+    standing_.store(true, std::memory_order_release);
+    tell_({EventKind::standing, 0, 0, 0, note});
     wake();
-  });
+    return;
+  }
+  // What nobody publishes is lost to whoever listened before: the number that says so is kept.
+  if (!store.events.on()) store.events.record(store.journal);
+  store.nameLineage();
+  serving_.store(true, std::memory_order_release);
+  tell_({EventKind::recovered, 0, 0, 0, note});
+  wake();
+}
+
+std::string Server::noteOf(const Recovery& found, u64 tookMs) {
+  std::string note = "{\"ms\":" + std::to_string(tookMs) + ",\"records\":" + std::to_string(found.records) + ",\"objects\":" + std::to_string(found.objects) +
+                     ",\"forgotten\":" + std::to_string(found.forgotten) + ",\"tornBytes\":" + std::to_string(found.tornBytes) + ",\"damaged\":[";
+  for (std::size_t i = 0; i < found.damaged.size(); ++i) note += (i > 0 ? ",\"" : "\"") + found.damaged[i] + "\"";
+  return note + "]}";
 }
 
 void Server::stop() {
@@ -121,9 +140,10 @@ void Server::run() {
   std::vector<epoll_event> events(eventsPerTurn);
   while (!ending_.load()) {
     const bool busy = more_ || !ready_.empty();
-    const int timeout = busy ? 0 : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : idleMs;
+    const int timeout = busy ? 0 : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
     const int count = epoll_wait(epoll_.fd, events.data(), eventsPerTurn, timeout);
     const std::lock_guard lock(mutex_);
+    more_ = false;
     if (serving()) store.at(nowMs());
     // Frames that were left for fairness come before new ones of the same connection.
     std::vector<u32> ready;
@@ -135,14 +155,19 @@ void Server::run() {
         u64 drained = 0;
         if (::read(wake_.fd, &drained, sizeof drained) >= 0) woken_.store(false);
       } else if (slot == listenSlot) {
-        accept();
+        accept(listener_.fd, false);
+      } else if (slot == httpSlot) {
+        accept(httpListener_.fd, true);
+      } else if (Replication::owns(slot)) {
+        replication_.onEvent(slot, events[i].events, nowMs());
       } else {
         if (events[i].events & EPOLLOUT) send(slot);
         if (conns_[slot].fd >= 0 && (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) readFrom(slot);
       }
     }
-    if (serving()) tendStore();
+    if (serving() && !replication_.retired()) tendStore();
     release();
+    if (serving() || standing_.load(std::memory_order_acquire)) more_ = replication_.turn(nowMs()) || more_;
     if (nowMs() >= sweepAtMs_) sweep();
   }
   const std::lock_guard lock(mutex_);
@@ -150,7 +175,6 @@ void Server::run() {
 }
 
 void Server::tendStore() {
-  more_ = false;
   // Its records need room as well: on a full disk nothing is evicted or given up, and nothing is taken in.
   if (log_.room((u64{1} << 20) + store.journal.pending.size(), store.nowMs())) more_ = store.tend(tendRecords);
   logFull_.store(log_.full(), std::memory_order_relaxed);
@@ -159,19 +183,19 @@ void Server::tendStore() {
   } else if ((log_.bytesSinceSnapshot() > limits_.snapshotBytes || !snapshot_.damaged.empty()) && store.nowMs() >= snapshotAtMs_) {
     constexpr u64 againMs = 10'000;
     snapshotAtMs_ = store.nowMs() + againMs;
-    log_.write(store.journal);
+    writeLog();
     snapshot_.begin();
   }
 }
 
 void Server::release() {
-  if (serving()) log_.write(store.journal);
+  if (serving()) writeLog();
   if (log_.stuck() != wasStuck_) {
     wasStuck_ = log_.stuck();
     tell_({EventKind::trouble, 0, 0, 0, wasStuck_ ? "the log cannot be written: answers wait" : "the log is written again"});
   }
   const u64 needed = serving() ? store.journal.nextLsn - 1 : 0;
-  const u64 durable = log_.durableLsn();
+  const u64 durable = committed();
   for (; !waits_.empty() && waits_.front().lsn <= durable; waits_.pop_front()) {
     const Waiting& wait = waits_.front();
     Connection& connection = conns_[wait.slot];
@@ -185,7 +209,7 @@ void Server::release() {
     Connection& connection = conns_[slot];
     if (!connection.touched) continue;
     connection.touched = false;
-    if (needed > durable) {
+    if (needed > durable && connection.sendable < connection.appended) {
       waits_.push_back({needed, slot, connection.generation, connection.appended});
       continue;
     }
@@ -194,14 +218,45 @@ void Server::release() {
   }
   for (; !durableWaits_.empty() && durableWaits_.front() <= durable; durableWaits_.pop_front())
     tell_({EventKind::durable, durableWaits_.front(), 0, 0, {}});
+  if (store.events.on()) tellBatches();
+}
+
+// Events are in the log before it is written, with what caused them.
+void Server::writeLog() {
+  store.events.endTurn(store.journal);
+  log_.write(store.journal);
+  if (replication_.leads()) replication_.flush();
+}
+
+void Server::tellBatches() {
+  if (toldBatches_ || !serving()) return;
+  eachBatch(store.events.wanted(), [&](const KvEvents::Batch&) {
+    toldBatches_ = true;
+    return false;
+  });
+  if (toldBatches_) tell_({EventKind::batches, 0, 0, 0, {}});
 }
 
 void Server::tellDurable() { durableWaits_.push_back(store.journal.nextLsn - 1); }
 
-void Server::answer(u64 id, u32 seq, u8 error, std::string_view body) {
+Server::Connection* Server::connectionOf(u64 id) {
+  const u32 slot = static_cast<u32>(id & 0xfffff);
+  return slot < conns_.size() && conns_[slot].fd >= 0 && idOf(slot) == id ? &conns_[slot] : nullptr;
+}
+
+// A refusal says nothing of the state: it need not wait for records that cannot be kept now.
+void Server::appended(u32 slot, std::size_t bytes, bool refusal) {
+  Connection& connection = conns_[slot];
+  const bool held = connection.sendable < connection.appended;
+  connection.appended += bytes;
+  if (refusal && !held) connection.sendable = connection.appended;
+  touch(slot);
+}
+
+void Server::answer(u64 id, u32 seq, u8 error, std::string_view body, bool refusal) {
   const std::lock_guard lock(mutex_);
   const u32 slot = static_cast<u32>(id & 0xfffff);
-  if (slot >= conns_.size() || conns_[slot].fd < 0 || idOf(slot) != id || !conns_[slot].waiting) return;
+  if (connectionOf(id) == nullptr || !conns_[slot].waiting) return;
   Connection& connection = conns_[slot];
   connection.waiting = false;
   const std::size_t before = connection.out.size();
@@ -209,8 +264,7 @@ void Server::answer(u64 id, u32 seq, u8 error, std::string_view body) {
   to.frame(seq, error);
   connection.out.append(body);
   to.end();
-  connection.appended += connection.out.size() - before;
-  touch(slot);
+  appended(slot, connection.out.size() - before, refusal);
   if (!connection.ready) {
     connection.ready = true;
     ready_.push_back(slot);

@@ -5,21 +5,23 @@
 #include <mutex>
 #include <thread>
 
+#include "access.h"
 #include "fair_mutex.h"
 #include "operations.h"
-#include "snapshot.h"
+#include "replication.h"
 
 namespace svc {
 
 struct Limits {
-  u32 frameBytes = 64 << 20, connections = 20'000, framesPerTurn = 64;
+  u32 frameBytes = 64 << 20, connections = 20'000, httpConnections = 4'096, framesPerTurn = 64;
   // What waits to be sent on one connection before nothing more is read from it, and all buffers together.
   u64 unsentBytes = 8 << 20, totalBytes = u64{1} << 30;
   u64 halfFrameMs = 30'000;
   u64 snapshotBytes = 256 << 20;
 };
 
-enum class EventKind : u8 { request = 0, unknown = 1, malformed = 2, probe = 3, client = 4, recovered = 5, durable = 6, trouble = 7, log = 8 };
+enum class EventKind : u8 { request = 0, unknown = 1, malformed = 2, probe = 3, client = 4, recovered = 5, durable = 6, trouble = 7, batches = 8, http = 9, denied = 10,
+                              standing = 11, peer = 12, caughtUp = 13, peerLost = 14, followed = 15, followLost = 16, handover = 17 };
 
 struct Event {
   EventKind kind;
@@ -34,11 +36,45 @@ class Server {
   ~Server();
 
   // The port that was bound; throws std::runtime_error.
-  u16 listen(const std::string& host, u16 port);
+  u16 listen(const std::string& host, u16 port) { return listenAt(listener_, listenSlot, host, port); }
+  // HTTP: `fast` answers GET /query_key here; connections that ask anything else go to the script, with what they sent.
+  u16 listenHttp(const std::string& host, u16 port, bool fast) {
+    answersHttp_ = fast;
+    return listenAt(httpListener_, httpSlot, host, port);
+  }
   // Begins to answer, and to recover.
   void start();
+  // Begins as one of several masters that does not lead: what it has is read where `recovers`, and it answers nothing about keys.
+  // `needed`: nobody else has it for certain, so what cannot be read stops the start.
+  void startStandby(bool recovers, bool needed);
+  // Where other masters follow this one.
+  u16 listenPeers(const std::string& host, u16 port) { return listenAt(peerListener_, Replication::listenSlot, host, port); }
+  // Follows the leader at a numeric address; what comes of it is told.
+  void follow(const std::string& host, u16 port, u64 epoch, std::string_view hello);
+  // Takes the lead: the store is settled, changes are answered once `holdMs` are over. `view`: what clients know this lead by.
+  void lead(u64 epoch, u64 holdMs, i64 view);
+  template <typename Use>
+  auto withReplication(Use use) {
+    const std::lock_guard lock(mutex_);
+    struct Wake {
+      Server& server;
+      ~Wake() { server.wake(); }
+    } wake{*this};
+    if (serving()) writeLog();
+    return use(replication_, nowMs());
+  }
+  // Whether answers about keys may be given: a leader that heard from nobody for too long gives none.
+  bool leased() {
+    const std::lock_guard lock(mutex_);
+    return serving() && replication_.leased(nowMs());
+  }
   void stop();
-  void answer(u64 connection, u32 seq, u8 error, std::string_view body);
+  // A refusal tells nothing of the state, and waits for no record.
+  void answer(u64 connection, u32 seq, u8 error, std::string_view body, bool refusal);
+  // What the key that a connection showed allows; with none it is closed after the answer. Its peer.
+  std::string authorize(u64 connection, Rights rights, std::string tenant);
+  // What a connection may do, and the tenant of its key; none once it is gone.
+  std::pair<Rights, std::string> callerOf(u64 connection);
 
   bool serving() const { return serving_.load(std::memory_order_acquire); }
   // The store, between two turns of the thread that answers. Never while it recovers.
@@ -61,25 +97,42 @@ class Server {
   }
   // Tells once everything up to now is as safe as the settings ask.
   void tellDurable();
+  // Each durable batch of KV events from a number on, until `take` has enough.
+  template <typename Take>
+  void eachBatch(u64 from, Take take) {
+    for (const KvEvents::Batch& batch : store.events.queue()) {
+      if (batch.lsn > committed()) return;
+      if (batch.sequence >= from && !take(batch)) return;
+    }
+  }
+  // From now on the script is told again when there is more to publish.
+  void tellBatchesAgain() { toldBatches_ = false; }
   bool room() { return log_.room(u64{1} << 20, store.nowMs()); }
   bool logFull() const { return logFull_.load(std::memory_order_relaxed); }
 
   Store store;
   Operations operations;
-  std::atomic<u64> connections{0}, accepted{0}, refused{0}, malformed{0}, bufferedBytes{0};
+  // Set before the start.
+  Access access;
+  std::atomic<u64> connections{0}, httpConnections{0}, accepted{0}, refused{0}, malformed{0}, bufferedBytes{0};
   const Snapshot& snapshot() const { return snapshot_; }
   const Log& log() const { return log_; }
+  // The last record that every master has that answers wait for.
+  u64 committed() const { return replication_.committed(log_.durableLsn(), nowMs()); }
+  void configureReplication(const ReplicationTimes& times, bool sync);
 
  private:
   struct Connection {
     int fd = -1;
     u32 generation = 0;
     bool waiting = false;   // for the script's answer
+    bool http = false, leaving = false;  // to the script, once what is to be sent was sent
     bool ready = false;     // has whole frames that were not looked at
     bool touched = false;   // got an answer in this turn
     bool closing = false, watchesOut = false, paused = false;
-    u64 heardMs = 0;
-    std::string in, out;
+    Rights rights = Rights::none;
+    u64 heardMs = 0, begunMs = 0;
+    std::string in, out, tenant;
     std::size_t inAt = 0, counted = 0;
     u64 appended = 0, sent = 0, sendable = 0;  // bytes since the connection began
   };
@@ -95,41 +148,60 @@ class Server {
     ~Descriptor();
   };
 
+  static constexpr u32 wakeSlot = ~u32{0}, listenSlot = wakeSlot - 1, httpSlot = wakeSlot - 2;
+
   u64 nowMs() const;
   void run();
-  void accept();
+  void recover(bool leads);
+  std::string noteOf(const Recovery& found, u64 tookMs);
+  u16 listenAt(Descriptor& listener, u32 slot, const std::string& host, u16 port);
+  void accept(int listener, bool http);
+  std::size_t httpRequests(u32 slot, const char* at, std::size_t size);
+  void handOff(u32 slot);
   void readFrom(u32 slot);
   // Takes whole frames off the bytes; how many bytes that were.
   std::size_t frames(u32 slot, const char* at, std::size_t size);
   void takeBacklog(u32 slot);
   void handOver(u32 slot, const Request& request, const char* body, EventKind kind);
   void refuseFrame(u32 slot, const Request& request);
+  void refuseCall(u32 slot, const Request& request, u8 error, const std::string& body);
+  void tellDenied(u32 slot, u32 function);
+  Connection* connectionOf(u64 id);
   void touch(u32 slot);
+  void appended(u32 slot, std::size_t bytes, bool refusal);
   void release();
   void send(u32 slot);
   void watch(u32 slot);
   void shrink(Connection& connection);
-  void drop(u32 slot);
+  void drop(u32 slot, bool closes = true);
   void sweep();
   void account(Connection& connection);
   void wake();
   void tendStore();
+  void writeLog();
+  void tellBatches();
   u64 idOf(u32 slot) const { return (u64{conns_[slot].generation} << 20) | slot; }
 
   Limits limits_;
   FairMutex mutex_;
-  Descriptor epoll_, wake_, listener_;
+  Descriptor epoll_, wake_, listener_, httpListener_;
+  bool answersHttp_ = false;
   Log log_;
   Snapshot snapshot_;
+  Replication replication_;
+  Descriptor peerListener_;
   std::function<void(Event)> tell_;
   std::vector<Connection> conns_;
   std::vector<u32> free_, ready_, touched_;
   std::deque<Waiting> waits_;
   std::deque<u64> durableWaits_;
   std::vector<char> scratch_;
-  std::atomic<bool> serving_{false}, ending_{false}, logFull_{false};
+  std::atomic<bool> serving_{false}, standing_{false}, ending_{false}, logFull_{false};
+  // Of a standby that neither read a log nor followed anybody: it may take in a leader's state.
+  bool fresh_ = false, needed_ = true;
   std::atomic<bool> woken_{false};
-  bool more_ = false, wasStuck_ = false;
+  bool more_ = false, wasStuck_ = false, toldBatches_ = false;
+  u64 denied_ = 0, deniedAtMs_ = 0;  // calls without a key since the script was told, and when it is told again
   u64 sweepAtMs_ = 0, begunMs_ = 0, snapshotAtMs_ = 0;
   std::thread thread_, recovering_;
 };

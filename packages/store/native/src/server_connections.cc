@@ -13,13 +13,17 @@ namespace svc {
 
 namespace {
 constexpr std::size_t keptBytes = 4 << 10, trimBytes = 1 << 20;
+// A frame before a key was shown has one key in it, and no more.
+constexpr u64 unknownFrameBytes = 64 << 10;
 }
 
-void Server::accept() {
+void Server::accept(int listener, bool http) {
   while (true) {
-    const int fd = accept4(listener_.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    const int fd = accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    if (connections.load() >= limits_.connections) {
+    if (http ? httpConnections.load() >= limits_.httpConnections : connections.load() >= limits_.connections) {
       refused.fetch_add(1);
       close(fd);
       continue;
@@ -37,9 +41,11 @@ void Server::accept() {
     const u32 generation = conns_[slot].generation + 1;
     conns_[slot] = Connection{};
     conns_[slot].fd = fd;
+    conns_[slot].http = http;
     conns_[slot].generation = generation;
-    conns_[slot].heardMs = nowMs();
-    connections.fetch_add(1);
+    conns_[slot].rights = http ? Rights::all : access.firstRights(peer);
+    conns_[slot].heardMs = conns_[slot].begunMs = nowMs();
+    (http ? httpConnections : connections).fetch_add(1);
     accepted.fetch_add(1);
     epoll_event event{};
     event.events = EPOLLIN;
@@ -48,16 +54,16 @@ void Server::accept() {
   }
 }
 
-void Server::drop(u32 slot) {
+void Server::drop(u32 slot, bool closes) {
   Connection& connection = conns_[slot];
   if (connection.fd < 0) return;
-  close(connection.fd);
+  if (closes) close(connection.fd);
+  (connection.http ? httpConnections : connections).fetch_sub(1);
   bufferedBytes.fetch_sub(connection.counted);
   const u32 generation = connection.generation;
   connection = Connection{};
   connection.generation = generation;
   free_.push_back(slot);
-  connections.fetch_sub(1);
 }
 
 void Server::account(Connection& connection) {
@@ -113,6 +119,10 @@ void Server::readFrom(u32 slot) {
     if (conns_[slot].fd < 0) return;
   }
   account(connection);
+  if (connection.leaving) {
+    handOff(slot);
+    return;
+  }
   if (bufferedBytes.load() > limits_.totalBytes && connection.counted > keptBytes) {
     malformed.fetch_add(1);
     drop(slot);
@@ -138,6 +148,10 @@ void Server::takeBacklog(u32 slot) {
     }
     account(connection);
   }
+  if (connection.leaving) {
+    handOff(slot);
+    return;
+  }
   if (connection.paused && !connection.waiting && !connection.ready) {
     connection.paused = false;
     watch(slot);
@@ -145,6 +159,9 @@ void Server::takeBacklog(u32 slot) {
 }
 
 std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
+  if (conns_[slot].http) return httpRequests(slot, bytes, size);
+  // It is closed once it was told why.
+  if (conns_[slot].closing) return size;
   std::size_t at = 0;
   for (u32 count = 0; size - at >= requestBytes; ++count) {
     Connection& connection = conns_[slot];
@@ -159,6 +176,12 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
       refuseFrame(slot, request);
       return 0;
     }
+    const bool isKnown = connection.rights != Rights::none;
+    if (!isKnown && u64{request.bodyBytes} + request.attachmentBytes > unknownFrameBytes) {
+      tellDenied(slot, request.function);
+      drop(slot);
+      return 0;
+    }
     const std::size_t whole = requestBytes + request.bodyBytes + request.attachmentBytes;
     if (size - at < whole) return at;
     if (connection.waiting) return at;
@@ -171,11 +194,22 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
     }
     const char* body = head + requestBytes;
     const std::size_t before = connection.out.size();
-    const Operations::Outcome outcome = operations.run(request, body, serving() ? &log_ : nullptr, connection.out);
+    if (!isKnown && !access.shows(request.function)) {
+      tellDenied(slot, request.function);
+      refuseCall(slot, request, Access::noKeyError, access.noKey);
+      at += whole;
+      continue;
+    }
+    operations.barred = replication_.leased(nowMs()) ? code::ok : code::notNow;
+    const std::string* tenant = connection.rights == Rights::tenant ? &connection.tenant : nullptr;
+    const Operations::Outcome outcome = operations.run(request, body, serving() ? &log_ : nullptr, connection.out, tenant);
     at += whole;
+    if (outcome == Operations::Outcome::refused) {
+      refuseCall(slot, request, Access::otherTenantError, access.otherTenant);
+      continue;
+    }
     if (outcome == Operations::Outcome::answered) {
-      connection.appended += connection.out.size() - before;
-      touch(slot);
+      appended(slot, connection.out.size() - before, operations.barred != code::ok);
       continue;
     }
     handOver(slot, request, body, outcome == Operations::Outcome::script ? EventKind::request : EventKind::unknown);
@@ -222,6 +256,14 @@ void Server::send(u32 slot) {
     connection.out.erase(0, gone);
   }
   account(connection);
+  if (connection.closing && connection.sent == connection.appended) {
+    drop(slot);
+    return;
+  }
+  if (connection.leaving && connection.sent == connection.appended) {
+    handOff(slot);
+    return;
+  }
   const bool blocked = connection.sent < connection.sendable;
   if (blocked != connection.watchesOut) {
     connection.watchesOut = blocked;
@@ -239,6 +281,9 @@ void Server::sweep() {
   sweepAtMs_ = now + 1'000;
   for (u32 slot = 0; slot < conns_.size(); ++slot) {
     const Connection& connection = conns_[slot];
+    constexpr u64 idleHttpMs = 60'000;
+    if (connection.fd >= 0 && connection.http && now > connection.heardMs + idleHttpMs) drop(slot);
+    if (connection.fd >= 0 && connection.rights == Rights::none && now > connection.begunMs + limits_.halfFrameMs) drop(slot);
     if (connection.fd < 0 || connection.waiting) continue;
     const bool half = !connection.in.empty() && !connection.ready;
     const bool deaf = connection.sent < connection.sendable;

@@ -12,7 +12,13 @@ struct Settings {
   double evictionRatio = 0.05, highWatermark = 0.90;
   u64 clientTtlMs = 10'000, suspectMs = 2'500, discardMs = 30'000, releaseMs = 600'000, taskTimeoutMs = 300'000;
   Strategy strategy = Strategy::random;
+  // What clients may hold leased ahead, together, as a share of all memory.
+  double aheadRatio = 0.05;
   bool multiTenant = false;
+  // Disks of clients: whether they take objects, at each put or instead of an eviction, and what is promoted from them.
+  bool offload = false, offloadOnEvict = false, offloadForceEvict = false, promoteOnHit = false;
+  double offloadCapRatio = 0.5;
+  u32 offloadQueue = 50'000, promoteThreshold = 2, promoteAtOnce = 1, promoteQueue = 50'000;
 };
 
 }  // namespace svc

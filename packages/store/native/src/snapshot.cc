@@ -22,6 +22,8 @@ bool Snapshot::begin() {
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd_ < 0) return false;
   FileHeader header;
+  header.version = log_.options().version;
+  header.reign = log_.reign();
   header.firstLsn = lsn_;
   journal_ = Journal();
   journal_.epochMs = store_.journal.epochMs;
@@ -66,7 +68,12 @@ bool Snapshot::some() {
     cursor_ = next;
     return true;
   }
+  finishing_.store(true, std::memory_order_release);
   worker_.add([this, fd = fd_, lsn = lsn_, aside = std::move(damaged)] {
+    struct Ended {
+      std::atomic<bool>& finishing;
+      ~Ended() { finishing.store(false, std::memory_order_release); }
+    } ended{finishing_};
     const std::filesystem::path folder = log_.options().folder;
     const bool safe = fdatasync(fd) == 0;
     close(fd);

@@ -10,6 +10,8 @@ class Snapshot {
   ~Snapshot();
 
   bool running() const { return fd_ >= 0; }
+  // Running, or on its way to disk.
+  bool saving() const { return running() || finishing_.load(std::memory_order_acquire); }
   u64 taken() const { return taken_.load(std::memory_order_relaxed); }
   // Call between turns, when every record is written.
   bool begin();
@@ -29,6 +31,7 @@ class Snapshot {
   u64 lsn_ = 0, objects_ = 0;
   u32 cursor_ = 1;
   std::atomic<u64> taken_{0};
+  std::atomic<bool> finishing_{false};
   Worker worker_;
 };
 

@@ -23,10 +23,16 @@ i32 Store::ping(const Uuid& id, i32& status) {
   Client& client = cluster.client(number);
   client.seenMs = nowMs_;
   bool awaiting = false;
-  for (const u32 each : client.segments) awaiting = awaiting || cluster.segment(each)->awaiting;
+  // A disk is mounted anew by a call of its own.
+  for (const u32 each : client.segments) awaiting = awaiting || (cluster.segment(each)->awaiting && !cluster.segment(each)->onDisk());
   if (client.silent) {
     client.silent = false;
-    for (const u32 each : client.segments) cluster.segment(each)->silent = false;
+    for (const u32 each : client.segments) {
+      Segment& segment = *cluster.segment(each);
+      segment.silent = false;
+      // What was put meanwhile waits for no disk yet.
+      if (segment.onDisk()) segment.disk->cursor = 1;
+    }
     cluster.refresh();
     if (onClient) onClient(number, "heard again");
   }
@@ -52,7 +58,7 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
   }
   for (const u32 each : client.segments) {
     const Segment& other = *cluster.segment(each);
-    if (spec.base < other.base + other.size && other.base < spec.base + spec.size) return code::segmentExists;
+    if (!other.onDisk() && spec.base < other.base + other.size && other.base < spec.base + spec.size) return code::segmentExists;
   }
   // Somebody answers at an endpoint whose former holder is not heard any more: that holder's memory is gone.
   for (u32 each = 1; each < cluster.segmentEnd(); ++each) {
@@ -96,12 +102,28 @@ i32 Store::remount(std::span<const SegmentSpec> specs, const Uuid& id) {
   // What it had before and does not name any more was unmounted while nobody listened.
   std::vector<u32> lost;
   for (const u32 each : cluster.client(number).segments)
-    if (cluster.segment(each)->awaiting) lost.push_back(each);
+    if (cluster.segment(each)->awaiting && !cluster.segment(each)->onDisk()) lost.push_back(each);
   for (const u32 each : lost) dropSegment(*cluster.segment(each));
   Client& client = cluster.client(number);
   client.known = true;
   client.seenMs = nowMs_;
   return first;
+}
+
+bool Store::holds(std::span<const SegmentSpec> specs, const Uuid& id) const {
+  const u32 number = cluster.findClient(id);
+  if (number == 0) return false;
+  const auto named = [&](const Segment& there) {
+    return std::ranges::any_of(specs, [&](const SegmentSpec& spec) { return spec.id == there.id && spec.base == there.base && spec.size == there.size; });
+  };
+  std::size_t held = 0;
+  for (const u32 each : cluster.client(number).segments) {
+    const Segment& there = *cluster.segment(each);
+    if (there.gone || there.onDisk()) continue;
+    if (!named(there)) return false;
+    ++held;
+  }
+  return held == specs.size();
 }
 
 i32 Store::unmount(const Uuid& id, const Uuid& client, u64 graceMs) {
@@ -140,8 +162,12 @@ bool Store::probed(u32 number, bool reached) {
 
 void Store::dropSegment(Segment& segment) {
   journal.segmentGone(segment.number);
-  used_ -= segment.allocator.used();
-  capacity_ -= segment.size;
+  if (segment.onDisk()) {
+    forgetOrders(segment);
+  } else {
+    used_ -= segment.allocator.used();
+    capacity_ -= segment.size;
+  }
   dying_.push_back(segment.number);
   deadDirty_ = true;
   cluster.hide(segment);
@@ -157,10 +183,20 @@ void Store::lose(u32 number) {
   }
   client.known = false;
   client.silent = true;
+  client.holdings.reset();
   // Objects may still name it as their writer.
   if (client.objects > 0) return;
   journal.clientGone(number);
   cluster.dropClient(number);
+}
+
+// Until its next ping.
+void Store::markSilent(u32 number) {
+  Client& client = cluster.client(number);
+  client.silent = true;
+  for (const u32 each : client.segments) cluster.segment(each)->silent = true;
+  cluster.refresh();
+  if (onClient) onClient(number, "silent");
 }
 
 void Store::watchClients() {
@@ -170,44 +206,19 @@ void Store::watchClients() {
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);
     if (!client.used) continue;
-    const u64 silence = nowMs_ - client.seenMs;
+    const u64 silence = nowMs_ - std::min(nowMs_, client.seenMs);
     if (silence > settings.clientTtlMs) {
       if (client.known || !client.segments.empty() || client.objects == 0) lose(number);
     } else if (silence > settings.suspectMs && client.known && !client.silent) {
-      client.silent = true;
-      for (const u32 each : client.segments) cluster.segment(each)->silent = true;
-      cluster.refresh();
-      if (onClient) onClient(number, "silent");
+      markSilent(number);
     }
   }
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
-    if (segment != nullptr && !segment->gone && segment->unmountAtMs != 0 && nowMs_ >= segment->unmountAtMs) dropSegment(*segment);
+    if (segment == nullptr || segment->gone) continue;
+    if (segment->unmountAtMs != 0 && nowMs_ >= segment->unmountAtMs) dropSegment(*segment);
+    else if (segment->restoring && nowMs_ >= segment->restoringUntilMs) endRestore(cluster.client(segment->client).id);
   }
-}
-
-u16 Store::tenantOf(std::string_view name) const {
-  if (!settings.multiTenant) return 0;
-  const auto found = tenantByName_.find(name.empty() ? "default" : std::string(name));
-  return found == tenantByName_.end() ? noTenant : found->second;
-}
-
-u16 Store::addTenant(std::string_view name) {
-  const auto [found, fresh] = tenantByName_.try_emplace(std::string(name), static_cast<u16>(tenants.size()));
-  if (!fresh) return found->second;
-  if (tenants.size() >= noTenant) {
-    tenantByName_.erase(found);
-    return noTenant;
-  }
-  tenants.push_back({std::string(name), false, 0, 0});
-  journal.tenant(found->second, name);
-  return found->second;
-}
-
-void Store::setQuota(u16 tenant, bool registered, u64 bytes) {
-  tenants[tenant].registered = registered;
-  tenants[tenant].quota = bytes;
-  journal.quota(tenant, registered, bytes);
 }
 
 }  // namespace svc

@@ -10,11 +10,17 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   const u32 number = clientOf(client);
   if (number == 0) return code::clientNotFound;
   if (targets.empty() || targets.size() >= mostReplicas) return code::invalidParams;
+  // Its own place would be kept and dropped: the only copy would go.
+  if (kind == TaskKind::move && std::find(targets.begin(), targets.end(), source) != targets.end()) return code::invalidParams;
   index = find(tenant, key);
   if (index == 0) return code::notFound;
   Object& object = table[index];
   if (object.flags & flag::unfinished) return code::notReady;
-  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
+  cancelOffload(index);
+  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) {
+    if (!abandoned(table.extras[object.extra])) return code::hasTask;
+    endTask(index);
+  }
   if (cluster.named(source).empty()) return code::segmentNotFound;
   const auto replicaIn = [&](std::string_view name, bool readableOnly) {
     u32 found = 0;
@@ -26,6 +32,16 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   };
   const u32 read = replicaIn(source, true);
   if (read == 0) return code::replicaNotFound;
+  u32 more = 0;
+  for (const std::string_view target : targets) {
+    const bool there = replicaIn(target, false) != 0;
+    // What would be left after the move could not be read, at least for now.
+    if (kind == TaskKind::move && there && replicaIn(target, true) == 0) return code::notReady;
+    more += !there;
+  }
+  // A move leaves a tenant with what it has; a copy is charged as a put is.
+  if (kind == TaskKind::copy && more > 0)
+    if (const i32 wrong = overQuota(tenant, object.size * more, {}, index); wrong != code::ok) return wrong;
   Placed placed[mostReplicas];
   u32 count = 0;
   i32 wrong = code::ok;
@@ -72,25 +88,38 @@ i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKin
   if (revoke) {
     suspect(index);
     dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
+    if (kind == TaskKind::promote) ++counters.promotionsFailed;
     log(index);
     return code::ok;
   }
-  bool any = false;
-  for (Replica* at = &object.first;; at = &table.more[at->next]) {
-    if (at->status == ReplicaStatus::processing) {
-      at->status = ReplicaStatus::complete;
-      any = true;
-    }
-    if (at->next == 0) break;
-  }
-  // The targets' holder was lost on the way: what there was stays.
-  if (!any && extra.taskTargets > 0) {
+  u32 whole = 0;
+  eachReplica(index, [&](const Replica& replica) { whole += replica.status == ReplicaStatus::processing; });
+  // A target's holder was lost on the way: all targets or none, and what there was stays.
+  if (whole < extra.taskTargets) {
+    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
     log(index);
     return code::replicaNotFound;
   }
+  for (Replica* at = &object.first;; at = &table.more[at->next]) {
+    if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
+    if (at->next == 0) break;
+  }
+  if (kind == TaskKind::promote) ++counters.promotedObjects;
   if (kind == TaskKind::move) dropReplicas(index, [&](const Replica& replica) { return replica.node == source; }, leased(object) ? settings.leaseMs : 0);
+  announce(index);
   log(index);
+  // Not stored while it was being copied.
+  if (settings.offload && !settings.offloadOnEvict && kind != TaskKind::promote) queueOffload(index);
   return code::ok;
+}
+
+void Store::endTask(u32 index) {
+  Extra& extra = table.extras[table[index].extra];
+  --cluster.client(extra.taskClient).objects;
+  extra.task = TaskKind::none;
+  extra.taskClient = extra.taskSource = 0;
+  dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, settings.releaseMs);
+  log(index);
 }
 
 i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::string_view segment) {
@@ -101,9 +130,10 @@ i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::stri
   if (number == 0 || object.client != number) return code::illegalClient;
   if (leased(object)) return code::hasLease;
   if (object.flags & flag::unfinished) return code::notReady;
-  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
+  cancelOffload(index);
+  if (busy(object)) return code::hasTask;
   if (segment.empty()) {
-    erase(index, 0);
+    erase(index, 0, true, Gone::removed);
     return code::ok;
   }
   bool found = false;
@@ -112,8 +142,12 @@ i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::stri
     found = found || here;
     return here;
   };
-  if (!dropReplicas(index, there, 0)) erase(index, 0);
-  else if (found) log(index);
+  if (!dropReplicas(index, there, 0)) {
+    erase(index, 0, true, Gone::removed);
+  } else if (found) {
+    announce(index);
+    log(index);
+  }
   return found ? code::ok : code::replicaNotFound;
 }
 

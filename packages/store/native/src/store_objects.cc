@@ -5,7 +5,7 @@
 
 namespace svc {
 
-Store::Store(const Settings& settings, u64 seed) : settings(settings), nodes(u32{1} << 29), table(seed), random_(seed | 1) {
+Store::Store(const Settings& settings, u64 seed) : settings(settings), nodes(u32{1} << 29), table(seed), random_(seed | 1), lastExtent_(seed * 0x9E3779B97F4A7C15ull), lastOffload_(static_cast<u32>(lastExtent_ >> 32)) {
   groups_.emplace_back();
   tenants.push_back({"default", !settings.multiTenant, 0, 0});
   tenantByName_["default"] = 0;
@@ -57,9 +57,10 @@ u32 Store::pruned(u32 index) {
   if (dropReplicas(index, dead, 0)) {
     // What was lost may be all that was still being written.
     if (!anyStatus(index, ReplicaStatus::processing)) setProcessing(table[index], false);
+    announce(index);
     return index;
   }
-  erase(index, 0, false);
+  erase(index, 0, false, Gone::holderLost);
   return 0;
 }
 
@@ -68,9 +69,9 @@ i32 Store::exist(u16 tenant, std::string_view key, bool lease) {
   return read(tenant, key, lease, index) == code::ok ? 1 : 0;
 }
 
-i32 Store::read(u16 tenant, std::string_view key, bool lease, u32& index) {
+i32 Store::read(u16 tenant, std::string_view key, bool lease, u32& index, std::string_view fingerprint) {
   index = find(tenant, key);
-  if (index == 0) return code::notFound;
+  if (index == 0 || (!fingerprint.empty() && fingerprintOf(table[index]) != fingerprint)) return code::notFound;
   bool reachable = false;
   eachReplica(index, [&](const Replica& replica) { reachable = reachable || readable(replica); });
   if (!reachable) return anyStatus(index, ReplicaStatus::processing) ? code::notReady : code::notFound;
@@ -147,7 +148,10 @@ void Store::setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatu
 
 void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   Object& object = table[index];
-  tenants[object.tenant].charged += object.size;
+  Segment* segment = cluster.segment(placed.segment);
+  // A quota is one of memory.
+  if (segment == nullptr || !segment->onDisk()) tenants[object.tenant].charged += object.size;
+  else segment->disk->dropped.erase(nodes[placed.node].offset);
   if (object.first.status == ReplicaStatus::none) {
     object.first = {placed.segment, placed.node, 0, status};
     return;
@@ -184,8 +188,20 @@ bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& g
 }
 
 void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
-  tenants[tenant].charged -= std::min(tenants[tenant].charged, size);
   Segment* segment = cluster.segment(replica.segment);
+  if (segment != nullptr && segment->onDisk()) {
+    Disk& disk = *segment->disk;
+    if (!replaying_) {
+      disk.used -= std::min(disk.used, size);
+      disk.files -= std::min<u64>(disk.files, 1);
+    }
+    if (disk.ours && disk.dropped.size() < Disk::mostOrders) disk.dropped.insert(nodes[replica.node].offset);
+    nodes.give(replica.node);
+    return;
+  }
+  tenants[tenant].charged -= std::min(tenants[tenant].charged, size);
+  if (holdersListen_ && segment != nullptr && !replaying_)
+    if (const auto& holdings = cluster.client(segment->client).holdings) holdings->went(segment->base + segment->allocator.offsetOf(replica.node));
   if (segment == nullptr || replaying_) {
     nodes.give(replica.node);
   } else if (holdMs == 0 || segment->gone) {
@@ -204,9 +220,19 @@ void Store::free(u32 number, u32 node) {
   if (!segment->gone) used_ -= size;
 }
 
-void Store::erase(u32 index, u64 holdMs, bool logged) {
+void Store::freeHeld(u32 number, u32 node) {
+  journal.freed(number, cluster.segment(number)->allocator.offsetOf(node));
+  free(number, node);
+}
+
+void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
   Object& object = table[index];
-  if (logged) journal.erased(object.tenant, table.keyOf(index));
+  // While the log is read its own times count, and what is put in an object's place was not gone.
+  const u64 at = replaying_ ? 0 : unixMs();
+  if (!replaying_ || why != Gone::unknown) recent_.note(Recent::hashOf(object.tenant, table.keyOf(index)), why, at);
+  if (logged) journal.erased(object.tenant, table.keyOf(index), why, at);
+  if (!restored_.empty()) restored_.erase(index);
+  retract(index);
   dropReplicas(index, [](const Replica&) { return true; }, holdMs);
   setProcessing(object, false);
   setOwner(object, 0);
@@ -219,15 +245,23 @@ void Store::erase(u32 index, u64 holdMs, bool logged) {
   table.erase(index);
 }
 
+bool Store::anyWhere(u32 index, bool disk) const {
+  bool found = false;
+  eachReplica(index, [&](const Replica& replica) { found = found || onDisk(replica) == disk; });
+  return found;
+}
+
 void Store::suspect(u32 index) {
   if (!onSuspect) return;
-  eachReplica(index, [&](const Replica& replica) {
-    Segment* segment = cluster.segment(replica.segment);
-    constexpr u64 againMs = 250;
-    if (segment == nullptr || nowMs_ < segment->suspectedMs + againMs) return;
-    segment->suspectedMs = nowMs_;
-    onSuspect(segment->number);
-  });
+  eachReplica(index, [&](const Replica& replica) { suspectSegment(replica.segment); });
+}
+
+void Store::suspectSegment(u32 number) {
+  constexpr u64 againMs = 250;
+  Segment* segment = cluster.segment(number);
+  if (segment == nullptr || nowMs_ < segment->suspectedMs + againMs) return;
+  segment->suspectedMs = nowMs_;
+  onSuspect(number);
 }
 
 }  // namespace svc

@@ -27,6 +27,12 @@ u32 Store::place(u64 size, u32 count, const Wish& wish, Placed* out) {
   const u32 segments = static_cast<u32>(open.size());
   u32 placed = 0;
   if (segments == 0) return 0;
+  // A writer that cannot reach a holder is not sent there again; others are.
+  const auto placeIn = [&](u32 number, u64 size, Placed* out, u32& placed) {
+    const Segment* segment = wish.avoided.empty() ? nullptr : cluster.segment(number);
+    if (segment != nullptr && std::find(wish.avoided.begin(), wish.avoided.end(), segment->endpoint) != wish.avoided.end()) return false;
+    return this->placeIn(number, size, out, placed);
+  };
   for (const std::string_view name : wish.preferred)
     for (const u32 number : cluster.named(name)) {
       if (placed == count) return placed;

@@ -12,19 +12,11 @@ i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wis
 }
 
 i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
-  Tenant& payer = tenants[tenant];
-  if (settings.multiTenant) {
-    if (!payer.registered) return code::tenantUnknown;
-    if (payer.charged + size > payer.quota) return code::tenantQuota;
-  }
+  if (const i32 wrong = overQuota(tenant, size, key); wrong != code::ok) return wrong;
   Placed placed[mostReplicas];
-  const u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
-  if (count == 0) {
-    // Where no segment takes anything, eviction would free nothing that helps.
-    noSpace_ = noSpace_ || !cluster.open().empty();
-    ++counters.allocationFailures;
-    return code::noHandle;
-  }
+  u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
+  if (count == 0) return refuseForSpace();
+  count = withinQuota(tenant, size, placed, count);
   index = table.insert(tenant, key, table.hashOf(tenant, key));
   if (index == 0) {
     for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
@@ -44,25 +36,37 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
   return code::ok;
 }
 
+i32 Store::refuseForSpace() {
+  // Where no segment takes anything, eviction would free nothing that helps.
+  noSpace_ = noSpace_ || !cluster.open().empty();
+  ++counters.allocationFailures;
+  return code::noHandle;
+}
+
+i32 Store::makeWay(u16 tenant, std::string_view key) {
+  const u32 there = find(tenant, key);
+  if (there == 0) return code::ok;
+  const Object& object = table[there];
+  if (object.flags & flag::unfinished) {
+    const bool young = nowMs_ < u64{object.started} * tickMs + settings.discardMs;
+    // A writer that is lost ends nothing any more.
+    if (young && cluster.client(object.client).used && !cluster.client(object.client).silent) return code::exists;
+    ++counters.discarded;
+    erase(there, settings.releaseMs, true, Gone::expired);
+    return code::ok;
+  }
+  bool reachable = false;
+  eachReplica(there, [&](const Replica& replica) { reachable = reachable || readable(replica); });
+  if (reachable) return code::exists;
+  // Nobody can read it now: to say that it exists would lose what the caller holds. Readers of the old bytes may still be under way.
+  erase(there, settings.leaseMs, true, Gone::holderLost);
+  return code::ok;
+}
+
 i32 Store::putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
   if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
-  if (const u32 there = find(tenant, key); there != 0) {
-    const Object& object = table[there];
-    if (object.flags & flag::unfinished) {
-      const bool young = nowMs_ < u64{object.started} * tickMs + settings.discardMs;
-      // A writer that is lost ends nothing any more.
-      if (young && cluster.client(object.client).used && !cluster.client(object.client).silent) return code::exists;
-      ++counters.discarded;
-      erase(there, settings.releaseMs);
-    } else {
-      bool reachable = false;
-      eachReplica(there, [&](const Replica& replica) { reachable = reachable || readable(replica); });
-      if (reachable) return code::exists;
-      // Nobody can read it now: to say that it exists would lose what the caller holds. Readers of the old bytes may still be under way.
-      erase(there, settings.leaseMs);
-    }
-  }
+  if (const i32 taken = makeWay(tenant, key); taken != code::ok) return taken;
   return create(client, tenant, key, size, wish, group, index);
 }
 
@@ -72,19 +76,21 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   const u32 there = find(tenant, key);
   if (there == 0) return create(client, tenant, key, size, wish, group, index);
   Object& object = table[there];
+  cancelOffload(there);
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
-  if (extra != nullptr && extra->task != TaskKind::none) return code::hasTask;
+  if (busy(object)) return code::hasTask;
   if (!group.empty() && group != groupName(object)) return code::invalidParams;
   const bool unfinished = (object.flags & flag::unfinished) != 0;
   u32 replicas = 0;
   bool reachable = true;
   eachReplica(there, [&](const Replica& replica) {
     ++replicas;
-    reachable = reachable && readable(replica);
+    reachable = reachable && readable(replica) && !onDisk(replica);
   });
   // Its ranges are written again only where nobody can be reading or writing them.
   if (!unfinished && reachable && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
     index = there;
+    if (!restored_.empty()) restored_.erase(index);
     for (Replica* at = &object.first;; at = &table.more[at->next]) {
       at->status = ReplicaStatus::processing;
       if (at->next == 0) break;
@@ -96,21 +102,18 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
     if (object.extra != 0 || wish.softPin == 1) {
       Extra& own = extraOf(there);
       own.hasChecksum = false;
+      own.fingerprint = 0;
       own.softPinMs = wish.softPin == 1 ? static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs)) : 0;
       if (wish.softPin == 2) own.softPinUntil = 0;
     }
     log(there);
     return code::ok;
   }
+  if (const i32 wrong = overQuota(tenant, size > object.size ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
   // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
   Placed placed[mostReplicas];
   const u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
-  if (count == 0) {
-    // Where no segment takes anything, eviction would free nothing that helps.
-    noSpace_ = noSpace_ || !cluster.open().empty();
-    ++counters.allocationFailures;
-    return code::noHandle;
-  }
+  if (count == 0) return refuseForSpace();
   for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
   const std::string kept(groupName(object));
   const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
@@ -148,6 +151,8 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
     extra.softPinMs = 0;
   }
   journal.complete(table, index);
+  announce(index, true);
+  if (settings.offload && !settings.offloadOnEvict) queueOffload(index);
   return code::ok;
 }
 
@@ -171,9 +176,10 @@ i32 Store::remove(u16 tenant, std::string_view key, bool force) {
   const bool held = leased(object);
   if (held && !force) return code::hasLease;
   if (anyStatus(index, ReplicaStatus::processing)) return code::notReady;
-  if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return code::hasTask;
-  // Forced under a lease: whoever reads it must not read another object's bytes.
-  erase(index, held ? settings.leaseMs : 0);
+  if (busy(object)) return code::hasTask;
+  // Forced under a lease, or while its disk's owner reads it: whoever reads it must not read another object's bytes.
+  const bool offloading = object.extra != 0 && table.extras[object.extra].task == TaskKind::offload;
+  erase(index, held || offloading ? settings.leaseMs : 0, true, Gone::removed);
   return code::ok;
 }
 

@@ -6,22 +6,36 @@
 
 namespace svc {
 
-void Store::recovered() {
+void Store::recovered(bool heldNow) {
   std::vector<std::vector<std::pair<u32, u64>>> ranges(cluster.segmentEnd());
   replaying_ = true;
+  replayedSwept_.clear();
+  dying_.clear();
+  cursor_ = 1;
+  // Without disks allowed, nobody would say that they are still there.
+  for (u32 number = 1; number < cluster.segmentEnd() && !settings.offload; ++number)
+    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->gone) cluster.hide(*segment);
+  settleEvents();
   for (u32 index = 1; index < table.end(); ++index) {
     if (!table.live(index) || pruned(index) == 0) continue;
     Object& object = table[index];
-    eachReplica(index, [&](const Replica& replica) { ranges[replica.segment].push_back({replica.node, object.size}); });
+    eachReplica(index, [&](const Replica& replica) {
+      Segment& segment = *cluster.segment(replica.segment);
+      if (!segment.onDisk()) return ranges[replica.segment].push_back({replica.node, object.size});
+      segment.disk->used += object.size;
+      ++segment.disk->files;
+    });
     object.started = tick();
     // Readers may hold a lease that was granted just before the end.
     object.lease = tickOf(nowMs_ + settings.leaseMs) + 1;
   }
   std::vector<std::vector<std::pair<u32, u64>>> held(cluster.segmentEnd());
-  for (const Range& range : replayedHeld_) {
-    const Segment* segment = cluster.segment(range.segment);
-    if (segment == nullptr || segment->gone) nodes.give(range.node);
-    else held[range.segment].push_back({range.node, range.size});
+  for (const auto& [at, size] : replayedHeld_) {
+    const Segment* segment = cluster.segment(at.first);
+    if (segment == nullptr || segment->gone) continue;
+    const u32 node = nodes.take();
+    nodes[node].offset = at.second;
+    held[at.first].push_back({node, size});
   }
   replayedHeld_.clear();
   std::vector<std::pair<u32, u32>> crossed;
@@ -32,6 +46,7 @@ void Store::recovered() {
       cluster.forget(number);
       continue;
     }
+    if (segment->onDisk()) continue;
     std::vector<std::pair<u32, u64>>& live = ranges[number];
     std::sort(live.begin(), live.end(), [&](const auto& a, const auto& b) { return nodes[a.first].offset < nodes[b.first].offset; });
     const std::size_t known = live.size();
@@ -68,16 +83,19 @@ void Store::recovered() {
   replaying_ = false;
   used_ = capacity_ = 0;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
-    const Segment* segment = cluster.segment(number);
+    Segment* segment = cluster.segment(number);
     if (segment == nullptr) continue;
+    if (heldNow) segment->awaiting = false;
+    if (segment->onDisk()) continue;
     used_ += segment->allocator.used();
     capacity_ += segment->size;
   }
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);
     if (!client.used) continue;
-    client.seenMs = nowMs_;
-    client.known = false;
+    // After a takeover holders are where they were; clients of the field look for the next leader for as long as a lifetime.
+    client.seenMs = heldNow ? nowMs_ + settings.clientTtlMs : nowMs_;
+    client.known = heldNow && !client.segments.empty();
   }
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index) && table[index].extra != 0) table.extras[table[index].extra].taskStarted = tick();
@@ -89,22 +107,52 @@ void Store::snapshotHead(Journal& to) const {
     to.tenant(number, tenants[number].name);
     to.quota(number, tenants[number].registered, tenants[number].quota);
   }
+  events.record(to);
+  if (lineage_ != 0) to.lineage(lineage_);
+  recent_.each([&](u64 hash, Gone why, u64 at) { to.recent(hash, why, at); });
+  for (const auto& [id, each] : notes_) to.note(each.kind, id, each.text);
   for (u32 number = 1; number < cluster.clientEnd(); ++number)
     if (cluster.client(number).used) to.client(number, cluster.client(number).id);
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     const Segment* segment = cluster.segment(number);
-    if (segment != nullptr && !segment->gone) to.segment(*segment);
+    if (segment == nullptr || segment->gone) continue;
+    if (!segment->onDisk()) {
+      to.segment(*segment);
+      continue;
+    }
+    to.disk(*segment);
+    for (const u64 file : segment->disk->dropped) to.fileGone(number, file);
   }
-  for (const Held& each : held_) {
-    const Segment* segment = cluster.segment(each.segment);
-    if (segment != nullptr && !segment->gone) to.held(each.segment, segment->allocator.offsetOf(each.node), segment->allocator.sizeOf(each.node));
-  }
+  const auto hold = [&](u32 number, u32 node) {
+    const Segment* segment = cluster.segment(number);
+    if (segment != nullptr && !segment->gone) to.held(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node));
+  };
+  for (const Held& each : held_) hold(each.segment, each.node);
+  // A standby's: not in its allocators yet.
+  for (const auto& [at, size] : replayedHeld_) to.held(at.first, at.second, size);
+  for (const auto& [id, extent] : extents_)
+    for (const Placed& range : extent.ranges) hold(range.segment, range.node);
+}
+
+bool Store::tendReplayed() {
+  constexpr u32 slice = 2'048;
+  if (replayedSwept_.empty()) return false;
+  if (cursor_ <= 1) dying_ = replayedSwept_;
+  for (u32 i = 0; i < slice && cursor_ < table.end(); ++i, ++cursor_)
+    if (table.live(cursor_)) pruned(cursor_);
+  if (cursor_ < table.end()) return true;
+  // What was swept when the walk began has no replica left here either.
+  for (const u32 number : dying_) cluster.forget(number);
+  replayedSwept_.erase(replayedSwept_.begin(), replayedSwept_.begin() + static_cast<std::ptrdiff_t>(dying_.size()));
+  dying_.clear();
+  cursor_ = 1;
+  return !replayedSwept_.empty();
 }
 
 u32 Store::snapshotSome(Journal& to, u32 cursor, u32 records) const {
   for (; cursor < table.end() && records > 0; ++cursor, --records) {
     if (!table.live(cursor)) continue;
-    to.object(table, cursor, groupName(table[cursor]), cluster);
+    to.object(table, cursor, groupName(table[cursor]), fingerprintOf(table[cursor]), cluster);
   }
   return cursor < table.end() ? cursor : 0;
 }

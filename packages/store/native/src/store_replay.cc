@@ -37,6 +37,14 @@ bool Store::replay(RecordReader& from) {
       if (from.failed || number == 0 || number > Cluster::mostClients * 4 || size == 0) return false;
       if (client == 0 || client >= cluster.clientEnd()) return true;
       Segment* there = cluster.segment(number);
+      // A leader that never knew the one that is gone gives its number again.
+      if (there != nullptr && there->gone && !(there->id == id)) {
+        while (tendReplayed()) continue;
+        for (u32 index = 1; index < table.end(); ++index)
+          if (table.live(index)) pruned(index);
+        cluster.forget(number);
+        there = nullptr;
+      }
       if (there == nullptr) {
         auto segment = std::make_unique<Segment>(nodes, size);
         segment->number = number;
@@ -53,6 +61,20 @@ bool Store::replay(RecordReader& from) {
       there->state = state;
       there->unmountAtMs = unmountAt == 0 ? 0 : std::max<u64>(1, unmountAt - std::min(unmountAt, journal.epochMs));
       return true;
+    }
+    case Record::disk:
+      return replayDisk(from);
+    case Record::fileGone: {
+      Segment* segment = cluster.segment(from.get<u32>());
+      const u64 file = from.get<u64>();
+      if (!from.failed && segment != nullptr && segment->onDisk()) segment->disk->dropped.insert(file);
+      return !from.failed;
+    }
+    case Record::fileSwept: {
+      Segment* segment = cluster.segment(from.get<u32>());
+      const u64 file = from.get<u64>();
+      if (!from.failed && segment != nullptr && segment->onDisk()) segment->disk->dropped.erase(file);
+      return !from.failed;
     }
     case Record::segmentGone: {
       Segment* segment = cluster.segment(from.get<u32>());
@@ -74,23 +96,34 @@ bool Store::replay(RecordReader& from) {
         if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
         if (at->next == 0) break;
       }
+      setAnnounced(object, KvEvents::cpu, true);
       return true;
     }
-    case Record::erased: {
-      const u16 tenant = from.get<u16>();
-      const std::string_view key = from.text();
-      const u32 index = from.failed || tenant >= tenants.size() ? 0 : table.find(tenant, key, table.hashOf(tenant, key));
-      if (index != 0) erase(index, 0, false);
+    case Record::erased:
+      return replayErased(from, false);
+    case Record::erasedWhy:
+      return replayErased(from, true);
+    case Record::recent: {
+      const u64 hash = from.get<u64>();
+      const auto why = static_cast<Gone>(from.get<u8>());
+      const u64 at = from.get<u64>();
+      if (!from.failed) recent_.note(hash, why, at);
       return !from.failed;
     }
+    case Record::lineage:
+      lineage_ = from.get<u64>();
+      return !from.failed;
     case Record::held: {
       const u32 segment = from.get<u32>();
       const u64 offset = from.get<u64>(), size = from.get<u64>();
       if (from.failed) return false;
-      const u32 node = nodes.take();
-      nodes[node].offset = offset;
-      replayedHeld_.push_back({segment, node, size});
+      replayedHeld_[{segment, offset}] = size;
       return true;
+    }
+    case Record::freed: {
+      const u32 segment = from.get<u32>();
+      replayedHeld_.erase({segment, from.get<u64>()});
+      return !from.failed;
     }
     case Record::tenant: {
       const u16 number = from.get<u16>();
@@ -106,15 +139,55 @@ bool Store::replay(RecordReader& from) {
       const bool registered = from.get<u8>() != 0;
       const u64 bytes = from.get<u64>();
       if (from.failed || number >= tenants.size()) return false;
-      tenants[number].registered = registered;
-      tenants[number].quota = bytes;
+      assignQuota(number, registered, bytes);
       return true;
+    }
+    case Record::published: {
+      events.restore(from.get<u64>());
+      return !from.failed;
+    }
+    case Record::publishedID: {
+      const u16 tenant = from.get<u16>();
+      const u8 medium = from.get<u8>();
+      const u64 id = from.get<u64>();
+      if (!from.failed && tenant < tenants.size() && medium < KvEvents::media) events.restoreID(tenant, medium, id);
+      return !from.failed;
+    }
+    case Record::segmentSwept: {
+      Segment* segment = cluster.segment(from.get<u32>());
+      if (segment != nullptr) {
+        segment->swept = true;
+        replayedSwept_.push_back(segment->number);
+      }
+      return !from.failed;
+    }
+    case Record::note: {
+      const u8 kind = from.get<u8>();
+      const Uuid id = from.get<Uuid>();
+      const std::string_view text = from.longText();
+      if (!from.failed) notes_[id] = {kind, std::string(text)};
+      return !from.failed;
+    }
+    case Record::noteGone: {
+      notes_.erase(from.get<Uuid>());
+      return !from.failed;
     }
     case Record::end:
       from.get<u64>();
       return !from.failed;
   }
   return false;
+}
+
+bool Store::replayErased(RecordReader& from, bool says) {
+  const u16 tenant = from.get<u16>();
+  const std::string_view key = from.text();
+  const Gone why = says ? static_cast<Gone>(from.get<u8>()) : Gone::unknown;
+  const u64 at = says ? from.get<u64>() : 0;
+  const u32 index = from.failed || tenant >= tenants.size() ? 0 : table.find(tenant, key, table.hashOf(tenant, key));
+  if (says && !from.failed) recent_.note(Recent::hashOf(tenant, key), why, at);
+  if (index != 0) erase(index, 0, false);
+  return !from.failed;
 }
 
 void Store::replayPins(RecordReader& from, u32 index, u8 what) {
@@ -144,6 +217,7 @@ void Store::replayObject(RecordReader& from) {
   }
   replayPins(from, index, what);
   const std::string_view group = what & has::group ? from.text() : std::string_view();
+  const std::string_view fingerprint = what & has::fingerprint ? from.text() : std::string_view();
   const auto task = what & has::task ? static_cast<TaskKind>(from.get<u8>()) : TaskKind::none;
   const u32 taskClient = what & has::task ? from.get<u32>() : 0;
   const u32 replicas = from.get<u8>();
@@ -154,12 +228,14 @@ void Store::replayObject(RecordReader& from) {
     object.flags = flags & flag::hardPin;
     if (client != 0 && client < cluster.clientEnd()) setOwner(object, client);
     if (!group.empty()) joinGroup(index, tenant, group);
+    if (const u32 number = fingerprintOf(fingerprint); number != 0) extraOf(index).fingerprint = number;
   }
   for (u32 i = 0; i < replicas && !from.failed; ++i) {
     const u32 segment = from.get<u32>();
     const u64 offset = from.get<u64>();
     const u8 status = from.get<u8>();
     if (from.failed || index == 0) continue;
+    if (!replayedHeld_.empty()) replayedHeld_.erase({segment, offset});
     const u32 node = nodes.take();
     nodes[node].offset = offset;
     addReplica(index, {segment, node}, static_cast<ReplicaStatus>(status & 0x7f));
@@ -167,6 +243,11 @@ void Store::replayObject(RecordReader& from) {
   }
   if (index == 0) return;
   if (flags & flag::unfinished) setProcessing(table[index], true);
+  bool complete[KvEvents::media] = {(flags & flag::announced) != 0, (flags & flag::announcedDisk) != 0};
+  eachReplica(index, [&](const Replica& replica) {
+    if (replica.status == ReplicaStatus::complete) complete[onDisk(replica) ? KvEvents::disk : KvEvents::cpu] = true;
+  });
+  for (u8 medium = 0; medium < KvEvents::media; ++medium) setAnnounced(table[index], medium, complete[medium]);
   if (task == TaskKind::none || taskClient == 0 || taskClient >= cluster.clientEnd()) return;
   Extra& extra = extraOf(index);
   extra.task = task;
@@ -175,10 +256,13 @@ void Store::replayObject(RecordReader& from) {
 }
 
 void Store::forgetObjects() {
+  forgot_ = true;
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index)) erase(index, 0, false);
-  for (const Range& range : replayedHeld_) nodes.give(range.node);
   replayedHeld_.clear();
+  // What holders remember may be all that is left: the log that is read on is not the whole of anything.
+  lineage_ = 0;
+  recent_.doubt();
 }
 
 }  // namespace svc

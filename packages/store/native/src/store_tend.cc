@@ -19,18 +19,23 @@ bool Store::mayEvict(const Object& object, bool pinned) const {
 
 bool Store::evictable(u32 index, bool pinned) const {
   const Object& object = table[index];
-  if (!mayEvict(object, pinned)) return false;
-  // What lies only where nothing is put any more makes no room.
+  return mayEvict(object, pinned) && frees(index) && groupMayGo(object, pinned, 0);
+}
+
+bool Store::frees(u32 index) const {
   bool frees = false;
   eachReplica(index, [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
     frees = frees || (segment != nullptr && segment->allocatable());
   });
-  if (!frees) return false;
+  return frees;
+}
+
+bool Store::groupMayGo(const Object& object, bool pinned, u32 spared) const {
   const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
   if (group == 0) return true;
   for (u32 at = groups_[group].first; at != 0; at = table.extras[table[at].extra].groupAfter)
-    if (!mayEvict(table[at], pinned)) return false;
+    if (at == spared || !mayEvict(table[at], pinned)) return false;
   return true;
 }
 
@@ -41,6 +46,7 @@ void Store::beginEviction() {
   evictTarget_ = static_cast<u64>(std::ceil(target * static_cast<double>(capacity_)));
   evictLeast_ = static_cast<u64>(std::max(target / 2, over) * static_cast<double>(capacity_));
   evicted_ = 0;
+  evictQueued_ = 0;
   ++counters.evictions;
   // How old the oldest are whose bytes are enough: estimated from some, since ordering all would hold everything up.
   std::vector<std::pair<Tick, u64>> found;
@@ -53,7 +59,7 @@ void Store::beginEviction() {
     const u32 index = end <= samples ? i + 1 : 1 + static_cast<u32>(random_ % (end - 1));
     if (index >= end) break;
     ++seen;
-    if (mayEvict(table[index], false)) found.push_back({table[index].lease, table[index].size});
+    if (mayEvict(table[index], false) && frees(index)) found.push_back({table[index].lease, table[index].size});
   }
   evictUntil_ = ~Tick{0};
   if (seen > 0 && end > samples) {
@@ -92,42 +98,50 @@ bool Store::visit(u32 index) {
     Object& object = table[index];
     if ((object.flags & flag::unfinished) && nowMs_ >= u64{object.started} * tickMs + settings.discardMs) {
       ++counters.discarded;
-      erase(index, settings.releaseMs);
+      erase(index, settings.releaseMs, true, Gone::expired);
       return true;
     }
     if (object.extra == 0) return false;
     Extra& extra = table.extras[object.extra];
-    if (extra.task == TaskKind::none || nowMs_ < u64{extra.taskStarted} * tickMs + settings.taskTimeoutMs) return false;
-    extra.task = TaskKind::none;
-    --cluster.client(extra.taskClient).objects;
-    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, settings.releaseMs);
-    log(index);
+    if (extra.task == TaskKind::none) return false;
+    if (abandoned(extra) || nowMs_ >= u64{extra.taskStarted} * tickMs + settings.taskTimeoutMs) endTask(index);
     return false;
   }
   const bool pinned = pass_ == Pass::evictPinned;
   const Object& object = table[index];
-  if (object.lease > evictUntil_ || !evictable(index, pinned)) return false;
-  const auto evict = [&](u32 each) {
-    evicted_ += table[each].size;
-    ++counters.evictedObjects;
-    counters.evictedBytes += table[each].size;
-    erase(each, 0);
-  };
-  const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
-  // The members of a group leave together; the last one takes the group along.
-  for (u32 members = group == 0 ? 0 : groups_[group].members; members > 1; --members) {
-    const u32 first = groups_[group].first;
-    evict(first != index ? first : table.extras[table[first].extra].groupAfter);
-  }
-  evict(index);
+  if (object.lease > evictUntil_ || !evictable(index, pinned) || leaveToDisk(index)) return false;
+  evictWhole(index);
   return true;
+}
+
+void Store::evictWhole(u32 index) {
+  const Object& object = table[index];
+  const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
+  std::vector<u32> leaving;
+  // The members of a group leave together.
+  for (u32 at = group == 0 ? 0 : groups_[group].first; at != 0; at = table.extras[table[at].extra].groupAfter)
+    if (at != index) leaving.push_back(at);
+  leaving.push_back(index);
+  for (const u32 each : leaving) evictOne(each);
+}
+
+void Store::evictOne(u32 index) {
+  if (!inMemory(index)) return;
+  evicted_ += table[index].size;
+  ++counters.evictedObjects;
+  counters.evictedBytes += table[index].size;
+  if (anyWhere(index, true)) dropMemory(index);
+  else erase(index, 0, true, Gone::evicted);
 }
 
 void Store::endPass() {
   const Pass ended = pass_;
   pass_ = Pass::none;
   if (ended == Pass::dead) {
-    for (const u32 number : dead_) cluster.forget(number);
+    for (const u32 number : dead_) {
+      cluster.forget(number);
+      journal.segmentSwept(number);
+    }
     dead_.clear();
   }
   if (ended != Pass::evict && ended != Pass::evictPinned) return;
@@ -147,8 +161,10 @@ bool Store::tend(u32 budget) {
     std::pop_heap(held_.begin(), held_.end());
     const Held held = held_.back();
     held_.pop_back();
-    if (cluster.segment(held.segment) != nullptr) free(held.segment, held.node);
+    if (cluster.segment(held.segment) != nullptr) freeHeld(held.segment, held.node);
   }
+  endOldExtents(mostErasedPerSlice);
+  if (settings.offload) fillOffloads(mostErasedPerSlice);
   if (pass_ == Pass::none) {
     if (deadDirty_) {
       deadDirty_ = false;

@@ -26,6 +26,11 @@ void Table::prefetchRecord(u64 hash) const {
   if (index != 0 && index != grave) __builtin_prefetch(&objects_[index]);
 }
 
+void Table::prefetchKey(u64 hash) const {
+  const u32 index = slots_.at[static_cast<u32>(hash) & slots_.mask];
+  if (index != 0 && index != grave) keys_.prefetch(objects_[index].key);
+}
+
 u32 Table::findIn(const Slots& slots, u16 tenant, std::string_view key, u32 hash) const {
   for (u32 at = hash & slots.mask;; at = (at + 1) & slots.mask) {
     const u32 index = slots.at[at];

@@ -17,7 +17,11 @@ struct Replica {
 };
 
 namespace flag {
-inline constexpr u8 hardPin = 1, unfinished = 2;
+// `announced`: subscribers of KV events were told that it can be read from memory, or from a disk. `queued`: a disk's owner will be asked
+// to take it. `leaving`: its memory is free once it lies on a disk.
+inline constexpr u8 hardPin = 1, unfinished = 2, announced = 4, announcedDisk = 8, queued = 16, leaving = 32;
+// What a record keeps.
+inline constexpr u8 kept = 15;
 }
 
 struct Object {
@@ -33,19 +37,21 @@ struct Object {
   u8 flags, dataType;
 };
 
-enum class TaskKind : u8 { none = 0, copy = 1, move = 2 };
+// An offload changes nothing until it is done, so it gives way to a writer, and no record keeps it.
+enum class TaskKind : u8 { none = 0, copy = 1, move = 2, offload = 3, promote = 4 };
 
-// What only some objects have: a checksum, a pin that ends, a group, a copy or move under way.
+// What only some objects have: a checksum, a fingerprint, a pin that ends, a group, a copy or move under way.
 struct Extra {
   u64 checksum;
   Tick softPinUntil, taskStarted;
   u32 softPinMs;  // wished for by a put that has not ended
   u32 group, groupBefore, groupAfter;
   u32 taskClient;
-  u32 taskSource;  // the node of the replica that is read
+  u32 taskSource;  // the node of the replica that is read; of an offload its number
   TaskKind task;
   u8 taskTargets;  // that were new
   bool hasChecksum;
+  u32 fingerprint;  // of the bytes' layout, by number, or 0
 };
 
 struct Group {
@@ -65,6 +71,7 @@ class Table {
   // Brings what a look-up will read nearer; used ahead of a batch.
   void prefetchSlot(u64 hash) const;
   void prefetchRecord(u64 hash) const;
+  void prefetchKey(u64 hash) const;
   // 0 when there is none.
   u32 find(u16 tenant, std::string_view key, u64 hash) const;
   // A fresh record; 0 when there is no room. The key must not be there.

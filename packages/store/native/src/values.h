@@ -15,6 +15,8 @@ inline void check(napi_status status, const char* what) {
 
 class Call {
  public:
+  // Outside of a callback: to make values.
+  explicit Call(napi_env env) : env(env), count_(0) {}
   Call(napi_env env, napi_callback_info info) : env(env) { check(napi_get_cb_info(env, info, &count_, values_, &self, nullptr), "arguments"); }
 
   napi_env env;
@@ -109,6 +111,11 @@ class Call {
     napi_value value = nullptr;
     check(napi_create_array_with_length(env, size, &value), "array");
     return value;
+  }
+  napi_value numbers(const std::vector<double>& values) const {
+    const napi_value out = array(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) set(out, i, of(values[i]));
+    return out;
   }
   void set(napi_value array, std::size_t i, napi_value value) const { check(napi_set_element(env, array, static_cast<u32>(i), value), "element"); }
 

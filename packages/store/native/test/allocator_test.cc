@@ -17,9 +17,12 @@ void testAllocator(Chance& chance, u32 rounds) {
       for (u32 step = 0; step < 2000; ++step) {
         if (used.empty() || below(chance, 100) < 60) {
           const u64 size = 1 + below(chance, 1 + (capacity >> below(chance, 12)));
-          const u32 node = allocator.take(size);
+          const bool named = below(chance, 4) == 0;
+          const u64 wanted = below(chance, capacity + 1);
+          const u32 node = named ? allocator.takeAt(wanted, size) : allocator.take(size);
           if (node == 0) continue;
           const u64 offset = allocator.offsetOf(node);
+          REQUIRE(!named || offset == wanted);
           REQUIRE(allocator.sizeOf(node) == size && offset + size <= capacity);
           const auto after = used.lower_bound(offset);
           REQUIRE(after == used.end() || after->first >= offset + size);
@@ -37,6 +40,12 @@ void testAllocator(Chance& chance, u32 rounds) {
       for (const auto& [offset, held] : used) kept.push_back({offset, held.first});
     }
     REQUIRE(nodes.live() == 0);
+    {
+      // Named one after the other, all find their places in an empty segment.
+      Allocator named(nodes, capacity);
+      for (const auto& [offset, size] : kept) REQUIRE(named.takeAt(offset, size) != 0 && named.takeAt(offset, size) == 0);
+      REQUIRE(named.sound());
+    }
     Allocator again(nodes, capacity);
     std::vector<std::pair<u32, u64>> ranges;
     for (const auto& [offset, size] : kept) {
@@ -57,6 +66,17 @@ void testAllocator(Chance& chance, u32 rounds) {
     REQUIRE(again.sound() && again.used() == 0);
     REQUIRE(again.take(capacity) != 0 && again.take(1) == 0);
   }
+  // What was used is used again before bytes that nobody touched yet, and both together still hold what needs all of them.
+  Allocator allocator(nodes, 1 << 20);
+  std::vector<u32> half;
+  for (u32 i = 0; i < 8; ++i) half.push_back(allocator.take(64 << 10));
+  for (const u32 node : half) allocator.give(node);
+  for (u32 i = 0; i < 8; ++i) {
+    half[i] = allocator.take(64 << 10);
+    REQUIRE(half[i] != 0 && allocator.offsetOf(half[i]) < (512 << 10));
+  }
+  for (const u32 node : half) allocator.give(node);
+  REQUIRE(allocator.sound() && allocator.take(1 << 20) != 0 && allocator.sound());
 }
 
 }  // namespace svc

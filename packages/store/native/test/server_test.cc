@@ -109,12 +109,12 @@ void testServer(Chance& chance, u32 rounds) {
       Server server(Settings(), limits, options, [&](Event event) {
         if (event.kind == EventKind::recovered) recovered = true;
         if (event.kind != EventKind::request && event.kind != EventKind::unknown) return;
-        script.add([&answering, event] { answering->answer(event.id, event.seq, event.kind == EventKind::unknown ? 11 : 0, "an answer"); });
+        script.add([&answering, event] { answering->answer(event.id, event.seq, event.kind == EventKind::unknown ? 11 : 0, "an answer", event.kind == EventKind::unknown); });
       });
       answering = &server;
-      server.operations.declare(existFunction, {argsHash, 1, Op::existKey, std::string("\x87\0", 2), ""});
-      server.operations.declare(putFunction, {argsHash, 2, Op::putStart, std::string("\x87\0", 2), ""});
-      server.operations.declare(scriptFunction, {argsHash, 3, Op::script, "", ""});
+      server.operations.declare(existFunction, {argsHash, 1, Op::existKey, true, std::string("\x87\0", 2), ""});
+      server.operations.declare(putFunction, {argsHash, 2, Op::putStart, true, std::string("\x87\0", 2), ""});
+      server.operations.declare(scriptFunction, {argsHash, 3, Op::script, true, "", ""});
       const u16 port = server.listen("127.0.0.1", 0);
       server.start();
       while (!recovered) std::this_thread::sleep_for(std::chrono::milliseconds(1));

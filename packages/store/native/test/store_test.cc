@@ -5,22 +5,11 @@
 #include "../src/report.h"
 #include "../src/store.h"
 #include "check.h"
+#include "remembered.h"
 
 namespace svc {
 
 namespace {
-
-SegmentSpec segmentOf(u64 number, u64 client, u64 size) {
-  static std::map<u64, std::string> names;
-  std::string& name = names.try_emplace(number, "host-" + std::to_string(client) + ":" + std::to_string(number)).first->second;
-  SegmentSpec spec;
-  spec.id = {number, 77};
-  spec.name = spec.endpoint = name;
-  spec.protocol = "tcp";
-  spec.base = number << 40;
-  spec.size = size;
-  return spec;
-}
 
 // What a reader could see of every object, for comparing two stores.
 std::map<std::string, std::string> seen(Store& store) {
@@ -36,33 +25,10 @@ std::map<std::string, std::string> seen(Store& store) {
     if (places.empty()) continue;
     std::string text = std::to_string(object.size) + "/" + std::to_string(object.flags);
     for (const auto& [address, status] : places) text += " " + std::to_string(address) + "=" + std::to_string(status);
-    if (object.extra != 0) text += " sum " + std::to_string(store.table.extras[object.extra].checksum) + " task " + std::to_string(static_cast<int>(store.table.extras[object.extra].task));
+    if (object.extra != 0) text += " layout " + std::to_string(store.table.extras[object.extra].fingerprint != 0) + " sum " + std::to_string(store.table.extras[object.extra].checksum) + " task " + std::to_string(static_cast<int>(store.table.extras[object.extra].task));
     out[std::string(store.table.keyOf(index))] = text;
   }
   return out;
-}
-
-// No byte belongs to two objects.
-void requireDisjoint(Store& store) {
-  std::map<std::pair<u32, u64>, u64> ranges;
-  for (u32 index = 1; index < store.table.end(); ++index) {
-    if (!store.table.live(index)) continue;
-    store.eachReplica(index, [&](const Replica& replica) {
-      const Segment* segment = store.cluster.segment(replica.segment);
-      if (segment == nullptr || segment->gone) return;
-      REQUIRE(segment->allocator.sizeOf(replica.node) == store.table[index].size);
-      ranges[{replica.segment, segment->allocator.offsetOf(replica.node)}] = store.table[index].size;
-    });
-  }
-  u64 end = 0;
-  u32 last = 0;
-  for (const auto& [at, size] : ranges) {
-    REQUIRE(at.first != last || at.second >= end);
-    last = at.first;
-    end = at.second + size;
-  }
-  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number)
-    if (const Segment* segment = store.cluster.segment(number); segment != nullptr) REQUIRE(segment->allocator.sound());
 }
 
 }  // namespace
@@ -82,7 +48,10 @@ void testStore(Chance& chance, u32 rounds) {
     store.journal.epochMs = 1'000'000;
     store.at(now);
     const auto clientID = [](u64 number) { return Uuid{number, 1}; };
-    std::unordered_map<u64, std::vector<u64>> mounted;
+    std::unordered_map<u64, std::vector<u64>> mounted, extents;
+    std::vector<u64> leased;
+    std::map<u64, Memory> memories;
+    for (u64 client = 1; client <= 4; ++client) mounted[client];
     const auto keyOf = [&] { return "key-" + std::to_string(below(chance, 300)); };
     for (u32 step = 0; step < 20'000; ++step) {
       const u64 client = 1 + below(chance, 4);
@@ -94,7 +63,7 @@ void testStore(Chance& chance, u32 rounds) {
       wish.softPin = static_cast<u8>(below(chance, 3));
       u32 index = 0;
       const std::string group = below(chance, 4) == 0 ? "group-" + std::to_string(below(chance, 5)) : "";
-      switch (below(chance, 16)) {
+      switch (below(chance, 20)) {
         case 0:
           if (mounted[client].size() < 3) {
             if (store.mount(segmentOf(++segments, client, 20'000 + below(chance, 50'000)), id) == 0) mounted[client].push_back(segments);
@@ -126,6 +95,29 @@ void testStore(Chance& chance, u32 rounds) {
         }
         case 13: store.copyEnd(id, 0, key, below(chance, 2) ? TaskKind::copy : TaskKind::move, below(chance, 3) == 0); break;
         case 14: store.clear(id, 0, key, ""); break;
+        case 15:
+          if (store.leaseExtents(store.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), wish, leased) == 0)
+            for (const u64 extent : leased) extents[client].push_back(extent);
+          break;
+        case 16: case 17: case 18: {
+          std::vector<u64>& own = extents[client];
+          if (own.empty()) break;
+          const std::size_t at = below(chance, own.size());
+          const u64 extent = own[at];
+          own[at] = own.back();
+          // One that is used twice is not there the second time.
+          if (below(chance, 5) != 0) own.pop_back();
+          if (below(chance, 4) == 0) {
+            store.returnExtent(id, extent, below(chance, 2) == 0);
+            break;
+          }
+          const Ended ended{below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, below(chance, 3) == 0 ? "layout-1" : ""};
+          const i32 outcome = store.commitPut(id, 0, key, extent, ended, wish, group, below(chance, 3) == 0);
+          if (outcome != 0) break;
+          REQUIRE(store.commitPut(id, 0, key, extent, ended, wish, group, true) == code::invalidWrite);
+          REQUIRE(store.read(0, key, false, index, "another layout") == code::notFound);
+          break;
+        }
         default: {
           now += below(chance, 100);
           store.at(now);
@@ -135,6 +127,7 @@ void testStore(Chance& chance, u32 rounds) {
           }
           while (store.tend(500)) {
           }
+          memories[client].follow(store, id, 1 + static_cast<u32>(below(chance, 200)), below(chance, 50) == 0);
         }
       }
       all += store.journal.pending;
@@ -142,6 +135,11 @@ void testStore(Chance& chance, u32 rounds) {
       if (step % 2'000 == 0) requireDisjoint(store);
     }
     requireDisjoint(store);
+    while (store.tend(500)) {
+    }
+    all += store.journal.pending;
+    store.journal.clear();
+    requireRemembered(chance, store, memories, mounted);
     // The records alone give the same state; so does a snapshot taken from here, and applying all twice.
     for (int way = 0; way < 2; ++way) {
       Store again(settings, chance());

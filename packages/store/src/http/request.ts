@@ -1,20 +1,26 @@
-// Reads HTTP/1.1 requests from the bytes of one connection: heads, bodies with a length, bodies in chunks.
+// Reads HTTP/1.1 requests from the bytes of one connection, by the proxy's strict parsers of heads and bodies.
 import { Failure } from "@svc/contract/failures.ts";
+import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
+import { REFUSED } from "@svc/kit/proxy/head-lines.ts";
+import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
 
 export type Request = {
   readonly method: string;
   readonly target: string;
-  readonly headers: ReadonlyMap<string, string>;
+  readonly authorization: string | undefined;
   readonly body: Buffer;
   readonly keepAlive: boolean;
 };
 
+const AUTHORIZATION = hopNames.length + 1;
 const MAX_HEAD_BYTES = 32 * 1024;
+const MAX_HEAD_LINES = 128;
+/** Of a head that is not whole: enough to see that it is none. Whoever speaks another protocol, say TLS, waits for an answer and sends no more. */
+const FIRST_BYTES = 64;
 const EMPTY = Buffer.alloc(0);
 const HEAD_END = Buffer.from("\r\n\r\n");
-
-type Head = Omit<Request, "body">;
-type Body = { kind: "length"; left: number } | { kind: "chunks"; left: number; state: "size" | "data" | "end" | "trailer" };
+/** Heads are read one at a time, whoever's they are. */
+const head = new RequestHead(["authorization"], MAX_HEAD_LINES);
 
 export class RequestReader {
   readonly #maxBodyBytes: number;
@@ -23,15 +29,30 @@ export class RequestReader {
   /** Asked for by `Expect: 100-continue`; called once the head is acceptable. */
   readonly #onContinue: () => void;
   #buffer: Buffer = EMPTY;
-  #head: Head | undefined;
-  #body: Body | undefined;
+  /** Of #buffer: no head ends before. */
+  #searched = 0;
+  #head: Omit<Request, "body"> | undefined;
+  readonly #scanner = new BodyScanner();
+  #isChunked = false;
+  /** A body with a length, as its bytes arrived; of one in chunks, whose framing lies between, a copy that grows. */
   #parts: Buffer[] = [];
-  #partBytes = 0;
+  #bodyBytes = 0;
 
   constructor(maxBodyBytes: number, bodySetting: string, onContinue: () => void) {
     this.#maxBodyBytes = maxBodyBytes;
     this.#bodySetting = bodySetting;
     this.#onContinue = onContinue;
+    this.#scanner.onData = (bytes, from, to) => this.#keep(bytes as Buffer, from, to);
+  }
+
+  /** Bytes of a request that is not whole yet. */
+  get heldBytes(): number {
+    return this.#buffer.length + this.#bodyBytes;
+  }
+
+  /** A head has begun and is not whole. */
+  get isInHead(): boolean {
+    return this.#head === undefined && this.#buffer.length > 0;
   }
 
   push(bytes: Buffer): void {
@@ -42,106 +63,70 @@ export class RequestReader {
   next(): Request | undefined {
     if (this.#head === undefined && !this.#readHead()) return undefined;
     if (!this.#readBody()) return undefined;
-    const head = this.#head as Head;
-    const body = this.#parts.length === 1 ? (this.#parts[0] as Buffer) : Buffer.concat(this.#parts);
+    const request = { ...(this.#head as Omit<Request, "body">), body: this.#takeBody() };
     this.#head = undefined;
-    this.#body = undefined;
-    this.#parts = [];
-    this.#partBytes = 0;
-    return { ...head, body };
+    return request;
   }
 
   #readHead(): boolean {
-    const end = this.#buffer.indexOf(HEAD_END);
-    if (end < 0) {
-      if (this.#buffer.length > MAX_HEAD_BYTES) throw new Failure("HEADERS_TOO_LARGE", `the request's head is longer than ${MAX_HEAD_BYTES} bytes`);
-      return false;
-    }
-    if (end > MAX_HEAD_BYTES) throw new Failure("HEADERS_TOO_LARGE", `the request's head is longer than ${MAX_HEAD_BYTES} bytes`);
-    const lines = this.#buffer.toString("latin1", 0, end).split("\r\n");
-    this.#buffer = this.#buffer.subarray(end + 4);
-    const [method, target, version, more] = (lines[0] ?? "").split(" ");
-    if (method === undefined || target === undefined || more !== undefined || !/^HTTP\/1\.[01]$/.test(version ?? ""))
-      throw bad("the first line is not an HTTP/1.1 request line");
-    const headers = new Map<string, string>();
-    for (let i = 1; i < lines.length; i++) {
-      const line = lines[i] as string;
-      const colon = line.indexOf(":");
-      if (colon <= 0 || line[0] === " " || line[0] === "\t") throw bad("a header line has no name");
-      const name = line.slice(0, colon).toLowerCase();
-      if (headers.has(name) && (name === "content-length" || name === "transfer-encoding")) throw bad(`the header ${name} is given twice`);
-      headers.set(name, line.slice(colon + 1).trim());
-    }
-    const connection = headers.get("connection")?.toLowerCase() ?? "";
-    this.#head = { method, target, headers, keepAlive: version === "HTTP/1.1" ? connection !== "close" : connection === "keep-alive" };
-    this.#body = this.#bodyOf(headers);
-    if (headers.get("expect")?.toLowerCase() === "100-continue" && this.#buffer.length === 0) this.#onContinue();
+    if (this.#buffer.length === 0) return false;
+    const end = this.#buffer.indexOf(HEAD_END, Math.max(0, this.#searched - HEAD_END.length));
+    if (end > MAX_HEAD_BYTES || (end < 0 && this.#buffer.length > MAX_HEAD_BYTES))
+      throw new Failure("HEADERS_TOO_LARGE", `the request's head is longer than ${MAX_HEAD_BYTES} bytes`);
+    const bodyAt = head.parse(this.#buffer, 0, end < 0 ? Math.min(this.#buffer.length, FIRST_BYTES) : end + HEAD_END.length);
+    if (bodyAt === REFUSED) throw new Failure(head.problemStatus === 431 ? "HEADERS_TOO_LARGE" : "INVALID_REQUEST", head.problem);
+    this.#searched = end < 0 ? this.#buffer.length : 0;
+    if (end < 0) return false;
+    this.#head = {
+      method: head.method,
+      target: head.target,
+      authorization: head.value(AUTHORIZATION),
+      keepAlive: !head.lists(CONNECTION, "close") && (!head.isHttp10 || head.lists(CONNECTION, "keep-alive")),
+    };
+    this.#isChunked = head.bodyBytes === CHUNKED;
+    this.#checkSize(head.bodyBytes);
+    this.#scanner.start(head.bodyBytes);
+    this.#buffer = this.#buffer.subarray(bodyAt);
+    if (head.isOnly(EXPECT, "100-continue") && this.#buffer.length === 0) this.#onContinue();
     return true;
   }
 
-  #bodyOf(headers: ReadonlyMap<string, string>): Body {
-    const length = headers.get("content-length");
-    const encoding = headers.get("transfer-encoding");
-    if (encoding !== undefined) {
-      if (length !== undefined || encoding.toLowerCase() !== "chunked") throw bad("the body has two lengths, or a coding other than chunked");
-      return { kind: "chunks", left: 0, state: "size" };
-    }
-    if (length === undefined) return { kind: "length", left: 0 };
-    if (!/^\d{1,15}$/.test(length)) throw bad("Content-Length is not a number");
-    this.#checkSize(Number(length));
-    return { kind: "length", left: Number(length) };
-  }
-
   #readBody(): boolean {
-    const body = this.#body as Body;
-    if (body.kind === "length") {
-      if (body.left > 0) body.left -= this.#takePart(body.left);
-      return body.left === 0;
-    }
-    while (true) {
-      if (body.state === "data") {
-        body.left -= this.#takePart(body.left);
-        if (body.left > 0) return false;
-        body.state = "end";
-      }
-      const end = this.#buffer.indexOf("\r\n");
-      if (end < 0) {
-        if (this.#buffer.length > MAX_HEAD_BYTES) throw bad("a chunk's size line is too long");
-        return false;
-      }
-      const line = this.#buffer.toString("latin1", 0, end);
-      this.#buffer = this.#buffer.subarray(end + 2);
-      if (body.state === "trailer") {
-        if (line === "") return true;
-      } else if (body.state === "end") {
-        if (line !== "") throw bad("a chunk is longer than its size");
-        body.state = "size";
-      } else {
-        const size = /^([0-9a-fA-F]{1,8})[ \t]*(;.*)?$/.exec(line)?.[1];
-        if (size === undefined) throw bad("a chunk has no size");
-        body.left = Number.parseInt(size, 16);
-        this.#checkSize(this.#partBytes + body.left);
-        body.state = body.left === 0 ? "trailer" : "data";
-      }
-    }
+    const end = this.#scanner.scan(this.#buffer, 0, this.#buffer.length);
+    if (end < 0) throw new Failure("INVALID_REQUEST", "the body's chunked encoding is invalid");
+    this.#buffer = this.#buffer.subarray(end);
+    this.#checkSize(this.#bodyBytes);
+    return this.#scanner.done;
   }
 
-  #takePart(atMost: number): number {
-    const part = this.#buffer.subarray(0, atMost);
-    if (part.length > 0) {
-      this.#parts.push(part);
-      this.#partBytes += part.length;
-      this.#buffer = this.#buffer.subarray(part.length);
+  #keep(bytes: Buffer, from: number, to: number): void {
+    const before = this.#bodyBytes;
+    this.#bodyBytes += to - from;
+    if (!this.#isChunked) {
+      if (to > from) this.#parts.push(bytes.subarray(from, to));
+      return;
     }
-    return part.length;
+    if (this.#bodyBytes > this.#maxBodyBytes) return;
+    let body = this.#parts[0] ?? EMPTY;
+    if (this.#bodyBytes > body.length) {
+      const grown = Buffer.allocUnsafeSlow(Math.min(Math.max(this.#bodyBytes, 2 * body.length), this.#maxBodyBytes));
+      body.copy(grown, 0, 0, before);
+      this.#parts = [grown];
+      body = grown;
+    }
+    bytes.copy(body, before, from, to);
+  }
+
+  #takeBody(): Buffer {
+    const first = this.#parts[0] ?? EMPTY;
+    const body = this.#parts.length > 1 ? Buffer.concat(this.#parts) : first.subarray(0, this.#bodyBytes);
+    this.#parts = [];
+    this.#bodyBytes = 0;
+    return body;
   }
 
   #checkSize(bytes: number): void {
     if (bytes > this.#maxBodyBytes)
       throw new Failure("PAYLOAD_TOO_LARGE", `the body has ${bytes} bytes or more; the maximum is ${this.#maxBodyBytes} (setting ${this.#bodySetting})`);
   }
-}
-
-function bad(message: string): Failure {
-  return new Failure("INVALID_REQUEST", message);
 }

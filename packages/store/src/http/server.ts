@@ -1,6 +1,10 @@
 // The sockets of an HTTP server whose requests are many and small: requests in order, answers in order, silent clients bounded.
 import { STATUS_CODES } from "node:http";
 import { createServer, type Server, type Socket } from "node:net";
+import { Failure } from "@svc/contract/failures.ts";
+import { Peers } from "@svc/kit/proxy/peers.ts";
+import { Pipelined } from "@svc/kit/proxy/pipelined.ts";
+import { FREE_READS, type SlowHead, SlowHeads } from "@svc/kit/proxy/slow-heads.ts";
 import { type Request, RequestReader } from "./request.ts";
 
 export type Answer = {
@@ -17,31 +21,122 @@ const IDLE_MS = 60_000;
 const JOINED_BYTES = 16 * 1024;
 /** Answers of one connection that wait for the disk or the client. */
 const MAX_PIPELINED = 256;
+/** Requests sent ahead of their answers that are taken one after the other; then so many each turn, which leaves the loop to others. */
+const FREE_ROW = 32;
+const ROW_PER_TURN = 16;
+const MAX_UNFINISHED_HEADS = 4096;
+const MAX_UNFINISHED_HEADS_PER_PEER = 2048;
+/** Reasons for not reading; reading goes on when none is left. */
+const BEHIND = 1;
+const TURN = 2;
+const SLOW = 4;
 
 export type HttpOptions = {
   readonly maxBodyBytes: number;
   /** The setting that bounds a body, for the message. */
   readonly bodySetting: string;
+  /** Bytes of unfinished requests, of all connections together; past that the one that brings more is refused. */
+  readonly maxBufferedBytes?: number;
   readonly maxConnections: number;
-  /** Gives the answer now or later; never throws. */
-  answer(request: Request, done: (answer: Answer) => void): void;
+  /** Every answer ends its connection. */
+  readonly closesEach?: boolean;
+  /** Gives the answer now or later; never throws. `peer` is the address of the other end. */
+  answer(request: Request, done: (answer: Answer) => void, peer: () => string): void;
   /** The answer to a request that could not be read. */
   refuse(error: unknown): Answer;
   observe(request: Request | undefined, status: number, seconds: number): void;
 };
 
+/** What all connections of a server have together. */
+export type Shared = {
+  /** Of requests that are not whole yet. */
+  bytes: number;
+  readonly pipelined: Pipelined;
+  readonly slowHeads: SlowHeads;
+};
+
+export const sharedByConnections = (): Shared => ({
+  bytes: 0,
+  pipelined: new Pipelined(),
+  slowHeads: new SlowHeads({ unfinishedHeads: MAX_UNFINISHED_HEADS, unfinishedHeadsPerPeer: MAX_UNFINISHED_HEADS_PER_PEER }),
+});
+
 export function createHttpServer(options: HttpOptions): Server {
-  const server = createServer({ noDelay: true }, (socket) => serveConnection(socket, options));
-  server.maxConnections = options.maxConnections;
+  const shared = sharedByConnections();
+  // Of few clients that hold all connections, one without a request is closed for a newcomer.
+  const peers = new Peers({ connections: options.maxConnections, connectionsPerPeer: options.maxConnections });
+  const server = createServer({ noDelay: true }, (socket) => {
+    const peer = peerOf(socket);
+    const refusal = peers.admit(peer);
+    if (refusal !== undefined) {
+      socket.on("error", () => undefined).end(refusal);
+      socket.destroySoon();
+      return;
+    }
+    const { isAnswering } = serveHttp(socket, options, shared);
+    const connection = {
+      peer,
+      wire: socket,
+      get mayGiveWay() {
+        return !isAnswering();
+      },
+    };
+    peers.add(connection);
+    socket.once("close", () => peers.remove(connection));
+  });
+  // Those that are told why they are refused are closed at once.
+  server.maxConnections = 2 * options.maxConnections;
   return server;
 }
 
-function serveConnection(socket: Socket, options: HttpOptions): void {
+/** Answers the requests of a connection; `begun`: what it sent already. */
+export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, begun?: Buffer): { isAnswering(): boolean } {
+  const maxBufferedBytes = options.maxBufferedBytes ?? Infinity;
+  let own = 0;
   const reader = new RequestReader(options.maxBodyBytes, options.bodySetting, () => socket.write("HTTP/1.1 100 Continue\r\n\r\n"));
   // One place per request, so that an answer that waits for the disk keeps its turn.
   const turns: { text?: (Buffer | string)[]; last: boolean }[] = [];
+  const peer = () => peerOf(socket);
   let ending = false;
-  let paused = false;
+  let paused = 0;
+  let row = 0;
+  let slowReads = 0;
+  const slowHead: SlowHead = {
+    peer: peerOf(socket),
+    goOn: () => resume(SLOW),
+    giveUp() {
+      endSlowHead();
+      refuse({ ...options.refuse(new Failure("TIMED_OUT", "too many request heads of this client are unfinished; send each head at once")), status: 408 });
+      flush();
+    },
+  };
+
+  function pause(reason: number): void {
+    paused |= reason;
+    setReading(socket, false);
+  }
+
+  function resume(reason: number): void {
+    paused &= ~reason;
+    if (paused === 0) setReading(socket, true);
+  }
+
+  /** Heads that come in many pieces are read in turns. */
+  function followHead(): void {
+    if (ending || paused !== 0 || !reader.isInHead) return;
+    if (++slowReads === 1) shared.slowHeads.enter(slowHead);
+    // Where too many are unfinished it may have been this one's turn to end.
+    if (slowReads < FREE_READS || ending) return;
+    pause(SLOW);
+    shared.slowHeads.wait(slowHead);
+  }
+
+  function endSlowHead(): void {
+    if (slowReads === 0) return;
+    slowReads = 0;
+    shared.slowHeads.leave(slowHead);
+    resume(SLOW);
+  }
 
   function flush(): void {
     socket.cork();
@@ -51,53 +146,102 @@ function serveConnection(socket: Socket, options: HttpOptions): void {
       if (turn.last) socket.end();
     }
     socket.uncork();
-    if (paused && turns.length < MAX_PIPELINED && !socket.writableNeedDrain) {
-      paused = false;
-      socket.resume();
+    if ((paused & BEHIND) !== 0 && turns.length < MAX_PIPELINED && !socket.writableNeedDrain) {
+      resume(BEHIND);
       read();
+      flush();
     }
+  }
+
+  function awaitTurn(): void {
+    pause(TURN);
+    shared.pipelined.wait(peer(), () => {
+      if (socket.destroyed) return;
+      row = FREE_ROW - ROW_PER_TURN;
+      resume(TURN);
+      read();
+      flush();
+    });
+  }
+
+  function count(bytes: number): void {
+    shared.bytes += bytes - own;
+    own = bytes;
   }
 
   function read(): void {
     try {
-      while (!ending && !paused) {
+      while (!ending && paused === 0) {
         const request = reader.next();
-        if (request === undefined) return;
+        if (request === undefined) {
+          row = 0;
+          break;
+        }
+        endSlowHead();
         const started = performance.now();
-        const turn: { text?: (Buffer | string)[]; last: boolean } = { last: !request.keepAlive };
+        const turn: { text?: (Buffer | string)[]; last: boolean } = { last: options.closesEach === true || !request.keepAlive };
         turns.push(turn);
         ending = turn.last;
         let later = false;
-        options.answer(request, (given) => {
+        const done = (given: Answer): void => {
           options.observe(request, given.status, (performance.now() - started) / 1000);
           turn.text = print(given, request.method === "HEAD", !turn.last);
           if (later) flush();
-        });
+        };
+        options.answer(request, done, peer);
         later = true;
-        if (turns.length >= MAX_PIPELINED || socket.writableNeedDrain) {
-          paused = true;
-          socket.pause();
-        }
+        if (turns.length >= MAX_PIPELINED || socket.writableNeedDrain) pause(BEHIND);
+        if (++row >= FREE_ROW && reader.heldBytes > 0 && !ending) awaitTurn();
       }
+      count(reader.heldBytes);
+      if (shared.bytes > maxBufferedBytes && own > 0)
+        throw new Failure("CAPACITY_EXHAUSTED", `requests in progress take ${shared.bytes} bytes; the maximum is ${maxBufferedBytes}: try again later`);
     } catch (error) {
-      // What follows in the stream cannot be told from the body any more.
-      ending = true;
-      const refusal = options.refuse(error);
-      options.observe(undefined, refusal.status, 0);
-      turns.push({ text: print(refusal, false, false), last: true });
+      refuse(options.refuse(error));
     }
   }
 
+  /** What follows in the stream cannot be told from the body any more. */
+  function refuse(refusal: Answer): void {
+    ending = true;
+    count(0);
+    options.observe(undefined, refusal.status, 0);
+    turns.push({ text: print(refusal, false, false), last: true });
+  }
+
   socket.setTimeout(IDLE_MS, () => socket.destroy());
-  socket.on("data", (bytes: Buffer) => {
+  const take = (bytes: Buffer): void => {
     if (ending) return;
     reader.push(bytes);
     read();
     flush();
-  });
+    followHead();
+  };
+  socket.on("data", take);
   socket.on("drain", flush);
+  socket.on("close", () => {
+    count(0);
+    endSlowHead();
+  });
   socket.on("error", () => socket.destroy());
+  if (begun !== undefined) take(begun);
+  return { isAnswering: () => turns.length > 0 };
 }
+
+type Handle = { reading: boolean; readStart(): void; readStop(): void };
+
+/** A paused Socket goes on reading into a buffer of its own, piece by piece; here nothing is read. */
+function setReading(socket: Socket, reads: boolean): void {
+  if (reads) socket.resume();
+  else socket.pause();
+  const { _handle: handle } = socket as unknown as { readonly _handle: Handle | null };
+  if (handle === null || handle.reading === reads) return;
+  handle.reading = reads;
+  if (reads) handle.readStart();
+  else handle.readStop();
+}
+
+const peerOf = (socket: Socket): string => socket.remoteAddress ?? "";
 
 const lines = (headers: Readonly<Record<string, string>>) =>
   Object.entries(headers)

@@ -1,8 +1,13 @@
 // What the core tells: requests for the script, holders to probe, recovery, and trouble with the log.
 import type { Log } from "@svc/kit/log.ts";
+import type { Denials } from "../access/denials.ts";
+import type { Ha } from "../ha/ha.ts";
 import type { State } from "./http.ts";
+import type { HttpConnections } from "./http-connections.ts";
+import type { Members } from "./members.ts";
 import { eventKinds, figuresOf, type NativeMaster, type OnEvent } from "./native.ts";
 import type { Probes } from "./probes.ts";
+import type { Publisher } from "./publisher.ts";
 import type { Rpc } from "./rpc.ts";
 
 export type Recovery = { ms: number; records: number; objects: number; forgotten: number; tornBytes: number; damaged: string[] };
@@ -53,9 +58,20 @@ export class Watch {
   }
 }
 
-export type EventParts = { readonly rpc: Rpc; readonly probes: Probes; readonly watch: Watch; readonly log: Log };
+export type EventParts = {
+  readonly rpc: Rpc;
+  readonly probes: Probes;
+  readonly watch: Watch;
+  readonly publisher: Publisher | undefined;
+  readonly http: HttpConnections;
+  readonly denials: Denials;
+  readonly members: Members;
+  /** Of a master that is one of several. */
+  readonly ha: Ha | undefined;
+  readonly log: Log;
+};
 
-export function eventHandler({ rpc, probes, watch, log }: EventParts): OnEvent {
+export function eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha, log }: EventParts): OnEvent {
   return (kind, id, seq, functionID, body) => {
     switch (eventKinds[kind]) {
       case "request":
@@ -69,21 +85,57 @@ export function eventHandler({ rpc, probes, watch, log }: EventParts): OnEvent {
         probes.suspect(id, body.toString("latin1"));
         return;
       case "client":
-        log.warn({ client: id }, `a client is ${body.toString()}`);
+        if (!members.hasLeft(id, body.toString() === "lost")) log.warn({ client: id }, `a client is ${body.toString()}`);
         return;
       case "recovered": {
         const recovery = JSON.parse(body.toString()) as Recovery;
-        if (recovery.damaged.length > 0)
-          log.error(recovery, "files of the log are damaged: objects whose fate they held were forgotten, and the files are set aside as NAME.damaged");
+        complain(recovery, log);
         watch.onRecovered(recovery);
+        ha?.onServing();
         return;
       }
+      case "batches":
+        publisher?.publish();
+        return;
+      case "http":
+        http.adopt(id, body);
+        return;
+      case "denied":
+        denials.note(body.toString(), "RPC calls of a client that showed no key were refused", id);
+        return;
       case "durable":
         watch.onDurable();
         return;
+      case "standing":
+        complain(JSON.parse(body.toString()) as Recovery, log);
+        ha?.onStanding();
+        return;
+      case "peer":
+        ha?.onPeer(id, body.toString());
+        return;
+      case "caughtUp":
+        ha?.onCaughtUp(id);
+        return;
+      case "peerLost":
+        ha?.onPeerLost(id, body.toString());
+        return;
+      case "followed":
+        ha?.onFollowed(body.toString(), id === 1);
+        return;
+      case "followLost":
+        ha?.onFollowLost(body.toString());
+        return;
+      case "handover":
+        ha?.onHandover();
+        return;
       case "trouble":
-        log.error({ reason: body.toString() }, "trouble with the log");
+        log.error({ reason: body.toString() }, "a problem with the log");
         watch.onTrouble(body.toString(), id === 1);
     }
   };
+}
+
+function complain(recovery: Recovery, log: Log): void {
+  if (recovery.damaged.length === 0) return;
+  log.error(recovery, "files of the log are damaged: objects that they may have removed were dropped, and the files are set aside as NAME.damaged");
 }

@@ -1,10 +1,15 @@
-// What the script answers: holders, tasks, patterns, everything at once, and what a master without SSD says.
+// What the script answers: holders, tasks, patterns, and everything at once.
 import { setImmediate as breathe } from "node:timers/promises";
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
-import type { Expected } from "../rpc/schema.ts";
-import type { Descriptor } from "../rpc/shapes.ts";
+import { splitScope } from "../rpc/scope.ts";
+import type { Descriptor, Route } from "../rpc/shapes.ts";
+import { HANDSHAKE_VERSION } from "../rpc/version.ts";
+import { coldHandlers, coldRows } from "./cold-handlers.ts";
+import { descriptorsFrom, diskHandlers } from "./disk-handlers.ts";
+import type { Members } from "./members.ts";
 import { type NativeMaster, segmentRows } from "./native.ts";
+import { done, wrong } from "./outcome.ts";
 import { patternOf } from "./pattern.ts";
 import { type Tasks, taskType } from "./tasks.ts";
 
@@ -20,15 +25,15 @@ export type Handlers = {
   readonly constants: { readonly [N in OperationName]?: ResultOf<N> };
 };
 
-/** The release whose clients this master answers, as their handshake compares it. */
-export const HANDSHAKE_VERSION = "2.0.0";
+export type HandlerParts = {
+  readonly native: NativeMaster;
+  readonly tasks: Tasks;
+  readonly members: Members;
+  /** This master's stable id. */
+  readonly authority: string;
+};
 
-const wrong = (code: number) => ({ ok: false, code }) as const;
-const done = (code: number): Expected<undefined> => (code === codes.OK ? { ok: true, value: undefined } : wrong(code));
-
-export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
-  const noSsd = done(codes.UNABLE_OFFLOAD);
-  const noLocalDisk = wrong(codes.SEGMENT_NOT_FOUND);
+export function masterHandlers({ native, tasks, members, authority }: HandlerParts): Handlers {
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
   /** Where a readable replica lies: its segment's name, and the client that holds it. */
@@ -40,17 +45,15 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
     return { code, held };
   }
 
-  function createTask(type: number, clientID: string, payload: object): Expected<string> {
-    const id = tasks.create(type, clientID, payload);
-    return id === undefined ? wrong(codes.TASK_PENDING_LIMIT_EXCEEDED) : { ok: true, value: id };
-  }
-
-  /** Pages of keys that fit the pattern. */
-  async function* matching(pattern: RegExp, tenant: string): AsyncGenerator<string[]> {
+  /** Pages of keys that fit the pattern, of the scope that its text begins with and of no other. */
+  async function* matching(scope: string, pattern: RegExp, tenant: string): AsyncGenerator<string[]> {
     for (let cursor = 1; cursor !== 0; ) {
       const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant);
       cursor = next;
-      yield keys.filter((key) => pattern.test(key));
+      yield keys.filter((key) => {
+        const own = splitScope(key);
+        return own.prefix === scope && pattern.test(own.key);
+      });
       await breathe();
     }
   }
@@ -62,23 +65,25 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
     GracefulUnmountSegment: (id, clientID, graceMs) => done(native.unmount(id, clientID, Number(graceMs))),
 
     async GetReplicaListByRegex(text, tenant) {
-      const pattern = patternOf(text);
+      const { prefix, key } = splitScope(text);
+      const pattern = patternOf(key);
       if (pattern === undefined) return wrong(codes.INVALID_PARAMS);
       const found = new Map<string, readonly Descriptor[]>();
-      for await (const keys of matching(pattern, tenant)) {
+      for await (const keys of matching(prefix, pattern, tenant)) {
         for (const key of keys) {
           if (found.size >= MAX_LISTED) return { ok: true, value: found };
-          const replicas = descriptorsOf(native, key);
-          if (replicas !== undefined) found.set(key, replicas);
+          const replicas = descriptorsOf(native, key, tenant);
+          if (replicas.length > 0) found.set(key, replicas);
         }
       }
       return { ok: true, value: found };
     },
     async RemoveByRegex(text, force, tenant) {
-      const pattern = patternOf(text);
+      const { prefix, key } = splitScope(text);
+      const pattern = patternOf(key);
       if (pattern === undefined) return wrong(codes.INVALID_PARAMS);
       let removed = 0;
-      for await (const keys of matching(pattern, tenant)) {
+      for await (const keys of matching(prefix, pattern, tenant)) {
         const count = native.removeKeys(keys, tenant, force);
         if (count < 0) return wrong(count);
         removed += count;
@@ -99,6 +104,10 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
 
     FetchTasks: (clientID, most) => ({ ok: true, value: tasks.fetch(clientID, Number(most)) }),
     MarkTaskToComplete: (clientID, outcome) => done(tasks.complete(clientID, outcome) ? codes.OK : codes.TASK_NOT_FOUND),
+    CompleteTasks(clientID, outcomes) {
+      for (const outcome of outcomes) tasks.complete(clientID, outcome);
+      return done(codes.OK);
+    },
     QueryTask(id) {
       const state = tasks.query(id);
       return state === undefined ? wrong(codes.TASK_NOT_FOUND) : { ok: true, value: state };
@@ -110,7 +119,7 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
       const source = held[0];
       if (targets.length === 0 || !targets.every((name) => names.has(name)) || source === undefined) return wrong(codes.INVALID_PARAMS);
       // The members are those that clients of the field read.
-      return createTask(taskType.copy, source.clientID, {
+      return tasks.create(taskType.copy, source.clientID, {
         tenant_id: tenant === "" ? "default" : tenant,
         key,
         source: source.name,
@@ -124,10 +133,34 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
       const { code, held } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);
       const names = namesOf();
-      if (!names.has(from) || !names.has(to)) return wrong(codes.INVALID_PARAMS);
+      if (from === to || !names.has(from) || !names.has(to)) return wrong(codes.INVALID_PARAMS);
       const source = held.find(({ name }) => name === from);
       if (source === undefined) return wrong(codes.REPLICA_NOT_FOUND);
-      return createTask(taskType.move, source.clientID, { tenant_id: tenant === "" ? "default" : tenant, key, source: from, target: to });
+      return tasks.create(taskType.move, source.clientID, { tenant_id: tenant === "" ? "default" : tenant, key, source: from, target: to });
+    },
+
+    Announce: (clientID, stableID, epoch) => done(members.announce(clientID, stableID, epoch)),
+    Leave(clientID) {
+      members.leave(clientID);
+      return done(codes.OK);
+    },
+    ListMembers: () => ({ ok: true, value: { authority, members: members.all() } }),
+    FindRoute(key, tenant) {
+      const route = routeOf(native, key, tenant);
+      return route === undefined ? wrong(codes.OBJECT_NOT_FOUND) : { ok: true, value: route };
+    },
+    AssignMigration(stableID, epoch, type, key, tenant, source, targets) {
+      const member = members.find(stableID, epoch);
+      if (member === undefined) return wrong(codes.CLIENT_NOT_FOUND);
+      if (member === "stale") return wrong(codes.ILLEGAL_CLIENT);
+      const known = namesOf();
+      if ((type !== taskType.copy && type !== taskType.move) || targets.length === 0 || (type === taskType.move && targets.length > 1))
+        return wrong(codes.INVALID_PARAMS);
+      const isThere = known.has(source) || coldRows(native).some(({ name }) => name === source);
+      if (!isThere || !targets.every((name) => known.has(name))) return wrong(codes.SEGMENT_NOT_FOUND);
+      const payload = { tenant_id: tenant === "" ? "default" : tenant, key, source };
+      const [target] = targets;
+      return tasks.create(type, member.clientID, type === taskType.copy ? { ...payload, targets } : { ...payload, target }, 0);
     },
 
     QuerySegmentStatus(name) {
@@ -138,23 +171,13 @@ export function masterHandlers(native: NativeMaster, tasks: Tasks): Handlers {
       const row = segmentRows(native).find((segment) => segment.id === id);
       return row === undefined ? wrong(codes.SEGMENT_NOT_FOUND) : { ok: true, value: row.state };
     },
-    BatchEvictDiskReplica: (_clientID, keys) => keys.map(() => wrong(codes.OBJECT_NOT_FOUND)),
+    ...diskHandlers(native),
+    ...coldHandlers(native, tasks, members),
   };
   const constants: Handlers["constants"] = {
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
     GetFsdir: { ok: true, value: "" },
     GetStorageConfig: { ok: true, value: { root: "", evictsDisk: true, quotaBytes: 0n } },
-    MountLocalDiskSegment: noSsd,
-    UnmountLocalDiskSegment: noSsd,
-    OffloadObjectHeartbeat: noLocalDisk,
-    PollRemoveAll: noLocalDisk,
-    PromotionObjectHeartbeat: noLocalDisk,
-    ReportSsdCapacity: noLocalDisk,
-    NotifyOffloadSuccess: done(codes.OK),
-    PromotionAllocStart: wrong(codes.OBJECT_NOT_FOUND),
-    NotifyPromotionSuccess: done(codes.OBJECT_NOT_FOUND),
-    NotifyPromotionFailure: done(codes.OBJECT_NOT_FOUND),
-    EvictDiskReplica: done(codes.OBJECT_NOT_FOUND),
   };
   return { byName, constants };
 }
@@ -172,20 +195,24 @@ export async function removeAll(native: NativeMaster, tenant: string, force: boo
   return total;
 }
 
-type ReplicaRow = { size_: number; buffer_address_: string; protocol_: string; transport_endpoint_: string };
+type RouteRow = {
+  sizeBytes: string;
+  checksum: string | null;
+  isMoving: boolean;
+  replicas: { segment: string; clientID: string; status: number; address: string; isReadable: boolean }[];
+};
+
+function routeOf(native: NativeMaster, key: string, tenant: string): Route | undefined {
+  const text = native.route(key, tenant);
+  if (text === "") return undefined;
+  const { sizeBytes, checksum, isMoving, replicas } = JSON.parse(text) as RouteRow;
+  return {
+    sizeBytes: BigInt(sizeBytes),
+    checksum: checksum === null ? undefined : BigInt(checksum),
+    isMoving,
+    replicas: replicas.map((replica) => ({ ...replica, address: BigInt(replica.address) })),
+  };
+}
 
 /** Without leases, as a listing for people and tools is. */
-function descriptorsOf(native: NativeMaster, key: string): readonly Descriptor[] | undefined {
-  const found = native.replicas(key);
-  if (typeof found === "number") return undefined;
-  // Addresses have 64 bits, which JSON's numbers have not.
-  const rows = JSON.parse(found.replace(/"buffer_address_":(\d+)/g, '"buffer_address_":"$1"')) as ReplicaRow[];
-  return rows.map((row, index) => ({
-    id: BigInt(index + 1),
-    place: {
-      type: "memory",
-      buffer: { sizeBytes: BigInt(row.size_), address: BigInt(row.buffer_address_), protocol: row.protocol_, endpoint: row.transport_endpoint_ },
-    },
-    status: 3,
-  }));
-}
+const descriptorsOf = (native: NativeMaster, key: string, tenant: string): readonly Descriptor[] => descriptorsFrom(native.descriptors(key, tenant));

@@ -1,11 +1,16 @@
 // The master's HTTP: the specification's paths, content types, bodies and errors, and the field's where --compat asks for them.
 import { setImmediate as breathe } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
+import { PAGE_TYPE } from "@svc/kit/home-page.ts";
+import type { Ha } from "../ha/ha.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
-import { codeName, codes } from "../rpc/codes.ts";
-import { removeAll } from "./handlers.ts";
+import { codes } from "../rpc/codes.ts";
+import { type ApiParts, apiRoutes, failed, json, statusName } from "./api.ts";
+import { haRoutes, haSummary } from "./ha-http.ts";
+import { admit, type HttpAccess } from "./http-access.ts";
 import { figuresOf, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
+import { masterPage } from "./page.ts";
 import { decodeText, ownMembers, searchOf } from "./query.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
@@ -13,61 +18,57 @@ const METRICS_TYPE = "text/plain; version=0.0.4";
 const TEXT_TYPE = "text/plain; charset=utf-8";
 /** Records looked at between two breaths of the event loop. */
 const SLICE = 20_000;
+/** Records looked at for one page of objects. */
+const MAX_PAGE = 10_000;
 
 export type State = { readonly serving: boolean; readonly trouble: string; readonly damaged: readonly string[] };
 
-export type HttpParts = {
-  readonly native: NativeMaster;
-  readonly compat: boolean;
+export type HttpParts = ApiParts & {
   readonly version: { readonly version: string; readonly display_version: string };
-  readonly multiTenant: boolean;
+  /** Whether KV events are on. */
+  readonly publishes: boolean;
   serving(): boolean;
   state(): State;
+  /** Of a master that is one of several. */
+  readonly ha: Ha | undefined;
+  /** Undefined: everybody may ask. */
+  readonly access: HttpAccess | undefined;
   metrics(): Promise<string>;
   summary(): string;
-  /** Resolves once all that was changed until now is kept. */
-  whenDurable(): Promise<void>;
 };
 
-type Route = (search: string, parts: HttpParts) => Answer | Promise<Answer>;
+type Route = (search: string, parts: HttpParts, request: Request) => Answer | Promise<Answer>;
+/** By method and path, each with one sentence for the page of the API. */
+type Routes = Readonly<Record<string, readonly [does: string, route: Route]>>;
 
-const json = (value: unknown, status = 200): Answer => ({ status, type: JSON_TYPE, body: Buffer.from(JSON.stringify(value)) });
 const rawJson = (text: string): Answer => ({ status: 200, type: JSON_TYPE, body: Buffer.from(text) });
 const text = (body: string | Buffer, type = METRICS_TYPE, status = 200): Answer => ({ status, type, body: Buffer.from(body as string, "latin1") });
 const inactive = () => json({ success: false, error_code: codes.UNAVAILABLE_IN_CURRENT_MODE, error_message: "service plane is not active" }, 503);
-const notFound = () => json({ success: false, error_code: codes.OBJECT_NOT_FOUND, error_message: "OBJECT_NOT_FOUND" }, 404);
 
-/** Errors under /api/v1, by their code. */
-function failed(code: number, message = codeName(code)): Answer {
-  const notFounds: number[] = [codes.JOB_NOT_FOUND, codes.SEGMENT_NOT_FOUND, codes.OBJECT_NOT_FOUND, codes.TENANT_NOT_REGISTERED];
-  const conflicts: number[] = [codes.UNAVAILABLE_IN_CURRENT_STATUS, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.TENANT_NOT_EMPTY];
-  const status =
-    code === codes.INVALID_PARAMS ? 400 : notFounds.includes(code) ? 404 : conflicts.includes(code) ? 409 : code === codes.PERSISTENT_FAIL ? 507 : 500;
-  return json({ success: false, error_code: code, error_message: message }, status);
-}
-
-function health(_search: string, { state, compat }: HttpParts): Answer {
+function health(_search: string, { state, compat, ha, native }: HttpParts): Answer {
   const { serving, trouble, damaged } = state();
+  const isLeader = ha?.isLeader ?? true;
+  const haState = ha?.state ?? (serving ? "serving" : "recovering");
   if (compat)
     return json({
-      status: serving ? "ok" : "recovering",
-      role: "leader",
-      ha_state: serving ? "serving" : "recovering",
+      status: serving || !isLeader ? "ok" : "recovering",
+      role: isLeader ? "leader" : "standby",
+      ha_state: haState,
       service_ready: serving,
-      leader_address: null,
-      view_version: null,
+      leader_address: ha?.leaderView.leader_address ?? null,
+      view_version: ha?.leaderView.view_version ?? null,
     });
+  // A standby does what it is there for: its leader is asked about the rest.
+  if (!isLeader) return text("OK");
+  if (serving && ha !== undefined && !native.leased()) return text(`nothing is answered about keys: ${notLeased(ha)}`, METRICS_TYPE, 503);
   if (!serving) return text("recovering: the log is being read", METRICS_TYPE, 503);
   if (trouble !== "") return text(trouble, METRICS_TYPE, 503);
   return text(damaged.length === 0 ? "OK" : `OK\nthese files of the log were damaged and set aside: ${damaged.join(", ")}`);
 }
 
 function queryKey(search: string, { native }: HttpParts): Answer {
-  const key = searchOf(search, "key") ?? "";
-  if (key === "") return notFound();
-  const found = native.replicas(key);
-  if (typeof found === "string") return rawJson(`{"success":true,"data":${found}}`);
-  return found === codes.OBJECT_NOT_FOUND ? notFound() : json({ success: false, error_code: found, error_message: codeName(found) }, 404);
+  const [status, body] = native.queryKey(search);
+  return { status, type: JSON_TYPE, body };
 }
 
 function batchQueryKeys(search: string, { native }: HttpParts): Answer {
@@ -75,7 +76,8 @@ function batchQueryKeys(search: string, { native }: HttpParts): Answer {
   const given = searchOf(search, "keys", false) ?? "";
   if (given === "") return json({ success: false, error: "No keys provided. Use ?keys=key1,key2,..." }, 400);
   const keys = [...new Set(given.split(",").map(decodeText))].sort();
-  const entries = keys.map((key) => `${JSON.stringify(Buffer.from(key, "latin1").toString())}:${native.entry(key)}`);
+  const tenant = searchOf(search, "tenant_id") ?? "";
+  const entries = keys.map((key) => `${JSON.stringify(Buffer.from(key, "latin1").toString())}:${native.entry(key, tenant)}`);
   return rawJson(`{"success":true,"data":{${entries.join(",")}}}`);
 }
 
@@ -85,15 +87,31 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   if (!(limit > 0) || !Number.isInteger(after) || after < 0) return failed(codes.INVALID_PARAMS, "limit must be above 0, after a cursor from X-Next-After");
   const pages: Buffer[] = [];
   let count = 0;
+  let leftOut = 0;
   let cursor = Math.max(1, after);
   while (cursor !== 0 && count < limit) {
-    const [next, ...keys] = native.keys(cursor, Math.min(SLICE, limit - count), "");
+    const [next, ...all] = native.keys(cursor, Math.min(SLICE, limit - count), searchOf(search, "tenant_id") ?? "");
+    // Such a key would read as several that are not there; GET /api/v1/objects lists it.
+    const keys = all.filter((key) => !key.includes("\n"));
     cursor = next;
     count += keys.length;
+    leftOut += all.length - keys.length;
     if (keys.length > 0) pages.push(Buffer.from(`${keys.join("\n")}\n`, "latin1"));
     await breathe();
   }
-  return { ...text(""), body: Buffer.concat(pages), ...(cursor === 0 ? {} : { headers: { "X-Next-After": String(cursor) } }) };
+  const headers = { ...(cursor === 0 ? {} : { "X-Next-After": String(cursor) }), ...(leftOut === 0 ? {} : { "X-Keys-Left-Out": String(leftOut) }) };
+  return { ...text(""), body: Buffer.concat(pages), headers };
+}
+
+/** Objects with what their writers said of them; `next` is the cursor of the next page, or null. */
+function listObjects(search: string, { native }: HttpParts): Answer {
+  const limit = Number(searchOf(search, "limit") ?? MAX_PAGE);
+  const after = Number(searchOf(search, "after") ?? 0);
+  if (!(limit >= 1 && limit <= MAX_PAGE) || !Number.isInteger(after) || after < 0)
+    return failed(codes.INVALID_PARAMS, `limit must be from 1 to ${MAX_PAGE}, after a cursor from next`);
+  const [next, ...objects] = native.objects(Math.max(1, after), limit, searchOf(search, "tenant_id") ?? "");
+  const body = `{"objects":[${objects.join(",")}],"next":${next === 0 ? null : next}}`;
+  return { status: 200, type: JSON_TYPE, body: Buffer.from(body, "latin1") };
 }
 
 function querySegment(search: string, { native, compat }: HttpParts): Answer {
@@ -105,8 +123,6 @@ function querySegment(search: string, { native, compat }: HttpParts): Answer {
   return text(`${name}\nUsed(bytes): ${sum((row) => row.usedBytes)}\nCapacity(bytes)${colon}${sum((row) => row.sizeBytes)}\n`);
 }
 
-const statusNames = ["UNDEFINED", "MOUNTED", "DRAINING", "DRAINED", "GRACEFULLY_UNMOUNTING", "UNMOUNTING"];
-const statusName = (state: number, compat: boolean) => (compat && state === 1 ? "OK" : (statusNames[state] ?? "UNDEFINED"));
 /** Upstream's form of an id: two decimal numbers. */
 const decimalPair = (id: string) => {
   const hex = id.replaceAll("-", "");
@@ -130,59 +146,64 @@ function segmentsDetail(_search: string, { native, compat }: HttpParts): Answer 
       allocator_used_bytes: used,
       allocator_capacity_bytes: size,
       allocator_usage_percent: size === 0 ? 0 : (used / size) * 100,
-      ...(compat ? {} : { readable: !row.awaiting && !row.silent && !row.unreachable }),
+      // Awaited: its holder has not come back since this master was started.
+      ...(compat ? {} : { readable: !row.awaiting && !row.silent && !row.unreachable, ...(row.awaiting ? { awaited: true } : {}) }),
     };
   });
   return json({ total_segments: segments.length, segments });
 }
 
-function segmentStatus(search: string, { native, compat }: HttpParts): Answer {
-  const name = searchOf(search, "segment") ?? "";
-  if (name === "") return failed(codes.INVALID_PARAMS, "Missing segment query parameter");
-  const row = segmentRows(native).find((each) => each.name === name);
-  if (row === undefined) return failed(codes.SEGMENT_NOT_FOUND);
-  return json({ success: true, segment: name, status: row.state, status_name: statusName(row.state, compat), error_code: 0, error_message: "" });
+function eventStatus(_search: string, { native, publishes }: HttpParts): Answer {
+  const figures = figuresOf(native);
+  return json({
+    enabled: publishes,
+    published_batches: figures.eventBatches,
+    published_events: figures.events,
+    dropped_events: figures.eventsDropped,
+    skipped_unparsed_keys: figures.keysUnparsed,
+  });
 }
-
-async function removeAllRoute(search: string, { native, whenDurable }: HttpParts): Promise<Answer> {
-  const removed = await removeAll(native, searchOf(search, "tenant_id") ?? "", searchOf(search, "force") === "true");
-  if (removed < 0) return failed(removed);
-  await whenDurable();
-  return json({ success: true, removed_count: removed });
-}
-
-const noTenants: Route = () => failed(codes.UNAVAILABLE_IN_CURRENT_MODE, "tenants are off: setting store.enable_multi_tenants");
 
 /** Before the log was read these have nothing to say. */
-const serving: Record<string, Route> = {
-  "GET /query_key": queryKey,
-  "GET /batch_query_keys": batchQueryKeys,
-  "GET /get_all_keys": allKeys,
-  "GET /get_all_segments": (_search, { native }) =>
-    text(
-      segmentRows(native)
-        .map((row) => `${row.name}\n`)
-        .join(""),
-    ),
-  "GET /query_segment": querySegment,
-  "GET /get_segments_detail": segmentsDetail,
-  "GET /api/v1/segments/status": segmentStatus,
-  "POST /api/v1/remove_all": removeAllRoute,
-  "GET /api/v1/tenant_quotas": noTenants,
-  "PUT /api/v1/tenant_quotas": noTenants,
-  "DELETE /api/v1/tenant_quotas": noTenants,
+const serving: Routes = {
+  "GET /query_key": ["Where the object of ?key=KEY lies; ?tenant_id=NAME, as everywhere", queryKey],
+  "GET /batch_query_keys": ["Where the objects of ?keys=KEY,KEY lie", batchQueryKeys],
+  "GET /get_all_keys": [
+    "All keys without line breaks, a line each, others counted in X-Keys-Left-Out; ?limit=COUNT, and ?after= with the header X-Next-After of the page before",
+    allKeys,
+  ],
+  "GET /get_all_segments": [
+    "The names of all segments, a line each",
+    (_search, { native }) =>
+      text(
+        segmentRows(native)
+          .map((row) => `${row.name}\n`)
+          .join(""),
+      ),
+  ],
+  "GET /query_segment": ["Used bytes and capacity of the segment named by ?segment=NAME", querySegment],
+  "GET /api/v1/objects": ["Objects with what their writers said of them; ?limit=COUNT and ?after=CURSOR", listObjects],
+  "GET /get_segments_detail": ["All segments with address, state and use", segmentsDetail],
+  "GET /api/v1/disks": ["Disks of clients, with what lies on them", (_search, { native }) => rawJson(`{"disks":${native.disks()}}`)],
+  ...apiRoutes,
 };
-const always: Record<string, Route> = {
-  "GET /metrics": async (_search, parts) => text(await parts.metrics()),
-  "GET /metrics/summary": (_search, parts) => text(`${parts.summary()}\n`),
-  "GET /health": health,
-  "GET /version": (_search, { version }) => json(version),
-  "GET /role": () => text("leader", TEXT_TYPE),
-  "GET /ha_status": (_search, { state }) => text(state().serving ? "serving" : "recovering", TEXT_TYPE),
-  "GET /leader": () => json({ present: false, leader_address: null, view_version: null }),
-  "GET /kv_events/status": () => json({ enabled: false, published_batches: 0, published_events: 0, dropped_events: 0, skipped_unparsed_keys: 0 }),
+const always: Routes = {
+  "GET /": ["This page", () => text(page, PAGE_TYPE)],
+  "GET /metrics": ["Metrics for Prometheus", async (_search, parts) => text(await parts.metrics())],
+  "GET /metrics/summary": ["The same in one line for people", (_search, parts) => text(`${parts.summary()}\n`)],
+  "GET /health": ["200 while it serves, or stands by; else 503 with the reason", health],
+  "GET /version": ["The version that clients compare", (_search, { version }) => json(version)],
+  "GET /role": ["leader or standby", (_search, { ha }) => text((ha?.isLeader ?? true) ? "leader" : "standby", TEXT_TYPE)],
+  "GET /ha_status": [
+    "The state of this master: serving, recovering, or a standby's",
+    (_search, { state, ha }) => text(ha?.state ?? (state().serving ? "serving" : "recovering"), TEXT_TYPE),
+  ],
+  "GET /leader": ["The address of the leader", (_search, { ha }) => json(ha?.leaderView ?? { present: false, leader_address: null, view_version: null })],
+  ...haRoutes,
+  "GET /kv_events/status": ["KV events that were published and dropped", eventStatus],
 };
 
+const page = masterPage(Object.entries({ ...serving, ...always }).map(([route, [does]]) => [route, does] as const));
 const paths = new Set([...Object.keys(serving), ...Object.keys(always)].map((name) => name.slice(name.indexOf(" ") + 1)));
 
 /** A path that no route has would make a label of whatever was asked. */
@@ -192,21 +213,30 @@ export function knownPath(target: string): string {
   return paths.has(path) ? path : "other";
 }
 
-export function answerHttp(request: Request, parts: HttpParts, done: (answer: Answer) => void): void {
+export function answerHttp(request: Request, parts: HttpParts, done: (answer: Answer) => void, peer: () => string): void {
   const mark = request.target.indexOf("?");
   const path = mark < 0 ? request.target : request.target.slice(0, mark);
-  const search = mark < 0 ? "" : request.target.slice(mark + 1);
+  const given = mark < 0 ? "" : request.target.slice(mark + 1);
   try {
+    const search = parts.access === undefined ? given : admit(parts.access, request, path, given, peer);
+    if (typeof search !== "string") {
+      done(search);
+      return;
+    }
     const name = `${request.method} ${path}`;
-    let route = ownMembers(always, name);
+    let route = ownMembers(always, name)?.[1];
     if (route === undefined) {
-      route = ownMembers(serving, name);
+      route = ownMembers(serving, name)?.[1];
       if (route !== undefined && !parts.serving()) {
         done(inactive());
         return;
       }
+      if (route !== undefined && parts.ha !== undefined && !parts.native.leased()) {
+        done(json({ success: false, error_code: codes.UNAVAILABLE_IN_CURRENT_STATUS, error_message: notLeased(parts.ha) }, 503));
+        return;
+      }
     }
-    const answer = route === undefined ? text("404 Not Found", TEXT_TYPE, 404) : route(search, parts);
+    const answer = route === undefined ? text("404 Not Found", TEXT_TYPE, 404) : route(search, parts, request);
     if (answer instanceof Promise) answer.then(done, (error) => done(refuseHttp(error)));
     else done(answer);
   } catch (error) {
@@ -223,18 +253,22 @@ export function refuseHttp(error: unknown): Answer {
 }
 
 /** One line for people: what is held, by whom, and what became of it. */
-export function summaryOf(native: NativeMaster, state: State): string {
-  if (!state.serving) return "role=leader, state=recovering, service_ready=false";
+const notLeased = ({ trouble }: Ha) => trouble || "neither a standby of the set nor etcd answers, or the lead is being handed over";
+
+export function summaryOf(native: NativeMaster, state: State, ha: Ha | undefined): string {
+  const role = (ha?.isLeader ?? true) ? "leader" : "standby";
+  if (!state.serving) return `role=${role}, state=${ha?.state ?? "recovering"}, service_ready=false${haSummary(ha)}`;
   const figures = figuresOf(native);
   const percent = figures.capacityBytes === 0 ? 0 : (100 * figures.usedBytes) / figures.capacityBytes;
   const clients = new Set(segmentRows(native).map((row) => row.clientID)).size;
   return [
-    "role=leader, state=serving, service_ready=true",
+    `role=leader, state=serving, service_ready=true${haSummary(ha)}`,
     `Mem Storage: ${figures.usedBytes} B / ${figures.capacityBytes} B (${percent.toFixed(1)}%)`,
     `Keys: ${figures.objects} (unfinished: ${figures.unfinished})`,
     `Clients: ${clients}`,
     `Eviction: runs=${figures.evictions}, keys=${figures.evictedObjects}, size=${figures.evictedBytes} B`,
     `Discard: ${figures.discarded}`,
+    `Disks: ${figures.diskUsedBytes} B / ${figures.diskCapacityBytes} B (waiting: ${figures.offloadsWaiting}, promoted: ${figures.promotedObjects})`,
     `Log: records=${figures.lsn}, durable=${figures.durableLsn}, snapshots=${figures.snapshots}`,
   ].join(" | ");
 }

@@ -1,92 +1,152 @@
 // The store's master: who holds which object, and until when.
-import type { AddressInfo, Socket } from "node:net";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
-import { loadConfig } from "@svc/kit/config.ts";
+import { exitCodeOf } from "@svc/kit/config.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { urlOf } from "@svc/kit/listen.ts";
+import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import { createHttpServer } from "../http/server.ts";
+import { Denials } from "../access/denials.ts";
+import { openKeys, tokenFrom } from "../access/keys.ts";
+import { configureReplication, openHa } from "../ha/open.ts";
+import { codes } from "../rpc/codes.ts";
+import { announceMaster, withdraw } from "../rpc/own-servers.ts";
+import { HANDSHAKE_VERSION } from "../rpc/version.ts";
+import { DrainJobs } from "./drain.ts";
 import { eventHandler, Watch } from "./events.ts";
-import { HANDSHAKE_VERSION, masterHandlers } from "./handlers.ts";
-import { answerHttp, type HttpParts, knownPath, refuseHttp, summaryOf } from "./http.ts";
+import { masterHandlers } from "./handlers.ts";
+import { answerHttp, type HttpParts, knownPath, summaryOf } from "./http.ts";
+import { openHttp } from "./http-connections.ts";
 import { openMasterMetrics } from "./master-metrics.ts";
-import { type NativeMaster, type OnEvent, openNative, strategies } from "./native.ts";
+import { Members } from "./members.ts";
+import { type NativeMaster, noteKinds, type OnEvent, openNative, strategies } from "./native.ts";
 import { openProbes } from "./probes.ts";
+import { openPublisher } from "./publisher.ts";
 import { openRpc } from "./rpc.ts";
-import { type MasterSettings, masterFlags, masterSettings } from "./settings.ts";
-import { Tasks } from "./tasks.ts";
+import { load, type MasterSettings } from "./settings.ts";
+import { type Task, Tasks } from "./tasks.ts";
 
 const TASK_SWEEP_MS = 5_000;
-const MAX_HTTP_BODY_BYTES = 1 << 20;
-const about = "knows who holds which object of the cache store: RPC for clients, HTTP on --listen for people and tools. No authentication: keep it inside.";
-
+const DRAIN_MS = 500;
 export async function main(argv: readonly string[]): Promise<number> {
   try {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc store master: ${error.message}\n`);
-    return 1;
+    return exitCodeOf(error);
   }
 }
 
 async function run(argv: readonly string[]): Promise<number> {
-  const loaded = loadConfig({ server: "store master", schema: masterSettings, flagNames: masterFlags, argv, about });
+  const loaded = load(argv);
   if (loaded === "help") return 0;
   const settings = loaded.settings.store;
   const log = openLog("store-master", settings.log_level);
+  const keys = openKeys({
+    setting: "store.access_file",
+    file: settings.access_file,
+    variable: "SVC_STORE_TOKEN",
+    env: process.env,
+    noTenants: settings.enable_multi_tenants ? undefined : "store.enable_multi_tenants is off",
+    warn: (message) => log.warn(message),
+  });
+  const denials = new Denials(log);
   const metrics = openMetrics();
   const watch = new Watch();
   // The core tells of events from its first moment on; they come in a later turn of this loop, when all parts stand.
   let onEvent: OnEvent = () => undefined;
+  let several: ReturnType<typeof openHa> | undefined;
+  await lockHome(loaded.home, "store master");
   const native = openNative(nativeOptions(settings, loaded.home), (...event) => onEvent(...event));
-  const tasks = new Tasks(taskLimits(settings), (clientID, count) => void native.setTasks(clientID, count), Date.now);
+  const tasks = new Tasks({
+    limits: taskLimits(settings),
+    onQueued: (clientID, count) => void native.setTasks(clientID, count),
+    now: Date.now,
+    keep: (task) => native.keepNote(noteKinds.task, task.id, JSON.stringify(task)),
+    forget: (id) => native.dropNote(id),
+  });
+  const drains = new DrainJobs(native, tasks, Date.now);
   const probes = openProbes(native, settings.probe_timeout_ms, (endpoint, reached) =>
-    log.warn({ endpoint }, reached ? "a holder's endpoint answers again" : "a holder's endpoint does not answer: nobody is sent there"),
+    log.warn({ endpoint }, reached ? "a holder's endpoint answers again" : "a holder's endpoint does not answer: clients are no longer sent there"),
   );
-  const handlers = masterHandlers(native, tasks);
-  const rpc = openRpc({ native, brands: settings.brand, handlers, log, serving: () => watch.state.serving });
-  onEvent = eventHandler({ rpc, probes, watch, log });
-
+  const members = new Members(native);
+  const handlers = masterHandlers({ native, tasks, members, authority: settings.stable_id });
+  const rpc = openRpc({
+    native,
+    brands: settings.brand,
+    handlers,
+    log,
+    access: keys && { keys, trusted: settings.access_trusted_cidrs, denials },
+    refusal: () =>
+      !watch.state.serving ? codes.UNAVAILABLE_IN_CURRENT_MODE : settings.enable_ha && !native.leased() ? codes.UNAVAILABLE_IN_CURRENT_STATUS : codes.OK,
+  });
+  const publisher = settings.enable_kv_events
+    ? await openPublisher({ native, settings, log, whenDurable: () => watch.whenDurable(native), isServing: () => watch.state.serving })
+    : undefined;
   const parts: HttpParts = {
     native,
+    drains,
+    members,
     compat: settings.compat,
     version: { version: HANDSHAKE_VERSION, display_version: `svc ${HANDSHAKE_VERSION}` },
     multiTenant: settings.enable_multi_tenants,
+    publishes: settings.enable_kv_events,
+    access: keys && { keys, denials },
     serving: () => watch.state.serving,
     state: () => watch.stateWith(native),
-    metrics: openMasterMetrics(metrics, native),
-    summary: () => summaryOf(native, watch.state),
+    get ha() {
+      return several?.ha;
+    },
+    metrics: openMasterMetrics(metrics, native, () => several?.ha),
+    summary: () => summaryOf(native, watch.state, several?.ha),
     whenDurable: () => watch.whenDurable(native),
   };
   const seconds = metrics.seconds("svc_store_http_seconds", "Time from an HTTP request to its answer", ["path", "code"]);
-  const http = createHttpServer({
-    maxBodyBytes: MAX_HTTP_BODY_BYTES,
-    bodySetting: "none: a fixed bound",
-    maxConnections: settings.max_http_connections,
-    answer: (request, done) => answerHttp(request, parts, done),
-    refuse: refuseHttp,
+  const http = openHttp({
+    native,
+    settings,
+    isGuarded: keys !== undefined,
+    answer: (request, done, peer) => answerHttp(request, parts, done, peer),
     observe: (request, code, took) => seconds.observe({ path: request === undefined ? "none" : knownPath(request.target), code: String(code) }, took),
   });
-  const connections = new Set<Socket>();
-  http.on("connection", (socket) => {
-    connections.add(socket);
-    socket.once("close", () => connections.delete(socket));
-  });
-  const { host, port } = settings.listen;
-  await new Promise<void>((resolve, reject) => {
-    http.once("error", reject);
-    http.listen(port, host, resolve);
-  }).catch((error: Error) => fail("SETTING_INVALID", `setting store.listen: ${host}:${port}: ${error.message}`, { cause: error }));
   const rpcPort = listenRpc(native, settings);
-  native.start();
-  const recovery = await watch.recovered;
+  if (settings.enable_ha) {
+    const stream = listenPeers(native, settings);
+    const token = tokenFrom("SVC_STORE_TOKEN", "", process.env);
+    several = openHa({ native, settings, home: loaded.home, keys, token, log, ports: { rpc: rpcPort, http: http.port, stream } });
+  }
+  onEvent = eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha: several?.ha, log });
+  // A standby serves once it leads, which may be never.
+  const served = watch.recovered.then((recovery) => {
+    tasks.restore(native.notes(noteKinds.task).map((text) => JSON.parse(text) as Task));
+    drains.restore();
+    return recovery;
+  });
+  if (several === undefined) native.start();
+  const recovery = await (several === undefined ? served : Promise.race([served, several.ha.start()]));
   const sweep = setInterval(() => tasks.sweep(), TASK_SWEEP_MS);
-  const url = urlOf(host, (http.address() as AddressInfo).port);
-  log.info({ url, rpc: `${settings.rpc_address}:${rpcPort}`, recovery, durability: settings.durability, home: loaded.home }, "ready");
+  const drain = setInterval(
+    () => void (watch.state.serving ? drains.tick() : Promise.resolve()).catch((error: Error) => log.error({ err: error }, "a drain job failed")),
+    DRAIN_MS,
+  );
+  const url = urlOf(settings.listen.host, http.port);
+  log.info(
+    {
+      url,
+      rpc: `${settings.rpc_address}:${rpcPort}`,
+      recovery,
+      role: several === undefined || several.ha.isLeader ? "leader" : "standby",
+      guarded: keys !== undefined,
+      durability: settings.durability,
+      home: loaded.home,
+      config: loaded.configPath,
+    },
+    "ready",
+  );
   process.stdout.write(`svc store master RPC at ${settings.rpc_address}:${rpcPort}\n`);
+  announceMaster(loaded.home, { rpc: dialledAt(settings.rpc_address, rpcPort).slice("http://".length), url, pid: process.pid });
   ready("store master", url);
 
   return untilStopped(log, [
@@ -94,13 +154,15 @@ async function run(argv: readonly string[]): Promise<number> {
       name: "http",
       close: () => {
         clearInterval(sweep);
-        const closed = new Promise<void>((resolve) => http.close(() => resolve()));
-        for (const socket of connections) socket.destroySoon();
-        return closed;
+        clearInterval(drain);
+        return http.close();
       },
     },
+    { name: "etcd", close: async () => several?.close() },
     { name: "probes", close: async () => probes.close() },
+    { name: "KV events", close: async () => publisher?.close() },
     { name: "rpc and log", close: async () => native.stop() },
+    { name: "address", close: async () => withdraw(loaded.home, "master") },
   ]);
 }
 
@@ -109,6 +171,17 @@ function listenRpc(native: NativeMaster, { rpc_address, rpc_port }: MasterSettin
     return native.listen(rpc_address, rpc_port);
   } catch (error) {
     return fail("SETTING_INVALID", `settings store.rpc_address and store.rpc_port: ${rpc_address}:${rpc_port}: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function listenPeers(native: NativeMaster, settings: MasterSettings): number {
+  configureReplication(native, settings);
+  try {
+    return native.listenPeers(settings.rpc_address, settings.replication_port);
+  } catch (error) {
+    return fail("SETTING_INVALID", `setting store.replication_port: ${settings.rpc_address}:${settings.replication_port}: ${(error as Error).message}`, {
+      cause: error,
+    });
   }
 }
 
@@ -133,11 +206,27 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   taskTimeoutMs: settings.processing_task_timeout_seconds * 1000,
   strategy: strategies.indexOf(settings.allocation_strategy),
   multiTenant: settings.enable_multi_tenants,
+  offload: settings.enable_offload,
+  offloadOnEvict: settings.offload_on_evict,
+  offloadForceEvict: settings.offload_force_evict,
+  offloadCapRatio: settings.offload_cap_ratio,
+  offloadQueue: settings.offload_queue_limit,
+  promoteOnHit: settings.promotion_on_hit,
+  promoteThreshold: settings.promotion_threshold,
+  promoteAtOnce: settings.promotion_max_per_heartbeat,
+  promoteQueue: settings.promotion_queue_limit,
+  aheadRatio: settings.max_leased_ahead_ratio,
   maxFrameBytes: settings.max_frame_bytes,
   maxConnections: settings.max_rpc_connections,
+  maxHttpConnections: settings.max_http_connections,
   maxBufferedBytes: settings.max_buffered_bytes,
   halfFrameMs: settings.half_frame_timeout_seconds * 1000,
   snapshotBytes: settings.snapshot_log_bytes,
+  kvEvents: settings.enable_kv_events,
+  emitObjectKey: settings.kv_events_emit_object_key,
+  emitLegacy: settings.kv_events_emit_legacy_compat,
+  eventBackend: settings.kv_events_backend_id,
+  eventQueue: settings.kv_events_queue_capacity,
   folder: join(home, "store"),
   disk: settings.durability === "disk",
   logFileBytes: settings.log_file_bytes,

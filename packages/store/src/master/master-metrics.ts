@@ -1,5 +1,6 @@
 // The master's metrics: what it holds, what became of it, and requests, failures and seconds of each operation.
 import type { Metrics } from "@svc/kit/metrics.ts";
+import type { Ha } from "../ha/ha.ts";
 import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures } from "./native.ts";
 
 const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])[] = [
@@ -11,6 +12,10 @@ const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])
   ["svc_store_rpc_buffered_bytes", "bufferedBytes", "Bytes buffered for RPC connections"],
   ["svc_store_log_full", "logFull", "1 while the log has no room and changes are refused"],
   ["svc_store_log_bytes", "logBytes", "Bytes of log since the last snapshot"],
+  ["svc_store_disks", "disks", "Disks that clients have mounted"],
+  ["svc_store_disk_used_bytes", "diskUsedBytes", "Bytes of objects on the disks of clients"],
+  ["svc_store_disk_capacity_bytes", "diskCapacityBytes", "Bytes that the disks of clients may hold"],
+  ["svc_store_offloads_waiting", "offloadsWaiting", "Objects that wait to be stored on a disk"],
 ];
 const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, string])[] = [
   ["svc_store_rpc_accepted_total", "accepted", "RPC connections accepted"],
@@ -23,19 +28,50 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, 
   ["svc_store_discarded_puts_total", "discarded", "Puts given up because they did not end"],
   ["svc_store_lost_clients_total", "clientsLost", "Clients that stopped pinging"],
   ["svc_store_lost_keys_total", "replicasLost", "Objects lost with their last holder"],
+  ["svc_store_restored_keys_total", "restoredObjects", "Replicas that holders brought back after the master had lost its log"],
   ["svc_store_refused_for_room_total", "refusedForRoom", "Changes refused because the log had no room"],
+  ["svc_store_offloaded_keys_total", "offloadedObjects", "Objects stored on disks"],
+  ["svc_store_offloaded_bytes_total", "offloadedBytes", "Bytes stored on disks"],
+  ["svc_store_offload_failures_total", "offloadsFailed", "Objects that a disk did not take"],
+  ["svc_store_offloads_skipped_total", "offloadsSkipped", "Objects that found the queue of their disk full; they are stored later if they are still there"],
+  ["svc_store_promoted_keys_total", "promotedObjects", "Objects brought back from disks to memory"],
+  ["svc_store_promotion_failures_total", "promotionsFailed", "Objects that could not be brought back to memory"],
+  ["svc_store_damaged_files_total", "damagedFiles", "Files whose bytes had another checksum than was stored; they are gone"],
   ["svc_store_log_records_total", "lsn", "Records in the log, since its beginning"],
   ["svc_store_snapshots_total", "snapshots", "Snapshots taken"],
+  ["svc_store_kv_event_batches_total", "eventBatches", "Batches of KV events published"],
+  ["svc_store_kv_events_total", "events", "KV events published"],
+  ["svc_store_kv_events_dropped_total", "eventsDropped", "KV events dropped because too many waited; their batch numbers are missing"],
+  ["svc_store_kv_events_unparsed_keys_total", "keysUnparsed", "KV events of keys that are not a hash in digits"],
 ];
 const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCase();
 
 /** Text of all metrics; the core's histograms are written here, since it counts them itself. */
-export function openMasterMetrics(metrics: Metrics, native: NativeMaster): () => Promise<string> {
+export function openMasterMetrics(metrics: Metrics, native: NativeMaster, ha: () => Ha | undefined): () => Promise<string> {
   let figures: Figures = figuresOf(native);
   for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
+  const figuresOfHa = () => ha()?.figures() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
+  metrics.gauge("svc_store_leader", "1 while this master leads, or is the only one", [], (gauge) => gauge.set(figuresOfHa().isLeader));
+  metrics.gauge("svc_store_epoch", "Number of the lead, one more with each leader; 0 of a master alone", [], (gauge) => gauge.set(figuresOfHa().epoch));
+  metrics.gauge("svc_store_standbys_in_sync", "Standbys that have all that is acknowledged, as their leader counts them", [], (gauge) =>
+    gauge.set(figuresOfHa().inSync),
+  );
+  metrics.gauge("svc_store_standby_lag_records", "Records that the slowest standby has not kept yet, as its leader counts them", [], (gauge) =>
+    gauge.set(figuresOfHa().lag),
+  );
+  const joins = [
+    ["svc_store_standby_resumes_total", "resumes", "Standbys that went on from what they had"],
+    ["svc_store_standby_whole_states_total", "wholes", "Standbys that took in the whole state"],
+  ] as const;
+  const joined = joins.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   const counted = counters.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   return async () => {
     figures = figuresOf(native);
+    const ofHa = figuresOfHa();
+    for (const { counter, key } of joined) {
+      counter.reset();
+      counter.inc(ofHa[key]);
+    }
     for (const { counter, key } of counted) {
       counter.reset();
       counter.inc(figures[key]);

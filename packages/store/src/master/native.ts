@@ -2,49 +2,61 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
+import type { ReplicationCore } from "../ha/parts.ts";
 import type { Segment } from "../rpc/shapes.ts";
-
-export type NativeOptions = {
-  leaseMs: number;
-  softPinMs: number;
-  maxSoftPinMs: number;
-  evictSoftPinned: boolean;
-  evictionRatio: number;
-  highWatermark: number;
-  clientTtlMs: number;
-  suspectMs: number;
-  discardMs: number;
-  releaseMs: number;
-  taskTimeoutMs: number;
-  /** Of `strategies`. */
-  strategy: number;
-  multiTenant: boolean;
-  maxFrameBytes: number;
-  maxConnections: number;
-  maxBufferedBytes: number;
-  halfFrameMs: number;
-  snapshotBytes: number;
-  folder: string;
-  disk: boolean;
-  logFileBytes: number;
-};
+import type { NativeDisks } from "./native-disks.ts";
+import type { NativeOptions } from "./native-options.ts";
 
 /** The order is that of `Strategy` in native/src/settings.h. */
 export const strategies = ["random", "free_ratio_first", "local_first"] as const;
 
 /** The order is that of `EventKind` in native/src/server.h. */
-export const eventKinds = ["request", "unknown", "malformed", "probe", "client", "recovered", "durable", "trouble"] as const;
+export const eventKinds = [
+  "request",
+  "unknown",
+  "malformed",
+  "probe",
+  "client",
+  "recovered",
+  "durable",
+  "trouble",
+  "batches",
+  "http",
+  "denied",
+  "standing",
+  "peer",
+  "caughtUp",
+  "peerLost",
+  "followed",
+  "followLost",
+  "handover",
+] as const;
+/** The order is that of `Rights` in native/src/access.h. */
+export const rights = { none: 0, tenant: 1, all: 2 } as const;
 export type OnEvent = (kind: number, id: number, seq: number, functionID: number, body: Buffer) => void;
 
 /** Keys, names and tenants are strings of bytes, one per character; ids are 8-4-4-4-12. Most methods throw while the log is read. */
-export interface NativeMaster {
-  /** What an operation's messages look like. The core answers those it knows by name; `constant` is a body that is always the same. */
-  declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer): void;
+export interface NativeMaster extends ReplicationCore, NativeDisks {
+  /** What an operation's messages look like. The core answers those it knows by name; `constant` is a body that is always the same, `tenants`: a tenant's key may call it. */
+  declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer, tenants: boolean): void;
+  /** From now on calls need a key: `functions` show one, `trusted` are ADDRESS/BITS; then the bodies of both refusals. Before the start. */
+  guard(functions: readonly number[], trusted: readonly string[], noKey: Buffer, otherTenant: Buffer): void;
+  /** With rights 0 the connection ends with its answer. Its peer, "" once it is gone. */
+  authorize(connection: number, rights: number, tenant: string): string;
+  /** [rights, tenant] */
+  callerOf(connection: number): [number, string];
   listen(host: string, port: number): number;
+  /** `fast`: GET /query_key is answered there. An "http" event hands over each connection that asks anything else: its descriptor, and what it sent. */
+  listenHttp(host: string, port: number, fast: boolean): number;
   /** Begins to answer, and to read the log. */
   start(): void;
+  /** Where standbys follow; a "peer" event brings what each says of itself. */
+  listenPeers(host: string, port: number): number;
+  /** Whether a leader may answer now. */
+  leased(): boolean;
   stop(): void;
-  answer(connection: number, seq: number, error: number, body: Buffer): void;
+  /** A refusal waits for nothing that is to be kept first. */
+  answer(connection: number, seq: number, error: number, body: Buffer, isRefusal: boolean): void;
   /** A "durable" event follows once all that was changed until now is kept. */
   tellDurable(): void;
   mount(segment: Segment, clientID: string): number;
@@ -53,15 +65,30 @@ export interface NativeMaster {
   setState(segment: number, state: number): number;
   /** False when there is no such segment any more. */
   probed(segment: number, reached: boolean): boolean;
+  /** Nothing is read from that client or put to it until it pings. */
+  suspect(clientID: string): void;
   /** From one on, the client's next fetch comes here. */
   setTasks(clientID: string, queued: number): boolean;
   addTenant(name: string): number;
   setQuota(tenant: number, registered: boolean, bytes: number): void;
-  /** JSON, or an error code. No lease. */
-  replicas(key: string): string | number;
-  entry(key: string): string;
+  /** [status, body] of GET /query_key. No lease. */
+  queryKey(query: string): [number, Buffer];
+  /** JSON. No lease. */
+  entry(key: string, tenant: string): string;
+  /** JSON, a list. No lease. */
+  descriptors(key: string, tenant: string): string;
+  /** JSON: every replica of the object, readable or not; "" where there is none. No lease. */
+  route(key: string, tenant: string): string;
+  /** [next cursor, or 0; (tenant, key, bytes, may be moved now) of each object on the segment...] */
+  objectsOn(segment: number, cursor: number, records: number): [number, ...(string | number | boolean)[]];
+  /** Whether the log took it: it is there after a restart. */
+  keepNote(kind: number, id: string, text: string): boolean;
+  dropNote(id: string): void;
+  notes(kind: number): string[];
   /** [next cursor, or 0; keys...] */
   keys(cursor: number, records: number, tenant: string): [number, ...string[]];
+  /** [next cursor, or 0; an object's JSON...] */
+  objects(cursor: number, records: number, tenant: string): [number, ...string[]];
   removeKeys(keys: readonly string[], tenant: string, force: boolean): number;
   /** [next cursor, or 0; removed], or [-1, error code]. */
   removeSome(cursor: number, records: number, tenant: string, force: boolean): [number, number];
@@ -73,6 +100,16 @@ export interface NativeMaster {
   tenants(): string;
   figures(): number[];
   opFigures(): number[];
+  /** [number, payload, ...]: durable batches of KV events that were not taken yet; once it is empty, a "batches" event follows when there are more. */
+  takeBatches(): (number | Buffer)[];
+  /** The same from a number on, taken before or not. */
+  batchesFrom(number: number): (number | Buffer)[];
+  /** [its first batch's number, batches]: every key that can be read; ends the dump before. */
+  beginDump(): [number, number];
+  /** The dump's next payloads; none once all were made. */
+  dumpSome(batches: number): Buffer[];
+  /** [the oldest batch that a replay can bring, the next one's number] */
+  batchRange(): [number, number];
   /** Whether the log can take more. */
   room(): boolean;
 }
@@ -95,6 +132,33 @@ export type SegmentRow = {
   readonly silent: boolean;
   readonly unreachable: boolean;
 };
+
+export type ClientRow = {
+  readonly number: number;
+  readonly id: string;
+  readonly segments: number;
+  /** Mounted or remounted something in this life of the master. */
+  readonly known: boolean;
+  /** Misses pings. */
+  readonly silent: boolean;
+};
+
+export const clientRows = (native: NativeMaster): ClientRow[] => JSON.parse(native.clients()) as ClientRow[];
+
+export type TenantRow = {
+  readonly number: number;
+  readonly name: string;
+  /** 64-bit numbers, in decimal digits. */
+  readonly quotaBytes: string;
+  readonly effectiveBytes: string;
+  readonly chargedBytes: string;
+  readonly registered: boolean;
+};
+
+export const tenantRows = (native: NativeMaster): TenantRow[] => JSON.parse(native.tenants()) as TenantRow[];
+
+/** Kinds of notes that the log keeps for the script. */
+export const noteKinds = { task: 1, job: 2 } as const;
 
 export const segmentRows = (native: NativeMaster): SegmentRow[] => JSON.parse(native.segments()) as SegmentRow[];
 
@@ -122,6 +186,22 @@ export const figureNames = [
   "durableLsn",
   "logBytes",
   "snapshots",
+  "eventBatches",
+  "events",
+  "eventsDropped",
+  "keysUnparsed",
+  "disks",
+  "diskUsedBytes",
+  "diskCapacityBytes",
+  "offloadsWaiting",
+  "offloadedObjects",
+  "offloadedBytes",
+  "offloadsFailed",
+  "offloadsSkipped",
+  "promotedObjects",
+  "promotionsFailed",
+  "damagedFiles",
+  "restoredObjects",
 ] as const;
 export type Figures = Record<(typeof figureNames)[number], number>;
 
@@ -140,6 +220,9 @@ export const nativeOperations = [
   "BatchExistKey",
   "GetReplicaList",
   "BatchGetReplicaList",
+  "ReadObjects",
+  "WhyMissing",
+  "TakeChanges",
   "PutStart",
   "UpsertStart",
   "BatchPutStart",
@@ -160,6 +243,14 @@ export const nativeOperations = [
   "CopyRevoke",
   "MoveEnd",
   "MoveRevoke",
+  "LeaseExtents",
+  "ReturnExtents",
+  "CommitPuts",
+  "BeginCopies",
+  "EndCopies",
+  "BeginRestore",
+  "RestoreObjects",
+  "HttpQueryKey",
 ] as const;
 export const BUCKETS = 12;
 const ROW = 4 + BUCKETS;

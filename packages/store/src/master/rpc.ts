@@ -1,5 +1,7 @@
 // The master's RPC beside its core: which operations it declares, and the answers that come from the script.
 import type { Log } from "@svc/kit/log.ts";
+import type { Denials } from "../access/denials.ts";
+import type { AccessKeys } from "../access/keys.ts";
 import { BodyReader, decodeBody, encodeBody } from "../rpc/body.ts";
 import { codes } from "../rpc/codes.ts";
 import { errorBody, wireError } from "../rpc/frame.ts";
@@ -7,6 +9,7 @@ import { functionID, type Operation, type OperationName, operations } from "../r
 import type { Schema } from "../rpc/schema.ts";
 import type { Handlers } from "./handlers.ts";
 import { type NativeMaster, nativeOperations } from "./native.ts";
+import { isForTenants, OTHER_TENANT, openRpcAccess } from "./rpc-access.ts";
 
 /** Log lines about calls that nobody can answer: one for each kind, and no more than this many kinds. */
 const MAX_COMPLAINTS = 200;
@@ -18,6 +21,15 @@ const release = "0.3.13";
 const asBuffer = (literal: readonly number[]) => Buffer.from([...literal, 0]);
 const isNative = (name: string) => (nativeOperations as readonly string[]).includes(name);
 
+/** A call that its connection's key does not allow. */
+class Denied extends Error {
+  readonly code: number;
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
 export type Rpc = { onRequest(connection: number, seq: number, functionID: number, body: Buffer, known: boolean): void };
 
 export type RpcOptions = {
@@ -25,11 +37,14 @@ export type RpcOptions = {
   readonly brands: readonly string[];
   readonly handlers: Handlers;
   readonly log: Log;
-  serving(): boolean;
+  /** Undefined: everybody may call. */
+  readonly access: { readonly keys: AccessKeys; readonly trusted: readonly string[]; readonly denials: Denials } | undefined;
+  /** Why nothing is answered about keys now: a code of the wire, 0 where all is answered. */
+  refusal(): number;
 };
 
 /** Hands the core its table of operations, one entry for each brand's scope. */
-export function openRpc({ native, brands, handlers, log, serving }: RpcOptions): Rpc {
+export function openRpc({ native, brands, handlers, log, access: guarded, refusal: refusalNow }: RpcOptions): Rpc {
   const byFunction = new Map<number, Known>();
   const complaints = new Set<string>();
   for (const brand of brands)
@@ -41,8 +56,10 @@ export function openRpc({ native, brands, handlers, log, serving }: RpcOptions):
       const literal = asBuffer(operation.result.literal);
       const kind = constant !== undefined ? "constant" : isNative(name) ? name : "script";
       const body = constant === undefined ? EMPTY : encodeBody(operation.result, operation.resultHash, constant, operation.result.literal);
-      native.declare(id, operation.argsHash, operation.resultHash, kind, literal, body);
+      native.declare(id, operation.argsHash, operation.resultHash, kind, literal, body, isForTenants(name, operation, constant !== undefined));
     }
+  const functions = [...byFunction].flatMap(([id, { name }]) => (name === "Authorize" ? [id] : []));
+  const access = guarded === undefined ? undefined : openRpcAccess({ native, ...guarded, functions });
 
   function complain(key: string, message: string): void {
     if (complaints.size >= MAX_COMPLAINTS || complaints.has(key)) return;
@@ -66,19 +83,32 @@ export function openRpc({ native, brands, handlers, log, serving }: RpcOptions):
     return { code: wireError.invalidArguments, message };
   }
 
-  async function handle({ name, operation }: Known, body: Buffer): Promise<Buffer> {
+  async function handle({ name, operation }: Known, connection: number, body: Buffer): Promise<{ body: Buffer; isRefusal: boolean }> {
     const { args: schema, argsHash, result, resultHash } = operation;
-    const args = schema === undefined ? [] : decodeBody(schema as Schema<readonly unknown[]>, argsHash, body);
+    const given = schema === undefined ? [] : decodeBody(schema as Schema<readonly unknown[]>, argsHash, body);
+    if (name === "Authorize") return { body: encodeBody(result, resultHash, authorize(connection, given[0] as string), result.literal), isRefusal: false };
+    const args = access === undefined || refusalNow() !== codes.OK ? given : access.scoped(connection, name, operation, given);
+    if (args === undefined) throw new Denied(wireError.otherTenant, OTHER_TENANT);
     const handler = handlers.byName[name] as ((...args: readonly unknown[]) => unknown) | undefined;
     let answer: unknown;
-    if (!serving() || handler === undefined) {
-      // Lists of outcomes have none to give; the one operation that answers a number gives the code.
+    const refused = refusalNow();
+    if (refused !== codes.OK || handler === undefined) {
+      // A list of outcomes has one for each item of the request: an empty one would read as if nothing had been refused.
       const kind = result.literal[0];
-      answer = kind === 0x87 ? { ok: false, code: codes.UNAVAILABLE_IN_CURRENT_MODE } : kind === 0x84 ? [] : BigInt(codes.UNAVAILABLE_IN_CURRENT_MODE);
+      const code = refused === codes.OK ? codes.UNAVAILABLE_IN_CURRENT_MODE : refused;
+      const items = given.find((each) => Array.isArray(each)) ?? [];
+      answer = kind === 0x87 ? { ok: false, code } : kind === 0x84 ? items.map(() => ({ ok: false, code })) : BigInt(code);
     } else {
       answer = await handler(...args);
     }
-    return encodeBody(result, resultHash, answer, result.literal);
+    return { body: encodeBody(result, resultHash, answer, result.literal), isRefusal: refused !== codes.OK };
+  }
+
+  /** Who shows a key to a master that asks for none is as welcome as anybody. */
+  function authorize(connection: number, token: string): { ok: true; value: string } {
+    const outcome = access?.authorize(connection, token) ?? { tenant: "" };
+    if ("refusal" in outcome) throw new Denied(wireError.noKey, outcome.refusal);
+    return { ok: true, value: outcome.tenant };
   }
 
   return {
@@ -86,12 +116,16 @@ export function openRpc({ native, brands, handlers, log, serving }: RpcOptions):
       const found = known ? byFunction.get(id) : undefined;
       if (found === undefined) {
         const { code, message } = refusal(id, body);
-        native.answer(connection, seq, code, errorBody(message));
+        native.answer(connection, seq, code, errorBody(message), true);
         return;
       }
-      handle(found, body).then(
-        (answer) => native.answer(connection, seq, 0, answer),
+      handle(found, connection, body).then(
+        ({ body: answer, isRefusal }) => native.answer(connection, seq, 0, answer, isRefusal),
         (error: Error) => {
+          if (error instanceof Denied) {
+            native.answer(connection, seq, error.code, errorBody(error.message), true);
+            return;
+          }
           const malformed = error instanceof RangeError;
           if (malformed) complain(`${found.name}/malformed`, `${found.name}: ${error.message}`);
           else log.error({ err: error, operation: found.name }, "an RPC failed");
@@ -100,6 +134,7 @@ export function openRpc({ native, brands, handlers, log, serving }: RpcOptions):
             seq,
             wireError.invalidArguments,
             errorBody(malformed ? `${found.name}: ${error.message}` : `${found.name}: internal error`),
+            false,
           );
         },
       );

@@ -1,21 +1,28 @@
 // Copy and move tasks: queued for the client that holds the source, fetched by it, and ended by its word.
 import { randomBytes } from "node:crypto";
-import type { ValueOf } from "../rpc/schema.ts";
+import { codes } from "../rpc/codes.ts";
+import type { Expected, ValueOf } from "../rpc/schema.ts";
 import type { taskAssignment, taskOutcome, taskState } from "../rpc/shapes.ts";
 
-export const taskType = { copy: 0, move: 1 } as const;
+/** A command is for an owner of devices of the cold tier; the message of its end is the answer. */
+export const taskType = { copy: 0, move: 1, command: 2 } as const;
 export const taskStatus = { pending: 0, processing: 1, failed: 2, success: 3 } as const;
 
-type Task = {
+export type Task = {
   readonly id: string;
   readonly type: number;
   readonly clientID: string;
   readonly payload: string;
+  /** How often the client may try it again; the master's limit where it says nothing. */
+  readonly maxRetries?: number;
   readonly createdMs: number;
   status: number;
   updatedMs: number;
   message: string;
 };
+
+const MAX_MESSAGE_BYTES = 1024;
+export const MAX_COMMAND_BYTES = 32 * 1024;
 
 export type TaskLimits = { readonly maxTasks: number; readonly pendingMs: number; readonly processingMs: number; readonly maxRetries: number };
 
@@ -26,56 +33,87 @@ export function newID(): string {
 
 //   pending --fetch--> processing --complete--> success | failed
 //      \------too long-------\-----too long-----> failed       (ended ones are kept until there are too many)
+export type TaskParts = {
+  readonly limits: TaskLimits;
+  /** Tells how many tasks wait for a client. */
+  onQueued(clientID: string, count: number): void;
+  now(): number;
+  /** Whether the log took it: tasks outlive the master. */
+  keep(task: Task): boolean;
+  forget(id: string): void;
+};
+
 export class Tasks {
   readonly #limits: TaskLimits;
-  readonly #now: () => number;
-  /** Tells how many tasks wait for a client. */
-  readonly #onQueued: (clientID: string, count: number) => void;
+  readonly #parts: TaskParts;
   readonly #tasks = new Map<string, Task>();
   readonly #queues = new Map<string, Task[]>();
   #ended: string[] = [];
 
-  constructor(limits: TaskLimits, onQueued: (clientID: string, count: number) => void, now: () => number) {
-    this.#limits = limits;
-    this.#onQueued = onQueued;
-    this.#now = now;
+  constructor(parts: TaskParts) {
+    this.#limits = parts.limits;
+    this.#parts = parts;
+  }
+
+  /** What the log had of them; those that ran go on with their clients. */
+  restore(tasks: readonly Task[]): void {
+    for (const task of tasks) {
+      this.#tasks.set(task.id, task);
+      if (task.status === taskStatus.pending) this.#enqueue(task);
+    }
+    const ended = tasks.filter(({ status }) => status === taskStatus.failed || status === taskStatus.success);
+    this.#ended = ended.sort((a, b) => a.updatedMs - b.updatedMs).map(({ id }) => id);
   }
 
   get size(): number {
     return this.#tasks.size;
   }
 
-  /** Undefined when too many are under way. */
-  create(type: number, clientID: string, payload: object): string | undefined {
-    if (this.#tasks.size - this.#ended.length >= this.#limits.maxTasks) return undefined;
-    const now = this.#now();
+  create(type: number, clientID: string, payload: object, maxRetries = this.#limits.maxRetries): Expected<string> {
+    return this.#create(type, clientID, JSON.stringify(payload), maxRetries);
+  }
+
+  createCommand(clientID: string, command: string): Expected<string> {
+    return this.#create(taskType.command, clientID, command, 0);
+  }
+
+  #create(type: number, clientID: string, payload: string, maxRetries: number): Expected<string> {
+    if (this.#tasks.size - this.#ended.length >= this.#limits.maxTasks) return { ok: false, code: codes.TASK_PENDING_LIMIT_EXCEEDED };
+    const now = this.#parts.now();
     const task: Task = {
       id: newID(),
       type,
       clientID,
-      payload: JSON.stringify(payload),
+      payload,
+      maxRetries,
       createdMs: now,
       status: taskStatus.pending,
       updatedMs: now,
       message: "",
     };
+    if (!this.#parts.keep(task)) return { ok: false, code: codes.PERSISTENT_FAIL };
     this.#tasks.set(task.id, task);
-    const queue = this.#queues.get(clientID) ?? [];
+    this.#enqueue(task);
+    return { ok: true, value: task.id };
+  }
+
+  #enqueue(task: Task): void {
+    const queue = this.#queues.get(task.clientID) ?? [];
     queue.push(task);
-    this.#queues.set(clientID, queue);
-    this.#onQueued(clientID, queue.length);
-    return task.id;
+    this.#queues.set(task.clientID, queue);
+    this.#parts.onQueued(task.clientID, queue.length);
   }
 
   fetch(clientID: string, most: number): ValueOf<typeof taskAssignment>[] {
     const queue = this.#queues.get(clientID) ?? [];
     const taken = queue.splice(0, most);
     if (queue.length === 0) this.#queues.delete(clientID);
-    this.#onQueued(clientID, queue.length);
+    this.#parts.onQueued(clientID, queue.length);
     return taken.map((task) => {
       task.status = taskStatus.processing;
-      task.updatedMs = this.#now();
-      return { id: task.id, type: task.type, payload: task.payload, createdMs: BigInt(task.createdMs), maxRetries: this.#limits.maxRetries };
+      task.updatedMs = this.#parts.now();
+      this.#parts.keep(task);
+      return { id: task.id, type: task.type, payload: task.payload, createdMs: BigInt(task.createdMs), maxRetries: task.maxRetries ?? this.#limits.maxRetries };
     });
   }
 
@@ -97,7 +135,7 @@ export class Tasks {
 
   /** Fails what waited or ran for too long. */
   sweep(): void {
-    const now = this.#now();
+    const now = this.#parts.now();
     for (const task of this.#tasks.values()) {
       const limitMs =
         task.status === taskStatus.pending ? this.#limits.pendingMs : task.status === taskStatus.processing ? this.#limits.processingMs : Infinity;
@@ -106,7 +144,7 @@ export class Tasks {
       if (queue?.includes(task)) {
         queue.splice(queue.indexOf(task), 1);
         if (queue.length === 0) this.#queues.delete(task.clientID);
-        this.#onQueued(task.clientID, queue.length);
+        this.#parts.onQueued(task.clientID, queue.length);
       }
       this.#end(task, taskStatus.failed, `not ended within ${limitMs} ms`);
     }
@@ -114,9 +152,14 @@ export class Tasks {
 
   #end(task: Task, status: number, message: string): void {
     task.status = status;
-    task.message = message.slice(0, 1024);
-    task.updatedMs = this.#now();
+    task.message = message.slice(0, task.type === taskType.command ? MAX_COMMAND_BYTES : MAX_MESSAGE_BYTES);
+    task.updatedMs = this.#parts.now();
+    this.#parts.keep(task);
     this.#ended.push(task.id);
-    while (this.#ended.length > this.#limits.maxTasks) this.#tasks.delete(this.#ended.shift() as string);
+    while (this.#ended.length > this.#limits.maxTasks) {
+      const oldest = this.#ended.shift() as string;
+      this.#tasks.delete(oldest);
+      this.#parts.forget(oldest);
+    }
   }
 }

@@ -2,6 +2,7 @@
 import { STATUS_CODES } from "node:http";
 import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
 import { LEASE_HEADER, MAX_KEY_BYTES } from "@svc/contract/metadata.ts";
+import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Records } from "./records.ts";
 
 export type Request = { readonly method: string; readonly target: string; readonly lease: string | undefined; readonly body: Buffer };
@@ -15,7 +16,7 @@ export type Answer = {
   readonly pieces?: Iterator<Buffer | undefined>;
 };
 
-export type Answering = { readonly path: string; readonly maxLeaseMs: number; readonly records: Records; metrics(): Promise<Answer> };
+export type Answering = { readonly path: string; readonly maxLeaseMs: number; readonly records: Records; readonly page: Buffer; metrics(): Promise<Answer> };
 
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
@@ -43,9 +44,10 @@ function route(request: Request, answering: Answering): Answer | Promise<Answer>
   const query = request.target.indexOf("?");
   const path = query < 0 ? request.target : request.target.slice(0, query);
   if (path === answering.path) return answerKey(request, query < 0 ? "" : request.target.slice(query + 1), answering);
-  if (path !== "/health" && path !== "/metrics")
+  if (path !== "/health" && path !== "/metrics" && path !== "/")
     return fail("ROUTE_NOT_FOUND", `${request.method} ${path}: there is no such route; ${answering.path}?key=KEY, /health and /metrics exist`);
   if (request.method !== "GET" && request.method !== "HEAD") return notAllowed(path, "GET, HEAD");
+  if (path === "/") return { status: 200, type: PAGE_TYPE, body: answering.page };
   return path === "/health" ? { status: 200, type: TEXT_TYPE, body: OK } : answering.metrics();
 }
 
@@ -118,7 +120,7 @@ let listings = 0;
 
 /** An object of keys and values, as JSON, in pieces: the map may be large, and clients slow. @throws CAPACITY_EXHAUSTED */
 function listing(records: Records, prefix: string): Iterator<Buffer | undefined> {
-  if (listings >= MAX_LISTINGS) fail("CAPACITY_EXHAUSTED", `${MAX_LISTINGS} listings are under way; try again in a moment`);
+  if (listings >= MAX_LISTINGS) fail("CAPACITY_EXHAUSTED", `${MAX_LISTINGS} listings are in progress, the maximum; try again in a moment`);
   listings++;
   return (function* pieces() {
     try {

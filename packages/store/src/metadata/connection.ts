@@ -142,8 +142,9 @@ export class Connection implements WireOwner, Holder {
     const end = unread.headEnd();
     const length = (end < 0 ? unread.to : end) - unread.from;
     if (length > MAX_HEAD_BYTES) return this.#refuse(new Failure("HEADERS_TOO_LARGE", `the request's head is longer than ${MAX_HEAD_BYTES} bytes`));
-    if (end < 0) return false;
-    const bodyAt = head.parse(unread.bytes, unread.from, end);
+    if (end < 0 && !unread.lookAgain()) return false;
+    const bodyAt = head.parse(unread.bytes, unread.from, end < 0 ? unread.to : end);
+    if (end < 0 && bodyAt === INCOMPLETE) return false;
     if (bodyAt === REFUSED || bodyAt === INCOMPLETE)
       return this.#refuse(new Failure(head.problemStatus === 431 ? "HEADERS_TOO_LARGE" : "INVALID_REQUEST", head.problem));
     unread.from = bodyAt;
@@ -203,7 +204,7 @@ export class Connection implements WireOwner, Holder {
 
   #readBody(): boolean {
     const end = this.#scanner.scan(this.#unread.bytes, this.#unread.from, this.#unread.to);
-    if (end < 0) return this.#refuse(new Failure("INVALID_REQUEST", "the body's chunks are not well framed"));
+    if (end < 0) return this.#refuse(new Failure("INVALID_REQUEST", "the body's chunked encoding is invalid"));
     this.#unread.from = end;
     const most = this.#service.maxValueBytes;
     if (this.#bodyBytes > most)

@@ -1,6 +1,7 @@
 // Records of earlier versions, which kept them in an SQLite file: taken over once, after which the file is renamed.
 import { existsSync, renameSync } from "node:fs";
-import { DatabaseSync } from "node:sqlite";
+import { isDiskFull } from "@svc/contract/failures.ts";
+import { openStore } from "@svc/kit/database.ts";
 import { type Change, ownCopy } from "./frames.ts";
 import type { Damage } from "./segments.ts";
 
@@ -8,9 +9,9 @@ export async function importDatabase(file: string, take: (change: Change) => Pro
   if (!existsSync(file)) return;
   let name = `${file}.imported`;
   try {
-    const database = new DatabaseSync(file);
+    const database = openStore(file, { schema: { version: 0, tables: "" } });
     try {
-      const rows = database.prepare("SELECT key, value, lease_ms FROM records").iterate() as Iterable<{
+      const rows = database.db.prepare("SELECT key, value, lease_ms FROM records").iterate() as Iterable<{
         key: string;
         value: Uint8Array;
         lease_ms: number | null;
@@ -21,7 +22,7 @@ export async function importDatabase(file: string, take: (change: Change) => Pro
     }
   } catch (error) {
     // On a full disk it is for the next start.
-    if ((error as Error).name === "DISK_FULL") return;
+    if (isDiskFull(error)) return;
     name = `${file}.damaged`;
     damages.push({ file, bytes: 0, setAside: name, reason: (error as Error).message });
   }

@@ -1,9 +1,8 @@
 // Records on disk: changes appended to files, whose outdated ones are rewritten; room kept back for deletions on a full disk.
 import { statSync } from "node:fs";
 import { type FileHandle, mkdir, open, rm, writeFile } from "node:fs/promises";
-import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { fail } from "@svc/contract/failures.ts";
+import { fail, isDiskFull } from "@svc/contract/failures.ts";
 import { type Change, frameBytes, printFrame } from "./frames.ts";
 import { importDatabase } from "./journal-import.ts";
 import type { Journal, Place, Records } from "./records.ts";
@@ -27,27 +26,24 @@ export type OpenJournal = Journal & {
   close(): Promise<void>;
 };
 
-/** @throws SETTING_INVALID when the folder cannot be used, or another server uses it. */
+/** Under the lock of the home. @throws SETTING_INVALID when the folder cannot be used. */
 export async function openJournal(home: string, durability: Exclude<Durability, "memory">): Promise<OpenJournal> {
   const folder = join(home, "metadata", "records");
   const reserve = join(home, "metadata", "reserve");
   const isSynced = durability === "disk";
   let segments: Segment[] = [];
   let active: { segment: Segment; file: FileHandle } | undefined;
-  let lock: Server | undefined;
   let hasReserve = false;
   let reserveLookedForMs = Number.NEGATIVE_INFINITY;
   try {
     // On a full disk the folder may have to wait: see openActive.
     await mkdir(folder, { recursive: true, mode: 0o700 }).catch((error) => {
-      if (!isFull(error)) throw error;
+      if (!isDiskFull(error)) throw error;
     });
-    lock = await lockFolder(home);
     segments = listSegments(folder);
     hasReserve = statSync(reserve, { throwIfNoEntry: false })?.size === RESERVE_BYTES;
   } catch (error) {
-    await closeLock(lock);
-    fail("SETTING_INVALID", `the records cannot be kept in ${folder}: ${(error as Error).message}`, { cause: error });
+    fail("SETTING_INVALID", `the records cannot be stored in ${folder}: ${(error as Error).message}`, { cause: error });
   }
 
   async function syncFolder(): Promise<void> {
@@ -96,14 +92,15 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
   async function write(changes: readonly Change[]): Promise<Place> {
     try {
       const hasValues = changes.some(({ value }) => value !== undefined);
-      if (hasValues && !hasReserve && !(await reserveRoom())) throw Object.assign(new Error("no room is left but that for deletions"), { code: "ENOSPC" });
+      if (hasValues && !hasReserve && !(await reserveRoom()))
+        throw Object.assign(new Error("the only room left is reserved for deletions"), { code: "ENOSPC" });
       return await append(changes).catch(async (error) => {
-        if (!isFull(error) || hasValues) throw error;
+        if (!isDiskFull(error) || hasValues) throw error;
         await dropReserve();
         return append(changes);
       });
     } catch (error) {
-      if (!isFull(error)) throw error;
+      if (!isDiskFull(error)) throw error;
       return fail("DISK_FULL", `the disk that holds ${folder} is full; make room there, or delete records`, { cause: error });
     }
   }
@@ -155,26 +152,26 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     return true;
   }
 
-  async function tidy(records: Records, isDiskFull: boolean): Promise<boolean> {
-    if (!isDiskFull && !hasReserve) await reserveRoom();
+  async function tidy(records: Records, lacksRoom: boolean): Promise<boolean> {
+    if (!lacksRoom && !hasReserve) await reserveRoom();
     let live = 0;
     let total = 0;
     for (const { liveBytes, sizeBytes } of segments) {
       live += liveBytes;
       total += sizeBytes;
     }
-    if (total - live <= (isDiskFull ? 0 : live + SLACK_BYTES)) return false;
+    if (total - live <= (lacksRoom ? 0 : live + SLACK_BYTES)) return false;
     const halfGone = (segment: Segment) => segment.liveBytes <= segment.sizeBytes / 2 && segment.sizeBytes > 0 && !segment.isUnreadable;
     const isNew = (segment: Segment) => segment.triedLiveBytes !== segment.liveBytes || segment === segments[0];
     const victims = segments.filter((segment) => halfGone(segment) && isNew(segment)).sort((a, b) => a.liveBytes - b.liveBytes);
-    if (victims.length > 0 && isDiskFull) await dropReserve();
+    if (victims.length > 0 && lacksRoom) await dropReserve();
     let isDone = false;
     for (const victim of victims) {
       victim.triedLiveBytes = victim.liveBytes;
       isDone = await rewrite(victim, records, (bytes) => bytes <= victim.sizeBytes / 2);
       if (isDone) break;
     }
-    if (isDiskFull) await reserveRoom(true);
+    if (lacksRoom) await reserveRoom(true);
     return isDone;
   }
 
@@ -199,33 +196,10 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     },
     async close() {
       await active?.file.close();
-      await closeLock(lock);
     },
   };
 }
 
-function isFull(error: unknown): boolean {
-  const code = (error as NodeJS.ErrnoException).code;
-  return code === "ENOSPC" || code === "EDQUOT";
-}
-
 async function writeAll(file: FileHandle, bytes: Buffer): Promise<void> {
   for (let at = 0; at < bytes.length; ) at += (await file.write(bytes, at)).bytesWritten;
-}
-
-/** Held while the process lives, on no disk: two servers must not write into one journal. */
-async function lockFolder(home: string): Promise<Server> {
-  const { dev, ino } = statSync(home);
-  const server = createServer((socket) => socket.destroy());
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) =>
-      reject(error.code === "EADDRINUSE" ? new Error("another metadata server is using this home") : error),
-    );
-    server.listen(`\0svc-metadata-${dev}-${ino}`, resolve);
-  });
-  return server.unref();
-}
-
-async function closeLock(lock: Server | undefined): Promise<void> {
-  if (lock !== undefined) await new Promise((resolve) => lock.close(resolve));
 }

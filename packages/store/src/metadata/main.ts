@@ -1,17 +1,18 @@
 // The metadata server: where transfer engines find each other, over HTTP.
 import { performance } from "node:perf_hooks";
 import { Failure } from "@svc/contract/failures.ts";
-import { loadConfig } from "@svc/kit/config.ts";
+import { exitCodeOf } from "@svc/kit/config.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { openJournal } from "./journal.ts";
+import { metadataPage } from "./page.ts";
 import { Records } from "./records.ts";
 import { listen } from "./server.ts";
-import { metadataSettings } from "./settings.ts";
+import { load } from "./settings.ts";
 
 const SWEEP_MS = 1000;
-const about = "keeps the records of transfer engines: GET, PUT and DELETE of PATH?key=KEY. No authentication: keep it inside.";
 
 export async function main(argv: readonly string[]): Promise<number> {
   try {
@@ -19,17 +20,17 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc metadata: ${error.message}\n`);
-    return 1;
+    return exitCodeOf(error);
   }
 }
 
 async function run(argv: readonly string[]): Promise<number> {
-  const flagNames = { listen: "metadata.listen", path: "metadata.path", durability: "metadata.durability", "log-level": "metadata.log_level" };
-  const loaded = loadConfig({ server: "metadata", schema: metadataSettings, flagNames, argv, about });
+  const loaded = load(argv);
   if (loaded === "help") return 0;
   const settings = loaded.settings.metadata;
   const log = openLog("metadata", settings.log_level);
   const metrics = openMetrics();
+  if (settings.durability !== "memory") await lockHome(loaded.home, "metadata");
   const journal = settings.durability === "memory" ? undefined : await openJournal(loaded.home, settings.durability);
   const records = new Records({ maxKeys: settings.max_keys, maxTotalBytes: settings.max_total_bytes }, journal, () => performance.now());
   const { restored, damages } = (await journal?.restore(records)) ?? { restored: 0, damages: [] };
@@ -43,6 +44,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const methods = new Set(["GET", "HEAD", "PUT", "DELETE", "none"]);
   const server = await listen(settings.listen.host, settings.listen.port, {
     path: settings.path,
+    page: metadataPage(settings.path),
     records,
     maxLeaseMs: settings.max_lease_ms,
     maxValueBytes: settings.max_value_bytes,

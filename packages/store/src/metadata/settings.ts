@@ -1,4 +1,5 @@
 // The settings of the metadata server, and what each may be; config/default.toml explains them.
+import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
@@ -30,3 +31,9 @@ export const metadataSettings = z.object({
 
 export type MetadataSettings = z.output<typeof metadataSettings>["metadata"];
 export type Durability = MetadataSettings["durability"];
+
+const flagNames = { listen: "metadata.listen", path: "metadata.path", durability: "metadata.durability", "log-level": "metadata.log_level" };
+const about = "keeps the records of transfer engines: GET, PUT and DELETE of PATH?key=KEY. No authentication: keep it inside.";
+
+/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+export const load = (argv: readonly string[]) => loadConfig({ server: "metadata", schema: metadataSettings, flagNames, argv, about });

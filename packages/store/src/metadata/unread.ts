@@ -10,6 +10,7 @@ export class Unread {
   from = 0;
   to = 0;
   #searched = 0;
+  #lookedAt = 0;
 
   /** Up to `doubledTo` the room is made twice as large as needed: a head in many parts is not copied as often. */
   constructor(doubledTo: number) {
@@ -36,6 +37,15 @@ export class Unread {
 
   beginHead(): void {
     this.#searched = this.from;
+    this.#lookedAt = 0;
+  }
+
+  /** Whether to look at a head that is not whole, for what makes it none: at its first bytes, then each time it is twice as long. */
+  lookAgain(): boolean {
+    const length = this.to - this.from;
+    if (length < 2 * this.#lookedAt) return false;
+    this.#lookedAt = length;
+    return true;
   }
 
   /** Where the head ends, or -1. Looked for from where the last look ended: a head that comes byte by byte is read once. */

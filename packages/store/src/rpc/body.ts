@@ -1,6 +1,5 @@
 // The body of an RPC message: its type's hash, the width of its length fields, and the values themselves.
 import { createHash } from "node:crypto";
-import type { Schema } from "./schema.ts";
 
 //  type_hash u32 | metainfo u8 | literal … 00 (if metainfo bit 2) | payload
 //                  bits 3-4: width of every length field (1, 2, 4, 8 bytes)
@@ -178,10 +177,19 @@ export class BodyReader {
   }
 }
 
+/** Reads and writes the values of one type. */
+export type Codec<T> = {
+  /** The largest length field that `value` needs: it sets the width of all length fields of its message. */
+  widest(value: T): number;
+  write(to: BodyWriter, value: T): void;
+  /** @throws RangeError where the body is shorter than its own lengths say. */
+  read(from: BodyReader): T;
+};
+
 const writer = new BodyWriter();
 
 /** Encodes one value as a whole body; with `literal` the type's literal goes along, as clients of the field send it. */
-export function encodeBody<T>(schema: Schema<T>, hash: number, value: T, literal?: readonly number[]): Buffer {
+export function encodeBody<T>(schema: Codec<T>, hash: number, value: T, literal?: readonly number[]): Buffer {
   writer.begin(hash, schema.widest(value), literal);
   schema.write(writer, value);
   return writer.take();
@@ -191,7 +199,7 @@ export function encodeBody<T>(schema: Schema<T>, hash: number, value: T, literal
  * Decodes a whole body.
  * @throws RangeError where its hash is not `hash`, it is cut off, or bytes are left over.
  */
-export function decodeBody<T>(schema: Schema<T>, hash: number, body: Buffer): T {
+export function decodeBody<T>(schema: Codec<T>, hash: number, body: Buffer): T {
   const from = new BodyReader(body);
   const begun = from.begin();
   if (begun.hash !== hash) throw new RangeError(`expected type hash ${hash}, got ${begun.hash}`);

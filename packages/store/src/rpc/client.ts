@@ -1,42 +1,86 @@
-// A client of the store's RPC: calls by name over one connection, any number of them under way.
+// A client of the store's RPC: calls by name over one connection, any number of them under way, each within its time.
 import { connect, type Socket } from "node:net";
-import { fail } from "@svc/contract/failures.ts";
+import { Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { decodeBody, encodeBody } from "./body.ts";
-import { errorMessage, RESPONSE_BYTES, requestHead } from "./frame.ts";
+import { errorMessage, MAGIC, RESPONSE_BYTES, requestHead, wireError } from "./frame.ts";
 import { type ArgsOf, functionID, type OperationName, operations, type ResultOf } from "./operations.ts";
 import type { Schema } from "./schema.ts";
 
 const CONNECT_MS = 10_000;
+const CALL_MS = 60_000;
+/** How often calls are checked for being late: an answer may be late by this much more. */
+const CHECK_MS = 100;
+/** Calls of one connection whose answers are due. */
+const MAX_WAITING = 65_536;
+/** A longer answer is none of this RPC. */
+const MAX_ANSWER_BYTES = 2 ** 30;
 const EMPTY = Buffer.alloc(0);
 
-type Waiting = { readonly name: OperationName; resolve(body: Buffer): void; reject(error: Error): void };
+type Waiting = { readonly name: OperationName; readonly sentMs: number; readonly dueMs: number; resolve(body: Buffer): void; reject(error: Error): void };
+
+export type RpcOptions = {
+  /** The first half of the RPC's scope: "svc", or the word of another maker's master. */
+  readonly brand?: string;
+  /** Shown to the master before anything else. */
+  readonly token?: string | undefined;
+  readonly connectMs?: number;
+  /** A call that has no answer after this fails. */
+  readonly callMs?: number;
+};
 
 export class RpcClient {
   readonly #socket: Socket;
   readonly #scope: string;
+  readonly #functions = new Map<OperationName, number>();
+  readonly #callMs: number;
   readonly #waiting = new Map<number, Waiting>();
   #seq = 0;
-  #left: Buffer = EMPTY;
-  #ended: Error | undefined;
+  #parts: Buffer[] = [];
+  #partBytes = 0;
+  /** Bytes without which the parts hold no whole answer. */
+  #needed = RESPONSE_BYTES;
+  #heardMs = 0;
+  #checking: NodeJS.Timeout | undefined;
+  #ended: Failure | undefined;
 
-  private constructor(socket: Socket, scope: string) {
+  private constructor(socket: Socket, { brand = "svc", callMs = CALL_MS }: RpcOptions) {
     this.#socket = socket;
-    this.#scope = scope;
+    this.#scope = `${brand}::WrappedMasterService`;
+    this.#callMs = callMs;
     socket.on("data", (bytes: Buffer) => this.#read(bytes));
-    socket.on("error", (error) => this.#end(error));
-    socket.on("close", () => this.#end(new Error("the store's master closed the connection")));
+    socket.on("error", (error) => this.#end(unreachable(`the connection to the store's master broke: ${error.message}`, error)));
+    socket.on("close", () => this.#end(unreachable("the store's master closed the connection")));
   }
 
-  /** @param brand the first half of the RPC's scope: "svc", or the word of another maker's master. */
-  static async connect(host: string, port: number, brand = "svc"): Promise<RpcClient> {
-    const socket = connect({ host, port, noDelay: true, timeout: CONNECT_MS });
+  /** @throws SERVER_UNREACHABLE within `connectMs`; UNAUTHENTICATED when the master does not know the token. */
+  static async connect(host: string, port: number, options: RpcOptions = {}): Promise<RpcClient> {
+    const connectMs = options.connectMs ?? CONNECT_MS;
+    const socket = connect({ host, port, noDelay: true });
+    const late = setTimeout(() => socket.destroy(new Error(`no connection within ${connectMs} ms`)), connectMs);
     await new Promise<void>((resolve, reject) => {
       socket.once("connect", resolve);
       socket.once("error", reject);
-      socket.once("timeout", () => socket.destroy(new Error(`no connection within ${CONNECT_MS} ms`)));
-    }).catch((error: Error) => fail("SERVER_UNREACHABLE", `the store's master at ${host}:${port}: ${error.message}`, { cause: error }));
-    socket.setTimeout(0);
-    return new RpcClient(socket, `${brand}::WrappedMasterService`);
+    })
+      .catch((error: Error) => fail("SERVER_UNREACHABLE", `the store's master at ${host}:${port}: ${error.message}`, { cause: error }))
+      .finally(() => clearTimeout(late));
+    const client = new RpcClient(socket, options);
+    try {
+      if (options.token !== undefined) await client.call("Authorize", options.token);
+    } catch (error) {
+      client.close();
+      throw error;
+    }
+    return client;
+  }
+
+  /** Calls whose answers are due. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  /** Why it is of no more use. */
+  get ended(): Failure | undefined {
+    return this.#ended;
   }
 
   async call<N extends OperationName>(name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
@@ -55,39 +99,104 @@ export class RpcClient {
     return decodeBody(result, resultHash, await this.send(name, body));
   }
 
-  /** A call whose body is at hand; the result's body as it came. */
+  /**
+   * A call whose body is at hand; the result's body as it came.
+   * @throws TIMED_OUT, or SERVER_UNREACHABLE once the connection has ended: then nobody knows whether the call was obeyed.
+   */
   send(name: OperationName, body: Buffer): Promise<Buffer> {
     if (this.#ended !== undefined) return Promise.reject(this.#ended);
+    if (this.#waiting.size >= MAX_WAITING)
+      return Promise.reject(new Failure("TOO_MANY_REQUESTS", `${name}: ${MAX_WAITING} calls of this connection are waiting for an answer, the maximum`));
     this.#seq = (this.#seq + 1) >>> 0;
     const seq = this.#seq;
-    this.#socket.write(Buffer.concat([requestHead(seq, functionID(this.#scope, name), body.length), body]));
-    return new Promise((resolve, reject) => this.#waiting.set(seq, { name, resolve, reject }));
+    const sentMs = performance.now();
+    this.#socket.write(Buffer.concat([requestHead(seq, this.#functionOf(name), body.length), body]));
+    this.#checking ??= setInterval(() => this.#check(), CHECK_MS).unref();
+    return new Promise((resolve, reject) => this.#waiting.set(seq, { name, sentMs, dueMs: sentMs + this.#callMs, resolve, reject }));
   }
 
   close(): void {
-    this.#socket.destroy();
+    this.#end(new Failure("SHUTTING_DOWN", "the connection to the store's master was closed on this side"));
+  }
+
+  /** As `close`, for a master that does not lead any more: what is under way may be asked of another one. */
+  abandon(reason: string): void {
+    this.#end(unreachable(reason));
+  }
+
+  #functionOf(name: OperationName): number {
+    const known = this.#functions.get(name);
+    if (known !== undefined) return known;
+    const id = functionID(this.#scope, name);
+    this.#functions.set(name, id);
+    return id;
   }
 
   #read(bytes: Buffer): void {
-    const all = this.#left.length === 0 ? bytes : Buffer.concat([this.#left, bytes]);
+    this.#heardMs = performance.now();
+    this.#parts.push(bytes);
+    this.#partBytes += bytes.length;
+    // A long answer comes in many parts: they are joined once, when it is whole.
+    if (this.#partBytes < this.#needed) return;
+    const all = this.#parts.length === 1 ? bytes : Buffer.concat(this.#parts);
     let at = 0;
+    this.#needed = RESPONSE_BYTES;
     while (all.length - at >= RESPONSE_BYTES) {
-      const end = at + RESPONSE_BYTES + all.readUInt32LE(at + 8) + all.readUInt32LE(at + 12);
-      if (end > all.length) break;
-      const body = all.subarray(at + RESPONSE_BYTES, at + RESPONSE_BYTES + all.readUInt32LE(at + 8));
-      const seq = all.readUInt32LE(at + 4);
-      const waiting = this.#waiting.get(seq);
-      this.#waiting.delete(seq);
-      if (all[at + 2] === 0) waiting?.resolve(body);
-      else waiting?.reject(new Error(`${waiting.name}: error ${all[at + 2]}: ${errorMessage(body)}`));
-      at = end;
+      const bodyBytes = all.readUInt32LE(at + 8);
+      const wholeBytes = RESPONSE_BYTES + bodyBytes + all.readUInt32LE(at + 12);
+      if (all[at] !== MAGIC || wholeBytes > MAX_ANSWER_BYTES) {
+        this.#end(unreachable("what answers there does not speak the store's RPC"));
+        return;
+      }
+      this.#needed = wholeBytes;
+      if (all.length - at < wholeBytes) break;
+      this.#needed = RESPONSE_BYTES;
+      this.#settle(all.readUInt32LE(at + 4), all[at + 2] as number, all.subarray(at + RESPONSE_BYTES, at + RESPONSE_BYTES + bodyBytes));
+      at += wholeBytes;
     }
-    this.#left = all.subarray(at);
+    const left = all.subarray(at);
+    this.#parts = left.length === 0 ? [] : [left];
+    this.#partBytes = left.length;
   }
 
-  #end(error: Error): void {
-    this.#ended ??= error;
-    for (const each of this.#waiting.values()) each.reject(this.#ended);
+  #settle(seq: number, error: number, body: Buffer): void {
+    const waiting = this.#waiting.get(seq);
+    this.#waiting.delete(seq);
+    if (error === 0) waiting?.resolve(body);
+    else waiting?.reject(refusedCall(waiting.name, error, errorMessage(body)));
+  }
+
+  #check(): void {
+    if (this.#waiting.size === 0) {
+      clearInterval(this.#checking);
+      this.#checking = undefined;
+      return;
+    }
+    const now = performance.now();
+    for (const [seq, each] of this.#waiting) {
+      if (each.dueMs > now) continue;
+      this.#waiting.delete(seq);
+      each.reject(new Failure("TIMED_OUT", `${each.name}: no answer of the store's master within ${this.#callMs} ms`));
+      // Not a word since: whoever is at the other end does not run.
+      if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master said nothing for ${this.#callMs} ms`));
+    }
+  }
+
+  #end(error: Failure): void {
+    if (this.#ended !== undefined) return;
+    this.#ended = error;
+    clearInterval(this.#checking);
+    this.#socket.destroy();
+    for (const each of this.#waiting.values()) each.reject(error);
     this.#waiting.clear();
+    this.#parts = [];
   }
 }
+
+const names: Readonly<Record<number, FailureName>> = { [wireError.noKey]: "UNAUTHENTICATED", [wireError.otherTenant]: "ACCESS_DENIED" };
+
+/** An error in the head of an answer. */
+export const refusedCall = (name: OperationName, error: number, message: string): Failure =>
+  new Failure(names[error] ?? "INVALID_REQUEST", `${name}: error ${error} of the store's master: ${message}`);
+
+const unreachable = (message: string, cause?: unknown) => new Failure("SERVER_UNREACHABLE", message, cause === undefined ? {} : { cause });

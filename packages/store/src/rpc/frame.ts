@@ -10,7 +10,7 @@ export const REQUEST_BYTES = 20;
 export const RESPONSE_BYTES = 16;
 
 /** Errors of the wire itself, in the head of a response; the body says more. */
-export const wireError = { invalidArguments: 4, notRegistered: 11 } as const;
+export const wireError = { invalidArguments: 4, notRegistered: 11, noKey: 30, otherTenant: 31 } as const;
 
 const MESSAGE_HASH = typeHash(bytes.literal);
 

@@ -1,20 +1,38 @@
 // The operations of the store's RPC: one declaration each, from which ids, hashes, codecs, server and client follow.
 import { createHash } from "node:crypto";
 import { typeHash } from "./body.ts";
-import { bool, bytes, expected, i32, i64, map, type Schema, tuple, u64, uuid, type ValueOf, vector } from "./schema.ts";
+import { bool, bytes, expected, i32, i64, map, type Schema, tuple, u32, u64, uuid, type ValueOf, vector } from "./schema.ts";
 import {
+  coldDisk,
+  coldFiles,
+  commit,
+  copyBegun,
+  copyRequest,
   copyStart,
   descriptor,
+  disk,
+  diskOrders,
   done,
+  extentLease,
+  failedOrder,
+  fileOf,
+  holding,
+  holdingChanges,
+  membership,
+  miss,
   moveStart,
   objectMeta,
   offloadItem,
   pong,
   promotion,
+  queued,
   replicaList,
   replicateConfig,
+  restoreBegun,
+  route,
   segment,
   storageConfig,
+  storedFile,
   storedObject,
   taskAssignment,
   taskOutcome,
@@ -27,20 +45,42 @@ export type Operation<A extends readonly unknown[] = readonly unknown[], R = unk
   readonly result: Schema<R>;
   readonly argsHash: number;
   readonly resultHash: number;
+  /** Which of the arguments names the tenant; -1 for none. */
+  readonly tenantAt: number;
 };
+
+/** A schema of its own, so that it is told apart from other strings of bytes. */
+const tenant = { ...bytes };
 
 function operation<R, S extends readonly Schema<unknown>[]>(result: Schema<R>, ...args: S): Operation<{ [K in keyof S]: ValueOf<S[K]> }, R> {
   const schema = args.length === 0 ? undefined : tuple(...args);
-  return { args: schema, result, argsHash: schema === undefined ? 0 : typeHash(schema.literal), resultHash: typeHash(result.literal) };
+  return {
+    args: schema,
+    result,
+    argsHash: schema === undefined ? 0 : typeHash(schema.literal),
+    resultHash: typeHash(result.literal),
+    tenantAt: args.indexOf(tenant),
+  };
 }
 
 const key = bytes;
-const tenant = bytes;
 const client = uuid;
 const taskID = uuid;
 const replicaType = i32;
 const force = bool;
 const segmentName = bytes;
+const fingerprint = bytes;
+const endpoint = bytes;
+const failed = bool;
+const replace = bool;
+const isMove = bool;
+const diskID = uuid;
+const damaged = bool;
+const replicaID = u64;
+const stableID = bytes;
+const epoch = u64;
+const empty = bool;
+const ownersTenant = bytes;
 
 /** As clients of release 0.3.13 call them; `ServiceReady` answers the handshake version 2.0.0. */
 export const operations = {
@@ -100,6 +140,49 @@ export const operations = {
   BatchEvictDiskReplica: operation(vector(done), client, vector(key), tenant, replicaType),
   QuerySegmentStatus: operation(expected(i32), segmentName),
   QuerySegmentStatusById: operation(expected(i32), uuid),
+
+  // Our own, beside the field's. Authorize comes first on a connection whose client has a key: a token, and the tenant that it is for.
+  Authorize: operation(expected(bytes), bytes),
+  // ReadObjects grants leases as BatchGetReplicaList does; an object of another fingerprint is not found.
+  ReadObjects: operation(vector(expected(replicaList)), vector(key), fingerprint, tenant),
+  WhyMissing: operation(vector(miss), vector(key), fingerprint, tenant),
+  LeaseExtents: operation(expected(extentLease), client, u64, u64, replicateConfig, vector(endpoint), tenant),
+  ReturnExtents: operation(done, client, vector(u64), failed),
+  CommitPuts: operation(vector(done), client, vector(commit), replicateConfig, fingerprint, replace, tenant),
+  // Copies or moves of one tenant's keys, by the client that moves the bytes: at most 256 in a call.
+  BeginCopies: operation(vector(expected(copyBegun)), client, isMove, vector(copyRequest), tenant),
+  EndCopies: operation(vector(done), client, isMove, vector(key), failed, tenant),
+  // Those that the master does not know any more count as ended.
+  CompleteTasks: operation(done, client, vector(taskOutcome)),
+  // Of an owner of disks whose files are segments of the transfer engine; counts are the most that it takes now.
+  MountDisk: operation(done, client, disk),
+  TakeDiskOrders: operation(expected(diskOrders), client, diskID, u32, u32),
+  KeepFiles: operation(vector(done), client, diskID, vector(storedFile)),
+  DropFiles: operation(done, client, diskID, vector(fileOf), damaged),
+  FailOffloads: operation(done, client, diskID, vector(failedOrder)),
+  ReportWrongBytes: operation(done, key, replicaID, tenant),
+  // Of a holder, which remembers what lies in its memory: what changed there, at most so many changes, from the start where that is wished.
+  TakeChanges: operation(expected(holdingChanges), client, bool, u32),
+  // To a master that may have lost its log: which lineage is remembered, and whether its objects are wanted. `isLast` ends it.
+  BeginRestore: operation(expected(restoreBegun), client, u64, vector(segment)),
+  RestoreObjects: operation(vector(done), client, vector(holding), bool),
+  // A client's name that outlives its restarts, and the number of this start; of two that bear one name the later is meant.
+  Announce: operation(done, client, stableID, epoch),
+  // A client that ends in order, and has unmounted what it had.
+  Leave: operation(done, client),
+  ListMembers: operation(expected(membership)),
+  // Every replica, readable or not; no lease.
+  FindRoute: operation(expected(route), key, tenant),
+  // A copy (0) or move (1) for the named client alone, tried once; epoch 0 means whichever start of it is the latest.
+  AssignMigration: operation(expected(uuid), stableID, epoch, i32, key, tenant, segmentName, vector(segmentName)),
+  // Of devices of the cold tier. Their owner: gives one up (if `empty`, only where no object lies there), and asks for objects of one tenant or of all.
+  UnmountDisk: operation(done, client, diskID, empty),
+  QueueOffloads: operation(expected(queued), client, diskID, ownersTenant, u32),
+  // Their administrator: lists them and what lies there (from a cursor on), gives up files of objects that memory has too, and commands an owner.
+  ListColdDisks: operation(expected(vector(coldDisk))),
+  ListFiles: operation(expected(coldFiles), diskID, u32),
+  ReleaseFiles: operation(vector(done), diskID, vector(fileOf)),
+  CommandClient: operation(expected(uuid), stableID, epoch, bytes),
 } as const;
 
 export type OperationName = keyof typeof operations;

@@ -1,15 +1,10 @@
 // The types of the store's RPC wire: each schema knows its type literal, and reads and writes the values of its type.
-import type { BodyReader, BodyWriter } from "./body.ts";
+import type { BodyReader, BodyWriter, Codec } from "./body.ts";
 
 /** A type of the wire. Literals and layout follow struct_pack, which the field's clients speak. */
-export type Schema<T> = {
+export type Schema<T> = Codec<T> & {
   /** The bytes by which a message names this type; their MD5 is the type's hash. */
   readonly literal: readonly number[];
-  /** The largest length field that `value` needs: it sets the width of all length fields of its message. */
-  widest(value: T): number;
-  write(to: BodyWriter, value: T): void;
-  /** @throws RangeError where the body is shorter than its own lengths say. */
-  read(from: BodyReader): T;
 };
 
 export type ValueOf<S> = S extends Schema<infer T> ? T : never;

@@ -43,8 +43,92 @@ export const offloadItem = struct({ tenant: bytes, key: bytes, sizeBytes: i64 })
 export const storedObject = struct({ bucketID: i64, offset: i64, keyBytes: i64, dataBytes: i64, endpoint: bytes });
 export const copyStart = struct({ source: descriptor, targets: vector(descriptor) });
 export const moveStart = struct({ source: descriptor, target: optional(descriptor) });
+/** One of many copies or moves; a move has one target. */
+export const copyRequest = struct({ key: bytes, source: bytes, targets: vector(bytes) });
+export const copyBegun = struct({ source: descriptor, targets: vector(descriptor), checksum: optional(u64) });
 export const promotion = struct({ target: descriptor });
 export const taskState = struct({ id: uuid, type: i32, status: i32, createdMs: i64, updatedMs: i64, clientID: uuid, message: bytes });
+
+/** Memory for one object that is written before it has a key. */
+const extent = struct({ id: u64, ranges: vector(struct({ address: u64, endpoint: bytes, protocol: bytes })) });
+export const extentLease = struct({ extents: vector(extent), leaseMs: u64 });
+export const commit = struct({ extent: u64, key: bytes, checksum: optional(u64) });
+/** What an owner of a disk is to store, or to bring back to memory. Bytes lie at `address` in its own memory, or in its file `file`. */
+const ordered = {
+  tenant: bytes,
+  key: bytes,
+  fingerprint: bytes,
+  group: bytes,
+  sizeBytes: u64,
+  address: u64,
+  file: u64,
+  task: u32,
+  checksum: optional(u64),
+  dataType: u8,
+  hardPin: bool,
+};
+const order = struct(ordered);
+export const disk = struct({ id: uuid, label: u32, isOurs: bool, isEnabled: bool, capacityBytes: u64, endpoint: bytes });
+export const fileOf = struct({ tenant: bytes, key: bytes, file: u64 });
+/** `drop`: files that no object has any more; `check`: files whose bytes a reader found wrong. */
+export const diskOrders = struct({ offload: vector(order), promote: vector(order), drop: vector(u64), check: vector(fileOf) });
+/** `task` is that of the order; 0 for a file that was found on the disk. */
+export const storedFile = struct({
+  tenant: bytes,
+  key: bytes,
+  fingerprint: bytes,
+  group: bytes,
+  sizeBytes: u64,
+  file: u64,
+  task: u32,
+  checksum: u64,
+  dataType: u8,
+  hardPin: bool,
+});
+/** A device of the cold tier as the master knows it; `dropped`: files that no object has any more, and that its owner has not removed yet. */
+export const coldDisk = struct({
+  id: uuid,
+  clientID: uuid,
+  name: bytes,
+  capacityBytes: u64,
+  usedBytes: u64,
+  files: u64,
+  waiting: u64,
+  dropped: u64,
+  takesObjects: bool,
+  isReadable: bool,
+});
+const coldFile = struct({ tenant: bytes, key: bytes, sizeBytes: u64, file: u64, isHot: bool });
+export const coldFiles = struct({ next: u32, files: vector(coldFile) });
+export const queued = struct({ queued: u32, hasEnded: bool });
+export const failedOrder = struct({ tenant: bytes, key: bytes, task: u32 });
+
+/** Why a key is not there, of `missReasons`, and when it went (unix ms; 0 where that is not known). */
+export const miss = struct({ reason: i32, atMs: i64 });
+
+/** A client that pings: its name that outlives restarts (its id where it announced none), and which of its starts this one is. */
+const member = struct({ clientID: uuid, stableID: bytes, epoch: u64, isHeard: bool, segments: vector(bytes) });
+export const membership = struct({ authority: bytes, members: vector(member) });
+const routeReplica = struct({ segment: bytes, clientID: uuid, status: i32, address: u64, isReadable: bool });
+export const route = struct({ sizeBytes: u64, checksum: optional(u64), isMoving: bool, replicas: vector(routeReplica) });
+
+/** What lies in a holder's memory at `address`, as it was in the master's log at record `asOf`; 0 for a pin that does not end or is none. */
+export const holding = struct({
+  address: u64,
+  sizeBytes: u64,
+  asOf: u64,
+  checksum: u64,
+  softPinUntilMs: u64,
+  tenant: bytes,
+  key: bytes,
+  fingerprint: bytes,
+  group: bytes,
+  dataType: u8,
+  hardPin: bool,
+});
+/** First `gone`, then `held`. `begins`: all of them are named again; `isWhole`: now all were; `more` waits. */
+export const holdingChanges = struct({ lineage: u64, begins: bool, isWhole: bool, more: bool, gone: vector(u64), held: vector(holding) });
+export const restoreBegun = struct({ lineage: u64, isWanted: bool });
 
 export const done = expected(nothing);
 
@@ -52,4 +136,18 @@ export type Segment = ValueOf<typeof segment>;
 export type ReplicateConfig = ValueOf<typeof replicateConfig>;
 export type Descriptor = ValueOf<typeof descriptor>;
 export type ReplicaList = ValueOf<typeof replicaList>;
+export type Extent = ValueOf<typeof extent>;
+export type ExtentLease = ValueOf<typeof extentLease>;
+export type Commit = ValueOf<typeof commit>;
+export type Disk = ValueOf<typeof disk>;
+export type DiskOrders = ValueOf<typeof diskOrders>;
+export type Order = ValueOf<typeof order>;
+export type StoredFile = ValueOf<typeof storedFile>;
+export type FileOf = ValueOf<typeof fileOf>;
+export type FailedOrder = ValueOf<typeof failedOrder>;
+export type Membership = ValueOf<typeof membership>;
+export type Route = ValueOf<typeof route>;
+export type ColdDisk = ValueOf<typeof coldDisk>;
+export type ColdFile = ValueOf<typeof coldFile>;
+export type Holding = ValueOf<typeof holding>;
 export type ObjectMeta = ValueOf<typeof objectMeta>;

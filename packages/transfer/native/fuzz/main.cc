@@ -130,22 +130,22 @@ void fuzzAnswers(std::string_view data) {
   static char memory[4096];
   static Task task;
   for (uint64_t i = 0; i < 8; i++) {
-    TcpPiece piece;
-    piece.local = reinterpret_cast<uint64_t>(memory) + i * 512;
-    piece.length = 8 + i;
-    piece.task = &task;
-    piece.write = i % 2 == 1;
-    pipe.push(piece);
+    Slice slice;
+    slice.local = reinterpret_cast<uint64_t>(memory) + i * 512;
+    slice.length = 8 + i;
+    slice.task = &task;
+    slice.write = i % 2 == 1;
+    pipe.push(slice);
   }
   pipe.send();
   if (send(far.get(), data.data(), data.size(), MSG_NOSIGNAL) != ssize_t(data.size())) return;
   far.reset();
   size_t through = 0, statuses = 0;
   for (size_t at = 0; (at = data.find(std::string_view("\0\0\0\0VTCM", 8), at)) != std::string_view::npos; at += 8) statuses++;
-  auto done = [&](const TcpPiece&) { through++; };
+  auto done = [&](const Slice&) { through++; };
   while (pipe.receive(done, false) == TcpPipe::Step::Moved) {
   }
-  if (through > statuses || through + pipe.takePieces().size() != 8) abort();
+  if (through > statuses || through + pipe.takeSlices().size() != 8) abort();
 }
 
 void fuzzAddress(std::string_view data) {

@@ -79,6 +79,11 @@ const std::map<std::string, Operation>& table() {
       {"openSegment", [](auto& e, auto& a) -> Result { return e.openSegment(a.text(0)); }},
       {"closeSegment", [](auto& e, auto& a) -> Result { return e.closeSegment(a.number(0)); }},
       {"removeLocalSegment", [](auto& e, auto& a) -> Result { return e.removeLocalSegment(a.text(0)); }},
+      {"serveFolder", [](auto& e, auto& a) -> Result {
+         std::string segment = e.serveFolder(a.text(0), a.text(1));
+         return segment.empty() ? Result(int(ERR_INVALID_ARGUMENT)) : Result(segment);
+       }},
+      {"stopFolder", [](auto& e, auto& a) -> Result { return e.stopFolder(a.text(0)); }},
       {"CheckSegmentStatus", [](auto& e, auto& a) -> Result { return coded(e.CheckSegmentStatus(a.number(0))); }},
       {"syncSegmentCache", [](auto& e, auto& a) -> Result { return e.syncSegmentCache(a.text(0)); }},
       {"allocateBatchID", [](auto& e, auto& a) -> Result { return e.allocateBatchID(a.number(0)); }},

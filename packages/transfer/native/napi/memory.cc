@@ -53,7 +53,7 @@ napi_value addressOf(napi_env env, napi_callback_info info) {
   if (napi_is_typedarray(env, args[0], &is) == napi_ok && is) napi_get_typedarray_info(env, args[0], nullptr, nullptr, &data, nullptr, nullptr);
   else if (napi_is_dataview(env, args[0], &is) == napi_ok && is) napi_get_dataview_info(env, args[0], nullptr, &data, nullptr, nullptr);
   else if (napi_is_arraybuffer(env, args[0], &is) == napi_ok && is) napi_get_arraybuffer_info(env, args[0], &data, &length);
-  else return complain(env, "asked for an ArrayBuffer or a view");
+  else return complain(env, "expected an ArrayBuffer or a view");
   return toBig(env, reinterpret_cast<uint64_t>(data));
 }
 

@@ -16,7 +16,7 @@ EngineRef engineOf(napi_env env, napi_value value) {
   void* data = nullptr;
   napi_valuetype type;
   if (napi_typeof(env, value, &type) != napi_ok || type != napi_external || napi_get_value_external(env, value, &data) != napi_ok) {
-    complain(env, "asked for an engine");
+    complain(env, "expected an engine");
     return nullptr;
   }
   return *static_cast<EngineRef*>(data);
@@ -53,7 +53,7 @@ bool wordsOf(napi_env env, napi_value value, const uint64_t*& words, size_t& cou
   napi_typedarray_type type;
   void* data = nullptr;
   if (napi_get_typedarray_info(env, value, &type, &count, &data, nullptr, nullptr) != napi_ok || type != napi_biguint64_array) {
-    complain(env, "asked for a BigUint64Array");
+    complain(env, "expected a BigUint64Array");
     return false;
   }
   words = static_cast<const uint64_t*>(data);

@@ -22,7 +22,7 @@ bool readTriples(napi_env env, napi_value* args, EngineRef& engine, std::vector<
   const uint64_t* words = nullptr;
   size_t count = 0;
   if (!wordsOf(env, args[3], words, count)) return false;
-  if (count % WORDS_PER_TRIPLE != 0) return complain(env, "asked for local, remote and length of each request"), false;
+  if (count % WORDS_PER_TRIPLE != 0) return complain(env, "expected local, remote and length of each request"), false;
   auto opcode = TransferRequest::OpCode(int(numberOf(env, args[1])));
   uint64_t target = bigOf(env, args[2]);
   requests.resize(count / WORDS_PER_TRIPLE);
@@ -72,7 +72,7 @@ napi_value listen(napi_env env, napi_callback_info info) {
   napi_get_cb_info(env, info, &count, args, nullptr, nullptr);
   Addon& addon = addonOf(env);
   if (napi_create_threadsafe_function(env, args[0], nullptr, toText(env, "svc-transfer"), 0, 1, nullptr, nullptr, nullptr, deliver, &addon.mailbox->wake) != napi_ok)
-    return complain(env, "asked for a function");
+    return complain(env, "expected a function");
   napi_unref_threadsafe_function(env, addon.mailbox->wake);
   return nullptr;
 }
@@ -107,7 +107,7 @@ napi_value submit(napi_env env, napi_callback_info info) {
   const uint64_t* words = nullptr;
   size_t size = 0;
   if (!engine || !wordsOf(env, args[2], words, size)) return nullptr;
-  if (size % WORDS_PER_REQUEST != 0) return complain(env, "asked for six words of each request");
+  if (size % WORDS_PER_REQUEST != 0) return complain(env, "expected six words of each request");
   std::vector<TransferRequest> requests(size / WORDS_PER_REQUEST);
   for (size_t i = 0; i < requests.size(); i++, words += WORDS_PER_REQUEST)
     requests[i] = {TransferRequest::OpCode(words[0]), reinterpret_cast<void*>(words[1]), words[2], words[3], words[4], int(words[5])};

@@ -1,4 +1,4 @@
-// Batches: allocated from a pool, counted down by their pieces, waited for without spinning.
+// Batches: allocated from a pool, counted down by their slices, waited for without spinning.
 #include "batch.h"
 
 #include <linux/futex.h>
@@ -47,7 +47,7 @@ TransferStatusEnum Batch::stateOf(const Task& task) const {
   return state;
 }
 
-void finishPiece(Task& task, uint64_t bytes, const std::string* error) {
+void finishSlice(Task& task, uint64_t bytes, const std::string* error) {
   Batch& batch = *task.batch;
   if (error != nullptr) {
     std::lock_guard lock(batch.mutex);
@@ -55,7 +55,7 @@ void finishPiece(Task& task, uint64_t bytes, const std::string* error) {
   } else {
     task.bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
-  if (task.piecesLeft.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (task.slicesLeft.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (task.source != nullptr) task.source->unpin();
   // Counters first: who sees a task at its end, and asks for the batch, finds it counted.
   const bool failed = task.broken.load(std::memory_order_acquire);
@@ -80,7 +80,7 @@ void finishPiece(Task& task, uint64_t bytes, const std::string* error) {
 
 BatchID BatchTable::allocate(size_t size) {
   if (size == 0 || size > MAX_BATCH_SIZE) {
-    setLastError("a batch of " + std::to_string(size) + " requests: ask for 1 to " + std::to_string(MAX_BATCH_SIZE));
+    setLastError("a batch of " + std::to_string(size) + " requests: expected 1 to " + std::to_string(MAX_BATCH_SIZE));
     return INVALID_BATCH_ID;
   }
   std::lock_guard lock(mutex_);

@@ -16,13 +16,13 @@ namespace svc {
 
 class Batch;
 
-/** One request; several pieces of it may be in flight. */
+/** One request; several slices of it may be in flight. */
 struct Task {
   Batch* batch = nullptr;
-  Buffer* source = nullptr;  // pinned until the last piece is through
+  Buffer* source = nullptr;  // pinned until the last slice is through
   uint64_t length = 0;
   std::atomic<uint64_t> bytes{0};
-  std::atomic<uint32_t> piecesLeft{0};
+  std::atomic<uint32_t> slicesLeft{0};
   std::atomic<bool> broken{false};
   std::atomic<TransferStatusEnum> state{WAITING};
   std::string error;  // written once, under the batch's mutex
@@ -56,8 +56,8 @@ class Batch {
   TransferStatusEnum stateOf(const Task& task) const;
 };
 
-/** One piece of a task is through. `error` null: its bytes have arrived. */
-void finishPiece(Task& task, uint64_t bytes, const std::string* error);
+/** One slice of a task is through. `error` null: its bytes have arrived. */
+void finishSlice(Task& task, uint64_t bytes, const std::string* error);
 
 class BatchTable {
  public:

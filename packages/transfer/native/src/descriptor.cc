@@ -31,6 +31,7 @@ Json SegmentDescriptor::toJson() const {
       list.push(Json::Object{{"length", file.length}, {"file_path", file.path}, {"local_path_map", paths}});
     }
     json.set("buffers", list);
+    if (folder) json.set("folder", Json::Object{{"path", folder->path}, {"boot_id", folder->bootID}, {"device", folder->device}, {"inode", folder->inode}});
     return json;
   }
   Json deviceList = Json::array();
@@ -97,7 +98,7 @@ HostIdentity readHost(const Json& json) {
 
 std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::string& error) {
   if (!json.isObject()) {
-    error = "the record is no JSON object";
+    error = "the record is not a JSON object";
     return std::nullopt;
   }
   SegmentDescriptor result;
@@ -110,7 +111,7 @@ std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::
     return std::nullopt;
   }
   if (!json["buffers"].isNull() && !json["buffers"].isArray()) {
-    error = "the record's buffers are no array";
+    error = "the record's buffers are not an array";
     return std::nullopt;
   }
   if (result.isFile()) {
@@ -125,6 +126,8 @@ std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::
       }
       result.files.push_back(std::move(file));
     }
+    if (const Json& folder = json["folder"]; folder.isObject())
+      result.folder = PublishedFolder{folder["path"].text(), folder["boot_id"].text(), folder["device"].number().value_or(0), folder["inode"].number().value_or(0)};
     return result;
   }
   result.tcpHost = json["tcp_data_host"].text();
@@ -152,6 +155,25 @@ std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::
   if (json["host"].isObject()) result.host = readHost(json["host"]);
   result.sortBuffers();
   return result;
+}
+
+std::string folderOwner(const std::string& segment) {
+  constexpr std::string_view prefix = "nvmeof/";
+  if (!segment.starts_with(prefix)) return "";
+  size_t slash = segment.rfind('/');
+  return slash <= prefix.size() || slash + 1 == segment.size() ? "" : segment.substr(prefix.size(), slash - prefix.size());
+}
+
+uint64_t SegmentDescriptor::fileBytes() const {
+  // Where each of its files ends, whoever opens it finds out.
+  if (folder) return FOLDER_BYTES;
+  uint64_t length = 0;
+  for (const auto& file : files) length += file.length;
+  return length;
+}
+
+std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength) {
+  return "range at " + std::to_string(offset) + " of " + std::to_string(length) + " bytes passes the end of the segment, which has " + std::to_string(segmentLength);
 }
 
 }  // namespace svc

@@ -33,6 +33,17 @@ struct PublishedFile {
   std::map<std::string, std::string> localPaths;
 };
 
+/** The offsets of a folder's segment. */
+inline constexpr uint64_t FOLDER_BYTES = uint64_t{1} << 63;
+/** Of `nvmeof/SERVER/LABEL`, SERVER; empty for another name. */
+std::string folderOwner(const std::string& segment);
+
+/** A folder of files that its engine serves, each at its number in the upper bits of an offset. */
+struct PublishedFolder {
+  std::string path, bootID;
+  uint64_t device = 0, inode = 0;
+};
+
 /** Who the process is, for peers on the same host. */
 struct HostIdentity {
   std::string bootID;
@@ -60,16 +71,22 @@ struct SegmentDescriptor {
   Json priorityMatrix = Json::object();
   std::vector<PublishedBuffer> buffers;
   std::vector<PublishedFile> files;
+  std::optional<PublishedFolder> folder;
   std::optional<HostIdentity> host;
 
   bool isFile() const { return protocol == "nvmeof"; }
   /** The published buffer that holds the whole range. */
   const PublishedBuffer* holding(uint64_t address, uint64_t length) const;
+  /** Of a file segment: its files laid end to end; of a folder, all offsets that may lie in one. */
+  uint64_t fileBytes() const;
   Json toJson() const;
   /** Nothing when a member that must be there is missing or of another kind; `error` says which. */
   static std::optional<SegmentDescriptor> read(const Json& json, std::string& error);
   /** After the buffers changed: keeps holding() a binary search. */
   void sortBuffers();
 };
+
+/** What is said of a range beyond the end of a segment. */
+std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength);
 
 }  // namespace svc

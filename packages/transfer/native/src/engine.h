@@ -1,98 +1,38 @@
 // The engine behind the public class: what it owns, and which file does what with it.
 #pragma once
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <map>
-#include <set>
 #include <thread>
 #include <unordered_map>
 
-#include "batch.h"
 #include "control_page.h"
-#include "file_transport.h"
+#include "event_loop.h"
 #include "metadata_store.h"
-#include "rdma_transport.h"
+#include "options.h"
 #include "rpc.h"
-#include "same_host.h"
-#include "tcp_client.h"
-#include "tcp_server.h"
+#include "segment.h"
 #include "work_pool.h"
 
 namespace svc {
 
-/** A segment as it was when its record was read last; replaced as a whole, never changed. */
-struct SegmentView {
-  std::shared_ptr<const SegmentDescriptor> record;
-  std::shared_ptr<TcpPeer> tcp;
-  std::shared_ptr<HostPeer> host;
-  std::shared_ptr<RdmaPeer> rdma;
-  std::shared_ptr<RdmaTransport> rdmaTransport;
-  std::shared_ptr<FileSegment> file;
-  /** Of a file segment that is not mounted here: its owner's engine, which serves it over `tcp`. */
-  std::shared_ptr<const SegmentDescriptor> owner;
-  std::string tcpWhy, hostWhy, rdmaWhy, fileWhy;
-};
-using ViewRef = std::shared_ptr<const SegmentView>;
-/** Both views are of one start of the same engine, and of the same files. */
-bool sameEngine(const SegmentView& one, const SegmentView& other);
-/** Why no path of the view serves, in one line. */
-std::string whyNot(const SegmentView& view);
+class FileTransport;
+struct FileService;
 
-struct Segment : std::enable_shared_from_this<Segment> {
-  SegmentID id = 0;
-  std::string name;
-  std::timed_mutex refreshMutex;  // one fetch at a time
-  std::mutex mutex;
-  ViewRef view;
-  uint64_t fetchedAtMs = 0;
-  uint32_t references = 1;
-  std::atomic<bool> rereading{false};
-  ViewRef current() {
-    std::lock_guard lock(mutex);
-    return view;
-  }
-};
-using SegmentRef = std::shared_ptr<Segment>;
-
-/** A request that was taken in and has not found its path yet. */
-struct Piece {
-  Segment* segment = nullptr;  // null: this engine's own
-  const PublishedBuffer* buffer = nullptr;
-  TcpPiece wire;
-};
-
-/** Requests that wait for a thread or a record before they go on. */
-struct WaitingPieces {
-  std::mutex mutex;
-  std::vector<Piece> pieces;
-  std::vector<SegmentRef> segments;  // kept while somebody may name them
-  Path path = Path::Tcp;
-  std::string trouble;
-  std::vector<Piece> take() {
-    std::lock_guard lock(mutex);
-    return std::move(pieces);
-  }
-};
-
-struct NamedTransport : Transport {
-  NamedTransport(std::string name, int contexts) : name_(std::move(name)), contexts_(contexts) {}
-  const char* name() const override { return name_.c_str(); }
-  int contexts() const override { return contexts_; }
-  std::string name_;
-  int contexts_;
-};
-
-class Engine {
+class Engine : private RouteOwner {
  public:
   /** A peer's handshake port answers within this, or not at all. */
   static constexpr uint64_t RPC_MS = 5000;
 
   Engine(bool autoDiscover, std::vector<std::string> filters);
-  ~Engine() { stop(); }
+  ~Engine() override { stop(); }
 
   // engine_start.cc
   int init(const std::string& connection, const std::string& name, const std::string& host, uint64_t rpcPort);
   int stop();
+
+  // engine_transports.cc
   Transport* install(const std::string& proto, const std::string& matrix);
   int uninstall(const std::string& proto);
   Transport* transport(const std::string& proto);
@@ -115,6 +55,14 @@ class Engine {
   int unregisterMemory(const std::vector<uint64_t>& addresses, bool publish);
   int publish();
 
+  // engine_files.cc
+  /** The name of the segment `nvmeof/SERVER/LABEL`, or empty with lastError(). */
+  std::string serveFolder(const std::string& label, const std::string& path);
+  int stopFolder(const std::string& label);
+  std::optional<SegmentDescriptor> fetchFolder(const std::string& segment, const std::string& owner, uint64_t answerMs);
+  /** Of a folder that this engine serves. */
+  std::optional<SegmentDescriptor> folderRecord(const std::string& segment);
+
   // engine_segments.cc
   SegmentHandle open(std::string name);
   int close(SegmentID id);
@@ -128,33 +76,14 @@ class Engine {
   std::optional<Address> rpcAddressOf(const std::string& name);
   std::string segmentKey(const std::string& name) const;
   std::string rpcKey(const std::string& name) const;
+
+  // engine_view.cc
   std::string explain(SegmentID id, uint64_t offset, uint64_t length);
 
   // engine_submit.cc
-  enum class Drive { Caller, Engine };
   Status submit(Batch& batch, const std::vector<TransferRequest>& entries, Drive drive, uint64_t timeoutMs, std::function<void(Batch&)> whenDone);
   Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs);
   void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs);
-
-  // engine_recover.cc
-  /** Fails what is past its deadline; `path` is the one that it was on. */
-  void failLate(std::vector<Piece>& pieces, Path path, const std::string& trouble);
-  /** A lane broke: what is late fails here and now, the rest is recovered on another thread. */
-  void broke(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left);
-  /** Reads the record again where something is left, by the deadline; ends what cannot go on, and returns what should be tried again. */
-  std::vector<Piece> judge(Segment& segment, const TcpPeer& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting, uint64_t deadlineNs);
-  void recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting);
-  /** Until they are taken, the clock goes on for them: tick() fails those whose deadline passes. */
-  std::shared_ptr<WaitingPieces> waitWith(std::vector<Piece> pieces, Path path, std::string trouble, std::vector<SegmentRef> segments);
-  void expireWaiting();
-  void failPiece(const TcpPiece& piece, Path path, const std::string& error);
-  /** A request over rdma is through, or its device gave it up: then tcp, else the peer's next start, else it fails. */
-  void endRdma(SegmentID id, const ViewRef& view, const TcpPiece& piece, const std::string* error);
-  void recoverRdma(const SegmentRef& segment, const ViewRef& before);
-  /** Asks after peers that devices have heard nothing of for a while, and gives up those that are gone. */
-  void watchFabric();
-  /** Reads the record again on another thread, once at a time: the caller does not wait, later requests find what changed. */
-  void reread(const SegmentRef& segment);
 
   // engine_notify.cc
   std::string takeNotify(const std::string& name, const std::string& message);
@@ -177,37 +106,57 @@ class Engine {
   uint16_t rpcPort() const { return rpcPort_; }
 
  private:
-  struct IoThread {
-    std::unique_ptr<EventLoop> loop;
-    std::shared_ptr<TcpServer> server;
-  };
+  // engine_start.cc
   int bindPorts(const std::string& host, uint64_t rpcPort);
-  Fd listenInRange(const std::string& host, uint16_t& port, std::string& why);
-  Fd listenAtHost(const std::string& host, uint16_t& port, int& error);
-  void tick();
+  void tick(size_t loop);
   void beat();
   bool answersAs(const Address& address);
-  bool installTcp();
-  /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
-  int release(const std::vector<BufferRef>& buffers);
-  // engine_files.cc
-  std::shared_ptr<FileTransport> files();
-  void viewFile(SegmentView& view, const std::string& segmentName);
+
+  // engine_transports.cc
+  /** Null with lastError(). */
+  TransportRef make(const std::string& proto, const std::string& matrix);
+  std::vector<TransportRef> installed() const;
+  TransportRef find(const std::string& proto) const;
+  std::shared_ptr<FileTransport> files() const;
   FileService fileService();
 
-  std::shared_ptr<TcpPeer> tcpPeer(Segment& segment, const Address& address, const std::string& file);
-  std::shared_ptr<SegmentView> makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before);
-  void dropTcp(const std::shared_ptr<TcpPeer>& peer, const std::string& why);
+  // engine_memory.cc
+  /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
+  int release(const std::vector<BufferRef>& buffers);
   SegmentDescriptor ownRecord();
 
-  void dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadlineNs, bool mayRefresh);
-  /** Takes out what a mounted file serves and what cannot be served; what stays goes to the owner over tcp. */
-  void runFile(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces);
-  void copyOwn(Piece& piece);
-  void copyOnHost(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces, std::vector<Piece>& rest);
-  void runTcp(Segment& segment, std::deque<TcpPiece> pieces, uint64_t deadlineNs);
-  void account(Path path, uint64_t requests, uint64_t bytes);
-  bool mayShm(const SegmentView& view) const { return shm_ && view.host != nullptr; }
+  // engine_view.cc
+  std::shared_ptr<SegmentView> makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before);
+  /** The peer's payload for ours. Null with `why`. */
+  std::optional<Json> exchange(const std::string& segmentName, const Json& payload, std::string& why);
+
+  // engine_submit.cc
+  void dispatch(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh);
+  /** To the routes of the segment, each in turn; what none of them serves fails. */
+  void route(Segment& segment, std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh);
+  /** Within this process. */
+  void copyOwn(const Slice& slice);
+
+  // engine_recover.cc
+  void broke(SegmentID segment, const RouteRef& route, Unfinished left) override;
+  void gaveUp(SegmentID segment, const RouteRef& route, Slice slice, const std::string& error) override;
+  /** Fails what is past its deadline; `path` is the one that it was on. */
+  void failLate(std::vector<Slice>& slices, Path path, const std::string& trouble);
+  /** Reads the record again where something is left, by the deadline; ends what cannot go on, and returns what should be tried again. */
+  std::vector<Slice> selectRetries(Segment& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting, uint64_t deadlineNs);
+  /** On a thread of the pool: over the route that the segment has by then. */
+  void recover(const SegmentRef& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting);
+  /** On the caller's thread, which drives the next attempts, too. */
+  void recoverHere(Segment& segment, RouteRef route, Unfinished left, uint64_t deadlineNs);
+  void recoverStranded(const SegmentRef& segment, const RouteRef& before);
+  /** Until they are taken, the clock goes on for them: tick() fails those whose deadline passes. */
+  std::shared_ptr<WaitingSlices> waitWith(std::vector<Slice> slices, Path path, std::string trouble, std::vector<SegmentRef> segments);
+  void expireWaiting();
+  void fail(const Slice& slice, Path path, const std::string& error) { failSlice(metrics, path, slice, error); }
+  /** Asks after peers that were not heard of for a while, and gives up those that are gone. */
+  void watchSilent();
+  /** Reads the record again on another thread, once at a time: the caller does not wait, later requests find what changed. */
+  void reread(const SegmentRef& segment);
 
   std::string host_, bindHost_;
   uint16_t rpcPort_ = 0, dataPort_ = 0;
@@ -219,16 +168,22 @@ class Engine {
   std::atomic<bool> withdrawn_{false};
   /** Another engine has the name. */
   std::atomic<bool> displaced_{false};
-  std::vector<IoThread> io_;
+  std::vector<std::unique_ptr<EventLoop>> loops_;
   std::shared_ptr<RpcServer> rpc_;
 
-  std::mutex transportMutex_;
-  std::map<std::string, std::unique_ptr<NamedTransport>> transports_;
-  std::atomic<bool> tcp_{false}, shm_{false}, fabric_{false}, file_{false};
-  std::shared_ptr<ControlPage> control_;
-  std::shared_ptr<RdmaTransport> rdma_;
+  /** One installation or its end at a time; the list has a lock of its own, which nobody holds for long. */
+  std::mutex installMutex_;
+  mutable std::mutex listMutex_;
+  std::vector<TransportRef> installed_;
+  /** Also serves peers through the data port. */
   std::shared_ptr<FileTransport> files_;
+  std::atomic<bool> watched_{false};
+  /** Outlives the shm transport: buffers have slots in it until they are unregistered. */
+  std::shared_ptr<ControlPage> control_;
   Json priorityMatrix_ = Json::object();
+
+  std::mutex folderMutex_;
+  std::map<std::string, PublishedFolder> folders_;
 
   std::recursive_mutex memoryMutex_;
   std::mutex recordMutex_;
@@ -238,10 +193,8 @@ class Engine {
   std::unordered_map<SegmentID, SegmentRef> segments_;
   std::map<std::string, SegmentID> segmentIDs_;
   SegmentID nextSegment_ = 1;
-  std::mutex peerMutex_;
-  std::set<std::shared_ptr<TcpPeer>> peers_;
   std::mutex waitingMutex_;
-  std::list<std::weak_ptr<WaitingPieces>> waiting_;
+  std::list<std::weak_ptr<WaitingSlices>> waiting_;
 
   std::mutex notifyMutex_;
   std::deque<NotifyDesc> notifies_;
@@ -253,5 +206,8 @@ class Engine {
   std::mutex heartMutex_;
   std::condition_variable heartWake_;
 };
+
+/** Whether `machine` reads the files of a segment itself. */
+bool mountedOn(const SegmentDescriptor& record, const std::string& machine);
 
 }  // namespace svc

@@ -1,68 +1,73 @@
-// File segments of an engine: run where they are mounted, asked of their owner elsewhere, and served to those who ask.
+// File segments: whether this machine has one mounted, and those that this engine serves to others.
+#include <sys/stat.h>
+
 #include "engine.h"
+#include "tcp_file_session.h"
 
 namespace svc {
 
-namespace {
 bool mountedOn(const SegmentDescriptor& record, const std::string& machine) {
+  if (record.folder) return bool(FileSegment::openFolder(*record.folder, false));
   if (record.serverName == machine) return true;
   for (const auto& file : record.files)
     if (file.localPaths.count(machine) == 0) return false;
   return true;
 }
-}  // namespace
 
-std::shared_ptr<FileTransport> Engine::files() {
-  std::lock_guard lock(transportMutex_);
-  return file_ ? files_ : nullptr;
+std::shared_ptr<FileTransport> Engine::files() const {
+  std::lock_guard lock(listMutex_);
+  return files_;
 }
 
-void Engine::viewFile(SegmentView& view, const std::string& segmentName) {
-  if (!file_) {
-    view.fileWhy = "transport nvmeof is not installed";
-    return;
-  }
-  view.file = FileSegment::open(*view.record, name);
-  if (view.file) return;
-  view.fileWhy = lastError();
-  // A mount that does not work is an error to see, not a reason to go another way.
-  if (mountedOn(*view.record, name)) return;
-  auto owner = fetch(view.record->serverName);
-  if (!owner) view.tcpWhy = "its owner cannot be asked for " + segmentName + ": " + lastError();
-  else if (!owner->servesFiles) view.tcpWhy = "the engine of its owner " + view.record->serverName + " serves no files: it needs the transports nvmeof and tcp";
-  else view.owner = std::make_shared<const SegmentDescriptor>(std::move(*owner));
+std::string Engine::serveFolder(const std::string& label, const std::string& path) {
+  if (!started_ || !find("nvmeof") || !find("tcp")) return setLastError("serveFolder: it needs an engine that was initialized, and its transports nvmeof and tcp"), "";
+  if (label.empty() || label.find('/') != std::string::npos) return setLastError("serveFolder: the label is empty, or has a slash"), "";
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return setLastError("serveFolder " + path + ": " + (errno != 0 ? errnoText() : "not a folder")), "";
+  std::string segment = "nvmeof/" + name + "/" + label;
+  std::lock_guard lock(folderMutex_);
+  folders_[segment] = {path, hostBootID(), uint64_t(info.st_dev), uint64_t(info.st_ino)};
+  return segment;
 }
 
-void Engine::runFile(Segment& segment, const ViewRef& view, std::vector<Piece>& pieces) {
-  auto transport = view->file ? files() : nullptr;
-  std::vector<FileRequest> requests;
-  if (transport) {
-    for (const auto& piece : pieces) requests.push_back({piece.wire.local, piece.wire.remote, piece.wire.length, piece.wire.write, {}});
-    transport->run(*view->file, requests);
-    for (size_t i = 0; i < pieces.size(); i++) {
-      if (!requests[i].error.empty()) {
-        failPiece(pieces[i].wire, Path::File, "segment " + segment.name + ": " + requests[i].error);
-        continue;
-      }
-      account(Path::File, 1, pieces[i].wire.length);
-      finishPiece(*pieces[i].wire.task, pieces[i].wire.length, nullptr);
-    }
-    pieces.clear();
-    return;
+int Engine::stopFolder(const std::string& label) {
+  std::lock_guard lock(folderMutex_);
+  if (folders_.erase("nvmeof/" + name + "/" + label) > 0) return 0;
+  return failWith(ERR_INVALID_ARGUMENT, "stopFolder: " + label + " is not served");
+}
+
+std::optional<SegmentDescriptor> Engine::folderRecord(const std::string& segment) {
+  std::lock_guard lock(folderMutex_);
+  auto found = folders_.find(segment);
+  if (found == folders_.end()) return std::nullopt;
+  SegmentDescriptor record;
+  record.serverName = name;
+  record.protocol = "nvmeof";
+  record.folder = found->second;
+  return record;
+}
+
+std::optional<SegmentDescriptor> Engine::fetchFolder(const std::string& segment, const std::string& owner, uint64_t answerMs) {
+  if (owner == name) {
+    auto own = folderRecord(segment);
+    if (!own) setLastError("segment " + segment + ": this engine serves no such folder");
+    return own;
   }
-  uint64_t length = 0;
-  for (const auto& file : view->record->files) length += file.length;
-  std::erase_if(pieces, [&](const Piece& piece) {
-    bool reachable = view->owner && inside(0, length, piece.wire.remote, piece.wire.length);
-    if (!reachable) failPiece(piece.wire, Path::File, "segment " + segment.name + ": " + (view->owner ? endText(piece.wire.remote, piece.wire.length, length) : whyNot(*view)));
-    return !reachable;
-  });
+  // Its owner alone knows it, in whatever way the engines find each other.
+  auto peer = rpcAddressOf(owner);
+  auto json = peer ? callPeer(*peer, wire::RPC_METADATA, Json(Json::Object{{"segment", segment}}), options.connectTimeoutMs, answerMs) : std::nullopt;
+  std::string why;
+  auto record = json ? SegmentDescriptor::read(*json, why) : std::nullopt;
+  if (record && record->folder) return record;
+  if (json) setLastError("segment " + segment + ": " + owner + " serves no such folder");
+  return std::nullopt;
 }
 
 FileService Engine::fileService() {
   return {[this](const std::string& wanted) -> std::shared_ptr<FileSegment> {
-            if (!file_ || wanted.find('/') == std::string::npos) return nullptr;
+            if (!files() || wanted.find('/') == std::string::npos) return nullptr;
             auto record = fetch(wanted);
+            if (record && record->folder) return folderOwner(wanted) == name ? FileSegment::openFolder(*record->folder, true) : nullptr;
             return record && record->isFile() ? FileSegment::open(*record, name) : nullptr;
           },
           [this](const FileSegment& segment, FileRequest& request) {

@@ -1,6 +1,5 @@
 // Registration: the table of buffers, and the record that peers read.
 #include "engine.h"
-#include "shared_memory.h"
 #include "topology.h"
 
 namespace svc {
@@ -13,8 +12,9 @@ constexpr uint64_t REVOKE_WAIT_MS = 1000;
 int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::string& location, bool remote, bool publishNow) {
   if (!started_) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: call init first");
   if (list.empty()) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: the list is empty");
-  if (!isLocation(location)) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: location \"" + location + "\": asked for *, cpu:<index> or another <device>:<index>");
+  if (!isLocation(location)) return failWith(ERR_INVALID_ARGUMENT, "registerLocalMemory: location \"" + location + "\": expected *, cpu:<index> or another <device>:<index>");
   std::lock_guard lock(memoryMutex_);
+  const auto transports = installed();
   std::vector<BufferRef> done;
   int code = 0;
   for (const auto& entry : list) {
@@ -30,11 +30,9 @@ int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::stri
       if (std::string found = locationOf(entry.addr); !found.empty()) buffer->location = found;
       else logLine(LogLevel::Warning, "the device of " + rangeText(buffer->address, buffer->length) + " was not recognized; all network devices serve it alike");
     }
-    if (shm_ && remote) control_->take(buffer->slot, buffer->generation);
-    if (rdma_ && !rdma_->registerBuffer(*buffer)) {
-      code = ERR_CONTEXT;
-      break;
-    }
+    for (const auto& each : transports)
+      if (!each->registerBuffer(*buffer)) code = ERR_CONTEXT;
+    if (code != 0) break;
   }
   if (code == 0 && publishNow) {
     withdrawn_ = false;
@@ -48,10 +46,12 @@ int Engine::registerMemory(const std::vector<BufferEntry>& list, const std::stri
 }
 
 int Engine::release(const std::vector<BufferRef>& buffers) {
+  const auto transports = installed();
   for (const auto& buffer : buffers) {
     buffer->shut();
+    // Closed already where shm was uninstalled; the slot stays until no copy is under way.
     if (buffer->slot >= 0) control_->close(buffer->slot);
-    if (rdma_) rdma_->unregisterBuffer(*buffer);
+    for (const auto& each : transports) each->unregisterBuffer(*buffer);
   }
   int code = 0;
   std::string why;
@@ -97,35 +97,20 @@ int Engine::unregisterMemory(const std::vector<uint64_t>& addresses, bool publis
 SegmentDescriptor Engine::ownRecord() {
   SegmentDescriptor record;
   record.serverName = name;
-  record.protocol = rdma_ ? "rdma" : "tcp";
+  record.protocol = "tcp";
   record.timestamp = timestamp_;
   record.instance = instance_;
   record.priorityMatrix = priorityMatrix_;
-  if (tcp_) {
-    record.tcpHost = host_;
-    record.tcpPort = dataPort_;
-    record.tcpVersion = 2;
-    record.servesFiles = file_;
-  }
-  if (rdma_)
-    for (const auto& device : rdma_->deviceNames()) record.devices.push_back({device, 0, ""});
-  if (shm_) record.host = control_->identity();
+  const auto transports = installed();
+  for (const auto& each : transports) each->describe(record);
+  record.servesFiles = record.tcpPort != 0 && files() != nullptr;
   for (const auto& buffer : registry.all()) {
     if (!buffer->remoteAccessible || !buffer->published || buffer->revoked()) continue;
     PublishedBuffer entry;
     entry.location = buffer->location;
     entry.address = buffer->address;
     entry.length = buffer->length;
-    entry.remoteKeys = buffer->remoteKeys;
-    if (shm_ && buffer->slot >= 0) {
-      entry.slot = uint64_t(buffer->slot);
-      entry.generation = buffer->generation;
-      if (auto range = findShared(buffer->address, buffer->length)) {
-        entry.mapPath = range->path;
-        entry.mapOffset = range->offset;
-        entry.mapInode = range->inode;
-      }
-    }
+    for (const auto& each : transports) each->describe(*buffer, entry);
     record.buffers.push_back(std::move(entry));
   }
   return record;
@@ -133,8 +118,9 @@ SegmentDescriptor Engine::ownRecord() {
 
 void Engine::describe() {
   std::lock_guard memory(memoryMutex_);
-  Json json = ownRecord().toJson();
-  if (rdma_ && json["priority_matrix"].members().empty()) {
+  const SegmentDescriptor record = ownRecord();
+  Json json = record.toJson();
+  if (!record.devices.empty() && json["priority_matrix"].members().empty()) {
     if (auto found = Json::parse(topology()->toJson())) json.set("priority_matrix", *found);
   }
   std::lock_guard lock(recordMutex_);

@@ -1,4 +1,4 @@
-// What becomes of requests whose connection broke: the one to blame fails, the others go on over a new connection.
+// What becomes of requests whose route broke: the one to blame fails, the others go on.
 #include "engine.h"
 
 namespace svc {
@@ -8,37 +8,40 @@ namespace {
 constexpr int MAX_EMPTY_CONNECTIONS = 3;
 /** A peer's record is not read more often than this while its connections break. */
 constexpr uint64_t REFRESH_EVERY_MS = 50;
-/** Of a device that has requests for a peer: some providers never tell of a peer that is gone. */
-constexpr uint64_t FABRIC_SILENCE_MS = 200;
+/** Of a device that has requests for a peer: some providers never report that a peer is gone. */
+constexpr uint64_t SILENCE_MS = 200;
 /** A live peer answers the question within this; of one that does not, it is asked again later: it may be stopped for long. */
-constexpr uint64_t FABRIC_ANSWER_MS = 500, FABRIC_ASK_AGAIN_MS = 2000;
+constexpr uint64_t ANSWER_MS = 500, ASK_AGAIN_MS = 2000;
 /** A device needs this long to see that a connection broke and to open another. */
-constexpr uint64_t FABRIC_RECONNECT_MS = 50;
+constexpr uint64_t RECONNECT_MS = 50;
 
-std::string about(const Piece& piece) {
-  return (piece.segment != nullptr ? "peer " + piece.segment->name + ", " : "") + (piece.wire.write ? "write" : "read") + " of " + rangeText(piece.wire.remote, piece.wire.length) + ": ";
+std::string about(const Slice& slice) {
+  return (slice.segment != nullptr ? "peer " + slice.segment->name + ", " : "") + (slice.write ? "write" : "read") + " of " + rangeText(slice.remote, slice.length) + ": ";
+}
+
+/** Takes the slices out that are past their deadline. */
+std::vector<Slice> takeLate(std::vector<Slice>& slices) {
+  std::vector<Slice> late;
+  const uint64_t now = nowNs();
+  std::erase_if(slices, [&](const Slice& slice) {
+    if (now >= slice.deadlineNs) late.push_back(slice);
+    return now >= slice.deadlineNs;
+  });
+  return late;
 }
 }  // namespace
 
-void Engine::failPiece(const TcpPiece& piece, Path path, const std::string& error) {
-  metrics.of(path).failures.fetch_add(1, std::memory_order_relaxed);
-  finishPiece(*piece.task, 0, &error);
-}
-
-void Engine::failLate(std::vector<Piece>& pieces, Path path, const std::string& trouble) {
-  const uint64_t now = nowNs();
-  std::erase_if(pieces, [&](const Piece& piece) {
-    if (now < piece.wire.deadlineNs) return false;
+void Engine::failLate(std::vector<Slice>& slices, Path path, const std::string& trouble) {
+  for (const auto& slice : takeLate(slices)) {
     metrics.timeouts.fetch_add(1, std::memory_order_relaxed);
-    failPiece(piece.wire, path, about(piece) + "timed out: " + trouble);
-    return true;
-  });
+    fail(slice, path, about(slice) + "timed out: " + trouble);
+  }
 }
 
-std::shared_ptr<WaitingPieces> Engine::waitWith(std::vector<Piece> pieces, Path path, std::string trouble, std::vector<SegmentRef> segments) {
-  auto waiting = std::make_shared<WaitingPieces>();
+std::shared_ptr<WaitingSlices> Engine::waitWith(std::vector<Slice> slices, Path path, std::string trouble, std::vector<SegmentRef> segments) {
+  auto waiting = std::make_shared<WaitingSlices>();
   waiting->segments = std::move(segments);
-  waiting->pieces = std::move(pieces);
+  waiting->slices = std::move(slices);
   waiting->path = path;
   waiting->trouble = std::move(trouble);
   std::lock_guard lock(waitingMutex_);
@@ -47,7 +50,7 @@ std::shared_ptr<WaitingPieces> Engine::waitWith(std::vector<Piece> pieces, Path 
 }
 
 void Engine::expireWaiting() {
-  std::vector<std::shared_ptr<WaitingPieces>> all;
+  std::vector<std::shared_ptr<WaitingSlices>> all;
   {
     std::lock_guard lock(waitingMutex_);
     std::erase_if(waiting_, [&](const auto& weak) {
@@ -57,55 +60,83 @@ void Engine::expireWaiting() {
     });
   }
   for (const auto& waiting : all) {
-    std::vector<Piece> late;
+    std::vector<Slice> late;
     {
       std::lock_guard lock(waiting->mutex);
-      const uint64_t now = nowNs();
-      std::erase_if(waiting->pieces, [&](const Piece& piece) {
-        if (now >= piece.wire.deadlineNs) late.push_back(piece);
-        return now >= piece.wire.deadlineNs;
-      });
+      late = takeLate(waiting->slices);
     }
     failLate(late, waiting->path, waiting->trouble);
   }
 }
 
-void Engine::broke(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, Leftover left) {
-  std::vector<Piece> pieces;
-  for (auto& piece : left.pieces) pieces.push_back({segment.get(), nullptr, piece});
-  left.pieces.clear();
-  if (!pieces.empty()) pieces.front().wire.atHead = true;
-  left.trouble = peer->who() + ": " + left.trouble;
-  failLate(pieces, Path::Tcp, left.trouble);
-  if (pieces.empty()) return;
-  auto waiting = waitWith(std::move(pieces), Path::Tcp, left.trouble, {segment});
-  auto work = [this, segment, peer, left = std::move(left), waiting] { recover(segment, peer, left, waiting); };
+void Engine::broke(SegmentID id, const RouteRef& route, Unfinished left) {
+  SegmentRef segment = this->segment(id);
+  std::vector<Slice> slices = std::exchange(left.slices, {});
+  // Its segment may be closed by now.
+  for (auto& slice : slices) slice.segment = segment.get();
+  if (!slices.empty()) slices.front().atHead = true;
+  failLate(slices, route->path(), left.trouble);
+  if (slices.empty()) return;
+  auto waiting = waitWith(std::move(slices), route->path(), left.trouble, {segment});
+  auto work = [this, segment, route, left = std::move(left), waiting] { recover(segment, *route, left, waiting); };
   if (!segment || !pool.post(segment->id, work)) work();
 }
 
-std::vector<Piece> Engine::judge(Segment& segment, const TcpPeer& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting, uint64_t deadlineNs) {
+std::vector<Slice> Engine::selectRetries(Segment& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting, uint64_t deadlineNs) {
+  const Path path = route.path();
   ViewRef before = segment.current();
   bool fresh = !stopping_ && refresh(segment, left.timedOut ? 1000 : REFRESH_EVERY_MS, RPC_MS, deadlineNs);
   ViewRef view = segment.current();
-  bool moved = fresh && view->tcp && (view->tcp.get() != &peer || !sameEngine(*view, *before));
-  std::vector<Piece> pieces = waiting->take(), again;
-  failLate(pieces, Path::Tcp, left.trouble);
-  for (auto& piece : pieces) {
-    auto say = [&](const std::string& why) { failPiece(piece.wire, Path::Tcp, about(piece) + why); };
-    const bool first = std::exchange(piece.wire.atHead, false);
-    uint8_t &attempts = piece.wire.attempts, maxAttempts = piece.wire.maxAttempts;
-    if (!view->tcp || stopping_) say(stopping_ ? "the engine is stopping" : view->tcpWhy);
+  RouteRef next = view->route(path);
+  bool moved = fresh && next && (next.get() != &route || !sameEngine(*view, *before));
+  std::vector<Slice> slices = waiting->take(), again;
+  failLate(slices, path, left.trouble);
+  for (auto& slice : slices) {
+    auto end = [&](const std::string& why) { fail(slice, path, about(slice) + why); };
+    const bool first = std::exchange(slice.atHead, false);
+    uint8_t &attempts = slice.attempts, maxAttempts = slice.maxAttempts;
+    if (!next || stopping_) end(stopping_ ? "the engine is stopping" : view->whyNot(path));
     // A peer that started anew is another peer: what failed with the old one says nothing about it.
     else if (moved && attempts < maxAttempts) {
       if (first) attempts++;
-      again.push_back(piece);
+      again.push_back(slice);
     } else if (left.connectFailed) {
-      if (++attempts >= maxAttempts || maxAttempts <= 2) say(left.trouble);
-      else again.push_back(piece);
-    } else if (first && (left.refused || ++attempts >= maxAttempts)) say(left.trouble);
-    else again.push_back(piece);
+      if (++attempts >= maxAttempts || maxAttempts <= 2) end(left.trouble);
+      else again.push_back(slice);
+    } else if (first && (left.refused || ++attempts >= maxAttempts)) end(left.trouble);
+    else again.push_back(slice);
   }
   return again;
+}
+
+void Engine::recover(const SegmentRef& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting) {
+  if (!segment) {
+    for (const auto& slice : waiting->take()) fail(slice, route.path(), about(slice) + left.trouble);
+    return;
+  }
+  auto again = selectRetries(*segment, route, left, waiting, 0);
+  if (auto next = segment->current()->route(route.path()); next && !again.empty()) next->take(again, Drive::Engine, 0);
+  for (const auto& slice : again) fail(slice, route.path(), "peer " + segment->name + ": " + segment->current()->whyNot(route.path()));
+}
+
+void Engine::recoverHere(Segment& segment, RouteRef route, Unfinished left, uint64_t deadlineNs) {
+  const Path path = route->path();
+  for (int empty = 0; !left.slices.empty();) {
+    empty = left.acknowledged == 0 && !left.refused ? empty + 1 : 0;
+    std::vector<Slice> slices = std::exchange(left.slices, {});
+    slices.front().atHead = true;
+    failLate(slices, path, left.trouble);
+    if (slices.empty()) return;
+    auto again = selectRetries(segment, *route, left, waitWith(std::move(slices), path, left.trouble, {segment.shared_from_this()}), deadlineNs);
+    if (again.empty()) return;
+    route = segment.current()->route(path);
+    if (!route || empty >= MAX_EMPTY_CONNECTIONS) {
+      const std::string why = route ? left.trouble : segment.current()->whyNot(path);
+      for (const auto& slice : again) fail(slice, path, about(slice) + why);
+      return;
+    }
+    left = route->take(again, Drive::Caller, deadlineNs);
+  }
 }
 
 void Engine::reread(const SegmentRef& segment) {
@@ -117,124 +148,91 @@ void Engine::reread(const SegmentRef& segment) {
   if (!pool.post(segment->id, work)) segment->rereading = false;
 }
 
-void Engine::endRdma(SegmentID id, const ViewRef& view, const TcpPiece& piece, const std::string* error) {
-  if (error == nullptr) {
-    account(Path::Rdma, 1, piece.length);
-    return finishPiece(*piece.task, piece.length, nullptr);
-  }
+void Engine::gaveUp(SegmentID id, const RouteRef& route, Slice slice, const std::string& error) {
   SegmentRef segment = stopping_ ? nullptr : this->segment(id);
-  std::string why = "peer " + (segment ? segment->name : view->record->serverName) + ", " + rangeText(piece.remote, piece.length) + ": " + *error;
-  if (!segment || nowNs() >= piece.deadlineNs) return failPiece(piece, Path::Rdma, why);
-  if (auto next = segment->current()->tcp) {
-    metrics.of(Path::Rdma).fallbacks.fetch_add(1, std::memory_order_relaxed);
-    account(Path::Tcp, 1, piece.length);
-    reread(segment);
-    return next->submit({piece});
+  slice.segment = segment.get();
+  // It was the view's, which nobody holds any more.
+  slice.buffer = nullptr;
+  const std::string why = "peer " + route->segmentName + ", " + rangeText(slice.remote, slice.length) + ": " + error;
+  if (!segment || nowNs() >= slice.deadlineNs) return fail(slice, route->path(), why);
+  std::vector<Slice> one{slice};
+  ViewRef view = segment->current();
+  for (const auto& way : view->ways) {
+    if (one.empty() || way.path <= route->path() || !way.route || !way.route->usable()) continue;
+    way.route->take(one, Drive::Engine, slice.deadlineNs);
+  }
+  if (one.empty()) {
+    metrics.of(route->path()).fallbacks.fetch_add(1, std::memory_order_relaxed);
+    return reread(segment);
   }
   {
-    std::lock_guard lock(view->rdma->mutex);
-    view->rdma->stranded.emplace_back(piece, why);
-    if (view->rdma->stranded.size() > 1) return;
+    std::lock_guard lock(route->strandedMutex);
+    route->stranded.emplace_back(slice, why);
+    if (route->stranded.size() > 1) return;
   }
-  auto work = [this, segment, view] { recoverRdma(segment, view); };
+  auto work = [this, segment, route] { recoverStranded(segment, route); };
   if (!pool.post(segment->id, work)) work();
 }
 
-void Engine::recoverRdma(const SegmentRef& segment, const ViewRef& before) {
+void Engine::recoverStranded(const SegmentRef& segment, const RouteRef& before) {
   bool fresh = !stopping_ && refresh(*segment, REFRESH_EVERY_MS);
-  if (fresh && !stopping_ && segment->current()->rdma == before->rdma) usleep(FABRIC_RECONNECT_MS * 1000);
-  std::vector<std::pair<TcpPiece, std::string>> stranded;
+  if (fresh && !stopping_ && segment->current()->route(before->path()) == before) usleep(RECONNECT_MS * 1000);
+  std::vector<std::pair<Slice, std::string>> stranded;
   {
-    std::lock_guard lock(before->rdma->mutex);
-    stranded.swap(before->rdma->stranded);
+    std::lock_guard lock(before->strandedMutex);
+    stranded.swap(before->stranded);
   }
   // The peer may have started anew, or lost the connection by another's request, which takes all in flight along.
-  bool there = fresh && segment->current()->rdma != nullptr;
-  std::vector<Piece> again;
-  for (auto& [piece, why] : stranded) {
-    if (there && ++piece.attempts < piece.maxAttempts) again.push_back({segment.get(), nullptr, piece});
-    else failPiece(piece, Path::Rdma, why);
+  bool there = fresh && segment->current()->route(before->path()) != nullptr;
+  std::vector<Slice> again;
+  for (auto& [slice, why] : stranded) {
+    if (there && ++slice.attempts < slice.maxAttempts) again.push_back(slice);
+    else fail(slice, before->path(), why);
   }
-  if (!again.empty()) dispatch(again, Drive::Engine, again.front().wire.deadlineNs, false);
+  if (!again.empty()) dispatch(again, Drive::Engine, again.front().deadlineNs, false);
 }
 
-void Engine::watchFabric() {
-  if (!fabric_) return;
-  std::vector<std::pair<SegmentRef, ViewRef>> silent;
-  std::vector<std::shared_ptr<RdmaPeer>> all;
+void Engine::watchSilent() {
+  if (!watched_) return;
+  std::vector<std::pair<SegmentRef, RouteRef>> silent;
+  std::vector<RouteRef> all;
   {
     std::lock_guard lock(segmentMutex_);
     for (const auto& [id, known] : segments_) {
       ViewRef view = known->current();
-      if (!view || !view->rdma) continue;
-      all.push_back(view->rdma);
-      if (view->rdma->silent(nowMs(), FABRIC_SILENCE_MS)) silent.emplace_back(known, view);
+      for (const auto& way : view ? view->ways : std::vector<SegmentView::Way>{}) {
+        if (!way.route || !way.route->transport->watched()) continue;
+        all.push_back(way.route);
+        if (way.route->silent(nowMs(), SILENCE_MS)) silent.emplace_back(known, way.route);
+      }
     }
   }
-  for (const auto& rdma : all) {
-    std::vector<std::pair<TcpPiece, std::string>> late;
+  for (const auto& route : all) {
+    std::vector<std::pair<Slice, std::string>> late;
     {
-      std::lock_guard lock(rdma->mutex);
+      std::lock_guard lock(route->strandedMutex);
       const uint64_t now = nowNs();
-      std::erase_if(rdma->stranded, [&](const auto& each) {
+      std::erase_if(route->stranded, [&](const auto& each) {
         if (now >= each.first.deadlineNs) late.push_back(each);
         return now >= each.first.deadlineNs;
       });
     }
-    for (const auto& [piece, why] : late) failPiece(piece, Path::Rdma, why);
+    for (const auto& [slice, why] : late) fail(slice, route->path(), why);
   }
-  for (const auto& [segment, view] : silent) {
+  for (const auto& [segment, route] : silent) {
     if (segment->rereading.exchange(true)) continue;
-    auto work = [this, segment = segment, view = view] {
+    auto work = [this, segment = segment, route = route] {
       std::string gone;
       auto where = rpcAddressOf(segment->name);
       bool answered = false;
       // Whoever serves its handshake port is asked which start of it he is; he may also be stopped, and then nothing is known.
       if (where && !connectWithin(*where, options.connectTimeoutMs)) gone = "the peer is gone: " + lastError();
-      else answered = refresh(*segment, REFRESH_EVERY_MS, FABRIC_ANSWER_MS);
-      view->rdma->movedAtMs = nowMs() + (answered ? 0 : FABRIC_ASK_AGAIN_MS);
+      else answered = refresh(*segment, REFRESH_EVERY_MS, ANSWER_MS);
+      route->heard(nowMs() + (answered ? 0 : ASK_AGAIN_MS));
       segment->rereading = false;
-      if (!gone.empty()) view->rdmaTransport->abandon(*view->rdma, gone);
+      if (!gone.empty()) route->close(gone);
     };
     if (!pool.post(segment->id, work)) segment->rereading = false;
-  }
-}
-
-void Engine::recover(const SegmentRef& segment, const std::shared_ptr<TcpPeer>& peer, const Leftover& left, const std::shared_ptr<WaitingPieces>& waiting) {
-  if (!segment) {
-    for (const auto& piece : waiting->take()) failPiece(piece.wire, Path::Tcp, about(piece) + left.trouble);
-    return;
-  }
-  std::deque<TcpPiece> again;
-  for (auto& piece : judge(*segment, *peer, left, waiting, 0)) again.push_back(piece.wire);
-  if (again.empty()) return;
-  if (auto next = segment->current()->tcp) return next->submit(std::move(again));
-  for (const auto& piece : again) failPiece(piece, Path::Tcp, "peer " + segment->name + ": it serves no tcp any more");
-}
-
-void Engine::runTcp(Segment& segment, std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
-  int empty = 0;
-  while (!pieces.empty()) {
-    std::shared_ptr<TcpPeer> peer = segment.current()->tcp;
-    if (!peer) {
-      for (const auto& piece : pieces) failPiece(piece, Path::Tcp, "peer " + segment.name + ": " + segment.current()->tcpWhy);
-      return;
-    }
-    Leftover left = peer->run(std::move(pieces), deadlineNs);
-    pieces.clear();
-    if (left.pieces.empty()) return;
-    empty = left.acknowledged == 0 && !left.refused ? empty + 1 : 0;
-    left.trouble = peer->who() + ": " + left.trouble;
-    std::vector<Piece> list;
-    for (auto& piece : left.pieces) list.push_back({&segment, nullptr, piece});
-    list.front().wire.atHead = true;
-    failLate(list, Path::Tcp, left.trouble);
-    if (list.empty()) return;
-    auto again = judge(segment, *peer, left, waitWith(std::move(list), Path::Tcp, left.trouble, {segment.shared_from_this()}), deadlineNs);
-    for (auto& piece : again) {
-      if (empty < MAX_EMPTY_CONNECTIONS) pieces.push_back(piece.wire);
-      else failPiece(piece.wire, Path::Tcp, about(piece) + left.trouble);
-    }
   }
 }
 

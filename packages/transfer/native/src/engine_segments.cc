@@ -46,6 +46,10 @@ std::optional<Address> Engine::rpcAddressOf(const std::string& server) {
 std::optional<SegmentDescriptor> Engine::fetch(const std::string& segment, uint64_t answerMs) {
   metrics.descriptorFetches.fetch_add(1, std::memory_order_relaxed);
   std::optional<Json> json;
+  if (const std::string owner = folderOwner(segment); !owner.empty() && started_) {
+    auto record = fetchFolder(segment, owner, answerMs);
+    if (record || handshake_ || owner == name) return record;
+  }
   if (handshake_) {
     auto peer = rpcAddressOf(segment);
     if (!peer) return std::nullopt;
@@ -61,85 +65,13 @@ std::optional<SegmentDescriptor> Engine::fetch(const std::string& segment, uint6
     if (found != Lookup::Found) return std::nullopt;
     json = Json::parse(text);
   }
-  std::string why = "the record is no JSON";
+  std::string why = "the record is not valid JSON";
   auto record = json ? SegmentDescriptor::read(*json, why) : std::nullopt;
   if (!record) setLastError("segment " + segment + ": " + why);
   if (record && record->tcpPort != 0 && record->tcpHost.empty()) {
     if (auto peer = rpcAddressOf(segment)) record->tcpHost = peer->host();
   }
   return record;
-}
-
-bool sameEngine(const SegmentView& one, const SegmentView& other) {
-  const SegmentDescriptor &a = one.owner ? *one.owner : *one.record, &b = other.owner ? *other.owner : *other.record;
-  if (a.instance != b.instance || a.timestamp != b.timestamp || bool(one.owner) != bool(other.owner)) return false;
-  return !one.record->isFile() || one.record->toJson().dump() == other.record->toJson().dump();
-}
-
-std::string whyNot(const SegmentView& view) {
-  std::string all;
-  for (const auto* why : {&view.fileWhy, &view.hostWhy, &view.rdmaWhy, &view.tcpWhy})
-    if (!why->empty()) all += (all.empty() ? "" : "; ") + *why;
-  return all;
-}
-
-std::shared_ptr<TcpPeer> Engine::tcpPeer(Segment& segment, const Address& address, const std::string& file) {
-  auto onBroken = [this, weak = std::weak_ptr<Segment>(this->segment(segment.id))](std::shared_ptr<TcpPeer> peer, Leftover left) { broke(weak.lock(), peer, std::move(left)); };
-  auto made = std::make_shared<TcpPeer>(*io_[segment.id % io_.size()].loop, options, metrics, address, file, std::move(onBroken));
-  std::lock_guard lock(peerMutex_);
-  peers_.insert(made);
-  return made;
-}
-
-std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before) {
-  auto view = std::make_shared<SegmentView>();
-  auto kept = std::make_shared<const SegmentDescriptor>(std::move(record));
-  view->record = kept;
-  if (kept->isFile()) viewFile(*view, segment.name);
-  bool same = before && sameEngine(*before, *view);
-  if (before && !same) metrics.peerRestarts.fetch_add(1, std::memory_order_relaxed);
-  if (kept->isFile() && !view->owner) return view;
-  const SegmentDescriptor& serving = view->owner ? *view->owner : *kept;
-  if (!tcp_) view->tcpWhy = "transport tcp is not installed";
-  else if (serving.tcpPort == 0) view->tcpWhy = "the peer serves no tcp";
-  else if (serving.tcpVersion < 2) view->tcpWhy = "the peer speaks only the framing without acknowledgements, in which lost writes look complete";
-  else if (auto address = resolveHost(serving.tcpHost, serving.tcpPort); !address) view->tcpWhy = lastError();
-  else if (same && before->tcp && !before->tcp->closed() && joinHostPort(address->host(), address->port()) == before->tcp->who()) view->tcp = before->tcp;
-  else view->tcp = tcpPeer(segment, *address, view->owner ? segment.name : "");
-  if (view->owner) return view;
-  if (!shm_) view->hostWhy = "transport shm is not installed";
-  else if (!kept->host) view->hostWhy = "the peer offers no memory on its host";
-  else if (same && before->host) view->host = before->host;
-  else view->host = HostPeer::open(*kept->host, options.processVm, view->hostWhy);
-
-  std::shared_ptr<RdmaTransport> rdma;
-  {
-    std::lock_guard lock(transportMutex_);
-    rdma = rdma_;
-  }
-  view->rdmaTransport = rdma;
-  if (!rdma) view->rdmaWhy = "transport rdma is not installed";
-  else if (kept->devices.empty()) view->rdmaWhy = "the peer has no rdma device";
-  else if (same && before->rdma && before->rdmaTransport == rdma && !before->rdma->gone) view->rdma = before->rdma;
-  else if (auto peer = rpcAddressOf(segment.name); !peer) view->rdmaWhy = lastError();
-  else {
-    Json request(Json::Object{{"local_nic_path", name}, {"peer_nic_path", segment.name}, {"local_lid", 0}, {"local_gid", ""}, {"qp_num", Json::array()}, {"reply_msg", ""}, {"payload", rdma->endpoint().dump()}});
-    auto answer = callPeer(*peer, wire::RPC_CONNECTION, request, options.connectTimeoutMs, RPC_MS);
-    auto payload = answer ? Json::parse((*answer)["payload"].text()) : std::nullopt;
-    if (payload) view->rdma = rdma->connect(*payload, view->rdmaWhy);
-    else view->rdmaWhy = "the peer took no part in the endpoint exchange";
-  }
-  return view;
-}
-
-void Engine::dropTcp(const std::shared_ptr<TcpPeer>& peer, const std::string& why) {
-  {
-    std::lock_guard lock(peerMutex_);
-    if (peers_.erase(peer) == 0) return;
-  }
-  peer->close(why);
-  // The loop may hold events of its lanes.
-  for (auto& io : io_) io.loop->post([peer] {});
 }
 
 SegmentHandle Engine::open(std::string segmentName) {
@@ -171,12 +103,26 @@ SegmentHandle Engine::open(std::string segmentName) {
   return failWith(ERR_METADATA, "openSegment " + segmentName + ": " + why), INVALID_SEGMENT_ID;
 }
 
+bool Turn::take(uint64_t deadlineNs) {
+  std::unique_lock lock(mutex_);
+  const auto isFree = [&] { return !taken_; };
+  if (deadlineNs == 0) given_.wait(lock, isFree);
+  else if (uint64_t now = nowNs(); !given_.wait_for(lock, std::chrono::nanoseconds(deadlineNs > now ? deadlineNs - now : 0), isFree)) return false;
+  return taken_ = true;
+}
+
+void Turn::give() {
+  {
+    std::lock_guard lock(mutex_);
+    taken_ = false;
+  }
+  given_.notify_one();
+}
+
 bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs, uint64_t deadlineNs) {
   WaitsUntil bound(deadlineNs);
-  std::unique_lock one(segment.refreshMutex, std::defer_lock);
-  if (deadlineNs == 0) one.lock();
-  else if (uint64_t now = nowNs(); !one.try_lock_for(std::chrono::nanoseconds(deadlineNs > now ? deadlineNs - now : 0)))
-    return setLastError("segment " + segment.name + ": its record was not read in time"), false;
+  if (!segment.refreshing.take(deadlineNs)) return setLastError("segment " + segment.name + ": its record was not read in time"), false;
+  std::unique_ptr<Turn, decltype([](Turn* turn) { turn->give(); })> turn(&segment.refreshing);
   if (maxAgeMs != 0 && segment.current() && nowMs() - segment.fetchedAtMs < maxAgeMs) return true;
   auto record = fetch(segment.name, answerMs);
   if (!record) return false;
@@ -187,8 +133,8 @@ bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs, uin
     std::lock_guard lock(segment.mutex);
     segment.view = view;
   }
-  if (before && before->tcp && before->tcp != view->tcp) dropTcp(before->tcp, "the peer started anew, or moved");
-  if (before && before->rdma && before->rdma != view->rdma) before->rdmaTransport->abandon(*before->rdma, "the peer started anew, or moved");
+  for (const auto& way : before ? before->ways : std::vector<SegmentView::Way>{})
+    if (way.route && way.route != view->route(way.path)) way.route->close("the peer started anew, or moved");
   return true;
 }
 
@@ -204,15 +150,15 @@ int Engine::close(SegmentID id) {
   {
     std::lock_guard lock(segmentMutex_);
     auto found = segments_.find(id);
-    if (found == segments_.end()) return failWith(ERR_INVALID_ARGUMENT, "closeSegment: " + std::to_string(id) + " is no open segment");
+    if (found == segments_.end()) return failWith(ERR_INVALID_ARGUMENT, "closeSegment: " + std::to_string(id) + " is not an open segment");
     if (--found->second->references > 0) return 0;
     gone = found->second;
     segmentIDs_.erase(gone->name);
     segments_.erase(found);
   }
   ViewRef view = gone->current();
-  if (view && view->tcp) dropTcp(view->tcp, "the segment was closed");
-  if (view && view->rdma) view->rdmaTransport->abandon(*view->rdma, "the segment was closed");
+  for (const auto& way : view ? view->ways : std::vector<SegmentView::Way>{})
+    if (way.route) way.route->close("the segment was closed");
   return 0;
 }
 
@@ -239,15 +185,13 @@ int Engine::forget(std::string segmentName) {
 Status Engine::check(SegmentID id) {
   if (id == LOCAL_SEGMENT_ID) return started_ ? Status::OK() : Status(1, "call init first");
   SegmentRef known = segment(id);
-  if (!known) return {1, std::to_string(id) + " is no open segment"};
+  if (!known) return {1, std::to_string(id) + " is not an open segment"};
   if (!refresh(*known, 0)) return {200, lastError()};
   ViewRef view = known->current();
-  if (view->record->isFile() && view->file) return Status::OK();
-  if (view->record->isFile() && !view->tcp) return Status(201, "segment " + known->name + ": " + whyNot(*view));
-  if (view->owner && probe(view->owner->serverName) != 0) return {201, lastError()};
-  if (view->owner) return Status::OK();
-  if (probe(known->name) != 0) return {201, lastError()};
-  if (!view->tcp && !view->host && !view->rdma) return {8, "segment " + known->name + ": " + whyNot(*view)};
+  if (view->route(Path::File)) return Status::OK();
+  if (view->record->isFile() && !view->reachable()) return {201, "segment " + known->name + ": " + view->whyNot()};
+  if (probe(view->owner ? view->owner->serverName : known->name) != 0) return {201, lastError()};
+  if (!view->reachable()) return {8, "segment " + known->name + ": " + view->whyNot()};
   return Status::OK();
 }
 
@@ -267,30 +211,6 @@ int Engine::sync(const std::string& segmentName) {
     why = "syncSegmentCache: " + lastError();
   }
   return code == 0 ? 0 : failWith(code, why);
-}
-
-std::string Engine::explain(SegmentID id, uint64_t offset, uint64_t length) {
-  if (id == LOCAL_SEGMENT_ID) return "local: the segment is this engine's own";
-  SegmentRef known = segment(id);
-  if (!known) return "none: " + std::to_string(id) + " is no open segment";
-  ViewRef view = known->current();
-  if (view->record->isFile() && view->file) return "file: " + view->file->parts()[0].path;
-  if (view->record->isFile() && view->tcp) return "tcp: " + view->tcp->who() + " of its owner " + view->owner->serverName + "; not file (" + view->fileWhy + ")";
-  if (view->record->isFile()) return "none: " + whyNot(*view);
-  const PublishedBuffer* buffer = view->record->holding(offset, length);
-  std::string passed, why = view->hostWhy;
-  if (view->host && buffer != nullptr) {
-    if (view->host->map(*buffer, why) != nullptr) return "shm: the peer's buffer is mapped";
-    passed += "not shm (" + why + ")";
-    if (view->host->processVm() && buffer->slot) return "process_vm: " + passed;
-    passed += ", not process_vm (" + (buffer->slot ? view->host->processVmRefusal() : "the buffer has no slot") + ")";
-  } else {
-    passed += "not shm or process_vm (" + (buffer == nullptr && view->host ? "the range is in no published buffer" : why) + ")";
-  }
-  if (view->rdma && buffer != nullptr && !buffer->remoteKeys.empty()) return "rdma: " + passed;
-  passed += ", not rdma (" + (view->rdma ? "the buffer has no key" : view->rdmaWhy) + ")";
-  if (view->tcp) return "tcp: " + view->tcp->who() + "; " + passed;
-  return "none: " + passed + ", not tcp (" + view->tcpWhy + ")";
 }
 
 }  // namespace svc

@@ -9,8 +9,6 @@
 namespace svc {
 
 namespace {
-constexpr int PORT_TRIES = 500;
-constexpr int BACKLOG = 128;
 /** What is in flight when the engine stops gets this long to come back with its failure. */
 constexpr uint64_t STOP_WAIT_MS = 5000;
 
@@ -44,7 +42,7 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   if (host_.empty() && handshake_) {
     // The port of the name is not used, as peers of this field expect: rpc_port is the way to ask for one.
     auto parts = splitHostPort(localName);
-    if (!parts || parts->first.empty()) return failWith(ERR_INVALID_ARGUMENT, "init: local_server_name " + localName + " is no host or host:port, which a handshake needs");
+    if (!parts || parts->first.empty()) return failWith(ERR_INVALID_ARGUMENT, "init: local_server_name " + localName + ": expected a host or host:port, which a handshake needs");
     host_ = parts->first;
   }
   if (host_.empty()) host_ = firstInterfaceAddress();
@@ -53,8 +51,8 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   instance_ = randomHex(8);
   timestamp_ = timeStamp();
   started_ = true;
-  for (size_t i = 0; i < io_.size(); i++) io_[i].loop->start();
-  io_[0].loop->post([rpc = rpc_] { rpc->start(); });
+  for (auto& loop : loops_) loop->start();
+  loops_[0]->post([rpc = rpc_] { rpc->start(); });
   describe();
   if (!handshake_) {
     // Before anything is published under it.
@@ -65,7 +63,7 @@ int Engine::init(const std::string& connection, const std::string& localName, co
     }
   }
   if (autoDiscover) {
-    if (!install("shm", "")) logLine(LogLevel::Warning, "shm is not to be had: " + lastError());
+    if (!install("shm", "")) logLine(LogLevel::Warning, "shm cannot be installed: " + lastError());
     if (fabricDevicesPresent() && !install("rdma", "")) logLine(LogLevel::Warning, "rdma devices were found, but: " + lastError());
     if (!install("tcp", "")) return stop(), ERR_SOCKET;
   }
@@ -89,75 +87,44 @@ int Engine::bindPorts(const std::string& host, uint64_t rpcPort) {
   Fd listener;
   if (port != 0) {
     int error = 0;
-    listener = listenAtHost(host, port, error);
+    listener = listenAt(host, port, error);
     if (!listener)
       return failWith(ERR_SOCKET, error == EADDRINUSE ? "init: rpc_port " + std::to_string(rpcPort) + " on " + host + " is in use; give another, or 0 for a free one"
                                                       : "init: rpc_port " + std::to_string(rpcPort) + " on " + host + ": " + (error == 0 ? lastError() : errnoText(error)));
   } else {
     std::string why;
-    listener = listenInRange(host, port, why);
+    listener = listenInRange(host, options.minRpcPort, options.maxRpcPort, port, why);
     if (!listener) return failWith(ERR_SOCKET, "init: " + why);
   }
   rpcPort_ = port;
-  for (uint64_t i = 0; i < threads; i++) {
-    auto onTick = [this, i] {
-      if (i == 0) tick();
-      if (io_[i].server) io_[i].server->tick();
-    };
-    io_.push_back({std::make_unique<EventLoop>(onTick, options.pollUs), nullptr});
-  }
+  for (size_t i = 0; i < threads; i++) loops_.push_back(std::make_unique<EventLoop>([this, i] { tick(i); }, options.pollUs));
   RpcAnswers answers;
-  answers.descriptor = [this] { return handshake_ && withdrawn_ ? "{}" : recordText(); };
+  answers.descriptor = [this](const std::string& segment) -> std::string {
+    if (!segment.empty()) {
+      auto record = folderRecord(segment);
+      return record ? record->toJson().dump() : "{}";
+    }
+    return handshake_ && withdrawn_ ? "{}" : recordText();
+  };
   answers.notify = [this](const std::string& from, const std::string& message) { return takeNotify(from, message); };
   answers.connection = [this](const Json& request) {
     Json reply(Json::Object{{"local_nic_path", ""}, {"peer_nic_path", ""}, {"local_lid", 0}, {"local_gid", ""}, {"qp_num", Json::array()}, {"payload", ""}, {"reply_msg", ""}});
-    std::lock_guard lock(transportMutex_);
     auto payload = Json::parse(request["payload"].text());
-    if (rdma_ && payload) {
-      rdma_->accept(*payload);
-      reply.set("payload", rdma_->endpoint().dump());
-    }
+    if (!payload) return reply;
+    for (const auto& each : installed())
+      if (auto ours = each->answerExchange(*payload)) reply.set("payload", ours->dump());
     return reply;
   };
-  rpc_ = std::make_shared<RpcServer>(*io_[0].loop, std::move(listener), std::move(answers));
+  rpc_ = std::make_shared<RpcServer>(*loops_[0], std::move(listener), std::move(answers));
   return 0;
 }
 
-Fd Engine::listenAtHost(const std::string& host, uint16_t& port, int& error) {
-  auto address = resolveHost(host, port);
-  if (!address) return {};
-  Fd fd = listenOn(*address, BACKLOG, error);
-  if (fd) port = address->port();
-  // Behind address translation the published address is none of this host's.
-  return fd || error != EADDRNOTAVAIL ? std::move(fd) : listenOnAll(port, BACKLOG, error);
-}
-
-Fd Engine::listenInRange(const std::string& host, uint16_t& port, std::string& why) {
-  std::mt19937 random(std::random_device{}());
-  std::uniform_int_distribution<uint32_t> pick(uint32_t(options.minRpcPort), uint32_t(options.maxRpcPort));
-  for (int i = 0; i < PORT_TRIES; i++) {
-    int error = 0;
-    port = uint16_t(pick(random));
-    Fd fd = listenAtHost(host, port, error);
-    if (fd) return fd;
-    if (error == EADDRINUSE) continue;
-    why = "listening on " + host + ": " + (error == 0 ? lastError() : errnoText(error));
-    return {};
-  }
-  why = "no free port from " + std::to_string(options.minRpcPort) + " to " + std::to_string(options.maxRpcPort) + " on " + host;
-  return {};
-}
-
-void Engine::tick() {
+void Engine::tick(size_t loop) {
+  for (const auto& each : installed()) each->tick(loop);
+  if (loop != 0) return;
   rpc_->tick();
-  std::vector<std::shared_ptr<TcpPeer>> all;
-  {
-    std::lock_guard lock(peerMutex_);
-    all.assign(peers_.begin(), peers_.end());
-  }
-  for (auto& peer : all) peer->tick();
   expireWaiting();
-  watchFabric();
+  watchSilent();
 }
 
 void Engine::beat() {
@@ -191,24 +158,17 @@ int Engine::stop() {
     }
     heart_.join();
   }
-  std::vector<std::shared_ptr<TcpPeer>> all;
-  {
-    std::lock_guard lock(peerMutex_);
-    all.assign(peers_.begin(), peers_.end());
-  }
-  for (auto& peer : all) dropTcp(peer, "the engine is stopping");
+  const auto transports = installed();
+  for (const auto& each : transports) each->closeRoutes("the engine is stopping");
   for (uint64_t until = nowMs() + STOP_WAIT_MS; (!batches.allIdle() || inside_ != 0) && nowMs() < until;) usleep(1000);
   if (started_ && store_) {
     // The order that peers of this field know: first the address, then the segment.
     removeOwn(rpcKey(name));
     removeOwn(segmentKey(name));
   }
-  if (started_ && !io_.empty()) io_[0].loop->post([rpc = rpc_] { rpc->closeAll(); });
-  for (auto& io : io_)
-    if (started_) io.loop->post([&io] {
-      if (io.server) io.server->closeAll();
-    });
-  for (auto& io : io_) io.loop->stop();
+  if (started_ && !loops_.empty()) loops_[0]->post([rpc = rpc_] { rpc->closeAll(); });
+  for (const auto& each : transports) each->stopServing();
+  for (auto& loop : loops_) loop->stop();
   pool.stop();
   const int left = release(registry.all());
   const std::string why = left == 0 ? "" : lastError();
@@ -217,11 +177,12 @@ int Engine::stop() {
     segments_.clear();
     segmentIDs_.clear();
   }
-  std::lock_guard lock(transportMutex_);
-  if (rdma_) rdma_->stop();
-  rdma_.reset();
-  files_.reset();
-  transports_.clear();
+  for (const auto& each : transports) each->end();
+  {
+    std::lock_guard lock(listMutex_);
+    installed_.clear();
+    files_.reset();
+  }
   started_ = false;
   if (left == 0) return 0;
   logLine(LogLevel::Error, why);

@@ -1,4 +1,4 @@
-// From a list of requests to pieces on their paths: checked as a whole, then each on the first path that serves its target.
+// From a list of requests to slices on their routes: checked as a whole, then each on the first route that serves its target.
 #include "engine.h"
 
 namespace svc {
@@ -7,11 +7,16 @@ namespace {
 /** Copies between processes up to this much are made in the call; more would hold a caller that does not wait. */
 constexpr uint64_t INLINE_COPY_BYTES = 256 << 10;
 /** A record this fresh is not read again because a range is missing in it. */
-constexpr uint64_t REFRESH_EVERY_MS = 200;
+constexpr uint64_t FRESH_MS = 200;
 /** Without tcp, whose server looks into its own table, nothing serves the range until the record has it. */
 constexpr uint64_t REFRESH_WITHOUT_TCP_MS = 10;
 
-bool lacks(const SegmentView& view, const Piece& piece) { return !view.record->isFile() && view.record->holding(piece.wire.remote, piece.wire.length) == nullptr; }
+/** What handing slices to the segment's routes may cost; the first ones are tried first. */
+Cost costOf(const SegmentView& view) {
+  Cost most = Cost::Posts;
+  view.eachRoute([&](Route& route) { most = std::max(most, route.cost()); });
+  return most;
+}
 }  // namespace
 
 Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries, Drive drive, uint64_t timeoutMs, std::function<void(Batch&)> whenDone) {
@@ -21,8 +26,8 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
     ~Inside() { count.fetch_sub(1); }
   } here(inside_);
   if (stopping_ || !started_) return {1, "submitTransfer: the engine is not running"};
-  std::vector<Piece> pieces;
-  pieces.reserve(entries.size());
+  std::vector<Slice> slices;
+  slices.reserve(entries.size());
   std::vector<SegmentRef> used;
   uint64_t total = 0;
   bool mayRefresh = drive == Drive::Caller;
@@ -40,33 +45,31 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
       if (entry.opcode != TransferRequest::READ && entry.opcode != TransferRequest::WRITE) return {1, at() + "opcode " + std::to_string(int(entry.opcode)) + " is neither READ nor WRITE"};
       if (entry.target_id != targetID) {
         SegmentRef found = entry.target_id == LOCAL_SEGMENT_ID ? nullptr : segment(entry.target_id);
-        if (!found && entry.target_id != LOCAL_SEGMENT_ID) return {1, at() + "target_id " + std::to_string(entry.target_id) + " is no open segment"};
+        if (!found && entry.target_id != LOCAL_SEGMENT_ID) return {1, at() + "target_id " + std::to_string(entry.target_id) + " is not an open segment"};
         target = found.get();
         targetID = entry.target_id;
         if (found) used.push_back(std::move(found));
         view = target != nullptr ? target->current() : nullptr;
-        bool full = view && view->tcp && view->tcp->queuedPieces() + entries.size() > options.maxQueuedPieces;
-        full |= view && view->rdma && view->rdma->inFlight.load(std::memory_order_relaxed) + entries.size() > options.maxQueuedPieces;
-        if (full)
-          return {2, at() + std::to_string(options.maxQueuedPieces) + " requests wait for " + target->name + " already; wait for some first"};
+        bool full = false;
+        if (view) view->eachRoute([&](Route& route) { full |= route.inFlight() + entries.size() > options.maxQueuedRequests; });
+        if (full) return {2, at() + std::to_string(options.maxQueuedRequests) + " requests wait for " + target->name + " already; wait for some first"};
       }
       uint64_t source = reinterpret_cast<uint64_t>(entry.source);
       if (registry.forSourceLocked(source, entry.length) == nullptr)
         return {3, at() + "source " + rangeText(source, entry.length) + " lies in no buffer registered with this engine"};
       if (entry.target_offset + entry.length < entry.target_offset) return {1, at() + "target " + rangeText(entry.target_offset, entry.length) + " passes the end of memory"};
-      if (view && !view->tcp && !view->file && !view->rdma && !mayShm(*view)) {
+      if (view && !view->reachable()) {
         // A peer that was starting when its record was read may serve by now.
         reread(used.back());
-        return {8, at() + "segment " + target->name + " cannot be reached: " + whyNot(*view)};
+        return {8, at() + "segment " + target->name + " cannot be reached: " + view->whyNot()};
       }
-      Piece piece;
-      piece.segment = target;
-      piece.wire.local = source;
-      piece.wire.remote = entry.target_offset;
-      piece.wire.length = entry.length;
-      piece.wire.write = entry.opcode == TransferRequest::WRITE;
-      piece.wire.maxAttempts = uint8_t(2 + std::min(std::max(entry.advise_retry_cnt, 0), 100));
-      pieces.push_back(piece);
+      Slice& slice = slices.emplace_back();
+      slice.segment = target;
+      slice.local = source;
+      slice.remote = entry.target_offset;
+      slice.length = entry.length;
+      slice.write = entry.opcode == TransferRequest::WRITE;
+      slice.maxAttempts = uint8_t(2 + std::min(std::max(entry.advise_retry_cnt, 0), 100));
       total += entry.length;
     }
     // Nothing may fail from here on: the tasks exist.
@@ -74,105 +77,117 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
       auto before = std::move(batch.whenDone);
       batch.whenDone = before ? [before, whenDone](Batch& done) { before(done); whenDone(done); } : std::move(whenDone);
     }
-    batch.tasksOpen.fetch_add(uint32_t(pieces.size()), std::memory_order_acq_rel);
-    batch.tasksLeft.fetch_add(uint32_t(pieces.size()), std::memory_order_acq_rel);
+    batch.tasksOpen.fetch_add(uint32_t(slices.size()), std::memory_order_acq_rel);
+    batch.tasksLeft.fetch_add(uint32_t(slices.size()), std::memory_order_acq_rel);
     uint64_t deadline = nowNs() + (timeoutMs != 0 ? timeoutMs : options.transferTimeoutMs) * NS_PER_MS + total;
-    for (auto& piece : pieces) {
+    for (auto& slice : slices) {
       Task& task = batch.tasks.emplace_back();
       task.batch = &batch;
-      task.length = piece.wire.length;
-      task.piecesLeft.store(1, std::memory_order_relaxed);
-      task.source = registry.forSourceLocked(piece.wire.local, piece.wire.length);
+      task.length = slice.length;
+      task.slicesLeft.store(1, std::memory_order_relaxed);
+      task.source = registry.forSourceLocked(slice.local, slice.length);
       task.source->pin();
-      piece.wire.task = &task;
-      piece.wire.deadlineNs = deadline;
+      slice.task = &task;
+      slice.deadlineNs = deadline;
     }
   }
-  if (pieces.empty()) {
+  if (slices.empty()) {
     if (whenDone == nullptr && batch.whenDone && batch.tasksLeft.load() == 0) std::exchange(batch.whenDone, nullptr)(batch);
     return Status::OK();
   }
-  uint64_t deadline = pieces.front().wire.deadlineNs;
+  uint64_t deadline = slices.front().deadlineNs;
   // Long copies, files and unknown ranges would block a caller that does not wait.
   bool blocks = false;
   if (drive == Drive::Engine) {
     uint64_t copied = 0;
-    for (const auto& piece : pieces) {
-      ViewRef view = piece.segment == nullptr ? nullptr : piece.segment->current();
-      if (view == nullptr || view->host) copied += piece.wire.length;
-      if (view != nullptr && (view->file || lacks(*view, piece) || (mayShm(*view) && !view->host->alive()))) blocks = true;
+    Segment* last = nullptr;
+    ViewRef view;
+    Cost cost = Cost::Copies;
+    for (const auto& slice : slices) {
+      if (slice.segment != last) {
+        last = slice.segment;
+        view = last == nullptr ? nullptr : last->current();
+        cost = view ? costOf(*view) : Cost::Copies;
+      }
+      if (cost == Cost::Copies) copied += slice.length;
+      blocks |= cost == Cost::Blocks || (view && view->lacks(slice));
     }
     blocks |= copied > INLINE_COPY_BYTES;
   }
   if (blocks) {
-    auto waiting = waitWith(std::move(pieces), Path::Tcp, "the engine's threads were busy", std::move(used));
+    auto waiting = waitWith(std::move(slices), Path::Tcp, "the engine's threads were busy", std::move(used));
     auto work = [this, waiting, deadline] {
-      std::vector<Piece> due = waiting->take();
+      std::vector<Slice> due = waiting->take();
       dispatch(due, Drive::Engine, deadline, true);
     };
     if (!pool.post(reinterpret_cast<uint64_t>(&batch) >> 6, work)) work();
     return Status::OK();
   }
-  dispatch(pieces, drive, deadline, mayRefresh);
+  dispatch(slices, drive, deadline, mayRefresh);
   return Status::OK();
 }
 
-void Engine::dispatch(std::vector<Piece>& pieces, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
+void Engine::dispatch(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
+  // Nearly always: one target, and nothing to pick out.
+  Segment* only = slices.empty() ? nullptr : slices.front().segment;
+  if (only != nullptr && std::all_of(slices.begin(), slices.end(), [only](const Slice& slice) { return slice.segment == only && slice.length > 0; }))
+    return route(*only, slices, drive, deadlineNs, mayRefresh);
   size_t from = 0;
-  while (from < pieces.size()) {
-    Segment* target = pieces[from].segment;
-    size_t to = from + 1;
-    while (to < pieces.size() && pieces[to].segment == target) to++;
-    std::vector<Piece> rest;
-    rest.reserve(to - from);
-    for (; from < to; from++) {
-      Piece& piece = pieces[from];
-      if (piece.wire.length == 0) finishPiece(*piece.wire.task, 0, nullptr);
-      else if (target == nullptr) copyOwn(piece);
-      else rest.push_back(piece);
+  while (from < slices.size()) {
+    Segment* target = slices[from].segment;
+    std::vector<Slice> rest;
+    for (; from < slices.size() && slices[from].segment == target; from++) {
+      const Slice& slice = slices[from];
+      if (slice.length == 0) finishSlice(*slice.task, 0, nullptr);
+      else if (target == nullptr) copyOwn(slice);
+      else rest.push_back(slice);
     }
-    if (rest.empty()) continue;
-    ViewRef view = target->current();
-    if (view->record->isFile()) {
-      runFile(*target, view, rest);
-      if (rest.empty()) continue;
-    }
-    auto stale = [&] {
-      // A process that is gone may have another in its place, with other memory under the same addresses.
-      if (mayShm(*view) && !view->host->alive()) return true;
-      return std::any_of(rest.begin(), rest.end(), [&](const Piece& piece) { return lacks(*view, piece); });
-    };
-    if (mayRefresh && stale() && refresh(*target, view->tcp ? REFRESH_EVERY_MS : REFRESH_WITHOUT_TCP_MS, RPC_MS, deadlineNs)) view = target->current();
-    for (auto& piece : rest) piece.buffer = view->record->holding(piece.wire.remote, piece.wire.length);
-    // A range that nobody published may be refused, which ends the connection: such go last.
-    std::stable_partition(rest.begin(), rest.end(), [](const Piece& piece) { return piece.buffer != nullptr; });
-    if (mayShm(*view)) {
-      std::vector<Piece> left;
-      copyOnHost(*target, view, rest, left);
-      rest.swap(left);
-    }
-    std::deque<TcpPiece> wire;
-    for (auto& piece : rest) {
-      if (view->rdma && piece.buffer != nullptr && !piece.buffer->remoteKeys.empty()) {
-        TcpPiece one = piece.wire;
-        Buffer* source = one.task->source;
-        auto done = [this, view, one, id = target->id](const std::string* error) { endRdma(id, view, one, error); };
-        view->rdmaTransport->post(view->rdma, source->location, *piece.buffer, one, source->localDescriptors.data(), done);
-        continue;
-      }
-      wire.push_back(piece.wire);
-    }
-    if (wire.empty()) continue;
-    if (!view->tcp) {
-      for (const auto& piece : wire) failPiece(piece, Path::Tcp, "segment " + target->name + ", " + rangeText(piece.remote, piece.length) + ": no path serves it: " + whyNot(*view));
-      continue;
-    }
-    uint64_t bytes = 0;
-    for (const auto& piece : wire) bytes += piece.length;
-    account(Path::Tcp, wire.size(), bytes);
-    if (drive == Drive::Caller) runTcp(*target, std::move(wire), deadlineNs);
-    else view->tcp->submit(std::move(wire));
+    if (!rest.empty()) route(*target, rest, drive, deadlineNs, mayRefresh);
   }
+}
+
+void Engine::copyOwn(const Slice& slice) {
+  Buffer* target = registry.pinTarget(slice.remote, slice.length);
+  if (target == nullptr) return fail(slice, Path::Local, "range " + rangeText(slice.remote, slice.length) + " lies in no registered buffer of this engine");
+  auto* here = reinterpret_cast<char*>(slice.local);
+  auto* there = reinterpret_cast<char*>(slice.remote);
+  // The two may overlap.
+  if (slice.write) memmove(there, here, slice.length);
+  else memmove(here, there, slice.length);
+  target->unpin();
+  completeSlice(metrics, Path::Local, slice);
+}
+
+void Engine::route(Segment& segment, std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
+  ViewRef view = segment.current();
+  bool stale = false, unpublished = false;
+  // A process that is gone may have another in its place, with other memory under the same addresses.
+  view->eachRoute([&](Route& each) {
+    stale |= !each.alive();
+    unpublished |= each.servesUnpublished();
+  });
+  stale = stale || std::any_of(slices.begin(), slices.end(), [&](const Slice& slice) { return view->lacks(slice); });
+  if (mayRefresh && stale && refresh(segment, unpublished ? FRESH_MS : REFRESH_WITHOUT_TCP_MS, RPC_MS, deadlineNs)) view = segment.current();
+  const SegmentDescriptor& record = *view->record;
+  if (record.isFile()) {
+    const uint64_t length = record.fileBytes();
+    std::erase_if(slices, [&](const Slice& slice) {
+      if (inside(0, length, slice.remote, slice.length)) return false;
+      fail(slice, Path::File, "segment " + segment.name + ": " + endText(slice.remote, slice.length, length));
+      return true;
+    });
+  } else {
+    for (auto& slice : slices) slice.buffer = record.holding(slice.remote, slice.length);
+    // A range that nobody published may be refused, which ends the connection: such go last.
+    std::stable_partition(slices.begin(), slices.end(), [](const Slice& slice) { return slice.buffer != nullptr; });
+  }
+  for (const auto& way : view->ways) {
+    if (slices.empty()) return;
+    if (!way.route || !way.route->usable()) continue;
+    if (Unfinished left = way.route->take(slices, drive, deadlineNs); !left.slices.empty()) recoverHere(segment, way.route, std::move(left), deadlineNs);
+  }
+  const Path last = record.isFile() ? Path::File : Path::Tcp;
+  for (const auto& slice : slices) fail(slice, last, "segment " + segment.name + ", " + rangeText(slice.remote, slice.length) + ": no path serves it: " + view->whyNot());
 }
 
 Status Engine::transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs) {

@@ -1,9 +1,35 @@
-// Transports of an engine: installed by name, asked for, taken away.
+// Transports of an engine: installed by name, looked up, uninstalled.
 #include "engine.h"
+#include "host_transport.h"
+#include "rdma_transport.h"
+#include "tcp_transport.h"
 #include "topology.h"
 
 namespace svc {
 
+TransportRef Engine::make(const std::string& proto, const std::string& matrix) {
+  RouteOwner& owner = *this;
+  if (proto == "tcp") {
+    std::vector<EventLoop*> loops;
+    for (auto& loop : loops_) loops.push_back(loop.get());
+    auto tcp = std::make_shared<TcpTransport>(std::move(loops), options, metrics, owner, host_);
+    return tcp->listen(registry, fileService()) ? tcp : nullptr;
+  }
+  if (proto == "shm") {
+    if (!control_) control_ = std::make_shared<ControlPage>();
+    if (control_->ready()) return std::make_shared<HostTransport>(control_, options, metrics);
+    setLastError("installTransport shm: this process gets no shared memory: " + errnoText());
+    return nullptr;
+  }
+  if (proto == "nvmeof") return std::make_shared<FileTransport>(options.fileSync == "data", name, metrics);
+  if (proto == "rdma") {
+    auto rdma = RdmaTransport::open(options.fabricProvider, filters, metrics, owner);
+    if (rdma) rdma->setTopology(matrix.empty() ? discoverTopology(filters) : readTopology(priorityMatrix_));
+    return rdma;
+  }
+  setLastError("installTransport " + proto + ": expected tcp, shm, rdma or nvmeof");
+  return nullptr;
+}
 
 Transport* Engine::install(const std::string& proto, const std::string& matrix) {
   if (!started_) {
@@ -13,134 +39,81 @@ Transport* Engine::install(const std::string& proto, const std::string& matrix) 
   if (!matrix.empty()) {
     auto json = Json::parse(matrix);
     if (!json || !json->isObject()) {
-      setLastError("installTransport " + proto + ": the priority matrix is no JSON object of location to [[preferred], [others]]");
+      setLastError("installTransport " + proto + ": the priority matrix is not a JSON object of location to [[preferred], [others]]");
       return nullptr;
     }
     priorityMatrix_ = *json;
   }
-  int contexts = 1;
+  TransportRef made;
   {
-    std::lock_guard lock(transportMutex_);
-    if (auto found = transports_.find(proto); found != transports_.end()) {
+    std::lock_guard one(installMutex_);
+    if (auto found = find(proto)) {
       logLine(LogLevel::Warning, "transport " + proto + " is installed already");
-      return found->second.get();
+      return found.get();
     }
-    if (proto == "tcp") {
-      if (!installTcp()) return nullptr;
-      tcp_ = true;
-    } else if (proto == "shm") {
-      if (!control_) control_ = std::make_shared<ControlPage>();
-      if (!control_->ready()) {
-        setLastError("installTransport shm: this process gets no shared memory: " + errnoText());
-        return nullptr;
-      }
-      shm_ = true;
-    } else if (proto == "nvmeof") {
-      files_ = std::make_shared<FileTransport>(options.fileSync == "data");
-      file_ = true;
-    } else if (proto == "rdma") {
-      rdma_ = RdmaTransport::open(options.fabricProvider, filters);
-      if (!rdma_) return nullptr;
-      rdma_->setTopology(matrix.empty() ? discoverTopology(filters) : readTopology(priorityMatrix_));
-      contexts = int(rdma_->devices());
-      fabric_ = true;
-    } else {
-      setLastError("installTransport " + proto + ": there is no such transport; tcp, shm, rdma and nvmeof are known");
-      return nullptr;
-    }
-    transports_[proto] = std::make_unique<NamedTransport>(proto, contexts);
+    made = make(proto, matrix);
+    if (!made) return nullptr;
+    std::lock_guard lock(listMutex_);
+    installed_.push_back(made);
+    if (proto == "nvmeof") files_ = std::static_pointer_cast<FileTransport>(made);
+    watched_ = watched_ || made->watched();
   }
   // Buffers registered before become reachable over it too.
   std::lock_guard memory(memoryMutex_);
   for (const auto& buffer : registry.all()) {
-    if (proto == "shm" && buffer->remoteAccessible && !buffer->revoked()) control_->take(buffer->slot, buffer->generation);
-    if (proto == "rdma" && !rdma_->registerBuffer(*buffer)) {
-      std::string why = lastError();
-      uninstall(proto);
-      setLastError("installTransport rdma: a buffer registered before is refused: " + why);
-      return nullptr;
-    }
+    if (made->registerBuffer(*buffer)) continue;
+    std::string why = lastError();
+    uninstall(proto);
+    setLastError("installTransport " + proto + ": a buffer registered before is refused: " + why);
+    return nullptr;
   }
   sync("");
   if (publish() != 0) logLine(LogLevel::Warning, "publishing " + proto + ": " + lastError());
   return transport(proto);
 }
 
-bool Engine::installTcp() {
-  std::string why;
-  uint16_t port = 0;
-  Fd listener = listenInRange(host_, port, why);
-  if (!listener) {
-    setLastError("installTransport tcp: " + why);
-    return false;
-  }
-  for (auto& io : io_) {
-    auto server = std::make_shared<TcpServer>(*io.loop, Fd(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)), registry, metrics, fileService());
-    io.loop->post([&io, server] {
-      io.server = server;
-      server->start();
-    });
-  }
-  dataPort_ = port;
-  return true;
-}
-
 int Engine::uninstall(const std::string& proto) {
-  std::shared_ptr<RdmaTransport> gone;
+  TransportRef gone;
   {
-    std::lock_guard lock(transportMutex_);
-    auto found = transports_.find(proto);
-    if (found == transports_.end()) return failWith(ERR_INVALID_ARGUMENT, "uninstallTransport " + proto + ": it is not installed");
-    transports_.erase(found);
-    if (proto == "tcp") {
-      tcp_ = false;
-      dataPort_ = 0;
-      for (auto& io : io_)
-        io.loop->post([&io] {
-          if (io.server) io.server->closeAll();
-          io.server.reset();
-        });
-    } else if (proto == "shm") {
-      shm_ = false;
-    } else if (proto == "nvmeof") {
-      file_ = false;
-      files_.reset();
-    } else if (proto == "rdma") {
-      fabric_ = false;
-      gone = std::move(rdma_);
-    }
+    std::lock_guard one(installMutex_);
+    gone = find(proto);
+    if (!gone) return failWith(ERR_INVALID_ARGUMENT, "uninstallTransport " + proto + ": it is not installed");
+    std::lock_guard lock(listMutex_);
+    std::erase(installed_, gone);
+    if (proto == "nvmeof") files_.reset();
   }
+  gone->stopServing();
   std::lock_guard memory(memoryMutex_);
-  std::vector<std::shared_ptr<TcpPeer>> dropped;
-  if (proto == "tcp") {
-    std::lock_guard lock(peerMutex_);
-    dropped.assign(peers_.begin(), peers_.end());
-  }
-  for (const auto& peer : dropped) dropTcp(peer, "the tcp transport was uninstalled");
-  for (const auto& buffer : registry.all()) {
-    if (proto == "shm" && buffer->slot >= 0) control_->close(buffer->slot);
-    if (gone) gone->unregisterBuffer(*buffer);
-  }
+  gone->closeRoutes("the " + proto + " transport was uninstalled");
+  for (const auto& buffer : registry.all()) gone->unregisterBuffer(*buffer);
   // Views that hold what was taken away are made anew.
   sync("");
-  if (gone) gone->stop();
+  gone->end();
   publish();
   return 0;
 }
 
+std::vector<TransportRef> Engine::installed() const {
+  std::lock_guard lock(listMutex_);
+  return installed_;
+}
+
+TransportRef Engine::find(const std::string& proto) const {
+  std::lock_guard lock(listMutex_);
+  for (const auto& each : installed_)
+    if (each->name() == proto) return each;
+  return nullptr;
+}
+
 Transport* Engine::transport(const std::string& proto) {
-  std::lock_guard lock(transportMutex_);
-  auto found = transports_.find(proto);
-  if (found != transports_.end()) return found->second.get();
+  if (auto found = find(proto)) return found.get();
   setLastError("transport " + proto + " is not installed");
   return nullptr;
 }
 
 int Engine::contexts() const {
-  auto& self = const_cast<Engine&>(*this);
-  std::lock_guard lock(self.transportMutex_);
   int sum = 0;
-  for (const auto& [proto, transport] : transports_) sum += transport->contexts();
+  for (const auto& each : installed()) sum += each->contexts();
   return sum;
 }
 

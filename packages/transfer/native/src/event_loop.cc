@@ -11,7 +11,7 @@ constexpr int EVENTS_PER_WAIT = 128;
 }
 
 EventLoop::EventLoop(std::function<void()> onTick, uint64_t pollUs)
-    : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), onTick_(std::move(onTick)), patience_(pollUs * 1000) {
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), onTick_(std::move(onTick)), spin_(pollUs * 1000) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = nullptr;
@@ -71,7 +71,7 @@ void EventLoop::run() {
     int waitMs = now >= nextTick ? 0 : int(nextTick - now);
     // After an event the next is often near; after none the thread has slept already.
     auto next = [&] { return (count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, 0)) != 0; };
-    if (count == 0 || !patience_.look(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
+    if (count == 0 || !spin_.until(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
     for (int i = 0; i < count; i++) {
       if (auto* handler = static_cast<EventHandler*>(events[i].data.ptr)) {
         handler->onEvents(events[i].events);

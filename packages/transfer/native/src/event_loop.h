@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base.h"
-#include "patience.h"
+#include "spin.h"
 
 namespace svc {
 
@@ -46,7 +46,7 @@ class EventLoop {
   std::vector<std::function<void()>> posted_;
   std::vector<std::shared_ptr<EventHandler>> retired_;
   std::function<void()> onTick_;
-  Patience patience_;
+  Spin spin_;
   bool stopping_ = false;
 };
 

@@ -177,7 +177,7 @@ void FabricDevice::post(FabricRequest request) {
     flight.request = std::move(request);
     flight.request.source->pin();
     if (stopping_) error = -FI_ESHUTDOWN;
-    else if (flight.request.owner->gone) error = -FI_ECONNREFUSED;
+    else if (flight.request.owner->gone()) error = -FI_ECONNREFUSED;
     else if (waiting_.contains(flight.request.peer) || !tryPost(flight, error)) waiting_[flight.request.peer].push_back(&flight);
     if (error != 0) done = takeOut(flight);
   }

@@ -14,7 +14,7 @@
 
 namespace svc {
 
-struct RdmaPeer;
+class RdmaPeer;
 /** Null: the bytes have moved. */
 using FabricDone = std::function<void(const std::string* error)>;
 

@@ -171,27 +171,39 @@ std::shared_ptr<FileSegment> FileSegment::ofLength(uint64_t length) {
   return segment;
 }
 
-std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength) {
-  return "range at " + std::to_string(offset) + " of " + std::to_string(length) + " bytes passes the end of the segment, which has " + std::to_string(segmentLength);
-}
-
-FileTransport::FileTransport(bool syncData) : syncData_(syncData) {
+FileTransport::FileTransport(bool syncData, std::string engineName, Metrics& metrics) : InstalledTransport("nvmeof"), syncData_(syncData), engineName_(std::move(engineName)), metrics_(metrics) {
   auto ring = std::make_unique<Ring>();
   ringWorks_ = ring->works();
   if (ringWorks_) idle_.push_back(std::move(ring));
-  else logLine(LogLevel::Warning, "io_uring is not to be had here (" + errnoText() + "); files are read and written by plain calls");
+  else logLine(LogLevel::Warning, "io_uring cannot be used here (" + errnoText() + "); files are read and written by plain calls");
 }
 FileTransport::~FileTransport() = default;
 
 void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& requests) {
   std::vector<Operation> operations;
+  std::vector<std::unique_ptr<FileSegment::Part>> opened;
   for (auto& request : requests) {
     if (!inside(0, segment.length(), request.offset, request.length)) {
       request.error = endText(request.offset, request.length, segment.length());
       continue;
     }
     uint64_t at = 0;
-    for (const auto& part : segment.parts()) {
+    const FileSegment::Part* one = nullptr;
+    if (segment.isFolder()) {
+      if (request.write) {
+        request.error = "a folder's files are written by their owner alone";
+        continue;
+      }
+      auto part = segment.fileAt(request.offset, aligned(request.local) && aligned(request.offset), request.error);
+      if (!part) continue;
+      if (!inside(part->start, part->length, request.offset, request.length)) {
+        request.error = part->path + ": " + endText(request.offset - part->start, request.length, part->length);
+        continue;
+      }
+      one = opened.emplace_back(std::move(part)).get();
+    }
+    const std::span<const FileSegment::Part> parts = one != nullptr ? std::span<const FileSegment::Part>(one, 1) : std::span<const FileSegment::Part>(segment.parts());
+    for (const auto& part : parts) {
       while (at < request.length && request.offset + at >= part.start && request.offset + at < part.start + part.length) {
         uint64_t offset = request.offset + at - part.start, left = std::min(request.length - at, part.length - offset);
         uint64_t local = request.local + at, length = left;

@@ -1,12 +1,8 @@
 // File segments: io_uring with O_DIRECT for the aligned middle, a buffered descriptor for ragged ends.
 #pragma once
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
+#include <span>
 
-#include "base.h"
-#include "descriptor.h"
+#include "transport.h"
 
 namespace svc {
 
@@ -29,33 +25,61 @@ class FileSegment {
   static std::shared_ptr<FileSegment> open(const SegmentDescriptor& record, const std::string& machine);
   /** Without any file behind it, for checks of what keeps requests inside a segment. */
   static std::shared_ptr<FileSegment> ofLength(uint64_t length);
+  /** Null with lastError(): not this host's, or (for others than its owner) on a file system that may stop answering. */
+  static std::shared_ptr<FileSegment> openFolder(const PublishedFolder& folder, bool isOwner);
+  /** One file of a folder, for reading; null with the reason. */
+  std::unique_ptr<Part> fileAt(uint64_t offset, bool direct, std::string& why) const;
+  bool isFolder() const { return bool(folder_); }
+  const std::string& shownPath() const { return isFolder() ? folderPath_ : parts_[0].path; }
   const std::vector<Part>& parts() const { return parts_; }
-  uint64_t length() const { return parts_.empty() ? 0 : parts_.back().start + parts_.back().length; }
+  uint64_t length() const { return folder_ ? FOLDER_BYTES : parts_.empty() ? 0 : parts_.back().start + parts_.back().length; }
 
  private:
   std::vector<Part> parts_;
+  Fd folder_;
+  std::string folderPath_;
 };
 
-/** What is said of a range beyond the end of a segment. */
-std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength);
+/** In a folder's segment, file N begins at N << FOLDER_FILE_SHIFT; its name is N in eight hexadecimal digits. */
+inline constexpr unsigned FOLDER_FILE_SHIFT = 35;
 
 class Ring;
 
 /** Rings for callers to run requests on, each by one thread at a time. */
-class FileTransport {
+class FileTransport : public InstalledTransport {
  public:
-  explicit FileTransport(bool syncData);
-  ~FileTransport();
+  /** `engineName`: the machine by whose mounts files are opened. */
+  FileTransport(bool syncData, std::string engineName, Metrics& metrics);
+  ~FileTransport() override;
+  Path path() const override { return Path::File; }
+  RouteRef route(const RouteRequest& to, std::string& why) override;
   /** Whether the kernel gives us io_uring; without it reads and writes are plain calls. */
   bool ring() const { return ringWorks_; }
   void run(const FileSegment& segment, std::vector<FileRequest>& requests);
 
  private:
+  friend class FileRoute;
   static constexpr size_t IDLE_RINGS = 4;
   bool syncData_;
+  const std::string engineName_;
+  Metrics& metrics_;
   bool ringWorks_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Ring>> idle_;
+};
+
+/** To the files of a segment that are mounted here. */
+class FileRoute : public Route {
+ public:
+  FileRoute(std::shared_ptr<FileTransport> transport, const std::string& segmentName, std::shared_ptr<FileSegment> files);
+  Path path() const override { return Path::File; }
+  Cost cost() override { return Cost::Blocks; }
+  Unfinished take(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs) override;
+  std::string explain(const PublishedBuffer* buffer, std::string& passed) override;
+
+ private:
+  FileTransport& transport_;
+  const std::shared_ptr<FileSegment> files_;
 };
 
 }  // namespace svc

@@ -130,7 +130,7 @@ std::unique_ptr<MetadataStore> openEtcdStore(const std::string& text, const Opti
     size_t end = std::min(text.find_first_of(";,", at), text.size());
     auto where = splitHostPort(text.substr(at, end - at));
     if (!where || where->first.empty() || text.substr(at, end - at).find('/') != std::string::npos) {
-      setLastError("metadata connection etcd://" + text + ": asked for host:port, several parted by ;");
+      setLastError("metadata connection etcd://" + text + ": expected host:port, several separated by ;");
       return nullptr;
     }
     endpoints.emplace_back(where->first, where->second == 0 ? uint16_t(2379) : where->second);

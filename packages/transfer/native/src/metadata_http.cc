@@ -81,7 +81,7 @@ std::unique_ptr<MetadataStore> openHttpStore(const std::string& url, const Optio
   size_t slash = rest.find('/');
   auto where = splitHostPort(rest.substr(0, slash));
   if (!where || where->first.empty()) {
-    setLastError("metadata connection " + url + ": asked for http://host:port/path");
+    setLastError("metadata connection " + url + ": expected http://host:port/path");
     return nullptr;
   }
   std::string path = slash == std::string::npos ? "/" : rest.substr(slash);

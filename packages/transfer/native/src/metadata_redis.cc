@@ -128,7 +128,7 @@ class RedisStore : public MetadataStore {
 std::unique_ptr<MetadataStore> openRedisStore(const std::string& text, const Options& options) {
   auto where = splitHostPort(text);
   if (!where || where->first.empty() || text.find('/') != std::string::npos) {
-    setLastError("metadata connection redis://" + text + ": asked for redis://host:port");
+    setLastError("metadata connection redis://" + text + ": expected redis://host:port");
     return nullptr;
   }
   return std::make_unique<RedisStore>(where->first, where->second == 0 ? uint16_t(6379) : where->second, options);

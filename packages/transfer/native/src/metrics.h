@@ -19,6 +19,10 @@ struct Metrics {
   std::atomic<uint64_t> descriptorFetches{0}, peerRestarts{0}, metadataFailures{0}, notifiesSent{0}, notifiesReceived{0}, notifiesDropped{0};
 
   PerPath& of(Path path) { return paths[size_t(path)]; }
+  void count(Path path, uint64_t requests, uint64_t bytes) {
+    of(path).requests.fetch_add(requests, std::memory_order_relaxed);
+    of(path).bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
   std::string text() const;
 };
 

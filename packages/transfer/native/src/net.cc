@@ -9,10 +9,16 @@
 #include <poll.h>
 
 #include <charconv>
+#include <random>
 
 #include "svc/transfer_engine.h"
 
 namespace svc {
+
+namespace {
+constexpr int PORT_TRIES = 500;
+constexpr int BACKLOG = 128;
+}  // namespace
 
 uint16_t Address::port() const {
   if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
@@ -131,6 +137,31 @@ Fd listenOnAll(uint16_t& port, int backlog, int& error) {
     }
     if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) break;
   }
+  return {};
+}
+
+Fd listenAt(const std::string& host, uint16_t& port, int& error) {
+  auto address = resolveHost(host, port);
+  if (!address) return {};
+  Fd fd = listenOn(*address, BACKLOG, error);
+  if (fd) port = address->port();
+  // Behind address translation the published address is none of this host's.
+  return fd || error != EADDRNOTAVAIL ? std::move(fd) : listenOnAll(port, BACKLOG, error);
+}
+
+Fd listenInRange(const std::string& host, uint64_t first, uint64_t last, uint16_t& port, std::string& why) {
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<uint32_t> pick(static_cast<uint32_t>(first), static_cast<uint32_t>(last));
+  for (int i = 0; i < PORT_TRIES; i++) {
+    int error = 0;
+    port = uint16_t(pick(random));
+    Fd fd = listenAt(host, port, error);
+    if (fd) return fd;
+    if (error == EADDRINUSE) continue;
+    why = "listening on " + host + ": " + (error == 0 ? lastError() : errnoText(error));
+    return {};
+  }
+  why = "no free port from " + std::to_string(first) + " to " + std::to_string(last) + " on " + host;
   return {};
 }
 

@@ -33,6 +33,10 @@ std::string firstInterfaceAddress();
 Fd listenOn(Address& where, int backlog, int& error);
 /** All interfaces, both families. */
 Fd listenOnAll(uint16_t& port, int backlog, int& error);
+/** On the host's address at this port (0: any), which gets the port; on all interfaces where the address is none of this host's. */
+Fd listenAt(const std::string& host, uint16_t& port, int& error);
+/** At a free port from `first` to `last`. Null with `why`. */
+Fd listenInRange(const std::string& host, uint64_t first, uint64_t last, uint16_t& port, std::string& why);
 /** Non-blocking connect under way or done; -1 with errno otherwise. */
 Fd beginConnect(const Address& address);
 /** A connected, blocking socket, or none with lastError() set. */

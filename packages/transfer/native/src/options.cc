@@ -32,7 +32,7 @@ const Row rows[] = {
     {"sync_connections_per_peer", &Options::syncConnectionsPerPeer, 1, 1024},
     {"heartbeat_ms", &Options::heartbeatMs, 0, DAY_MS},
     {"lease_ms", &Options::leaseMs, 0, DAY_MS},
-    {"max_queued_pieces", &Options::maxQueuedPieces, 1, 1 << 28},
+    {"max_queued_pieces", &Options::maxQueuedRequests, 1, 1 << 28},
     {"poll_us", &Options::pollUs, 0, 1000},
     {"io_threads", &Options::ioThreads, 0, 64},
     {"max_notifies", &Options::maxNotifies, 1, 1 << 24},
@@ -46,7 +46,7 @@ const Row rows[] = {
 };
 
 int refuse(std::string_view name, std::string_view value, const std::string& wanted) {
-  return failWith(ERR_INVALID_ARGUMENT, "option " + std::string(name) + ": found \"" + std::string(value) + "\", asked for " + wanted);
+  return failWith(ERR_INVALID_ARGUMENT, "option " + std::string(name) + ": found \"" + std::string(value) + "\", expected " + wanted);
 }
 
 }  // namespace

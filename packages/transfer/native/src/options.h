@@ -17,7 +17,7 @@ struct Options {
   uint64_t syncConnectionsPerPeer = 64;
   uint64_t heartbeatMs = 5'000;
   uint64_t leaseMs = 20'000;
-  uint64_t maxQueuedPieces = 1 << 20;
+  uint64_t maxQueuedRequests = 1 << 20;
   /** Before a thread sleeps while an answer or the next request is due; 0: it sleeps at once. */
   uint64_t pollUs = 50;
   uint64_t maxNotifies = 65'536;

@@ -11,8 +11,6 @@ namespace svc {
 
 namespace {
 constexpr size_t MAX_DEVICES = 16;
-/** One request is cut into pieces of at most this. */
-constexpr uint64_t SLICE_BYTES = 8 << 20;
 
 /** The infos of a provider that do one-sided transfers, the strictest promise about writes first. */
 fi_info* findInfos(const FabricLibrary& library, const std::string& provider) {
@@ -34,13 +32,15 @@ fi_info* findInfos(const FabricLibrary& library, const std::string& provider) {
 }
 }  // namespace
 
-std::shared_ptr<RdmaTransport> RdmaTransport::open(const std::string& provider, const std::vector<std::string>& filters) {
+RdmaTransport::RdmaTransport(Metrics& metrics, RouteOwner& owner) : InstalledTransport("rdma"), metrics_(metrics), owner_(owner) {}
+
+std::shared_ptr<RdmaTransport> RdmaTransport::open(const std::string& provider, const std::vector<std::string>& filters, Metrics& metrics, RouteOwner& owner) {
   const FabricLibrary* library = FabricLibrary::load();
   if (library == nullptr) return nullptr;
   std::vector<std::string> providers{"verbs;ofi_rxm", "efa"};
   // Others run over the very sockets that rdma is asked for to avoid: only by name.
   if (!provider.empty()) providers = {provider};
-  std::shared_ptr<RdmaTransport> transport(new RdmaTransport());
+  std::shared_ptr<RdmaTransport> transport(new RdmaTransport(metrics, owner));
   std::string why;
   for (const auto& each : providers) {
     fi_info* all = findInfos(*library, each);
@@ -67,15 +67,14 @@ std::shared_ptr<RdmaTransport> RdmaTransport::open(const std::string& provider, 
   return transport;
 }
 
-RdmaTransport::~RdmaTransport() { stop(); }
-void RdmaTransport::stop() {
+RdmaTransport::~RdmaTransport() { end(); }
+void RdmaTransport::end() {
   for (auto& device : devices_) device->stop();
 }
 
-std::vector<std::string> RdmaTransport::deviceNames() const {
-  std::vector<std::string> names;
-  for (const auto& device : devices_) names.push_back(device->name);
-  return names;
+void RdmaTransport::describe(SegmentDescriptor& record) const {
+  record.protocol = "rdma";
+  for (const auto& device : devices_) record.devices.push_back({device->name, 0, ""});
 }
 
 bool RdmaTransport::registerBuffer(Buffer& buffer) {
@@ -104,13 +103,13 @@ Json RdmaTransport::endpoint() const {
   return Json::Object{{"devices", list}};
 }
 
-void RdmaTransport::accept(const Json& payload) {
-  std::string ignored;
-  connect(payload, ignored);
+std::optional<Json> RdmaTransport::answerExchange(const Json& payload) {
+  connect(payload);
+  return endpoint();
 }
 
-std::shared_ptr<RdmaPeer> RdmaTransport::connect(const Json& payload, std::string& why) {
-  auto peer = std::make_shared<RdmaPeer>();
+std::vector<RdmaPeer::Link> RdmaTransport::connect(const Json& payload) {
+  std::vector<RdmaPeer::Link> links;
   const auto& theirs = payload["devices"].items();
   for (size_t i = 0; i < devices_.size(); i++) {
     // Our first device speaks with their first, and so on; a host with fewer is met several times.
@@ -119,72 +118,22 @@ std::shared_ptr<RdmaPeer> RdmaTransport::connect(const Json& payload, std::strin
       if (theirs[other]["provider"].text() != devices_[i]->provider) continue;
       fi_addr_t handle = devices_[i]->insert(theirs[other]["address"].text());
       if (handle == FI_ADDR_UNSPEC) continue;
-      peer->routes.push_back({i, handle, other, theirs[other]["virtual"].truth()});
+      links.push_back({i, handle, other, theirs[other]["virtual"].truth()});
       break;
     }
   }
-  if (!peer->routes.empty()) return peer;
-  why = "the peer has no device of our provider " + devices_[0]->provider;
-  return nullptr;
+  return links;
 }
 
-void RdmaTransport::abandon(RdmaPeer& peer, const std::string& why) {
-  peer.gone = true;
-  for (auto& device : devices_) device->abandon(peer, why);
-}
-
-void RdmaTransport::post(const std::shared_ptr<RdmaPeer>& peer, const std::string& location, const PublishedBuffer& buffer, const TcpPiece& piece, void* const* descriptors,
-                         std::function<void(const std::string* error)> done) {
-  // Devices near the memory first; among equals, each in turn.
-  std::vector<const RdmaPeer::Route*> routes;
-  auto near = topology_.matrix.find(location);
-  for (const auto& route : peer->routes) {
-    const std::string& name = devices_[route.device]->name;
-    if (near == topology_.matrix.end() || std::find(near->second.first.begin(), near->second.first.end(), name) != near->second.first.end()) routes.push_back(&route);
-  }
-  if (routes.empty())
-    for (const auto& route : peer->routes) routes.push_back(&route);
-
-  struct Rest {
-    std::atomic<uint64_t> left;
-    std::mutex mutex;
-    std::string error;
-    std::shared_ptr<RdmaPeer> peer;
-    std::function<void(const std::string*)> done;
-  };
-  auto rest = std::make_shared<Rest>();
-  uint64_t slice = SLICE_BYTES;
-  for (const auto* route : routes) slice = std::min(slice, std::max<uint64_t>(devices_[route->device]->maxMessage, 1));
-  rest->left = (piece.length + slice - 1) / slice;
-  rest->peer = peer;
-  rest->done = std::move(done);
-  if (peer->inFlight.fetch_add(1, std::memory_order_relaxed) == 0) peer->movedAtMs = nowMs();
-  for (uint64_t at = 0; at < piece.length; at += slice) {
-    const RdmaPeer::Route& route = *routes[next_.fetch_add(1, std::memory_order_relaxed) % routes.size()];
-    FabricRequest request;
-    request.local = piece.local + at;
-    request.remote = (route.virtualAddress ? piece.remote : piece.remote - buffer.address) + at;
-    request.length = std::min(slice, piece.length - at);
-    request.key = buffer.remoteKeys[std::min(route.remoteDevice, buffer.remoteKeys.size() - 1)];
-    request.deadlineNs = piece.deadlineNs;
-    request.peer = route.handle;
-    request.owner = peer;
-    request.descriptor = descriptors[route.device];
-    request.write = piece.write;
-    request.source = piece.task->source;
-    request.done = [rest](const std::string* error) {
-      if (error != nullptr) {
-        std::lock_guard lock(rest->mutex);
-        rest->error = *error;
-      } else {
-        rest->peer->movedAtMs.store(nowMs(), std::memory_order_relaxed);
-      }
-      if (rest->left.fetch_sub(1) != 1) return;
-      rest->peer->inFlight.fetch_sub(1, std::memory_order_relaxed);
-      rest->done(rest->error.empty() ? nullptr : &rest->error);
-    };
-    devices_[route.device]->post(std::move(request));
-  }
+RouteRef RdmaTransport::route(const RouteRequest& to, std::string& why) {
+  if (to.record.isFile()) return nullptr;
+  if (to.record.devices.empty()) return why = "the peer has no rdma device", nullptr;
+  if (to.before && !static_cast<RdmaPeer&>(*to.before).gone()) return to.before;
+  auto payload = to.exchange(endpoint(), why);
+  if (!payload) return nullptr;
+  auto links = connect(*payload);
+  if (links.empty()) return why = "the peer has no device of our provider " + devices_[0]->provider, nullptr;
+  return std::make_shared<RdmaPeer>(std::static_pointer_cast<RdmaTransport>(shared_from_this()), to.segmentName, to.id, std::move(links));
 }
 
 }  // namespace svc

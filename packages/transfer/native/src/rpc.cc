@@ -52,7 +52,7 @@ class RpcConnection : public EventHandler {
     std::string reply;
     switch (frame.type) {
       case wire::RPC_CONNECTION: reply = server_.answers_.connection(*request).dump(); break;
-      case wire::RPC_METADATA: reply = server_.answers_.descriptor(); break;
+      case wire::RPC_METADATA: reply = server_.answers_.descriptor((*request)["segment"].text()); break;
       case wire::RPC_NOTIFY: {
         std::string refusal = server_.answers_.notify((*request)["name"].text(), (*request)["notify_msg"].text());
         Json json(Json::Object{{"name", ""}, {"notify_msg", refusal.empty() ? "success" : ""}});
@@ -165,7 +165,7 @@ std::optional<Json> callPeer(const Address& peer, uint8_t type, const Json& requ
     body.append(chunk, size_t(n));
   }
   auto json = Json::parse(wire::readFrame(body).json);
-  if (!json) setLastError(who + ": the answer is no JSON");
+  if (!json) setLastError(who + ": the answer is not valid JSON");
   return json;
 }
 

@@ -12,8 +12,8 @@ namespace svc {
 
 /** What the engine answers; runs on the loop, so none of it may block. */
 struct RpcAnswers {
-  /** The type 1 reply, ready made. */
-  std::function<std::string()> descriptor;
+  /** The type 1 reply: the engine's own record, ready made, or that of the file segment that the request names. */
+  std::function<std::string(const std::string& segment)> descriptor;
   /** Empty: taken; else why not. */
   std::function<std::string(const std::string& name, const std::string& message)> notify;
   std::function<Json(const Json& request)> connection;

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t ALIVE_NS = 1'000'000;
 /** A copy holds its slot for one chunk at a time, whatever its length, so that the owner's unregister waits a few milliseconds for a peer that runs. */
 constexpr uint64_t CHUNK_BYTES = 8 << 20;
-constexpr size_t GATHER_COPIES = 64;
+constexpr size_t GATHER_SLICES = 64;
 constexpr size_t MAX_MAPPED = 16'384;
 }  // namespace
 
@@ -133,19 +133,19 @@ char* HostPeer::map(const PublishedBuffer& buffer, std::string& why) {
   return mapped.base + mapped.skip;
 }
 
-bool HostPeer::copyMapped(const HostCopy& copy, std::string& why) {
-  char* there = map(*copy.buffer, why);
+bool HostPeer::copyMapped(const Slice& slice, std::string& why) {
+  char* there = map(*slice.buffer, why);
   if (there == nullptr) return false;
-  there += copy.remote - copy.buffer->address;
-  char* here = reinterpret_cast<char*>(copy.local);
-  for (uint64_t at = 0; at < copy.length; at += CHUNK_BYTES) {
-    uint64_t length = std::min(CHUNK_BYTES, copy.length - at);
-    ControlHold* hold = begin(*copy.buffer);
+  there += slice.remote - slice.buffer->address;
+  char* here = reinterpret_cast<char*>(slice.local);
+  for (uint64_t at = 0; at < slice.length; at += CHUNK_BYTES) {
+    uint64_t length = std::min(CHUNK_BYTES, slice.length - at);
+    ControlHold* hold = begin(*slice.buffer);
     if (hold == nullptr) {
       why = "the peer has unregistered the buffer";
       return false;
     }
-    if (copy.write) memcpy(there + at, here + at, length);
+    if (slice.write) memcpy(there + at, here + at, length);
     else memcpy(here + at, there + at, length);
     end(hold);
     // The mapping outlives its process: bytes that nobody has any more were not transferred.
@@ -157,29 +157,29 @@ bool HostPeer::copyMapped(const HostCopy& copy, std::string& why) {
   return true;
 }
 
-size_t HostPeer::copyByKernel(std::span<const HostCopy> copies, std::string& why) {
+size_t HostPeer::copyByKernel(std::span<const Slice> slices, std::string& why) {
   size_t through = 0;
-  uint64_t offset = 0;  // of copies[through]: what earlier rounds have moved
-  while (through < copies.size()) {
-    iovec here[GATHER_COPIES], there[GATHER_COPIES];
-    ControlHold* holds[GATHER_COPIES];
+  uint64_t offset = 0;  // of slices[through]: what earlier rounds have moved
+  while (through < slices.size()) {
+    iovec here[GATHER_SLICES], there[GATHER_SLICES];
+    ControlHold* holds[GATHER_SLICES];
     size_t count = 0, held = 0;
     uint64_t bytes = 0;
     bool closed = false;
-    for (size_t i = through; i < copies.size() && count < GATHER_COPIES && bytes < CHUNK_BYTES; i++, count++) {
-      if (count == 0 || copies[i].buffer != copies[i - 1].buffer) {
-        ControlHold* hold = begin(*copies[i].buffer);
+    for (size_t i = through; i < slices.size() && count < GATHER_SLICES && bytes < CHUNK_BYTES; i++, count++) {
+      if (count == 0 || slices[i].buffer != slices[i - 1].buffer) {
+        ControlHold* hold = begin(*slices[i].buffer);
         if (closed = hold == nullptr; closed) break;
         holds[held++] = hold;
       }
-      uint64_t skip = i == through ? offset : 0, length = std::min(copies[i].length - skip, CHUNK_BYTES - bytes);
-      here[count] = {reinterpret_cast<void*>(copies[i].local + skip), length};
-      there[count] = {reinterpret_cast<void*>(copies[i].remote + skip), length};
+      uint64_t skip = i == through ? offset : 0, length = std::min(slices[i].length - skip, CHUNK_BYTES - bytes);
+      here[count] = {reinterpret_cast<void*>(slices[i].local + skip), length};
+      there[count] = {reinterpret_cast<void*>(slices[i].remote + skip), length};
       bytes += length;
     }
     ssize_t n = 0;
     if (count > 0)
-      n = copies[through].write ? process_vm_writev(pid_t(who_.pid), here, count, there, count, 0) : process_vm_readv(pid_t(who_.pid), here, count, there, count, 0);
+      n = slices[through].write ? process_vm_writev(pid_t(who_.pid), here, count, there, count, 0) : process_vm_readv(pid_t(who_.pid), here, count, there, count, 0);
     int error = errno;
     for (size_t i = 0; i < held; i++) end(holds[i]);
     if (count > 0 && n <= 0) {
@@ -187,7 +187,7 @@ size_t HostPeer::copyByKernel(std::span<const HostCopy> copies, std::string& why
       return through;
     }
     for (uint64_t moved = uint64_t(n); moved > 0;) {
-      uint64_t left = copies[through].length - offset;
+      uint64_t left = slices[through].length - offset;
       if (moved < left) {
         offset += moved;
         break;

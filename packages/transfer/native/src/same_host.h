@@ -8,14 +8,9 @@
 
 #include "control_page.h"
 #include "descriptor.h"
+#include "slice.h"
 
 namespace svc {
-
-struct HostCopy {
-  uint64_t local = 0, remote = 0, length = 0;
-  bool write = false;
-  const PublishedBuffer* buffer = nullptr;
-};
 
 class HostPeer {
  public:
@@ -30,9 +25,9 @@ class HostPeer {
   /** Where the buffer is mapped here; null with `why`. Kept until the peer is let go. */
   char* map(const PublishedBuffer& buffer, std::string& why);
   /** False with `why` when the buffer is registered no more, or its process ended before the last byte was in it. */
-  bool copyMapped(const HostCopy& copy, std::string& why);
-  /** All copies have one direction. How many went through; `why` for the next one. */
-  size_t copyByKernel(std::span<const HostCopy> copies, std::string& why);
+  bool copyMapped(const Slice& slice, std::string& why);
+  /** All slices have one direction. How many went through; `why` for the next one. */
+  size_t copyByKernel(std::span<const Slice> slices, std::string& why);
 
  private:
   HostPeer() = default;

@@ -79,7 +79,7 @@ void* openShared(const std::string& name, size_t size, bool create) {
   if (uint64_t(info.st_size) < size) {
     // An object that exists is grown by its creator alone.
     if (!create || ftruncate(fd.get(), off_t(size)) != 0) {
-      setLastError(what + ": asked for " + std::to_string(size) + " bytes, it has " + std::to_string(info.st_size));
+      setLastError(what + ": expected " + std::to_string(size) + " bytes, it has " + std::to_string(info.st_size));
       return nullptr;
     }
   }
@@ -89,7 +89,7 @@ void* openShared(const std::string& name, size_t size, bool create) {
 int freeShared(void* address) {
   std::lock_guard lock(mutex);
   auto found = mappings().find(reinterpret_cast<uint64_t>(address));
-  if (found == mappings().end()) return failWith(ERR_INVALID_ARGUMENT, hexAddress(reinterpret_cast<uint64_t>(address)) + " is no memory of allocateShared or openShared");
+  if (found == mappings().end()) return failWith(ERR_INVALID_ARGUMENT, hexAddress(reinterpret_cast<uint64_t>(address)) + " is not memory of allocateShared or openShared");
   munmap(address, found->second.length);
   mappings().erase(found);
   return 0;

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "tcp_lane.h"
+#include "tcp_transport.h"
 
 namespace svc {
 
@@ -12,17 +13,49 @@ namespace {
 /** Requests longer than this are spread over the lanes. */
 constexpr uint64_t SPREAD_BYTES = 4 << 20;
 /** Blocking reads return after this long to look at the deadline. */
-constexpr uint64_t READ_SLICE_MS = 1000;
+constexpr uint64_t READ_WAIT_MS = 1000;
 }  // namespace
 
-TcpPeer::TcpPeer(EventLoop& loop, const Options& options, Metrics& metrics, Address address, std::string file, OnBroken onBroken)
-    : loop_(loop), options_(options), metrics_(metrics), address_(address), file_(std::move(file)), onBroken_(std::move(onBroken)) {
-  for (uint64_t i = 0; i < options.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this));
+TcpPeer::TcpPeer(std::shared_ptr<TcpTransport> made, const RouteRequest& to, EventLoop& loop, Address address)
+    : Route(made, to.segmentName),
+      loop_(loop),
+      options_(made->options_),
+      metrics_(made->metrics_),
+      owner_(made->owner_),
+      id_(to.id),
+      address_(address),
+      file_(to.owner != nullptr ? to.segmentName : ""),
+      fileOwner_(to.owner != nullptr ? to.owner->serverName : "") {
+  for (uint64_t i = 0; i < options_.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this));
 }
 
 TcpPeer::~TcpPeer() = default;
 
-std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Leftover& left) {
+Unfinished TcpPeer::take(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs) {
+  uint64_t requests = 0, bytes = 0;
+  for (auto& slice : slices) {
+    if (std::exchange(slice.counted, true)) continue;
+    requests++;
+    bytes += slice.length;
+  }
+  metrics_.count(Path::Tcp, requests, bytes);
+  std::vector<Slice> taken = std::exchange(slices, {});
+  if (drive == Drive::Engine) return submit(taken), Unfinished{};
+  Unfinished left = run(std::move(taken), deadlineNs);
+  if (!left.slices.empty()) left.trouble = who() + ": " + left.trouble;
+  return left;
+}
+
+void TcpPeer::giveUp(Unfinished left) {
+  left.trouble = who() + ": " + left.trouble;
+  owner_.broke(id_, shared_from_this(), std::move(left));
+}
+
+void TcpPeer::close(const std::string& why) { static_cast<TcpTransport&>(*transport).drop(std::static_pointer_cast<TcpPeer>(shared_from_this()), why); }
+
+std::string TcpPeer::explain(const PublishedBuffer*, std::string&) { return "tcp: " + who() + (file_.empty() ? "" : " of its owner " + fileOwner_); }
+
+std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Unfinished& left) {
   std::unique_lock lock(mutex_);
   while (idle_.empty() && out_ >= options_.syncConnectionsPerPeer && !closed_) {
     uint64_t now = nowNs();
@@ -50,8 +83,8 @@ std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Leftover& left) 
     giveBack(nullptr);
     return nullptr;
   }
-  timeval slice{long(READ_SLICE_MS / 1000), long(READ_SLICE_MS % 1000 * 1000)};
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+  timeval wait{long(READ_WAIT_MS / 1000), long(READ_WAIT_MS % 1000 * 1000)};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
   metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
   lock.lock();
   if (closed_) {
@@ -72,16 +105,16 @@ void TcpPeer::giveBack(std::unique_ptr<TcpPipe> pipe) {
   returned_.notify_one();
 }
 
-Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
-  Leftover left;
+Unfinished TcpPeer::run(std::vector<Slice> slices, uint64_t deadlineNs) {
+  Unfinished left;
   auto pipe = checkOut(deadlineNs, left);
   if (!pipe) {
-    left.pieces = std::move(pieces);
+    left.slices = std::move(slices);
     return left;
   }
   uint64_t before = pipe->acknowledged();
-  for (const auto& piece : pieces) pipe->push(piece);
-  auto done = [](const TcpPiece& piece) { finishPiece(*piece.task, piece.length, nullptr); };
+  for (const auto& slice : slices) pipe->push(slice);
+  auto done = [](const Slice& slice) { finishSlice(*slice.task, slice.length, nullptr); };
   bool sendBroken = false;
   while (!pipe->empty()) {
     TcpPipe::Step sent = sendBroken ? TcpPipe::Step::Blocked : pipe->send();
@@ -97,10 +130,10 @@ Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
     }
     bool writable = !sendBroken && pipe->wantsWrite();
     // A read that blocks saves the poll, which is a third of a short request's time.
-    bool mayBlock = !writable && !sendBroken && deadlineNs - now > 2 * READ_SLICE_MS * NS_PER_MS;
+    bool mayBlock = !writable && !sendBroken && deadlineNs - now > 2 * READ_WAIT_MS * NS_PER_MS;
     TcpPipe::Step got = TcpPipe::Step::Blocked;
     auto answered = [&] { return (got = pipe->receive(done, false)) != TcpPipe::Step::Blocked; };
-    if (writable || sendBroken || !pipe->patience().look(answered)) got = pipe->receive(done, mayBlock);
+    if (writable || sendBroken || !pipe->spin().until(answered)) got = pipe->receive(done, mayBlock);
     if (got == TcpPipe::Step::Broken) {
       if (!sendBroken || pipe->refused()) left.trouble = pipe->trouble();
       left.refused = pipe->refused();
@@ -119,7 +152,7 @@ Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
     return left;
   }
   left.acknowledged = pipe->acknowledged() - before;
-  left.pieces = pipe->takePieces();
+  left.slices = pipe->takeSlices();
   metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   // Before the descriptor is closed: close() must not end another that gets its number.
@@ -132,30 +165,30 @@ Leftover TcpPeer::run(std::deque<TcpPiece> pieces, uint64_t deadlineNs) {
   return left;
 }
 
-void TcpPeer::submit(std::deque<TcpPiece> pieces) {
-  std::vector<std::vector<TcpPiece>> shares(lanes_.size());
+void TcpPeer::submit(const std::vector<Slice>& slices) {
+  std::vector<std::vector<Slice>> shares(lanes_.size());
   std::vector<uint64_t> load;
   for (const auto& lane : lanes_) load.push_back(lane->queuedBytes());
   auto lightest = [&] { return size_t(std::min_element(load.begin(), load.end()) - load.begin()); };
   // Small batches stay on one lane: one write carries them all.
   uint64_t total = 0;
-  for (const auto& piece : pieces) total += piece.length;
+  for (const auto& slice : slices) total += slice.length;
   size_t lane = lightest();
-  for (auto& piece : pieces) {
+  for (const auto& slice : slices) {
     if (total > SPREAD_BYTES) lane = lightest();
-    if (piece.length <= SPREAD_BYTES || lanes_.size() == 1) {
-      shares[lane].push_back(piece);
-      load[lane] += piece.length + 1;
+    if (slice.length <= SPREAD_BYTES || lanes_.size() == 1) {
+      shares[lane].push_back(slice);
+      load[lane] += slice.length + 1;
       continue;
     }
-    uint64_t count = (piece.length + SPREAD_BYTES - 1) / SPREAD_BYTES;
+    uint64_t count = (slice.length + SPREAD_BYTES - 1) / SPREAD_BYTES;
     // Before the first part is on its way: the task must not end with it.
-    piece.task->piecesLeft.fetch_add(uint32_t(count - 1), std::memory_order_relaxed);
-    for (uint64_t at = 0; at < piece.length; at += SPREAD_BYTES) {
-      TcpPiece part = piece;
+    slice.task->slicesLeft.fetch_add(uint32_t(count - 1), std::memory_order_relaxed);
+    for (uint64_t at = 0; at < slice.length; at += SPREAD_BYTES) {
+      Slice part = slice;
       part.local += at;
       part.remote += at;
-      part.length = std::min(SPREAD_BYTES, piece.length - at);
+      part.length = std::min(SPREAD_BYTES, slice.length - at);
       lane = lightest();
       shares[lane].push_back(part);
       load[lane] += part.length + 1;
@@ -169,7 +202,7 @@ void TcpPeer::tick() {
   for (auto& lane : lanes_) lane->tick();
 }
 
-void TcpPeer::close(const std::string& trouble) {
+void TcpPeer::closeConnections(const std::string& trouble) {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;

@@ -6,6 +6,7 @@
 namespace svc {
 
 namespace {
+/** Bodies with more than this left are read into place, and behind them the next header alone: the next body goes into place, too. */
 constexpr uint64_t DIRECT_BYTES = 16 << 10;
 constexpr size_t GATHER_PARTS = 128;
 /** Reads of one connection before the others get their turn. */
@@ -53,7 +54,8 @@ bool TcpServerConnection::readSome() {
       wanted = left;
       parts[count++] = {reinterpret_cast<char*>(bodyAt_), left};
     }
-    parts[count++] = {scratch.data(), scratch.size()};
+    const size_t spare = direct || afterLarge_ ? std::min(scratch.size(), wire::HEADER_BYTES - partial_) : scratch.size();
+    parts[count++] = {scratch.data(), spare};
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = count;
@@ -66,7 +68,7 @@ bool TcpServerConnection::readSome() {
     if (placed > 0) advanceBody(placed);
     if (!parse(scratch.data(), size_t(n) - placed)) return false;
     if (away_) return true;
-    bool drained = size_t(n) < (direct ? wanted : scratch.size());
+    bool drained = size_t(n) < (direct ? wanted : spare);
     if (!out_.empty() && (drained || bodyLeft_ == 0)) {
       if (!flush()) return false;
       if (!out_.empty()) return true;
@@ -121,6 +123,7 @@ bool TcpServerConnection::parse(const char* at, size_t size) {
 bool TcpServerConnection::begin(const char* bytes) {
   auto header = wire::readHeader(bytes);
   if (!header) return false;
+  afterLarge_ = false;
   if (header->ofFile()) return beginFile(*header);
   BufferRef buffer = header->size == 0 ? nullptr : server_.registry_.forPeer(header->address, header->size);
   if (!buffer) {
@@ -130,6 +133,7 @@ bool TcpServerConnection::begin(const char* bytes) {
     return header->acknowledged();
   }
   acknowledge_ = header->acknowledged();
+  afterLarge_ = header->write() && header->size >= DIRECT_BYTES;
   if (header->write()) {
     body_ = std::move(buffer);
     bodyAt_ = header->address;

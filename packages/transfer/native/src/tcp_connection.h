@@ -52,6 +52,7 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
   uint64_t lastActiveMs_;
   char header_[wire::HEADER_BYTES];
   size_t partial_ = 0;
+  bool afterLarge_ = false;  // the last request brought a large body
   BufferRef body_;
   uint64_t bodyAt_ = 0, bodyLeft_ = 0;
   bool acknowledge_ = true;

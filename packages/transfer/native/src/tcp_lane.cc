@@ -3,15 +3,15 @@
 
 namespace svc {
 
-void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
-  std::optional<Leftover> failed;
+void TcpLane::submit(const std::vector<Slice>& slices) {
+  std::optional<Unfinished> failed;
   {
     std::lock_guard lock(mutex_);
     if (!pipe_) {
       Fd fd = closed_ ? Fd() : beginConnect(peer_.address_);
       if (!fd) {
         failed.emplace();
-        failed->pieces.assign(pieces.begin(), pieces.end());
+        failed->slices = slices;
         failed->trouble = closed_ ? "the connection was closed here" : "connecting to " + peer_.who() + ": " + errnoText();
         failed->connectFailed = true;
       } else {
@@ -25,12 +25,12 @@ void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
     }
     if (!failed) {
       uint64_t bytes = 0;
-      for (const auto& piece : pieces) {
-        pipe_->push(piece);
-        bytes += piece.length + 1;
+      for (const auto& slice : slices) {
+        pipe_->push(slice);
+        bytes += slice.length + 1;
       }
       queuedBytes_.fetch_add(bytes, std::memory_order_relaxed);
-      peer_.queued_.fetch_add(pieces.size(), std::memory_order_relaxed);
+      peer_.queued_.fetch_add(slices.size(), std::memory_order_relaxed);
       if (!connecting_) {
         // Written here and now: a hop to the loop would cost more than the write. A break shows up in onEvents.
         pipe_->send();
@@ -38,7 +38,7 @@ void TcpLane::submit(const std::vector<TcpPiece>& pieces) {
       }
     }
   }
-  if (failed) peer_.onBroken_(peer_.shared_from_this(), std::move(*failed));
+  if (failed) peer_.giveUp(std::move(*failed));
 }
 
 void TcpLane::watch() {
@@ -47,11 +47,11 @@ void TcpLane::watch() {
 }
 
 void TcpLane::onEvents(uint32_t events) {
-  std::vector<TcpPiece> through;
-  std::optional<Leftover> broken;
+  std::vector<Slice> through;
+  std::optional<Unfinished> broken;
   // The last task that ends may let go of the peer.
   std::shared_ptr<TcpLane> self = shared_from_this();
-  std::shared_ptr<TcpPeer> peer = peer_.weak_from_this().lock();
+  std::shared_ptr<Route> peer = peer_.weak_from_this().lock();
   if (!peer) return;
   {
     std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ void TcpLane::onEvents(uint32_t events) {
       connecting_ = false;
     }
     if (!broken) {
-      auto done = [&](const TcpPiece& piece) { through.push_back(piece); };
+      auto done = [&](const Slice& slice) { through.push_back(slice); };
       TcpPipe::Step step = TcpPipe::Step::Moved;
       bool sendBroken = false;
       for (int turn = 0; turn < 8 && step == TcpPipe::Step::Moved; turn++) {
@@ -83,25 +83,25 @@ void TcpLane::onEvents(uint32_t events) {
       else watch();
     }
     uint64_t bytes = 0;
-    for (const auto& piece : through) bytes += piece.length + 1;
+    for (const auto& slice : through) bytes += slice.length + 1;
     if (pipe_) queuedBytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
-  peer->queued_.fetch_sub(through.size(), std::memory_order_relaxed);
-  for (const auto& piece : through) finishPiece(*piece.task, piece.length, nullptr);
-  if (broken) peer->onBroken_(peer, std::move(*broken));
+  peer_.queued_.fetch_sub(through.size(), std::memory_order_relaxed);
+  for (const auto& slice : through) finishSlice(*slice.task, slice.length, nullptr);
+  if (broken) peer_.giveUp(std::move(*broken));
 }
 
-Leftover TcpLane::breakUp(std::string trouble) {
-  Leftover left;
+Unfinished TcpLane::breakUp(std::string trouble) {
+  Unfinished left;
   left.trouble = std::move(trouble);
   left.refused = pipe_->refused();
   left.connectFailed = pipe_->unopened();
   left.acknowledged = pipe_->acknowledged();
   peer_.loop_.remove(pipe_->fd());
-  left.pieces = pipe_->takePieces();
+  left.slices = pipe_->takeSlices();
   pipe_.reset();
   queuedBytes_ = 0;
-  peer_.queued_.fetch_sub(left.pieces.size(), std::memory_order_relaxed);
+  peer_.queued_.fetch_sub(left.slices.size(), std::memory_order_relaxed);
   peer_.metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
   // The loop may hold this handler in the events it has fetched.
   peer_.loop_.post([self = shared_from_this(), peer = peer_.shared_from_this()] {});
@@ -109,16 +109,16 @@ Leftover TcpLane::breakUp(std::string trouble) {
 }
 
 void TcpLane::tick() {
-  std::optional<Leftover> broken;
-  Leftover late;
+  std::optional<Unfinished> broken;
+  Unfinished late;
   {
     std::lock_guard lock(mutex_);
     if (!pipe_) return;
     uint64_t now = nowNs(), bytes = 0;
-    const bool begunIsLate = pipe_->expire(now, late.pieces);
-    for (const auto& piece : late.pieces) bytes += piece.length + 1;
+    const bool begunIsLate = pipe_->expire(now, late.slices);
+    for (const auto& slice : late.slices) bytes += slice.length + 1;
     queuedBytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    peer_.queued_.fetch_sub(late.pieces.size(), std::memory_order_relaxed);
+    peer_.queued_.fetch_sub(late.slices.size(), std::memory_order_relaxed);
     late.timedOut = true;
     late.trouble = "no answer from " + peer_.who() + " in time";
     if (begunIsLate) {
@@ -129,12 +129,12 @@ void TcpLane::tick() {
       broken->connectFailed = true;
     }
   }
-  if (!late.pieces.empty()) peer_.onBroken_(peer_.shared_from_this(), std::move(late));
-  if (broken) peer_.onBroken_(peer_.shared_from_this(), std::move(*broken));
+  if (!late.slices.empty()) peer_.giveUp(std::move(late));
+  if (broken) peer_.giveUp(std::move(*broken));
 }
 
 void TcpLane::close(const std::string& trouble) {
-  std::optional<Leftover> broken;
+  std::optional<Unfinished> broken;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -142,7 +142,7 @@ void TcpLane::close(const std::string& trouble) {
     broken = breakUp(trouble);
     broken->connectFailed = true;
   }
-  if (!broken->pieces.empty()) peer_.onBroken_(peer_.shared_from_this(), std::move(*broken));
+  if (!broken->slices.empty()) peer_.giveUp(std::move(*broken));
 }
 
 }  // namespace svc

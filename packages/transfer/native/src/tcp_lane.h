@@ -7,8 +7,8 @@ namespace svc {
 class TcpLane : public EventHandler, public std::enable_shared_from_this<TcpLane> {
  public:
   explicit TcpLane(TcpPeer& peer) : peer_(peer) {}
-  /** Takes the pieces; connects first when there is no connection. */
-  void submit(const std::vector<TcpPiece>& pieces);
+  /** Takes the slices; connects first when there is no connection. */
+  void submit(const std::vector<Slice>& slices);
   void onEvents(uint32_t events) override;
   void tick();
   void close(const std::string& trouble);
@@ -16,11 +16,11 @@ class TcpLane : public EventHandler, public std::enable_shared_from_this<TcpLane
 
  private:
   /** Under mutex_: what was in flight, after which the lane has no connection. */
-  Leftover breakUp(std::string trouble);
+  Unfinished breakUp(std::string trouble);
   void watch();
   TcpPeer& peer_;
   std::mutex mutex_;
-  /** Who still has the peer of an older view hands pieces in: they come back, since nobody times such a lane or keeps it. */
+  /** Who still has the peer of an older view hands slices in: they come back, since nobody times such a lane or keeps it. */
   bool closed_ = false;
   std::unique_ptr<TcpPipe> pipe_;
   bool connecting_ = false;

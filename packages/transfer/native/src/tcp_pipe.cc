@@ -7,78 +7,80 @@
 namespace svc {
 
 namespace {
-constexpr size_t GATHER_PIECES = 128;
+constexpr size_t GATHER_SLICES = 128;
 constexpr uint64_t GATHER_BYTES = 1 << 20;
 }  // namespace
 
-TcpPipe::TcpPipe(Fd fd, const std::string& file, uint64_t pollUs) : fd_(std::move(fd)), file_(file), patience_(pollUs * 1000) {
+TcpPipe::TcpPipe(Fd fd, const std::string& file, uint64_t pollUs) : fd_(std::move(fd)), file_(file), spin_(pollUs * 1000) {
   if (file_.empty()) return;
-  TcpPiece opening;
+  Slice opening;
   opening.local = reinterpret_cast<uint64_t>(file_.data());
   opening.length = file_.size();
   opening.write = true;
-  pieces_.push_back(opening);
+  slices_.push_back(opening);
 }
 
-bool TcpPipe::expire(uint64_t nowNs, std::deque<TcpPiece>& late) {
+bool TcpPipe::expire(uint64_t nowNs, std::vector<Slice>& late) {
   if (nowNs < nextDeadlineNs_) return false;
   nextDeadlineNs_ = ~0ull;
   bool begunIsLate = false;
   const size_t begun = sent_ + (sendOffset_ > 0 ? 1 : 0);
-  std::deque<TcpPiece> kept;
-  for (size_t i = 0; i < pieces_.size(); i++) {
-    TcpPiece& piece = pieces_[i];
-    const bool isLate = piece.task != nullptr && nowNs >= piece.deadlineNs;
+  std::deque<Slice> kept;
+  for (size_t i = 0; i < slices_.size(); i++) {
+    Slice& slice = slices_[i];
+    const bool isLate = slice.task != nullptr && nowNs >= slice.deadlineNs;
     if (isLate && i >= begun) {
-      late.push_back(piece);
+      late.push_back(slice);
       continue;
     }
     begunIsLate |= isLate;
-    if (piece.task != nullptr) nextDeadlineNs_ = std::min(nextDeadlineNs_, piece.deadlineNs);
-    kept.push_back(piece);
+    if (slice.task != nullptr) nextDeadlineNs_ = std::min(nextDeadlineNs_, slice.deadlineNs);
+    kept.push_back(slice);
   }
-  pieces_.swap(kept);
+  slices_.swap(kept);
   return begunIsLate;
 }
 
-std::deque<TcpPiece> TcpPipe::takePieces() {
-  if (!pieces_.empty() && pieces_.front().task == nullptr) pieces_.pop_front();
-  return std::move(pieces_);
+std::vector<Slice> TcpPipe::takeSlices() {
+  if (!slices_.empty() && slices_.front().task == nullptr) slices_.pop_front();
+  std::vector<Slice> taken(slices_.begin(), slices_.end());
+  slices_.clear();
+  return taken;
 }
 
 bool TcpPipe::wantsWrite() const {
   if (sendOffset_ > 0) return true;
-  if (sent_ >= pieces_.size() || sent_ >= WINDOW_PIECES) return false;
-  return flightBytes_ == 0 || flightBytes_ + pieces_[sent_].length <= WINDOW_BYTES;
+  if (sent_ >= slices_.size() || sent_ >= WINDOW_SLICES) return false;
+  return flightBytes_ == 0 || flightBytes_ + slices_[sent_].length <= WINDOW_BYTES;
 }
 
 TcpPipe::Step TcpPipe::send() {
-  char headers[GATHER_PIECES][wire::HEADER_BYTES];
-  iovec parts[GATHER_PIECES * 2];
+  char headers[GATHER_SLICES][wire::HEADER_BYTES];
+  iovec parts[GATHER_SLICES * 2];
   bool moved = false;
   while (wantsWrite()) {
     size_t count = 0, built = 0;
     uint64_t bytes = 0, flight = flightBytes_, skip = sendOffset_;
-    for (size_t i = sent_; i < pieces_.size() && built < GATHER_PIECES && bytes < GATHER_BYTES; i++, built++) {
-      const TcpPiece& piece = pieces_[i];
-      if (skip == 0 && ((flight > 0 && flight + piece.length > WINDOW_BYTES) || i >= WINDOW_PIECES)) break;
-      flight += piece.length;
+    for (size_t i = sent_; i < slices_.size() && built < GATHER_SLICES && bytes < GATHER_BYTES; i++, built++) {
+      const Slice& slice = slices_[i];
+      if (skip == 0 && ((flight > 0 && flight + slice.length > WINDOW_BYTES) || i >= WINDOW_SLICES)) break;
+      flight += slice.length;
       if (skip < wire::HEADER_BYTES) {
-        uint8_t opcode = (piece.write ? wire::OP_WRITE : wire::OP_READ) | wire::OP_ACKNOWLEDGED;
+        uint8_t opcode = (slice.write ? wire::OP_WRITE : wire::OP_READ) | wire::OP_ACKNOWLEDGED;
         if (!file_.empty()) opcode |= wire::OP_FILE;
-        if (piece.task == nullptr) opcode |= wire::OP_OPEN;
-        wire::putHeader(headers[built], {piece.length, piece.remote, opcode});
+        if (slice.task == nullptr) opcode |= wire::OP_OPEN;
+        wire::putHeader(headers[built], {slice.length, slice.remote, opcode});
         parts[count++] = {headers[built] + skip, wire::HEADER_BYTES - skip};
         bytes += wire::HEADER_BYTES - skip;
         skip = 0;
       } else {
         skip -= wire::HEADER_BYTES;
       }
-      if (piece.write) {
-        uint64_t length = std::min(piece.length - skip, GATHER_BYTES);
-        parts[count++] = {reinterpret_cast<char*>(piece.local) + skip, length};
+      if (slice.write) {
+        uint64_t length = std::min(slice.length - skip, GATHER_BYTES);
+        parts[count++] = {reinterpret_cast<char*>(slice.local) + skip, length};
         bytes += length;
-        if (length < piece.length - skip) break;
+        if (length < slice.length - skip) break;
       }
       skip = 0;
     }
@@ -101,36 +103,37 @@ TcpPipe::Step TcpPipe::send() {
 
 void TcpPipe::advanceSent(size_t bytes) {
   while (bytes > 0) {
-    const TcpPiece& piece = pieces_[sent_];
-    uint64_t left = wire::HEADER_BYTES + (piece.write ? piece.length : 0) - sendOffset_;
+    const Slice& slice = slices_[sent_];
+    uint64_t left = wire::HEADER_BYTES + (slice.write ? slice.length : 0) - sendOffset_;
     if (bytes < left) {
       sendOffset_ += bytes;
       return;
     }
     bytes -= left;
     sendOffset_ = 0;
-    flightBytes_ += piece.length;
+    flightBytes_ += slice.length;
     sent_++;
   }
 }
 
-TcpPipe::Step TcpPipe::fill(bool wait, size_t& direct) {
-  if (at_ == have_) at_ = have_ = 0;
-  if (at_ > 0) {
-    memmove(scratch_.data(), scratch_.data() + at_, have_ - at_);
-    have_ -= at_;
-    at_ = 0;
-  }
-  iovec parts[2];
-  size_t count = 0, wanted = 0;
-  if (statusSeen_ && have_ == 0 && !pieces_.empty() && !pieces_.front().write) {
-    const TcpPiece& head = pieces_.front();
-    if (uint64_t left = head.length - bodyGot_; left >= DIRECT_BYTES) {
-      wanted = left;
-      parts[count++] = {reinterpret_cast<char*>(head.local) + bodyGot_, left};
+//  the peer's stream:  status | body | status | body | status | ...      (a write has no body)
+//  one gather read:    statuses[0] | place 0 | statuses[1] | place 1 | ...
+TcpPipe::Step TcpPipe::fill(bool wait) {
+  uint64_t statuses[ANSWERS];
+  iovec parts[ANSWERS * 2];
+  size_t count = 0;
+  // Of one that is not wholly written yet nothing but a refusal may come.
+  const size_t due = std::min(ANSWERS, std::max<size_t>(sent_, 1));
+  for (size_t i = 0; i < due; i++) {
+    const size_t statusGot = i == 0 ? statusGot_ : 0;
+    if (statusGot < wire::STATUS_BYTES) {
+      char* place = i == 0 ? reinterpret_cast<char*>(&status_) : reinterpret_cast<char*>(&statuses[i]);
+      parts[count++] = {place + statusGot, wire::STATUS_BYTES - statusGot};
     }
+    if (i >= sent_ || i >= slices_.size() || slices_[i].write) continue;
+    const uint64_t bodyGot = i == 0 ? bodyGot_ : 0;
+    parts[count++] = {reinterpret_cast<char*>(slices_[i].local) + bodyGot, slices_[i].length - bodyGot};
   }
-  parts[count++] = {scratch_.data() + have_, scratch_.size() - have_};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = count;
@@ -140,9 +143,50 @@ TcpPipe::Step TcpPipe::fill(bool wait, size_t& direct) {
   } while (n < 0 && errno == EINTR);
   if (n == 0) return broken("the peer closed the connection");
   if (n < 0) return errno == EAGAIN ? Step::Blocked : broken("reading from the peer: " + errnoText());
-  direct = std::min(wanted, size_t(n));
-  have_ += size_t(n) - direct;
+  uint64_t left = uint64_t(n);
+  for (size_t i = 0; left > 0; i++) {
+    if (slices_.empty() || !awaitsAnswer()) return broken("the peer sent bytes that answer no request");
+    if (statusGot_ < wire::STATUS_BYTES) {
+      const size_t take = std::min<uint64_t>(left, wire::STATUS_BYTES - statusGot_);
+      if (i > 0) status_ = statuses[i];
+      statusGot_ += take;
+      left -= take;
+      if (statusGot_ < wire::STATUS_BYTES) break;
+      if (Step step = answered(status_); step != Step::Moved) return step;
+    }
+    const Slice& head = slices_.front();
+    if (!head.write) {
+      const uint64_t take = std::min(left, head.length - bodyGot_);
+      bodyGot_ += take;
+      left -= take;
+      if (bodyGot_ < head.length) break;
+    }
+    finishHead();
+  }
   return Step::Moved;
+}
+
+TcpPipe::Step TcpPipe::answered(uint64_t status) {
+  if (status == wire::STATUS_REFUSED) {
+    unopened_ = slices_.front().task == nullptr;
+    refused_ = !unopened_;
+    return broken(unopened_ ? "the owner cannot open " + file_ + ", or serves no files any more" : file_.empty() ? "the peer refused the range" : "the owner of the file did not move the range; its log says why");
+  }
+  if (status != wire::STATUS_OK) return broken("the peer's status frame is not of this protocol");
+  if (sent_ == 0) return broken("the peer answered a request before it had all of it");
+  return Step::Moved;
+}
+
+void TcpPipe::finishHead() {
+  const Slice head = slices_.front();
+  slices_.pop_front();
+  sent_--;
+  flightBytes_ -= head.length;
+  statusGot_ = 0;
+  bodyGot_ = 0;
+  if (head.task == nullptr) return;
+  acknowledged_++;
+  through_.push_back(head);
 }
 
 }  // namespace svc

@@ -38,6 +38,8 @@ bool TransferEngine::checkOverlap(void* addr, uint64_t length) { return engine_-
 
 SegmentHandle TransferEngine::openSegment(const std::string& name) { return engine_->open(name); }
 int TransferEngine::closeSegment(SegmentHandle id) { return engine_->close(id); }
+std::string TransferEngine::serveFolder(const std::string& label, const std::string& path) { return engine_->serveFolder(label, path); }
+int TransferEngine::stopFolder(const std::string& label) { return engine_->stopFolder(label); }
 int TransferEngine::removeLocalSegment(const std::string& name) { return engine_->forget(name); }
 Status TransferEngine::CheckSegmentStatus(SegmentID id) { return engine_->check(id); }
 int TransferEngine::syncSegmentCache(const std::string& name) { return engine_->sync(name); }
@@ -50,7 +52,7 @@ Status unknownBatch(BatchID id) { return {1, "batch " + hexAddress(id) + " is no
 
 Status TransferEngine::submitTransfer(BatchID id, const std::vector<TransferRequest>& entries) {
   Batch* batch = engine_->batches.find(id);
-  return batch == nullptr ? unknownBatch(id) : engine_->submit(*batch, entries, Engine::Drive::Engine, 0, nullptr);
+  return batch == nullptr ? unknownBatch(id) : engine_->submit(*batch, entries, Drive::Engine, 0, nullptr);
 }
 
 Status TransferEngine::submitTransferWithNotify(BatchID id, const std::vector<TransferRequest>& entries, NotifyDesc message) {
@@ -66,7 +68,7 @@ Status TransferEngine::submitTransferWithNotify(BatchID id, const std::vector<Tr
       if (engine->notifySegment(name, message) != 0) logLine(LogLevel::Warning, "notification for " + name + " was not delivered: " + lastError());
     });
   };
-  return engine_->submit(*batch, entries, Engine::Drive::Engine, 0, notify);
+  return engine_->submit(*batch, entries, Drive::Engine, 0, notify);
 }
 
 Status TransferEngine::getTransferStatus(BatchID id, size_t task, TransferStatus& status) {
@@ -111,14 +113,14 @@ int TransferEngine::getNotifies(std::vector<NotifyDesc>& list) { return engine_-
 int TransferEngine::sendNotifyByID(SegmentID id, NotifyDesc message) {
   if (id == LOCAL_SEGMENT_ID) return engine_->notifySegment(engine_->name, message);
   SegmentRef target = engine_->segment(id);
-  if (!target) return failWith(ERR_METADATA, "sendNotifyByID: " + std::to_string(id) + " is no open segment");
+  if (!target) return failWith(ERR_METADATA, "sendNotifyByID: " + std::to_string(id) + " is not an open segment");
   return engine_->notifySegment(target->name, message);
 }
 int TransferEngine::sendNotifyByName(const std::string& agent, NotifyDesc message) { return engine_->notifySegment(agent, message); }
 int TransferEngine::probePeerAliveByID(SegmentID id) {
   if (id == LOCAL_SEGMENT_ID) return 0;
   SegmentRef target = engine_->segment(id);
-  return target ? engine_->probe(target->name) : failWith(ERR_INVALID_ARGUMENT, "probePeerAliveByID: " + std::to_string(id) + " is no open segment");
+  return target ? engine_->probe(target->name) : failWith(ERR_INVALID_ARGUMENT, "probePeerAliveByID: " + std::to_string(id) + " is not an open segment");
 }
 
 std::shared_ptr<TransferMetadata> TransferEngine::getMetadata() { return std::shared_ptr<TransferMetadata>(new TransferMetadata(*engine_)); }

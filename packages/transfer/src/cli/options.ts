@@ -8,7 +8,7 @@ import { TransferEngine } from "../engine.ts";
 import type { Proto } from "../engine-segments.ts";
 
 const settings = z.object({
-  transfer: z.object({ metadata: z.string(), brand: z.string().regex(/^[^/\s]+$/, "asked for a word without a slash"), log_level: z.enum(logLevels) }),
+  transfer: z.object({ metadata: z.string(), brand: z.string().regex(/^[^/\s]+$/, "expected a word without a slash"), log_level: z.enum(logLevels) }),
 });
 
 export type Flags = Readonly<Record<string, string | undefined>>;
@@ -27,17 +27,17 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
   const options = Object.fromEntries([...shared, ...own].map((name) => [name, { type: "string" as const }]));
   let parsed: { values: Record<string, unknown>; positionals: string[] };
   try {
-    parsed = parseArgs({ args: [...argv], options, allowPositionals: true });
+    parsed = parseArgs({ args: withNegatives(argv, options), options, allowPositionals: true });
   } catch (error) {
     return fail("INVALID_REQUEST", (error as Error).message, { cause: error });
   }
   const flags = parsed.values as Flags;
   const config = flags["config"] === undefined ? [] : [`--config=${flags["config"]}`];
   const loaded = loadConfig({ server: "transfer", schema: settings, flagNames: {}, argv: config, about: "" });
-  if (loaded === "help") return fail("INTERNAL", "no help was asked for");
+  if (loaded === "help") return fail("INTERNAL", "unexpected help");
   const { metadata, brand, log_level: logLevel } = loaded.settings.transfer;
   if (flags["output"] !== undefined && flags["output"] !== "json" && flags["output"] !== "text")
-    fail("INVALID_REQUEST", `--output: asked for json or text, found ${flags["output"]}`);
+    fail("INVALID_REQUEST", `--output: expected json or text, got ${flags["output"]}`);
   return {
     words: parsed.positionals,
     flags,
@@ -46,6 +46,17 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
     logLevel,
     json: flags["output"] === "json" || (flags["output"] === undefined && !process.stdout.isTTY),
   };
+}
+
+/** A number below zero is a value, so that it is refused as one, and not taken for a flag. */
+function withNegatives(argv: readonly string[], options: object): string[] {
+  const words: string[] = [];
+  for (const word of argv) {
+    const flag = words.at(-1) ?? "";
+    if (/^-\d/.test(word) && flag.startsWith("--") && Object.hasOwn(options, flag.slice(2))) words.splice(-1, 1, `${flag}=${word}`);
+    else words.push(word);
+  }
+  return words;
 }
 
 /** An engine for the time of one command. */
@@ -66,7 +77,7 @@ export async function openEngine(words: ToolWords, fallbackName: string): Promis
 export function wholeNumber(text: string | undefined, name: string, otherwise: bigint): bigint {
   if (text === undefined) return otherwise;
   if (/^(0x[0-9a-fA-F]+|\d+)$/.test(text)) return BigInt(text);
-  return fail("INVALID_REQUEST", `--${name}: asked for a whole number, found ${text}`);
+  return fail("INVALID_REQUEST", `--${name}: expected a whole number of 0 or more, got ${text}`);
 }
 
 export function print(words: ToolWords, value: object, text: string): void {

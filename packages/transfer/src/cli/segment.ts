@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { hostname } from "node:os";
 import { fail } from "@svc/contract/failures.ts";
+import { issueText } from "@svc/contract/issues.ts";
 import { type FileRecord, fileRecord, parseRecord, printRecord, ramRecord, type SegmentKind, segmentKey } from "@svc/contract/metadata.ts";
 import { EngineCore } from "../engine-core.ts";
 import { print, readWords, type ToolWords } from "./options.ts";
@@ -19,7 +20,7 @@ export async function segment(verb: string, argv: readonly string[]): Promise<vo
   const records = new RecordStore(words);
   const [name = "", ...rest] = words.words;
   if (verb === "list") return list(words, records);
-  if (name === "" || name.includes("/")) fail("INVALID_REQUEST", `svc segment ${verb}: asked for the name of a segment, without slashes`);
+  if (name === "" || name.includes("/")) fail("INVALID_REQUEST", "expected the name of a segment, without slashes");
   if (verb === "register") await register(words, records, name);
   else if (verb === "show") await show(words, records, name);
   else await mount(words, records, name, rest);
@@ -33,7 +34,12 @@ class RecordStore {
   }
   async get(key: string): Promise<unknown> {
     const text = (await this.#core.callAsync("recordGet", [this.#metadata, key])) as string;
-    return text === "" ? undefined : parseRecord(text);
+    if (text === "") return undefined;
+    try {
+      return parseRecord(text);
+    } catch (error) {
+      return damaged(key, (error as Error).message, error);
+    }
   }
   async set(key: string, record: unknown): Promise<void> {
     await this.#core.callAsync("recordSet", [this.#metadata, key, printRecord(record)]);
@@ -43,10 +49,20 @@ class RecordStore {
   }
 }
 
+function damaged(key: string, why: string, cause: unknown): never {
+  return fail(
+    "METADATA_UNAVAILABLE",
+    `the record ${key} is damaged (${why}): its owner's next start writes it again; or delete that key in the metadata store`,
+    {
+      cause,
+    },
+  );
+}
+
 function kindOf(words: ToolWords): SegmentKind {
   const kind = words.flags["kind"] ?? (words.flags["file"] === undefined ? "ram" : "nvmeof");
   if (kind === "ram" || kind === "nvmeof") return kind;
-  return fail("INVALID_REQUEST", `--kind: asked for ram or nvmeof, found ${kind}`);
+  return fail("INVALID_REQUEST", `--kind: expected ram or nvmeof, got ${kind}`);
 }
 
 async function register(words: ToolWords, records: RecordStore, name: string): Promise<void> {
@@ -85,10 +101,12 @@ async function list(words: ToolWords, records: RecordStore): Promise<void> {
 }
 
 async function mount(words: ToolWords, records: RecordStore, name: string, [file, localPath]: readonly string[]): Promise<void> {
-  if (file === undefined || localPath === undefined) fail("INVALID_REQUEST", "svc segment mount: asked for NAME FILE LOCAL_PATH");
+  if (file === undefined || localPath === undefined) fail("INVALID_REQUEST", "expected NAME FILE LOCAL_PATH");
   const key = segmentKey(words.brand, "nvmeof", name);
   const found = (await records.get(key)) ?? fail("METADATA_KEY_NOT_FOUND", `there is no record ${key}; svc segment register ${name} --kind nvmeof creates it`);
-  const record: FileRecord = fileRecord.parse(found);
+  const parsed = fileRecord.safeParse(found);
+  if (!parsed.success) return damaged(key, issueText(parsed.error), parsed.error);
+  const record: FileRecord = parsed.data;
   const machine = words.flags["machine"] ?? hostname();
   let buffer = record.buffers.find(({ file_path }) => file_path === file);
   if (buffer === undefined) {

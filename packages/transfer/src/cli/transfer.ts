@@ -22,7 +22,7 @@ const MAX_SECONDS = 3600;
 export async function transfer(verb: string, argv: readonly string[]): Promise<void> {
   const words = readWords(argv, ["address", "length", "batch", "seconds", "op", "file"]);
   if (verb === "serve") return serve(words);
-  const [segment = fail("INVALID_REQUEST", `svc transfer ${verb}: asked for the name of a segment`), file] = words.words;
+  const [segment = fail("INVALID_REQUEST", "expected the name of a segment"), file] = words.words;
   const transports = segment.startsWith("nvmeof/") ? { ...words, flags: { transports: "nvmeof,tcp", ...words.flags } } : words;
   await using engine = await openEngine(transports, `svc-transfer-${process.pid}`);
   const target = await engine.openSegment(segment);
@@ -40,7 +40,7 @@ async function firstAddress(engine: TransferEngine, segment: string): Promise<bi
 }
 
 async function write(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, file: string | undefined): Promise<void> {
-  const bytes = readFileSync(file ?? fail("INVALID_REQUEST", "svc transfer write: asked for SEGMENT FILE"));
+  const bytes = readFileSync(file ?? fail("INVALID_REQUEST", "expected SEGMENT FILE"));
   const memory = alloc(bytes.length);
   memory.set(bytes);
   await engine.registerLocalMemory(memory, { remoteAccessible: false });
@@ -50,7 +50,7 @@ async function write(words: ToolWords, engine: TransferEngine, target: bigint, r
 
 async function read(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
   const length = Number(wholeNumber(words.flags["length"], "length", 0n));
-  if (length === 0) fail("INVALID_REQUEST", "svc transfer read: asked for --length, in bytes");
+  if (length === 0) fail("INVALID_REQUEST", "expected --length, in bytes");
   const memory = alloc(length);
   await engine.registerLocalMemory(memory, { remoteAccessible: false });
   await engine.transfer("READ", target, [{ local: memory, remote }]);
@@ -100,7 +100,7 @@ async function bench(words: ToolWords, engine: TransferEngine, target: bigint, r
   const batch = Number(wholeNumber(words.flags["batch"], "batch", 1n));
   const seconds = Math.min(MAX_SECONDS, Number(wholeNumber(words.flags["seconds"], "seconds", 3n)));
   if (words.flags["op"] !== undefined && words.flags["op"] !== "read" && words.flags["op"] !== "write")
-    fail("INVALID_REQUEST", `--op: asked for read or write, found ${words.flags["op"]}`);
+    fail("INVALID_REQUEST", `--op: expected read or write, got ${words.flags["op"]}`);
   const found = await measure(engine, words.flags["op"] === "read" ? "READ" : "WRITE", target, remote, length, batch, seconds);
   const path = engine.explainPath(target, remote, length);
   print(words, { path, length, batch, ...found }, `${summary(found)}\n${path}`);

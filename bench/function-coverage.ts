@@ -1,0 +1,58 @@
+// Which functions of the tree ran in a process since the last look: this one by a session of its own, another one by its inspector.
+import { once } from "node:events";
+import { Session } from "node:inspector/promises";
+import { pathToFileURL } from "node:url";
+
+const SOURCES = `${pathToFileURL(`${import.meta.dirname}/../packages`).href}/`;
+
+type Coverage = {
+  readonly result: readonly {
+    readonly url: string;
+    readonly functions: readonly { readonly functionName: string; readonly ranges: readonly { readonly startOffset: number; readonly count: number }[] }[];
+  }[];
+};
+
+/** The functions that ran since the last call, as file#offset. */
+export type Look = () => Promise<Set<string>>;
+
+/** What a process started with --inspect says of where it listens. */
+export function inspectorOf(log: string): string {
+  return /listening on (ws:\S+)/.exec(log)?.[1] ?? "";
+}
+
+export async function lookInto(url: string): Promise<Look> {
+  const socket = new WebSocket(url);
+  await once(socket, "open");
+  let id = 0;
+  const pending = new Map<number, (result: unknown) => void>();
+  socket.addEventListener("message", ({ data }) => {
+    const { id: of, result } = JSON.parse(String(data)) as { id?: number; result: unknown };
+    pending.get(of ?? 0)?.(result);
+    pending.delete(of ?? 0);
+  });
+  const ask = (method: string, params: object = {}) =>
+    new Promise<unknown>((resolve) => {
+      pending.set(++id, resolve);
+      socket.send(JSON.stringify({ id, method, params }));
+    });
+  await ask("Profiler.enable");
+  await ask("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
+  return async () => ranIn((await ask("Profiler.takePreciseCoverage")) as Coverage);
+}
+
+export async function lookHere(): Promise<Look> {
+  const session = new Session();
+  session.connect();
+  await session.post("Profiler.enable");
+  await session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
+  return async () => ranIn((await session.post("Profiler.takePreciseCoverage")) as Coverage);
+}
+
+function ranIn({ result }: Coverage): Set<string> {
+  const ran = new Set<string>();
+  for (const { url: file, functions } of result) {
+    if (!file.startsWith(SOURCES)) continue;
+    for (const { ranges } of functions) if ((ranges[0]?.count ?? 0) > 0) ran.add(`${file.slice(SOURCES.length)}#${ranges[0]?.startOffset}`);
+  }
+  return ran;
+}

@@ -1,0 +1,146 @@
+// The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
+import { closeSync, constants, mkdirSync, openSync, readdirSync, readSync, renameSync, rmSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { RpcClient } from "../packages/store/src/rpc/client.ts";
+import { openClient, startClient } from "../packages/store/test/client.ts";
+import { startMaster } from "../packages/store/test/master.ts";
+import { bytesOf, filesIn, makeFolder } from "../packages/store/test/ssd.ts";
+import { median, percentile, type Row, report } from "./report.ts";
+
+const MIB = 2 ** 20;
+const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
+/** Of 1 MiB, for each round of offload and for the reads. */
+const OBJECTS = Number(process.env["SVC_BENCH_OBJECTS"] ?? 256);
+const FOLDER = process.env["SVC_BENCH_FOLDER"];
+const PAGE = 4096;
+const QUIET_MS = 3000;
+const flags = ["--enable_offload=true", "--default_kv_lease_ttl=200", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
+
+/** MiB/s of so many objects of 1 MiB. */
+const rate = (count: number, tookMs: number) => (count * 1000) / tookMs;
+
+/** Part of an area at which a file can be read past the page cache: where that is, the file system says. */
+function alignedIn(area: Uint8Array, path: string): Uint8Array {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECT);
+  try {
+    for (let from = 0; from < PAGE; from += 8) {
+      try {
+        readSync(fd, area, from, PAGE, 0);
+        return area.subarray(from, from + MIB);
+      } catch {
+        // Not there.
+      }
+    }
+  } finally {
+    closeSync(fd);
+  }
+  throw new Error(`${path} cannot be read past the page cache: name a folder on a disk in SVC_BENCH_FOLDER`);
+}
+
+function rawReads(paths: readonly string[], into: Uint8Array): number {
+  const begun = performance.now();
+  for (const path of paths) {
+    const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECT);
+    readSync(fd, into, 0, MIB, 0);
+    closeSync(fd);
+  }
+  return rate(paths.length, performance.now() - begun);
+}
+
+/** As an owner writes: beside their place, then renamed. */
+function rawWrites(folder: string, bytes: Uint8Array): number {
+  const pending = join(folder, "pending");
+  mkdirSync(pending, { recursive: true });
+  const begun = performance.now();
+  for (let at = 0; at < OBJECTS; at++) {
+    const fd = openSync(join(pending, `${at}`), "wx");
+    writeSync(fd, bytes);
+    closeSync(fd);
+    renameSync(join(pending, `${at}`), join(folder, `${at}`));
+  }
+  const found = rate(OBJECTS, performance.now() - begun);
+  rmSync(folder, { recursive: true });
+  return found;
+}
+
+/** Microseconds of one question after the other, until the promise is settled. */
+async function answersUntil(rpc: RpcClient, over: Promise<unknown>): Promise<number[]> {
+  let isOver = false;
+  void over.finally(() => {
+    isOver = true;
+  });
+  const times: number[] = [];
+  while (!isOver) {
+    const begun = performance.now();
+    await rpc.call("ExistKey", "nothing", "");
+    times.push((performance.now() - begun) * 1000);
+    await sleep(1);
+  }
+  return times;
+}
+
+const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [] };
+const note = (name: string, ...values: number[]) => raw[name]?.push(...values);
+const bytes = bytesOf("bench", MIB);
+await using folder = makeFolder(FOLDER);
+await using master = await startMaster({ flags });
+const rpc = await master.rpc();
+{
+  await using holder = await startClient(master, { segmentBytes: 2 * OBJECTS * MIB, ssdFolder: join(folder.path, "offload") });
+  await using writer = await openClient(master);
+  const usedMiB = async () => (await holder.ask<{ usedBytes: number }>("disk")).usedBytes / MIB;
+  for (let round = 0; round < ROUNDS; round++) {
+    note("rawWrites", rawWrites(join(folder.path, "raw"), bytes));
+    note("quiet", ...(await answersUntil(rpc, sleep(QUIET_MS))));
+    const stored = (async () => {
+      for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
+      const [before, begun] = [await usedMiB(), performance.now()];
+      // What was stored while puts still came does not count.
+      while ((await usedMiB()) < OBJECTS) await sleep(2);
+      note("offload", rate(OBJECTS - before, performance.now() - begun));
+    })();
+    note("busy", ...(await answersUntil(rpc, stored)));
+    await stored;
+    await writer.removeAll(true);
+    while ((await usedMiB()) > 0) await sleep(20);
+  }
+}
+{
+  const place = join(folder.path, "reads");
+  await using _holder = await startClient(master, { segmentBytes: 8 * MIB, ssdFolder: place });
+  await using reader = await openClient(master);
+  const keys = Array.from({ length: OBJECTS }, (_, at) => `read-${at}`);
+  for (const [at, key] of keys.entries()) {
+    await reader.put(key, bytes);
+    while (filesIn(place).length <= at) await sleep(2);
+  }
+  const paths = readdirSync(place).flatMap((name) => (filesIn(place).includes(name) ? [join(place, name)] : []));
+  const area = new Uint8Array(MIB + 2 * PAGE);
+  await reader.registerBuffer(area);
+  const into = alignedIn(area, paths[0] as string);
+  // The last ones lie in memory still.
+  const onDisk = keys.slice(0, OBJECTS - 16);
+  for (let round = 0; round < ROUNDS; round++) {
+    note("rawReads", rawReads(paths.slice(0, onDisk.length), into));
+    const begun = performance.now();
+    for (const key of onDisk) if (reader.getIntoSync(key, into) !== MIB) throw new Error(`${key} is not there`);
+    note("reads", rate(onDisk.length, performance.now() - begun));
+  }
+}
+rpc.close();
+
+const of = (name: string) => raw[name] ?? [];
+const ratio = (one: string, other: string) => median(of(one).map((value, at) => value / (of(other)[at] as number)));
+const rows: Row[] = [
+  { what: "reads of 1 MiB from LOCAL_DISK", value: median(of("reads")), unit: "MiB/s", samples: ROUNDS },
+  { what: "raw reads of the same files", value: median(of("rawReads")), unit: "MiB/s", samples: ROUNDS },
+  { what: "reads, as a share of raw ones", value: ratio("reads", "rawReads"), unit: "", goal: { atLeast: 0.8 } },
+  { what: "offload", value: median(of("offload")), unit: "MiB/s", samples: ROUNDS },
+  { what: "raw writes", value: median(of("rawWrites")), unit: "MiB/s", samples: ROUNDS },
+  { what: "offload, as a share of raw writes", value: ratio("offload", "rawWrites"), unit: "", goal: { atLeast: 0.7 } },
+  { what: "the master's answer, quiet: p99", value: percentile(of("quiet"), 0.99), unit: "us", samples: of("quiet").length },
+  { what: "the same during offload", value: percentile(of("busy"), 0.99), unit: "us", samples: of("busy").length },
+  { what: "how many times as long", value: percentile(of("busy"), 0.99) / percentile(of("quiet"), 0.99), unit: "", goal: { atMost: 1.5 } },
+];
+report("store-ssd", rows, raw);

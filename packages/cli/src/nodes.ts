@@ -1,0 +1,72 @@
+// `svc nodes list|show`: the nodes behind a gateway.
+import { Failure, fail } from "@svc/contract/failures.ts";
+import type { ShownNode } from "@svc/contract/nodes.ts";
+import { byteSize, type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
+import { type AccessOptions, withClient } from "./access.ts";
+import { localTime } from "./list.ts";
+
+type Options = AccessOptions & { output?: OutputFormat };
+
+export function listNodes({ quiet, output, ...access }: Options & { quiet?: true }): Promise<number> {
+  return withClient(access, async (client) => {
+    const nodes = await ofGateway(client.nodes());
+    if (quiet === true) for (const { id } of nodes) process.stdout.write(`${id}\n`);
+    else if (outputFormat(output) === "json") printJSON(nodes);
+    else printTable(["NODE ID", "STATUS", "RUNNING", "PAUSED", "STARTING", "MAX", "MEMORY USED", "CPU CLASS", "URL"], nodes.map(cellsOf));
+    return 0;
+  });
+}
+
+export function showNode(id: string, { output, ...access }: Options): Promise<number> {
+  return withClient(access, async (client) => {
+    const { sandboxes, cachedBuilds, ...node } = await ofGateway(client.node(id));
+    if (outputFormat(output) === "json") {
+      printJSON({ ...node, sandboxes, cachedBuilds });
+      return 0;
+    }
+    const labels = Object.entries(node.labels).map(([name, value]) => `${name}=${value}`);
+    const pools = Object.entries(node.pools).map(([template, ready]) => `${template}=${ready}`);
+    printTable(
+      ["", ""],
+      [
+        ["node", node.id],
+        ["status", node.reason === undefined ? node.status : `${node.status}: ${node.reason}`],
+        ["url", node.url],
+        ["version", node.version],
+        ["processor", `${node.cpuClass}, ${node.metrics.cpuCount} cores, ${node.machineInfo.cpuModelName}`],
+        ["labels", labels.join(" ")],
+        ["sandboxes", `${node.sandboxCount} of ${node.sandboxMax} run, ${node.sandboxPausedCount} are paused, ${node.sandboxStartingCount} start`],
+        ["warm", pools.join(" ")],
+        ["memory", memoryOf(node)],
+        ["templates", cachedBuilds.join(" ")],
+      ],
+    );
+    printTable(
+      ["SANDBOX ID", "TEMPLATE", "STARTED"],
+      sandboxes.map(({ sandboxID, alias, templateID, startedAt }) => [sandboxID, alias ?? templateID, localTime(new Date(startedAt))]),
+    );
+    return 0;
+  });
+}
+
+/** A node that is asked itself has no such route. */
+function ofGateway<T>(answer: Promise<T>): Promise<T> {
+  return answer.catch((error: unknown) => {
+    if (error instanceof Failure && error.name === "ROUTE_NOT_FOUND")
+      return fail(
+        "ROUTE_NOT_FOUND",
+        "this server is a node, and only a gateway knows all nodes: name one by --url; of this node, `svc list` shows the sandboxes, and `svc nodes drain self` drains it",
+      );
+    throw error;
+  });
+}
+
+function cellsOf(node: ShownNode): string[] {
+  const { id, status, reason, sandboxCount, sandboxPausedCount, sandboxStartingCount, sandboxMax, cpuClass, url } = node;
+  const counts = [sandboxCount, sandboxPausedCount, sandboxStartingCount, sandboxMax].map(String);
+  return [id, reason === undefined ? status : `${status}: ${reason}`, ...counts, memoryOf(node), cpuClass, url];
+}
+
+function memoryOf({ metrics: { memoryUsedBytes, memoryTotalBytes } }: ShownNode): string {
+  return `${byteSize(memoryUsedBytes)} of ${byteSize(memoryTotalBytes)}`;
+}

@@ -1,0 +1,36 @@
+// `svc run`: a program of the user's on the pinned Node, with the packages of this tree and the deployment's address at hand.
+import { existsSync } from "node:fs";
+import { registerHooks } from "node:module";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { findAccess } from "./access.ts";
+import { UsageError } from "./complain.ts";
+
+export async function runFile(file: string, args: readonly string[]): Promise<number> {
+  const path = resolve(file);
+  if (!existsSync(path)) throw new UsageError(`there is no file ${path}`);
+  await lendAccess();
+  // What the program's own folder lacks is looked for among the packages of this tree.
+  registerHooks({
+    resolve(specifier, context, next) {
+      try {
+        return next(specifier, context);
+      } catch (error) {
+        const isPackage = !/^(\.|\/|[a-z]+:)/.test(specifier);
+        if (!isPackage || (error as { code?: string }).code !== "ERR_MODULE_NOT_FOUND") throw error;
+        return next(specifier, { ...context, parentURL: import.meta.url });
+      }
+    },
+  });
+  process.argv = [process.execPath, path, ...args];
+  await import(pathToFileURL(path).href);
+  return Number(process.exitCode ?? 0);
+}
+
+/** For our client and for the E2B SDKs; what the user set stays. */
+async function lendAccess(): Promise<void> {
+  const { url, apiKey } = await findAccess({});
+  const lent: Record<string, string> = { SVC_URL: url, E2B_API_URL: url, E2B_SANDBOX_URL: url };
+  if (apiKey !== undefined) Object.assign(lent, { SDK_API_KEY: apiKey, E2B_API_KEY: apiKey, E2B_VALIDATE_API_KEY: "false" });
+  for (const [name, value] of Object.entries(lent)) process.env[name] ||= value;
+}

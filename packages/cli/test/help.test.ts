@@ -1,0 +1,52 @@
+// The help of every verb and server: each flag once, each setting with a text of its own.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Command } from "commander";
+import { programsHere } from "../src/programs.ts";
+import { runVerb, verbs } from "../src/verbs.ts";
+import { openPlace } from "./svc.ts";
+
+/** Heads of entries: flags, and what is listed like them. */
+function flagsTwice(help: string): readonly (string | undefined)[] {
+  const flags = [...help.matchAll(/^ {2}(?:-\w, )?(--[\w.-]+)/gm)].map(([, flag]) => flag);
+  return flags.filter((flag, at) => flags.indexOf(flag) !== at);
+}
+
+/** A comment over several settings is printed once, below all of them. */
+function textsTwice(help: string): readonly string[] {
+  const texts = help.split(/^ {2}(?=-)/m).flatMap((entry) => (/^\S+ \S+\n.*default:/s.test(entry) ? [entry.replace(/^.*\n/, "").replace(/\(.*$/s, "")] : []));
+  return texts.filter((text, at) => !text.includes("The log level") && texts.indexOf(text) !== at);
+}
+
+const below = (verb: Command): Command[] => [verb, ...verb.commands.flatMap(below)];
+
+void test("no verb's help names a flag twice", () => {
+  const all = below(verbs());
+  assert.ok(all.length > 40, `${all.length}`);
+  for (const verb of all) assert.deepEqual(flagsTwice(verb.helpInformation()), [], verb.name());
+});
+
+void test("every verb, server and program ends with 2 where its command line is wrong, and says what is wrong", async () => {
+  const path = (verb: Command): string[] => (verb.parent === null ? [] : [...path(verb.parent), verb.name()]);
+  for (const verb of below(verbs())) assert.equal(await runVerb([...path(verb), "--no-such-flag"]), 2, path(verb).join(" "));
+  await using place = openPlace();
+  const verbsOfPrograms = ["store get", "index query", "index simulate", "transfer write", "segment list"];
+  for (const name of [...programsHere().map((program) => program.name), ...verbsOfPrograms, "up", "up -d"]) {
+    const { code, stdout, stderr } = await place.svc([...name.split(" "), "--no-such-flag"]);
+    assert.deepEqual([code, stdout], [2, ""], `${name}: ${stderr}`);
+    assert.ok(stderr.includes("no-such-flag"), `${name}: ${stderr}`);
+  }
+  const value = await place.svc(["indexer", "--listen", "nowhere"]);
+  assert.deepEqual([value.code, value.stderr.includes("expected HOST:PORT")], [2, true], value.stderr);
+  // What a variable says is no command line.
+  assert.equal((await place.svc(["indexer"], { env: { SVC_INDEXER_LISTEN: "nowhere" } })).code, 1);
+});
+
+void test("no server's or program's help names a flag twice, or says of two settings what was meant for one", async () => {
+  await using place = openPlace();
+  for (const { name } of programsHere()) {
+    const { code, stdout } = await place.svc([...name.split(" "), "--help"]);
+    assert.equal(code, 0, name);
+    assert.deepEqual([flagsTwice(stdout), textsTwice(stdout)], [[], []], name);
+  }
+});

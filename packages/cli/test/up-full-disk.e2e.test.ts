@@ -1,0 +1,34 @@
+// The supervisor of `svc up` on a full disk: it goes on, starts again what ends, and its file says who runs.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { boundedDiskNeeds, openBoundedDisk } from "@svc/harness/bounded-disk.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { until } from "@svc/harness/until.ts";
+import { isAlive } from "../src/up-state.ts";
+import { openHome } from "./up-home.ts";
+
+void test(
+  "on a full disk a server that is killed is started again, up.json names the new one, and down stops them all",
+  needs(...boundedDiskNeeds),
+  async () => {
+    using disk = openBoundedDisk(64);
+    await using it = openHome(disk.path);
+    assert.equal((await it.svc("up", "-d", "--without", "node")).code, 0);
+    const up = it.state();
+    for (const name of ["indexer", "metadata"]) {
+      const before = it.state().servers.find((server) => server.name === name);
+      assert.ok(before !== undefined);
+      disk.fill();
+      process.kill(before.pid, "SIGKILL");
+      const after = await until(`another ${name} in up.json`, () => it.state().servers.find((server) => server.name === name && server.pid !== before.pid));
+      assert.ok(isAlive(after));
+      assert.equal((await fetch(`${after.url}/health`)).status, 200);
+    }
+    assert.equal(it.state().pid, up.pid);
+    assert.ok(isAlive(up), "the supervisor lives");
+    const last = it.state();
+    assert.match((await it.svc("down")).stdout, /^down/);
+    assert.ok(![last, ...last.servers].some(isAlive), "nothing is left");
+    disk.free();
+  },
+);

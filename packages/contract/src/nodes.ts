@@ -1,0 +1,70 @@
+// The nodes of a deployment as clients of a gateway see them, in the shape of the E2B API.
+import { z } from "zod";
+import { operation } from "./operation.ts";
+import { listedSandbox } from "./sandbox.ts";
+
+export const nodeStatus = z.enum(["ready", "draining", "connecting", "unhealthy"]);
+export type NodeStatus = z.output<typeof nodeStatus>;
+
+const count = z.number().int().min(0);
+
+export const shownNode = z.object({
+  id: z.string().describe("As the node names itself; its URL while it never answered"),
+  nodeID: z.string().describe("As id, of older clients"),
+  clusterID: z.string(),
+  serviceInstanceID: z.string().describe("Another for each start of the node"),
+  version: z.string(),
+  commit: z.string(),
+  status: nodeStatus,
+  reason: z.string().optional().describe("Why it is not ready"),
+  url: z.string(),
+  cpuClass: z.string(),
+  labels: z.record(z.string(), z.string()),
+  sandboxCount: count.describe("Sandboxes that run"),
+  sandboxPausedCount: count,
+  sandboxStartingCount: count,
+  sandboxMax: count,
+  createSuccesses: count.describe("Of this gateway, since it started"),
+  createFails: count,
+  metrics: z.object({
+    allocatedCPU: z.number(),
+    cpuPercent: z.number(),
+    cpuCount: count,
+    allocatedMemoryBytes: count.describe("The limits of its sandboxes together"),
+    memoryUsedBytes: count.describe("Of the machine: what is not available, whoever uses it"),
+    memoryTotalBytes: count,
+    disks: z
+      .array(z.object({ mountPoint: z.string(), device: z.string(), filesystemType: z.string(), usedBytes: count, totalBytes: count }))
+      .describe("The file system that the node's home is on, whoever uses it; its mountPoint is `home`: paths of a node are not for clients"),
+  }),
+  machineInfo: z.object({ cpuFamily: z.string(), cpuModel: z.string(), cpuModelName: z.string(), cpuArchitecture: z.string() }),
+  pools: z.record(z.string(), count).describe("Warm sandboxes, by template"),
+});
+export type ShownNode = z.output<typeof shownNode>;
+
+export const listNodes = operation({
+  name: "listNodes",
+  method: "GET",
+  path: "/nodes",
+  summary: "Lists the nodes of the deployment, with what each holds and has left",
+  input: z.object({}),
+  output: z.array(shownNode),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED"],
+});
+
+export const getNode = operation({
+  name: "getNode",
+  method: "GET",
+  path: "/nodes/{nodeID}",
+  summary: "One node with its sandboxes and templates",
+  input: z.object({ nodeID: z.string().min(1).max(256) }),
+  output: shownNode.extend({ sandboxes: z.array(listedSandbox), cachedBuilds: z.array(z.string()) }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "NODE_NOT_FOUND", "NODE_LOST"],
+});
+
+/** What a gateway serves beside the operations of its nodes. */
+export const nodesOperations = { listNodes, getNode } as const;

@@ -1,0 +1,191 @@
+// The gateway: one address in front of all nodes; it keeps nothing that it could not learn again from them.
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
+import { nodesOperations } from "@svc/contract/nodes.ts";
+import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
+import { exitCodeOf } from "@svc/kit/config.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
+import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import { dialledAt, urlOf } from "@svc/kit/listen.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openMetrics } from "@svc/kit/metrics.ts";
+import { serve } from "@svc/kit/serve.ts";
+import { writeStateFile } from "@svc/kit/state-file.ts";
+import { openGatewayMetrics } from "./gateway-metrics.ts";
+import { isNodeHome, startTicks } from "./home.ts";
+import { Arrivals } from "./members/arrivals.ts";
+import { type EtcdDirectory, openEtcdDirectory } from "./members/etcd-directory.ts";
+import { Lookups } from "./members/lookups.ts";
+import { Members } from "./members/members.ts";
+import { openMetricsListener } from "./metrics-listener.ts";
+import { AdmissionQueue } from "./place/queue.ts";
+import { openGatewayProxy, openNodeTargets } from "./proxy/server.ts";
+import { openCreate } from "./serve/create.ts";
+import { openMergedEvents } from "./serve/events.ts";
+import { fileRoutes } from "./serve/file-routes.ts";
+import { gatewayHandlers } from "./serve/handlers.ts";
+import { openMerge } from "./serve/merge.ts";
+import { openRelay } from "./serve/relay.ts";
+import { load } from "./settings.ts";
+
+const KEEP_ALIVE_MS = 120_000;
+/** The admission queue is looked at this often, besides whenever a node says that it has room. */
+const QUEUE_MS = 250;
+
+const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
+
+export async function main(argv: readonly string[]): Promise<number> {
+  try {
+    return await run(argv);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    process.stderr.write(`svc gateway: ${error.message}\n`);
+    return exitCodeOf(error);
+  }
+}
+
+async function run(argv: readonly string[]): Promise<number> {
+  const loaded = load(argv);
+  if (loaded === "help") return 0;
+  const { home } = loaded;
+  const settings = loaded.settings.gateway;
+  const { domains } = loaded.settings.proxy;
+  const { etcd, name } = loaded.settings.cluster;
+  if (settings.nodes.length === 0 && etcd.length === 0)
+    fail(
+      "SETTING_INVALID",
+      "settings gateway.nodes and cluster.etcd are both empty: give the nodes with --nodes http://HOST:PORT,http://HOST:PORT, or etcd with --etcd http://HOST:PORT",
+    );
+  if (settings.nodes.length > 0 && etcd.length > 0)
+    fail("SETTING_INVALID", "settings gateway.nodes and cluster.etcd are both given: expected one of them; with etcd the gateway finds the nodes there");
+  const missingKey = `there is no API key: give the deployment's by SVC_API_KEY or in ${MOUNTED_KEY_PATH}; a gateway generates none, since its nodes have the same`;
+  const { secret: apiKey, source } = suppliedApiKey({ env: process.env }) ?? fail("SETTING_INVALID", missingKey);
+  if (isNodeHome(home)) fail("SETTING_INVALID", `${home} is a node's home: give the gateway its own with --home DIR`);
+  await lockHome(home, "gateway");
+  const log = openLog("gateway", settings.log_level);
+  const metrics = openMetrics();
+  const counted = openGatewayMetrics(metrics);
+  const nowMs = () => performance.now();
+
+  const targets = openNodeTargets({ connections: settings.max_connections, connectionsPerPeer: settings.max_connections_per_address });
+  const queue = new AdmissionQueue({ length: settings.queue, waitMs: settings.queue_timeout_seconds * 1000 }, nowMs);
+  let domain = domains[0];
+  let directory: EtcdDirectory | undefined;
+  const members = new Members({
+    apiKey,
+    domain: () => domain ?? "localhost",
+    log,
+    openTarget: targets.open,
+    onRoom: () => queue.release(1),
+    onLost: () => counted.lost(),
+    removedNode: (slot) => directory?.removedNode(slot),
+  });
+  const lookups = new Lookups(members, apiKey);
+  const arrivals = new Arrivals({ members, apiKey, directory: () => directory, log });
+  const relay = openRelay(apiKey);
+  const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
+  const events = openMergedEvents(members, apiKey);
+  let hasBeenUp = false;
+  let isStopping = false;
+  const app = serve({
+    operations: { ...nodeOperations, ...nodesOperations, ...nodeControlOperations },
+    handlers: gatewayHandlers({
+      members,
+      lookups,
+      arrivals,
+      relay,
+      isFixed: etcd.length === 0,
+      merge: openMerge({ members, apiKey, log }),
+      create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, nowMs, onPlaced: counted.placed }),
+      checkHealth() {
+        if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
+        hasBeenUp ||= members.up.length > 0;
+        const known = members.all.map((member) => `${member.name}: ${member.reason}`).join("; ");
+        const why = directory?.hasRead === false ? "etcd has not answered" : known === "" ? "etcd knows of none" : known;
+        if (!hasBeenUp) fail("SERVER_UNREACHABLE", `no node has answered yet: ${why}`, { retryAfterSeconds: 1 });
+      },
+    }),
+    apiKey,
+    anyOrigin: true,
+    servesMetrics: false,
+    pages: pages(),
+    log,
+    metrics,
+    raw(scope) {
+      events.routes(scope);
+      fileRoutes(members)(scope);
+    },
+  });
+  app.server.keepAliveTimeout = KEEP_ALIVE_MS;
+  app.server.requestTimeout = 0;
+  const control = `\0svc-gateway-${process.pid}-${Date.now().toString(36)}`;
+  await app.listen({ path: control });
+  counted.watch(members, lookups, arrivals, queue);
+  const metricsListener = await openMetricsListener(settings.metrics_listen, metrics);
+  const proxy = await openGatewayProxy({
+    targets,
+    listen: settings.listen,
+    control,
+    members,
+    lookups,
+    arrivals,
+    apiKey,
+    brands: settings.brand,
+    domains,
+    log,
+    metrics,
+  });
+  const url = urlOf(settings.listen.host, proxy.address.port);
+  domain ??= `localhost:${proxy.address.port}`;
+  for (const node of settings.nodes) members.add({ url: node });
+  directory = etcd.length === 0 ? undefined : openEtcdDirectory({ endpoints: etcd, name, members, log });
+  const ticking = setInterval(() => {
+    queue.expire();
+    queue.release(1);
+  }, QUEUE_MS);
+
+  const stateFile = join(home, "node.json");
+  const self = { role: "gateway", pid: process.pid, startTicks: startTicks(process.pid), url, address: dialledAt(settings.listen.host, proxy.address.port) };
+  if (!writeStateFile(stateFile, `${JSON.stringify({ ...self, metricsURL: metricsListener.url, apiKeySource: source })}\n`))
+    log.error({ stateFile }, "the file with the gateway's address could not be written, as the disk is full; the gateway serves nevertheless");
+  log.info({ url, metricsURL: metricsListener.url, home, nodes: settings.nodes, etcd, apiKeySource: source, config: loaded.configPath }, "ready");
+  ready("gateway", url);
+
+  return untilStopped(log, [
+    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
+    {
+      name: "proxy",
+      close() {
+        isStopping = true;
+        clearInterval(ticking);
+        queue.close();
+        events.end();
+        return proxy.close();
+      },
+    },
+    { name: "control plane", close: () => app.close() },
+    { name: "nodes", close: async () => members.close() },
+    { name: "etcd", close: async () => directory?.close() },
+    { name: "metrics", close: metricsListener.close },
+  ]);
+}
+
+function pages() {
+  return {
+    title: "svc gateway",
+    version,
+    about:
+      "One address in front of the nodes of a deployment, compatible with the E2B API. Unmodified E2B clients use this URL as E2B_API_URL and E2B_SANDBOX_URL.",
+    next: [
+      ["./svc nodes list", "lists the nodes"],
+      ["./svc start base -d", "starts a sandbox on one of them and prints its id"],
+      ["./svc list", "lists the sandboxes of all nodes"],
+    ] as const,
+    guides: ["docs/deploy.md", "docs/sandboxes.md", "docs/operations.md"],
+  };
+}
+
+if (process.argv[1] === import.meta.filename) process.exit(await main(process.argv.slice(2)));

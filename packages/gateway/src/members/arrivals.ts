@@ -1,0 +1,134 @@
+// Brings a paused sandbox to a node where it can go on: from one that drains, was stopped or is dead; and waits for one that is moving.
+import { call } from "@svc/contract/call.ts";
+import { takeSandbox } from "@svc/contract/cluster.ts";
+import type { SharedSandbox } from "@svc/contract/cluster-records.ts";
+import { asFailure, Failure, type FailureName } from "@svc/contract/failures.ts";
+import { moveSandbox } from "@svc/contract/lifecycle.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { EtcdDirectory } from "./etcd-directory.ts";
+import type { Member } from "./member.ts";
+import type { Members } from "./members.ts";
+
+export type ArrivalsOptions = {
+  readonly members: Members;
+  readonly apiKey: string;
+  /** Absent where the nodes are a fixed list: then nothing moves. */
+  readonly directory: () => EtcdDirectory | undefined;
+  readonly log: Log;
+};
+
+const MAX_AT_ONCE = 64;
+const MAX_TRIES = 3;
+const TAKE_MS = 15 * 60_000;
+/** After one that failed, its node answers for itself for so long; without a node that is up, the same failure does. */
+const COOL_DOWN_MS = 1_000;
+/** What another node may not say. */
+const nodesOwn = new Set<FailureName>(["CAPACITY_EXHAUSTED", "TOO_MANY_REQUESTS", "SNAPSHOT_UNSUITABLE", "DISK_FULL", "SERVER_UNREACHABLE", "SHUTTING_DOWN"]);
+
+export class Arrivals {
+  readonly #options: ArrivalsOptions;
+  readonly #underWay = new Map<string, Promise<void>>();
+  readonly #failed = new Map<string, Failure>();
+
+  constructor(options: ArrivalsOptions) {
+    this.#options = options;
+  }
+
+  get waiting(): number {
+    return this.#underWay.size;
+  }
+
+  /** Whether a request for it has to wait for `bring`. One map lookup for a sandbox that runs. */
+  isNeeded(sandboxID: string): boolean {
+    const { members, directory } = this.#options;
+    if (directory() === undefined) return false;
+    if (this.#failed.has(sandboxID)) return members.ownerOf(sandboxID)?.isUp !== true;
+    if (members.departures.of(sandboxID) !== undefined || this.#underWay.has(sandboxID)) return true;
+    const holder = members.holderOf(sandboxID);
+    if (holder?.isUp === true) return isDrained(holder, sandboxID);
+    return this.#isTakeable(members.moved.get(sandboxID));
+  }
+
+  /** By which name object storage has one that is paused and whose node does not answer: as etcd said, and that node. */
+  restsAs(sandboxID: string): string | undefined {
+    const { members } = this.#options;
+    const holder = members.holderOf(sandboxID);
+    const isAway = holder === undefined || (!holder.isUp && holder.paused.has(sandboxID));
+    if (!isAway || this.#underWay.has(sandboxID) || members.departures.of(sandboxID) !== undefined) return undefined;
+    const record = members.moved.get(sandboxID);
+    return record === undefined || members.onRecord(record.nodeID)?.isUp === true ? undefined : record.manifest;
+  }
+
+  #isTakeable(record: SharedSandbox | undefined): boolean {
+    if (record?.manifest === undefined) return false;
+    const { members, directory } = this.#options;
+    return record.isOffered || members.onRecord(record.nodeID)?.isUp === true || directory()?.serves(record.nodeID) !== true;
+  }
+
+  /** It is on a node that is up when this returns, as the streams say. @throws TOO_MANY_REQUESTS, and what the nodes throw. */
+  async bring(sandboxID: string): Promise<void> {
+    const leaving = this.#options.members.departures.of(sandboxID);
+    if (leaving !== undefined) return leaving;
+    let working = this.#underWay.get(sandboxID);
+    if (working === undefined) {
+      const failed = this.#failed.get(sandboxID);
+      if (failed !== undefined) throw failed;
+      if (this.#underWay.size >= MAX_AT_ONCE)
+        throw new Failure("TOO_MANY_REQUESTS", "the maximum number of sandboxes is moving to other nodes; try again", { retryAfterSeconds: 1 });
+      working = this.#bring(sandboxID).finally(() => this.#underWay.delete(sandboxID));
+      this.#underWay.set(sandboxID, working);
+    }
+    return working;
+  }
+
+  async #bring(sandboxID: string): Promise<void> {
+    const { members, apiKey, log } = this.#options;
+    try {
+      const holder = members.holderOf(sandboxID);
+      if (holder?.isUp === true) {
+        await call(moveSandbox, { sandboxID }, { baseURL: holder.url, apiKey, timeoutMs: TAKE_MS, signal: holder.signal }).catch(unlessMoved);
+        return await members.departures.of(sandboxID);
+      }
+      const taker = await this.#take(sandboxID, members.moved.get(sandboxID)?.nodeID);
+      members.arrived(sandboxID, taker);
+      log.info({ sandboxID, node: taker.name }, "a sandbox was brought to another node");
+    } catch (error) {
+      this.#failed.set(sandboxID, asFailure(error));
+      setTimeout(() => this.#failed.delete(sandboxID), COOL_DOWN_MS).unref();
+      log.warn({ sandboxID, err: error }, "a paused sandbox could not be brought to another node");
+      throw error;
+    }
+  }
+
+  /** By the node that owns it, where it is up: it took it in an earlier life; else by the one with most room. */
+  async #take(sandboxID: string, ownerID: string | undefined): Promise<Member> {
+    const { members, apiKey } = this.#options;
+    const owner = members.onRecord(ownerID ?? "");
+    const fit = members.up.filter(({ load }) => load?.isDraining !== true).sort((a, b) => shareHeld(a) - shareHeld(b));
+    const asked = owner?.isUp === true && owner.load?.isDraining !== true ? [owner] : fit.slice(0, MAX_TRIES);
+    let last: Failure | undefined;
+    for (const member of asked) {
+      try {
+        await call(takeSandbox, { sandboxID }, { baseURL: member.url, apiKey, timeoutMs: TAKE_MS, signal: member.signal });
+        return member;
+      } catch (error) {
+        last = asFailure(error);
+        if (!nodesOwn.has(last.name)) break;
+      }
+    }
+    throw last ?? new Failure("CAPACITY_EXHAUSTED", "no running node can take it", { retryAfterSeconds: 5 });
+  }
+}
+
+function unlessMoved(error: unknown): void {
+  if (asFailure(error).name !== "SANDBOX_MOVED") throw error;
+}
+
+const isDrained = (member: Member, sandboxID: string) => member.load?.isDraining === true && member.paused.has(sandboxID);
+
+/** 0 for an empty node, 1 for a full one: by places, memory or disk, whichever is scarcest. */
+function shareHeld({ running, identity, load }: Member): number {
+  if (load === undefined) return 1;
+  const { memory, disk } = load;
+  return Math.max(running.size / Math.max(1, identity?.maxSandboxes ?? 1), 1 - memory.availableBytes / memory.totalBytes, disk.usedBytes / disk.totalBytes);
+}

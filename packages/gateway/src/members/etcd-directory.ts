@@ -1,0 +1,174 @@
+// The nodes of a deployment as etcd keeps them: members come and go with their records; without etcd the last word stands.
+import { clusterKeys, type NodeRecord, nodeRecord, sandboxRecord, slotRecord } from "@svc/contract/cluster-records.ts";
+import { openEtcd } from "@svc/kit/etcd/client.ts";
+import type { KeyValue } from "@svc/kit/etcd/wire.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Member } from "./member.ts";
+import type { Members } from "./members.ts";
+
+export type EtcdDirectoryOptions = { readonly endpoints: readonly string[]; readonly name: string; readonly members: Members; readonly log: Log };
+
+export type EtcdDirectory = {
+  /** As far as etcd says: it was neither stopped, nor removed, nor declared dead. */
+  serves(nodeID: string): boolean;
+  /** etcd says so now: what ran there is lost for good, and it forgets its keys before it serves again. */
+  isDead(member: Member): boolean;
+  /** Names of nodes that were declared dead, or removed from the deployment, as far as etcd said. */
+  gone(): readonly string[];
+  /** Whether etcd, asked now, has the same nodes, and the same of them are dead. @throws ETCD_UNAVAILABLE. */
+  agrees(): Promise<boolean>;
+  /** etcd has been read once. */
+  readonly hasRead: boolean;
+  /** False while etcd does not answer: joins and leaves are not seen. */
+  readonly isCurrent: boolean;
+  /** The node whose ids carry this slot, where it was removed from the deployment. */
+  removedNode(slot: number): string | undefined;
+  close(): Promise<void>;
+};
+
+type Followed = { readonly member: Member; readonly url: string };
+
+export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirectoryOptions): EtcdDirectory {
+  const etcd = openEtcd({ endpoints });
+  const keys = clusterKeys(name);
+  const states = new Map<string, NodeRecord["state"]>();
+  /** By the node's name. */
+  const followed = new Map<string, Followed>();
+  /** All that have a record, those included that never served. */
+  const recorded = new Set<string>();
+  const slots = new Map<number, string>();
+  let hasRead = false;
+  let isCurrent = false;
+
+  function take(record: NodeRecord): void {
+    const { nodeID, url, slot } = record;
+    states.set(nodeID, record.state);
+    const known = followed.get(nodeID);
+    if (url === undefined) return;
+    const address = url.replace(/\/$/, "");
+    if (known?.url === address) return;
+    if (known !== undefined) members.remove(known.member);
+    followed.set(nodeID, { member: members.add({ url: address, slot, nodeID }), url: address });
+    log.info({ node: nodeID, url: address, slot }, known === undefined ? "a node is part of the deployment" : "a node has another URL");
+  }
+
+  function drop(nodeID: string): void {
+    states.delete(nodeID);
+    const known = followed.get(nodeID);
+    if (known === undefined) return;
+    followed.delete(nodeID);
+    members.remove(known.member);
+    log.info({ node: nodeID, url: known.url }, "a node is not part of the deployment any more");
+  }
+
+  function takeSlot({ key, value }: KeyValue): void {
+    try {
+      slots.set(Number(key.slice(keys.slots.length)), slotRecord.parse(JSON.parse(value)).nodeID);
+    } catch (error) {
+      log.error({ err: error, key }, "a slot's record in etcd cannot be read");
+    }
+  }
+
+  function parse({ key, value }: KeyValue): NodeRecord | undefined {
+    try {
+      return nodeRecord.parse(JSON.parse(value));
+    } catch (error) {
+      log.error({ err: error, key }, "a node's record in etcd cannot be read: the node is not followed");
+      return undefined;
+    }
+  }
+
+  const watch = etcd.watch(keys.nodes, {
+    onAll(entries) {
+      const records = entries.flatMap((entry) => parse(entry) ?? []);
+      const there = new Set(records.map(({ nodeID }) => nodeID));
+      recorded.clear();
+      for (const { key } of entries) recorded.add(key.slice(keys.nodes.length));
+      for (const nodeID of [...followed.keys(), ...states.keys()]) if (!there.has(nodeID)) drop(nodeID);
+      for (const record of records) take(record);
+      hasRead = true;
+      isCurrent = true;
+    },
+    onEvents(events) {
+      for (const event of events) {
+        if (event.type === "delete") {
+          recorded.delete(event.key.slice(keys.nodes.length));
+          drop(event.key.slice(keys.nodes.length));
+          continue;
+        }
+        recorded.add(event.key.slice(keys.nodes.length));
+        const record = parse(event.entry);
+        if (record !== undefined) take(record);
+      }
+    },
+    onInterrupted(reason) {
+      isCurrent = false;
+      log.warn({ reason }, "etcd does not answer: nodes that join or leave are not seen, everything else continues");
+    },
+    onCurrent() {
+      isCurrent = true;
+    },
+  });
+
+  // Slots are given out for good: none is ever taken back.
+  const slotWatch = etcd.watch(keys.slots, {
+    onAll: (entries) => entries.forEach(takeSlot),
+    onEvents(events) {
+      for (const event of events) if (event.type === "put") takeSlot(event.entry);
+    },
+  });
+
+  const { moved } = members;
+  function takeSandbox({ key, value }: KeyValue): void {
+    try {
+      const record = sandboxRecord.parse(JSON.parse(value));
+      moved.set(record.sandboxID, record);
+    } catch (error) {
+      log.error({ key, err: error }, "the record of a sandbox in etcd cannot be read: requests go to the node that its id names");
+    }
+  }
+  const sandboxes = etcd.watch(keys.sandboxes, {
+    onAll(entries) {
+      moved.clear();
+      entries.forEach(takeSandbox);
+    },
+    onEvents(events) {
+      for (const event of events) {
+        if (event.type === "put") takeSandbox(event.entry);
+        else moved.delete(event.key.slice(keys.sandboxes.length));
+      }
+    },
+  });
+
+  return {
+    removedNode(slot) {
+      const nodeID = slots.get(slot);
+      return hasRead && nodeID !== undefined && !recorded.has(nodeID) ? nodeID : undefined;
+    },
+    isDead(member) {
+      for (const [nodeID, each] of followed) if (each.member === member) return isCurrent && states.get(nodeID) === "dead";
+      return false;
+    },
+    gone() {
+      const removed = hasRead ? [...slots.values()].filter((nodeID) => !recorded.has(nodeID)) : [];
+      return [...removed, ...[...states].flatMap(([nodeID, state]) => (state === "dead" ? [nodeID] : []))];
+    },
+    async agrees() {
+      const records = (await etcd.list(keys.nodes)).entries.map((entry) => parse(entry));
+      return records.every(
+        (record) => record !== undefined && (states.get(record.nodeID) === "dead") === (record.state === "dead") && states.has(record.nodeID),
+      );
+    },
+    serves: (nodeID) => states.get(nodeID) === "serving",
+    get hasRead() {
+      return hasRead;
+    },
+    get isCurrent() {
+      return isCurrent;
+    },
+    async close() {
+      await Promise.all([watch.close(), slotWatch.close(), sandboxes.close()]);
+      await etcd.close();
+    },
+  };
+}

@@ -1,0 +1,142 @@
+// One gateway's stream from one node: opens it, reads frames, and says at once when it breaks or falls silent.
+import { type ClientRequest, type IncomingMessage, request } from "node:http";
+import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, SILENCE_MS, STREAM_PATH } from "@svc/contract/cluster.ts";
+import { fingerprintOf } from "@svc/kit/secret.ts";
+
+export type LinkOptions = {
+  readonly url: string;
+  readonly apiKey: string;
+  /** Where this gateway's clients find sandboxes. */
+  readonly domain: () => string;
+  readonly onFrame: (frame: ClusterFrame) => void;
+  /** It gives no state any more; it is tried again. */
+  readonly onDown: (reason: string, how: Down) => void;
+};
+
+/** Silent: its connections still stand, it may only be slow. Refused: it answers, but not to this gateway. */
+export type Down = "broken" | "silent" | "refused";
+
+const FIRST_RETRY_MS = 50;
+const MAX_RETRY_MS = 1_000;
+/** From the request to the whole state, which a node with many sandboxes takes a moment for. */
+const FIRST_FRAME_MS = 5_000;
+const MAX_REFUSAL_BYTES = 64 * 1024;
+
+export class Link {
+  readonly #options: LinkOptions;
+  #request: ClientRequest | undefined;
+  #retryMs = FIRST_RETRY_MS;
+  #retry: NodeJS.Timeout | undefined;
+  #silence: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: LinkOptions) {
+    this.#options = options;
+  }
+
+  open(): void {
+    const { url, apiKey, domain } = this.#options;
+    const query = new URLSearchParams({ version: String(CLUSTER_VERSION), domain: domain() });
+    const opened = request(`${url}${STREAM_PATH}?${query}`, { agent: false, headers: { "x-api-key": apiKey } });
+    this.#request = opened;
+    this.#listenFor(FIRST_FRAME_MS, opened);
+    opened.on("response", (response) => void (response.statusCode === 200 ? this.#read(response, opened) : this.#refused(response, opened)));
+    opened.on("error", (error: NodeJS.ErrnoException) => this.#down(opened, `it cannot be reached (${error.code ?? error.message})`));
+    opened.end();
+  }
+
+  #read(response: IncomingMessage, opened: ClientRequest): void {
+    let rest = "";
+    response.setEncoding("utf8");
+    response.on("data", (text: string) => {
+      this.#listenFor(SILENCE_MS, opened);
+      const lines = (rest + text).split("\n");
+      rest = lines.pop() ?? "";
+      if (rest.length > MAX_FRAME_BYTES) return this.#down(opened, `it sent a line of more than ${MAX_FRAME_BYTES} bytes`);
+      for (const line of lines) if (this.#request === opened) this.#take(line, opened);
+    });
+    response.on("close", () => this.#down(opened, "it ended the stream of its state"));
+  }
+
+  #take(line: string, opened: ClientRequest): void {
+    try {
+      const value: unknown = JSON.parse(line);
+      // A kind that a newer node knows is not for this gateway.
+      if (!isKnown(value)) return;
+      const frame = clusterFrame.parse(value);
+      this.#retryMs = FIRST_RETRY_MS;
+      this.#options.onFrame(frame);
+    } catch (error) {
+      this.#down(opened, `it sent a frame that is not valid: ${(error as Error).message.slice(0, 300)}`);
+    }
+  }
+
+  /** Why it gives no stream, in its own words. */
+  async #refused(response: IncomingMessage, opened: ClientRequest): Promise<void> {
+    const { apiKey } = this.#options;
+    let text = "";
+    response.setEncoding("utf8");
+    try {
+      for await (const chunk of response) if (text.length < MAX_REFUSAL_BYTES) text += chunk as string;
+    } catch {
+      // What came of it says enough.
+    }
+    this.#down(opened, refusalOf(response.statusCode ?? 0, text, apiKey), response.statusCode === 401 ? "refused" : "broken");
+  }
+
+  /** Looked at once more behind the reads of this turn: a gateway that was held up itself must not suspect all its nodes. */
+  #listenFor(ms: number, opened: ClientRequest): void {
+    clearTimeout(this.#silence);
+    const timer = setTimeout(() => {
+      setImmediate(() => {
+        if (this.#silence === timer) this.#down(opened, `it was silent for ${ms} ms`, "silent");
+      });
+    }, ms);
+    this.#silence = timer;
+  }
+
+  #down(opened: ClientRequest, reason: string, how: Down = "broken"): void {
+    if (this.#request !== opened) return;
+    this.#request = undefined;
+    clearTimeout(this.#silence);
+    this.#silence = undefined;
+    opened.on("error", () => {});
+    opened.destroy();
+    if (this.#closed) return;
+    this.#options.onDown(reason, how);
+    this.#retry = setTimeout(() => this.open(), this.#retryMs);
+    this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
+  }
+
+  /** Ends this stream for a reason of the gateway's own; it is opened again later. */
+  reject(reason: string): void {
+    this.#retryMs = MAX_RETRY_MS;
+    if (this.#request !== undefined) this.#down(this.#request, reason, "refused");
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#retry);
+    if (this.#request !== undefined) this.#down(this.#request, "");
+  }
+}
+
+function isKnown(value: unknown): boolean {
+  const kind = (value as { kind?: unknown } | null)?.kind;
+  return kind === "state" || kind === "change" || kind === "templates" || kind === "beat";
+}
+
+function refusalOf(status: number, text: string, apiKey: string): string {
+  if (status === 404) return "it serves no state for gateways: it runs an older version, or is not a node";
+  try {
+    const { message, fingerprint } = JSON.parse(text) as { message?: unknown; fingerprint?: unknown };
+    if (status === 401 && typeof fingerprint === "string") {
+      const others = `its API key has the fingerprint ${fingerprint.slice(0, 64)}, this gateway's has ${fingerprintOf(apiKey, "api-key")}`;
+      return `it is refused: ${others}; give all processes of the deployment the same SVC_API_KEY`;
+    }
+    if (typeof message === "string") return `it answered ${status}: ${message.slice(0, 500)}`;
+  } catch {
+    // answered below
+  }
+  return `it answered ${status}`;
+}

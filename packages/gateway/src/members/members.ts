@@ -1,0 +1,255 @@
+// All nodes of the deployment: who is up, whose each sandbox is, and that their secrets agree.
+
+import type { ClusterFrame, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
+import { type SharedSandbox, slotOf } from "@svc/contract/cluster-records.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Target } from "@svc/kit/proxy/target.ts";
+import { fingerprintOf } from "@svc/kit/secret.ts";
+import { Departures } from "./departures.ts";
+import { type Down, Link } from "./link.ts";
+import { Member } from "./member.ts";
+
+/** A node to be followed; `slot` where it is one of a deployment that etcd keeps. */
+export type Known = { readonly url: string; readonly slot?: number | undefined; readonly nodeID?: string | undefined };
+
+export type MembersOptions = {
+  readonly apiKey: string;
+  readonly domain: () => string;
+  readonly log: Log;
+  readonly openTarget: (member: () => Member) => Target;
+  /** Room may have come for creates that wait. */
+  readonly onRoom: () => void;
+  readonly onLost: (member: Member, reason: string) => void;
+  /** Of a deployment in etcd: the node that was removed and whose ids carry this slot. */
+  readonly removedNode: (slot: number) => string | undefined;
+};
+
+/** Sandboxes that are gone, with the node that knows why: the newest ones. */
+const MAX_GONE = 100_000;
+
+export class Members {
+  #all: readonly Member[] = [];
+  readonly #options: MembersOptions;
+  readonly #links = new Map<Member, Link>();
+  readonly #owners = new Map<string, Member>();
+  readonly #gone = new Map<string, Member>();
+  /** On their way from one node to another. */
+  readonly departures = new Departures();
+  /** What etcd says of sandboxes that can move. */
+  readonly moved = new Map<string, SharedSandbox>();
+  readonly #byNodeID = new Map<string, Member>();
+  /** Whose ids carry which slot. */
+  readonly #slots = new Map<number, Member>();
+  readonly #apiKeyFingerprint: string;
+  /** Of the node that was up first: those of the others must be the same. */
+  #seed: { readonly fingerprint: string; readonly nodeID: string } | undefined;
+
+  constructor(options: MembersOptions) {
+    this.#options = options;
+    this.#apiKeyFingerprint = fingerprintOf(options.apiKey, "api-key");
+  }
+
+  get all(): readonly Member[] {
+    return this.#all;
+  }
+
+  /** Follows a node from now on. */
+  add({ url, slot, nodeID }: Known): Member {
+    const { apiKey, domain, openTarget } = this.#options;
+    const member: Member = new Member(
+      url,
+      openTarget(() => member),
+      nodeID,
+    );
+    this.#all = [...this.#all, member];
+    if (slot !== undefined) this.#slots.set(slot, member);
+    if (nodeID !== undefined) this.#byNodeID.set(nodeID, member);
+    const link = new Link({
+      url,
+      apiKey,
+      domain,
+      onFrame: (frame) => this.#take(member, frame),
+      onDown: (reason, how) => this.#down(member, reason, how),
+    });
+    this.#links.set(member, link);
+    link.open();
+    return member;
+  }
+
+  /** It is no member any more, or is to be found elsewhere from now on. */
+  remove(member: Member): void {
+    this.#all = this.#all.filter((each) => each !== member);
+    this.#links.get(member)?.close();
+    this.#links.delete(member);
+    this.#forgetAll(member);
+    for (const [id, each] of this.#gone) if (each === member) this.#gone.delete(id);
+    for (const [slot, each] of this.#slots) if (each === member) this.#slots.delete(slot);
+    for (const [nodeID, each] of this.#byNodeID) if (each === member) this.#byNodeID.delete(nodeID);
+    this.departures.lose(member);
+    member.lose({ state: "lost", reason: "it is not part of the deployment any more", sinceMs: Date.now() });
+    member.target.drop();
+  }
+
+  close(): void {
+    for (const link of this.#links.values()) link.close();
+  }
+
+  get up(): readonly Member[] {
+    return this.all.filter((member) => member.isUp);
+  }
+
+  /** By its own name, or by its URL. */
+  named(name: string): Member | undefined {
+    return this.all.find((member) => member.identity?.nodeID === name) ?? this.all.find((member) => member.url === name);
+  }
+
+  /** Whose a sandbox is, or was: as the streams of nodes that are up say, as etcd says, else by the slot that its id carries. */
+  ownerOf(sandboxID: string): Member | undefined {
+    const told = this.#owners.get(sandboxID);
+    if (told?.isUp === true) return told;
+    const record = this.moved.get(sandboxID);
+    const onRecord = record === undefined ? undefined : this.#byNodeID.get(record.nodeID);
+    return onRecord ?? told ?? this.#gone.get(sandboxID) ?? this.#slots.get(slotOf(sandboxID) ?? -1);
+  }
+
+  /** The node whose stream says that it has it. */
+  holderOf(sandboxID: string): Member | undefined {
+    return this.#owners.get(sandboxID);
+  }
+
+  /** A member of etcd's, by its node's name. */
+  onRecord(nodeID: string): Member | undefined {
+    return this.#byNodeID.get(nodeID);
+  }
+
+  /** Why a sandbox that no node has may not be gone: its node was removed with what it keeps, or some do not answer; "" where it is gone. */
+  doubtAbout(sandboxID: string): string {
+    const slot = slotOf(sandboxID);
+    const removed = slot === undefined ? undefined : this.#options.removedNode(slot);
+    if (removed !== undefined)
+      return `its node ${removed} was removed from the deployment; if it was paused, it is there again once that node is back with its home`;
+    const missing = this.all.filter((member) => !member.isUp);
+    return missing.length === 0 ? "" : `it may be on one that does not answer: ${missing.map(({ name, reason }) => `${name} (${reason})`).join(", ")}`;
+  }
+
+  /** What a node said when it was asked, or answered to a create: its stream may be a moment behind. */
+  learn(sandboxID: string, member: Member): void {
+    if (!this.#owners.has(sandboxID)) this.#remember(sandboxID, member);
+  }
+
+  /** A node has taken it over: its stream may be a moment behind. */
+  arrived(sandboxID: string, member: Member): void {
+    this.#own(sandboxID, member);
+  }
+
+  #take(member: Member, frame: ClusterFrame): void {
+    switch (frame.kind) {
+      case "state":
+        this.#takeState(member, frame);
+        break;
+      case "change":
+        this.#takeChange(member, frame.sandboxes);
+        break;
+      case "templates":
+        member.takeTemplates(frame);
+        break;
+      case "beat":
+        member.load = frame.load;
+        // It may have been its starts that were too many: the next create asks again.
+        member.isFull = false;
+        break;
+    }
+    this.#options.onRoom();
+  }
+
+  #takeState(member: Member, frame: StateFrame): void {
+    const refusal = this.#refusalOf(member, frame);
+    if (refusal !== undefined) {
+      if (member.status.state !== "refused" || member.reason !== refusal) this.#options.log.error({ node: frame.node.nodeID, url: member.url }, refusal);
+      this.#forgetAll(member);
+      member.lose({ state: "refused", reason: refusal });
+      this.#links.get(member)?.reject(refusal);
+      return;
+    }
+    this.#seed ??= { fingerprint: frame.node.fingerprints.seed, nodeID: frame.node.nodeID };
+    this.#forgetAll(member);
+    member.takeState(frame);
+    for (const ids of [frame.sandboxes.running, frame.sandboxes.paused]) for (const id of ids) this.#own(id, member);
+    for (const id of frame.sandboxes.leaving) this.departures.begin(id, member);
+    this.#options.log.info({ node: member.name, url: member.url, sandboxes: member.running.size, generation: frame.node.generation }, "the node is up");
+  }
+
+  #refusalOf(member: Member, { node: { nodeID, fingerprints } }: StateFrame): string | undefined {
+    const namesake = this.all.find((each) => each !== member && each.isUp && each.identity?.nodeID === nodeID);
+    if (namesake !== undefined)
+      return `node ${nodeID} at ${member.url} is refused: ${namesake.url} is up under the same name; give each node its own --home, or remove node-id from a copied one`;
+    if (fingerprints.apiKey !== this.#apiKeyFingerprint) {
+      return `node ${nodeID} at ${member.url} is refused: its API key has the fingerprint ${fingerprints.apiKey}, this gateway's has ${this.#apiKeyFingerprint}; give all the same SVC_API_KEY`;
+    }
+    const seed = this.#seed;
+    if (seed !== undefined && seed.fingerprint !== fingerprints.seed) {
+      return `node ${nodeID} at ${member.url} is refused: its seed of tokens has the fingerprint ${fingerprints.seed}, that of node ${seed.nodeID} has ${seed.fingerprint}; give all nodes the same SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED`;
+    }
+    return undefined;
+  }
+
+  #takeChange(member: Member, { running, paused, gone, leaving }: SandboxIDs): void {
+    for (const id of leaving) this.departures.begin(id, member);
+    for (const id of running) {
+      member.paused.delete(id);
+      member.running.add(id);
+      this.#own(id, member);
+    }
+    for (const id of paused) {
+      member.running.delete(id);
+      member.paused.add(id);
+      this.#own(id, member);
+    }
+    for (const id of gone) {
+      member.running.delete(id);
+      member.paused.delete(id);
+      const isElsewhere = this.#owners.has(id) ? this.#owners.get(id) !== member : this.#gone.has(id);
+      if (!isElsewhere) {
+        this.#owners.delete(id);
+        this.#remember(id, member);
+      }
+      this.departures.left(id, member);
+    }
+    if (paused.length + gone.length > 0) member.isFull = false;
+  }
+
+  #own(id: string, member: Member): void {
+    this.#owners.set(id, member);
+    this.#gone.delete(id);
+    this.departures.end(id);
+  }
+
+  #remember(id: string, member: Member): void {
+    this.#gone.delete(id);
+    this.#gone.set(id, member);
+    if (this.#gone.size > MAX_GONE) this.#gone.delete(this.#gone.keys().next().value as string);
+  }
+
+  #forgetAll(member: Member): void {
+    for (const ids of [member.running, member.paused]) for (const id of ids) if (this.#owners.get(id) === member) this.#owners.delete(id);
+  }
+
+  /** What it holds stays known, so that its sandboxes are answered for. */
+  #down(member: Member, reason: string, how: Down): void {
+    const { status } = member;
+    if (status.state !== "up") {
+      // A node that is refused for what it said stays so until it says something else.
+      if (how === "refused" && status.state !== "refused") this.#options.log.error({ url: member.url }, `node ${member.name} at ${member.url}: ${reason}`);
+      if (how === "refused") member.status = { state: "refused", reason };
+      else if (status.state !== "refused") member.status = { ...status, reason };
+      return;
+    }
+    member.lose({ state: "lost", reason, sinceMs: Date.now() });
+    this.departures.lose(member);
+    this.#options.log.warn({ node: member.name, url: member.url, sandboxes: member.running.size }, `the node is lost: ${reason}`);
+    // A slow node may still end what it has begun to answer; a broken stream means that nothing will come.
+    if (how === "silent") member.target.dropWaiting();
+    else member.target.drop();
+    this.#options.onLost(member, reason);
+  }
+}

@@ -1,0 +1,41 @@
+// A node as a target of the gateway's proxy: dialled at its URL, and what is answered when it is not there.
+import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import type { TargetPolicy } from "@svc/kit/proxy/target.ts";
+import type { Trouble, Way } from "@svc/kit/proxy/upstream.ts";
+import type { Member } from "../members/member.ts";
+
+export class NodeTarget implements TargetPolicy {
+  /** Below the time after which a node closes idle connections. */
+  readonly idleMs = 30_000;
+  readonly saysMoved = true;
+  readonly #member: () => Member;
+  #ways: readonly Way[] | undefined;
+
+  constructor(member: () => Member) {
+    this.#member = member;
+  }
+
+  ways(): readonly Way[] {
+    if (this.#ways === undefined) {
+      const { hostname, port } = new URL(this.#member().url);
+      this.#ways = [{ connect: { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80) } }];
+    }
+    return this.#ways;
+  }
+
+  reached(): void {}
+
+  answerFor(trouble: Trouble, detail: string): Answer {
+    const member = this.#member();
+    return lost(member, member.isUp ? `${trouble === "malformed" ? "its response is malformed: " : ""}${detail || "the connection ended"}` : member.reason);
+  }
+}
+
+/**
+ * The words "was not found" and "port is not open" are left out on purpose: clients take them for a sandbox that is gone for good,
+ * or that runs with a closed port, and neither is known here.
+ */
+export function lost(member: Member, reason: string, sandboxID?: string): Answer {
+  const members = { ...(sandboxID === undefined ? {} : { sandboxId: sandboxID }), node: member.name, error_code: "NODE_LOST" };
+  return answer(502, `Node ${member.name}, which holds the sandbox, does not answer: ${reason}`, members, { "x-svc-reason": "node_lost" });
+}

@@ -1,0 +1,206 @@
+// Decides for each request of a gateway: the node of its sandbox, the gateway's own control plane, or an answer.
+
+import { gatewayHeaders } from "@svc/contract/cluster.ts";
+import { asFailure, type Failure } from "@svc/contract/failures.ts";
+import { Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
+import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
+import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
+import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
+import type { Target } from "@svc/kit/proxy/target.ts";
+import { gatewayToken } from "@svc/kit/secret.ts";
+import type { Arrivals } from "../members/arrivals.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { lost } from "./node-target.ts";
+
+export const targetKinds = ["control", "node"] as const;
+const CONTROL = targetKinds.indexOf("control");
+const NODE = targetKinds.indexOf("node");
+
+export type RouterOptions = {
+  readonly members: Members;
+  readonly lookups: Lookups;
+  readonly arrivals: Arrivals;
+  /** The gateway's own control plane. */
+  readonly control: Target;
+  readonly apiKey: string;
+  readonly brands: readonly string[];
+  readonly domains: readonly string[];
+};
+
+/** A request is put back this often while its sandbox moves. */
+const MAX_ROUNDS = 3;
+/** Signatures and tokens whose sandbox a node has told; the newest ones. */
+const MAX_REMEMBERED = 4_096;
+/** Letters of a path below which a sandbox's own operations lie: /sandboxes/ID, /v2/sandboxes/ID/logs. */
+const ofSandbox = /^(?:\/v2)?\/sandboxes\/([A-Za-z0-9_-]{1,64})(?=[/?]|$)/;
+/** A snapshot as a file: bodies of any size, which no control plane holds. */
+const ofExport = /^\/snapshots\/([^/?]{1,200})\/export(?=\?|$)/;
+const ofImport = /^\/snapshots\/import(?=\?|$)/;
+const ofUpload = /^\/templates\/uploads\/[^?]*\?(?:.*&)?node=([a-z0-9-]{1,63})(?:&|$)/;
+
+export class Router {
+  readonly #options: RouterOptions;
+  readonly #ids: HeaderIDs;
+  readonly #addressing: Addressing;
+  readonly #remembered = new Map<string, string>();
+  readonly #drops: Drops;
+  readonly #mark: string;
+
+  constructor(options: RouterOptions, head: RequestHead) {
+    this.#options = options;
+    this.#ids = headerIDs(head.names, options.brands);
+    this.#addressing = new Addressing(this.#ids, options.domains);
+    const count = head.names.names.length;
+    const { toldByProxy, gateway } = this.#ids;
+    // Credentials and addresses are the node's to check and to take away.
+    this.#drops = dropsOf(count, [...toldByProxy, ...gateway]);
+    this.#mark = `${gatewayHeaders.token}: ${gatewayToken(options.apiKey)}\r\n${gatewayHeaders.client}: `;
+  }
+
+  route(head: RequestHead, client: RoutedClient): Decision {
+    const address = this.#addressing.read(head);
+    if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address.sandboxID, client);
+    return this.#withoutAddress(head, client) ?? this.#toControl(head, client);
+  }
+
+  #toSandbox(head: RequestHead, sandboxID: string, client: RoutedClient): Decision {
+    if (this.#isOnItsWay(sandboxID, client)) return this.#bring(client, sandboxID);
+    const member = this.#options.members.ownerOf(sandboxID);
+    if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : lost(member, member.reason, sandboxID);
+    return this.#ask(client, { sandboxID }, () => unknown(this.#options.members, sandboxID));
+  }
+
+  #isOnItsWay(sandboxID: string, client: RoutedClient): boolean {
+    return this.#options.arrivals.isNeeded(sandboxID) && client.rounds < MAX_ROUNDS;
+  }
+
+  /** As it came: byte for byte but for what only this hop may tell. */
+  #toNode(head: RequestHead, member: Member, client: RoutedClient): Decision {
+    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: `${this.#mark}${client.peer}\r\n`, upgrade: true });
+    return { target: member.target, text, upgrade: true, kind: NODE };
+  }
+
+  /** Operations of a sandbox, and uploads, go to their node; what is unknown, or whose node is lost, is answered by the control plane. */
+  #toControl(head: RequestHead, client: RoutedClient): Decision {
+    const { target } = head;
+    const { members, control } = this.#options;
+    const sandboxID = ofSandbox.exec(target)?.[1];
+    const member = sandboxID !== undefined ? members.ownerOf(sandboxID) : nodeOfFile(members, target);
+    const isSettled = sandboxID === undefined || !this.#options.arrivals.isNeeded(sandboxID);
+    if (member?.isUp === true && isSettled) return this.#toNode(head, member, client);
+    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade: false });
+    return { target: control, text, upgrade: false, kind: CONTROL };
+  }
+
+  /** Old SDKs and signed URLs send no routing header with /files and /health: only a node can tell whose they are. */
+  #withoutAddress(head: RequestHead, client: RoutedClient): Decision | undefined {
+    const whole = head.target;
+    const below = belowProxy(whole);
+    const target = below ?? whole;
+    const isFiles = target === "/files" || target.startsWith("/files?");
+    const token = head.value(this.#ids.accessToken);
+    const isSigned = isFiles && token === undefined && /[?&]signature=/.test(target);
+    if (isSigned || (token !== undefined && (isFiles || target === "/health" || target.startsWith("/health?")))) {
+      const query = isSigned ? { target, isWrite: head.method === "POST" ? ("true" as const) : ("false" as const) } : { token: token as string };
+      const known = this.#remembered.get(isSigned ? `${query.isWrite} ${target}` : (token as string));
+      if (known !== undefined && this.#isOnItsWay(known, client)) return this.#bring(client, known);
+      const member = known === undefined ? undefined : this.#options.members.ownerOf(known);
+      if (member?.isUp === true) return this.#toNode(head, member, client);
+      return this.#ask(client, query, () => noSuchFile(isSigned, isFiles), isSigned ? `${query.isWrite} ${target}` : token);
+    }
+    return below === undefined ? undefined : this.#addressing.missing;
+  }
+
+  /** The request waits until its sandbox is on a node where it can go on. */
+  #bring(client: RoutedClient, sandboxID: string): Wait {
+    let waiting: RoutedClient | undefined = client;
+    void this.#options.arrivals.bring(sandboxID).then(
+      () => waiting?.proceed(),
+      // What its own node says of it, where that is up, is said on the next round.
+      (error: unknown) => waiting?.proceed(this.#options.members.ownerOf(sandboxID)?.isUp === true ? undefined : notBrought(sandboxID, asFailure(error))),
+    );
+    return {
+      kind: NODE,
+      leave: () => {
+        waiting = undefined;
+      },
+      tooLate: () => answer(502, "The sandbox is on its way to another node, and was not there in time", { sandboxId: sandboxID }),
+    };
+  }
+
+  /** The request waits until the nodes have answered; then it is routed anew. */
+  #ask(client: RoutedClient, query: Parameters<Lookups["find"]>[0], otherwise: () => Answer, remember?: string): Wait | Answer {
+    if (client.rounds > 1) return otherwise();
+    let waiting: RoutedClient | undefined = client;
+    void this.#options.lookups.find(query).then(
+      (found) => {
+        if (found?.sandboxID !== undefined && remember !== undefined) this.#remember(remember, found.sandboxID);
+        waiting?.proceed(found === undefined ? otherwise() : undefined);
+      },
+      (error: unknown) => waiting?.proceed(answerOf(asFailure(error))),
+    );
+    return {
+      kind: NODE,
+      leave: () => {
+        waiting = undefined;
+      },
+      tooLate: () => answer(502, "The nodes did not say in time whose sandbox this is"),
+    };
+  }
+
+  #remember(key: string, sandboxID: string): void {
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.delete(this.#remembered.keys().next().value as string);
+    this.#remembered.set(key, sandboxID);
+  }
+}
+
+/** Whose an upload, or a snapshot that is a file, is; an import goes where most room is. */
+function nodeOfFile(members: Members, target: string): Member | undefined {
+  const exported = ofExport.exec(target)?.[1];
+  if (exported !== undefined) return members.up.find((member) => member.held(unescaped(exported)) !== undefined);
+  const roomOf = ({ load }: Member) => (load === undefined ? 0 : load.disk.totalBytes - load.disk.usedBytes);
+  if (ofImport.test(target)) return [...members.up].sort((a, b) => roomOf(b) - roomOf(a))[0];
+  return members.named(ofUpload.exec(target)?.[1] ?? "");
+}
+
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function answerOf(failure: Failure, members: Readonly<Record<string, string>> = {}): Answer {
+  const retry: Record<string, string> = failure.retryAfterSeconds === undefined ? {} : { "Retry-After": String(failure.retryAfterSeconds) };
+  return answer(failure.row.http, failure.message, { ...members, error_code: failure.name }, retry);
+}
+
+/** 502 in words that no client takes for a sandbox that is gone for good. */
+function notBrought(sandboxID: string, failure: Failure): Answer {
+  const { message, name } = failure;
+  // Whoever asks again once etcd or object storage answers finds it.
+  if (failure.row.http === 503) return answerOf(failure, { sandboxId: sandboxID });
+  const said = message.replace(/was not found/gi, "is missing").replace(/port is not open/gi, "port is closed");
+  const members = { sandboxId: sandboxID, error_code: name };
+  return answer(502, `The sandbox is paused, and could not be brought to a node that is up: ${said}`, members, { "x-svc-reason": "node_lost" });
+}
+
+/** While a node is missing that might hold it, a sandbox is not known to be gone. */
+function unknown(members: Members, sandboxID: string): Answer {
+  const doubt = members.doubtAbout(sandboxID);
+  if (doubt === "") return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
+  const said = `No node that answers holds the sandbox; ${doubt}`;
+  return answer(502, said, { sandboxId: sandboxID, error_code: "NODE_LOST" }, { "x-svc-reason": "node_lost" });
+}
+
+function noSuchFile(isSigned: boolean, isFiles: boolean): Answer {
+  if (isSigned) return answer(401, "invalid signature");
+  // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
+  if (!isFiles) return answer(502, "The sandbox was not found", { sandboxId: "" }, { "x-svc-reason": "not_found" });
+  return answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
+}

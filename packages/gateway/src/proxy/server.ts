@@ -1,0 +1,75 @@
+// The gateway's proxy: one listener for clients, a target for each node, the same parser and splicing as a node's.
+import { fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
+import { Front } from "@svc/kit/proxy/front.ts";
+import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
+import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
+import { RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
+import { Target, UpstreamPool } from "@svc/kit/proxy/target.ts";
+import type { Arrivals } from "../members/arrivals.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { NodeTarget } from "./node-target.ts";
+import { Router, targetKinds } from "./router.ts";
+
+export type NodeTargets = { readonly pool: UpstreamPool; readonly limits: ProxyLimits; open(member: () => Member): Target };
+
+/** Idle connections kept to each node: a node of a gateway has the sandboxes of many. */
+const IDLE_PER_NODE = 256;
+
+export function openNodeTargets(bounds: Partial<ProxyLimits>): NodeTargets {
+  const limits = { ...proxyLimits, idlePerTarget: IDLE_PER_NODE, ...bounds };
+  const pool = new UpstreamPool(limits);
+  return { pool, limits, open: (member) => new Target(pool, new NodeTarget(member)) };
+}
+
+export type GatewayProxyOptions = {
+  readonly targets: NodeTargets;
+  readonly listen: { readonly host: string; readonly port: number };
+  /** Path of the unix socket on which the gateway's control plane listens. */
+  readonly control: string;
+  readonly members: Members;
+  readonly lookups: Lookups;
+  readonly arrivals: Arrivals;
+  readonly apiKey: string;
+  readonly brands: readonly string[];
+  readonly domains: readonly string[];
+  readonly log: Log;
+  readonly metrics: Metrics;
+};
+
+export type GatewayProxy = { readonly address: { readonly host: string; readonly port: number }; close(): Promise<void> };
+
+/** @throws SETTING_INVALID where it cannot listen. */
+export async function openGatewayProxy(options: GatewayProxyOptions): Promise<GatewayProxy> {
+  const { targets, listen, control, brands, metrics, log } = options;
+  const { pool, limits } = targets;
+  const head = new RequestHead(proxyNames(brands), limits.headLines);
+  const requests = new RequestMetrics(metrics, "svc_gateway_request_seconds", targetKinds);
+  const router = new Router({ ...options, control: new Target(pool, new ControlPlane(control)) }, head);
+  const front = new Front({
+    listen,
+    limits,
+    pool,
+    head,
+    route: (request, client) => router.route(request, client),
+    observe: (kind, status, ms) => requests.observe(kind, status, ms),
+    onFault: (error) => log.error({ err: error }, "the proxy had an internal error"),
+  });
+  watchProxy(metrics, "svc_gateway", front, pool);
+  const address = await front.listen().catch((error: NodeJS.ErrnoException) => {
+    const why = error.code === "EADDRINUSE" ? "the port is in use" : error.message;
+    return fail(
+      "SETTING_INVALID",
+      `setting gateway.listen: cannot listen on ${listen.host}:${listen.port}: ${why}; choose another port with --listen HOST:PORT`,
+      {
+        cause: error,
+      },
+    );
+  });
+  return { address, close: () => front.close() };
+}

@@ -1,0 +1,193 @@
+// Create: choose nodes, ask the best of them, go on where one is full, wait in a bounded queue where all are.
+import { Failure, fail } from "@svc/contract/failures.ts";
+import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import type { Parsed } from "@svc/contract/operation.ts";
+import type { createSandbox, createSandboxV1 } from "@svc/contract/sandbox.ts";
+import type { Context } from "@svc/kit/serve.ts";
+import type { EtcdDirectory } from "../members/etcd-directory.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { type Candidate, hasLabels, type Placed, place, type Refusal, type Request, type Rules, weightOf } from "../place/place.ts";
+import type { AdmissionQueue } from "../place/queue.ts";
+import { keyNodes } from "./key-nodes.ts";
+import { KeyedCreate } from "./keyed-create.ts";
+import type { Relay } from "./relay.ts";
+import { type Build, beganNothing, builderOf, fetchersOf, isDeclined, openResolution, type Resolve } from "./template-places.ts";
+
+export type CreateOperation = typeof createSandbox | typeof createSandboxV1;
+
+export type CreateParts = {
+  readonly members: Members;
+  readonly lookups: Lookups;
+  readonly relay: Relay;
+  readonly queue: AdmissionQueue;
+  readonly rules: Rules;
+  /** Of etcd; absent where the nodes are a fixed list. */
+  readonly directory: () => Pick<EtcdDirectory, "isDead" | "gone" | "agrees"> | undefined;
+  readonly apiKey: string;
+  readonly nowMs: () => number;
+  readonly onPlaced: (outcome: PlaceOutcome) => void;
+};
+
+export const placeOutcomes = ["first", "next", "queued", "refused"] as const;
+export type PlaceOutcome = (typeof placeOutcomes)[number];
+
+/** Nodes that one create is sent to at most, each only after the one before has said that it began nothing. */
+const MAX_TRIES = 3;
+const MAX_RETRY_AFTER_SECONDS = 60;
+
+export function openCreate(parts: CreateParts) {
+  const { members, queue, rules, nowMs, onPlaced } = parts;
+
+  return async (operation: CreateOperation, input: Parsed<CreateOperation>, context: Context): Promise<SandboxAnswer> => {
+    const sinceMs = nowMs();
+    const request: Request = { templateID: input.templateID, labels: labelsOf(input.nodeLabels), idempotencyKey: input.idempotencyKey };
+    const { idempotencyKey: key } = request;
+    const keyed = key === undefined ? undefined : new KeyedCreate(keyNodes({ ...parts, context, templateID: request.templateID }), key);
+    async function sendTo(wished: Member, build: Build, resolve: Resolve): Promise<SandboxAnswer> {
+      if (keyed === undefined) return send(parts, operation, { ...input, ...build }, context, wished);
+      return keyed.send(wished, async (member, keyTurn) => {
+        const its = member === wished ? build : await resolve(member);
+        return send(parts, operation, { ...input, ...(its === "unknown" ? {} : its), keyTurn }, context, member);
+      });
+    }
+    const holder = await keyed?.find();
+    if (holder !== undefined) {
+      const answer = await sendTo(holder, {}, openResolution(members, parts.lookups, request.templateID)).catch((error: unknown) => {
+        if (!beganNothing(error, holder, request.templateID)) throw error;
+      });
+      if (answer !== undefined) return answer;
+    }
+    for (let wasQueued = false; ; wasQueued = true) {
+      const resolve = openResolution(members, parts.lookups, request.templateID);
+      const placed = place(
+        members.all.map((member) => member.candidate()),
+        request,
+        rules,
+      );
+      // What only lost nodes hold may also lie in object storage, from where any node starts it; one that cannot begins nothing.
+      const fetchers = fetchersOf(members, request, rules);
+      const elsewhere = placed.candidates.length === 0 && fetchers.length === 0 ? withoutHolder(members, request) : fetchers;
+      if (placed.candidates.length === 0 && elsewhere.length === 0) {
+        const answer = await holderOrRefuse(parts, request, placed, (member) => sendTo(member, {}, resolve));
+        if (answer !== undefined) return answer;
+      }
+      let tries = 0;
+      let declined: Failure | undefined;
+      for (const { nodeID } of [...placed.candidates, ...elsewhere].slice(0, MAX_TRIES)) {
+        const member = members.named(nodeID);
+        if (member?.isUp !== true) continue;
+        const build = await resolve(member);
+        if (build === "unknown") continue;
+        tries++;
+        try {
+          const answer = await sendTo(member, build, resolve);
+          onPlaced(wasQueued ? "queued" : tries === 1 ? "first" : "next");
+          if (wasQueued) queue.admitted();
+          return answer;
+        } catch (error) {
+          if (isDeclined(error, member, request.templateID)) {
+            declined = error;
+            continue;
+          }
+          if (!(error instanceof Failure) || !beganNothing(error, member, request.templateID)) throw error;
+          if (error.name !== "SERVER_UNREACHABLE") member.isFull = true;
+        }
+      }
+      if (declined !== undefined && declined.name !== "TEMPLATE_NOT_FOUND" && builderOf(members.up, request.templateID) === undefined) throw declined;
+      if (elsewhere.length > 0) await holderOrRefuse(parts, request, placed, () => fail("TEMPLATE_NOT_FOUND", "it was requested there"));
+      if (!wasQueued && queue.isFull) throw full(queue, placed, onPlaced, `${queue.length} creates wait already (gateway.queue)`);
+      if (!(await queue.wait(sinceMs))) throw full(queue, placed, onPlaced, "none had room in time (gateway.queue_timeout_seconds)");
+      if (context.signal.aborted) fail("TIMED_OUT", "the client left");
+    }
+  };
+}
+
+async function send({ members, relay }: CreateParts, operation: CreateOperation, input: Parsed<CreateOperation>, context: Context, member: Member) {
+  member.creating++;
+  try {
+    const answer = await relay(operation, input, context, member);
+    member.createSuccesses++;
+    members.learn(answer.sandboxID, member);
+    return answer;
+  } catch (error) {
+    member.createFails++;
+    throw error;
+  } finally {
+    member.creating--;
+  }
+}
+
+/** Nodes that are up, where all that hold the template are not. */
+function withoutHolder(members: Members, request: Request): Candidate[] {
+  const holders = members.all.filter((member) => member.held(request.templateID) !== undefined);
+  if (holders.length === 0 || holders.some((member) => member.isUp)) return [];
+  return members.up.map((member) => member.candidate()).filter((node) => mayFetch(node, request));
+}
+
+/** Whether a node may start what object storage has for it. */
+function mayFetch(node: Candidate, request: Request): boolean {
+  return !node.isDraining && hasLabels(node, request);
+}
+
+/**
+ * Refuses where waiting would not help: no node has the template, or none that has may take it. A node that has it though its stream
+ * does not say so yet is asked, and so is one for a snapshot that only object storage has: what it says is the answer.
+ */
+async function holderOrRefuse(
+  parts: CreateParts,
+  request: Request,
+  { refused }: Placed,
+  ask: (member: Member) => Promise<SandboxAnswer>,
+): Promise<SandboxAnswer | undefined> {
+  const { templateID } = request;
+  const reasons = new Set(refused.values());
+  if (reasons.has("full") || reasons.has("memory") || reasons.has("draining")) return undefined;
+  const holders = parts.members.all.filter((member) => member.held(templateID) !== undefined);
+  const [lostHolder] = holders.filter((member) => !member.isUp);
+  const known = [...refused].map(([name, why]) => `${name}: ${why}`).join(", ");
+  if (reasons.has("labels") || reasons.has("CPU class")) fail("CAPACITY_EXHAUSTED", `no node can take this sandbox (${known})`);
+  if (parts.members.up.length === 0) fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
+  if (lostHolder !== undefined && holders.every((member) => !member.isUp)) {
+    const details = { node: lostHolder.name };
+    fail("NODE_LOST", `no node that answers has template '${templateID}'; node ${lostHolder.name} has it: ${lostHolder.reason}`, { details });
+  }
+  const found = await parts.lookups.find({ templateID });
+  if (found !== undefined) return ask(found.member);
+  // The same one for all that ask for it, so that it is fetched once.
+  const [chosen] = parts.members.up
+    .filter((member) => mayFetch(member.candidate(), request))
+    .sort((a, b) => weightOf(templateID, b.name) - weightOf(templateID, a.name));
+  const answer = await chosenAnswer(chosen, ask);
+  if (answer !== undefined) return answer;
+  const missing = parts.members.all.filter((each) => !each.isUp);
+  const where = missing.length === 0 ? "" : `; ${missing.map(({ name }) => name).join(", ")} could not be asked`;
+  return fail("TEMPLATE_NOT_FOUND", `template '${templateID}' not found on any node${where}; \`svc template list\` lists them`);
+}
+
+/** Undefined where object storage does not have it either. */
+async function chosenAnswer(chosen: Member | undefined, ask: (member: Member) => Promise<SandboxAnswer>): Promise<SandboxAnswer | undefined> {
+  if (chosen === undefined) return undefined;
+  return ask(chosen).catch((error: unknown) => {
+    if (error instanceof Failure && error.name === "TEMPLATE_NOT_FOUND") return undefined;
+    throw error;
+  });
+}
+
+function full(queue: AdmissionQueue, { refused }: Placed, onPlaced: CreateParts["onPlaced"], why: string): Failure {
+  onPlaced("refused");
+  const waitSeconds = Math.max(1, Math.ceil(queue.estimatedWaitMs / 1000));
+  const counts = new Map<Refusal, number>();
+  for (const reason of refused.values()) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+  const nodes = [...counts].map(([reason, number]) => `${number} ${reason}`).join(", ");
+  return new Failure("TOO_MANY_REQUESTS", `no node has room${nodes === "" ? "" : ` (${nodes})`}, and ${why}; the wait is about ${waitSeconds} s`, {
+    retryAfterSeconds: Math.min(waitSeconds, MAX_RETRY_AFTER_SECONDS),
+    details: { queueLength: queue.length, estimatedWaitSeconds: waitSeconds },
+  });
+}
+
+function labelsOf(text: string | undefined): Record<string, string> | undefined {
+  if (text === undefined) return undefined;
+  return Object.fromEntries(text.split(",").map((label) => [label.slice(0, label.indexOf("=")), label.slice(label.indexOf("=") + 1)]));
+}

@@ -1,0 +1,266 @@
+// The gateway's handlers: one short function per operation; what belongs to one node goes there, what all hold is merged.
+import { clusterOperations, type FindQuery } from "@svc/contract/cluster.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
+import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
+import type { nodesOperations } from "@svc/contract/nodes.ts";
+import type { Operation, Parsed } from "@svc/contract/operation.ts";
+import { type ListedSandbox, listSandboxes, nodeOperations } from "@svc/contract/sandbox.ts";
+import type { ListedTemplate } from "@svc/contract/template.ts";
+import type { Context, Handlers } from "@svc/kit/serve.ts";
+import type { Arrivals } from "../members/arrivals.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { weightOf } from "../place/place.ts";
+import type { openCreate } from "./create.ts";
+import type { Merge, Order } from "./merge.ts";
+import { shownNode } from "./nodes.ts";
+import { nodeLost, type Relay } from "./relay.ts";
+import { builderOf } from "./template-places.ts";
+
+export type HandlerParts = {
+  readonly members: Members;
+  readonly lookups: Lookups;
+  readonly arrivals: Arrivals;
+  readonly relay: Relay;
+  readonly merge: Merge;
+  readonly create: ReturnType<typeof openCreate>;
+  /** The nodes are a list of the settings; etcd knows nothing of them. */
+  readonly isFixed: boolean;
+  /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
+  readonly checkHealth: () => void;
+};
+
+type NodeOperations = typeof nodeOperations;
+type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
+
+const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id" };
+const newestSnapshot: Order<SnapshotInfo> = { positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID], direction: 1, token: "position" };
+
+export function gatewayHandlers({ members, lookups, arrivals, relay, merge, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+  /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
+  async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
+    const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
+    if (found !== undefined) return found;
+    if (owner !== undefined) throw nodeLost(owner, what);
+    const doubt = members.doubtAbout(query.sandboxID ?? "");
+    return doubt === "" ? absent() : fail("NODE_LOST", `no node that answers holds ${what}; ${doubt}`);
+  }
+
+  /** Of one sandbox: such a request comes here only where no stream has told whose it is, or its node is lost. */
+  function onSandbox<T extends Operation>(operation: T) {
+    return async (input: Parsed<T>, context: Context) => {
+      const { sandboxID } = input as unknown as { sandboxID: string };
+      const what = `sandbox '${sandboxID}'`;
+      if (arrivals.isNeeded(sandboxID)) {
+        await arrivals.bring(sandboxID).catch((error: unknown) => {
+          // Its own node says what there is to say.
+          if (members.ownerOf(sandboxID)?.isUp !== true) throw error;
+        });
+      }
+      const member = await holderOf(what, members.ownerOf(sandboxID), { sandboxID }, () => fail("SANDBOX_NOT_FOUND", `${what} was not found`));
+      try {
+        return await relay(operation, input, context, member);
+      } catch (error) {
+        const { name, details } = asFailure(error);
+        const next = name === "SANDBOX_MOVED" ? members.onRecord(String(details["node"])) : undefined;
+        if (next?.isUp !== true || next === member) throw error;
+        members.learn(sandboxID, next);
+        return relay(operation, input, context, next);
+      }
+    };
+  }
+
+  const templateHolder = (asked: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND") => {
+    const holders = members.all.filter((member) => member.held(asked) !== undefined || member.held(asked.split(":")[0] ?? "") !== undefined);
+    const kind = failure === "TEMPLATE_NOT_FOUND" ? "template" : "snapshot";
+    return holderOf(`${kind} '${asked}'`, holders.find((member) => member.isUp) ?? holders[0], { templateID: asked }, () =>
+      fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`),
+    );
+  };
+
+  /** Of one template or snapshot, named by this member of the input. */
+  function onTemplate<T extends Operation>(operation: T, name: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND" = "TEMPLATE_NOT_FOUND") {
+    return async (input: Parsed<T>, context: Context) =>
+      relay(operation, input, context, await templateHolder(String((input as Record<string, unknown>)[name]), failure));
+  }
+
+  /** Of one node, by its name or URL; `self` is a word of nodes alone. */
+  function memberNamed(nodeID: string): Member {
+    const found = members.named(nodeID);
+    if (found !== undefined) return found;
+    if (nodeID === "self") return fail("NODE_NOT_FOUND", "'self' works only at a node; at a gateway expected a node's id or URL: `svc nodes list` shows them");
+    return fail("NODE_NOT_FOUND", `node '${nodeID}' was not found; \`svc nodes list\` lists them`);
+  }
+  /** @throws INVALID_REQUEST: it is the list of the gateway's settings that says which nodes there are. */
+  const notListed = (nodeID: string) =>
+    fail(
+      "INVALID_REQUEST",
+      `this gateway has a fixed list of nodes (gateway.nodes) and no etcd to remove '${nodeID}' from: drain and stop the node, then restart the gateway without its URL`,
+    );
+
+  const ops = nodeOperations;
+  const control = nodeControlOperations;
+  return {
+    createSandbox: (input, context) => create(ops.createSandbox, input, context),
+    createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
+    listSandboxes(input, context) {
+      const order: Order<ListedSandbox> = {
+        positionOf: (each) => [Date.parse(each.startedAt), each.sandboxID],
+        direction: input.order === "asc" ? 1 : -1,
+        token: "position",
+      };
+      return merge.page(listSandboxes, input, context, order);
+    },
+    listSandboxesV1: async (input, context) => (await merge.ask(ops.listSandboxesV1, () => input, context)).flat(),
+    async getSandbox(input, context) {
+      const manifest = arrivals.restsAs(input.sandboxID);
+      const [reader] = manifest === undefined ? [] : members.up;
+      // Its details are no reason to bring it to another node, for which etcd would have to answer.
+      if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
+      return relay(clusterOperations.readSandbox, { manifest }, context, reader);
+    },
+    deleteSandbox: onSandbox(ops.deleteSandbox),
+    connectSandbox: onSandbox(ops.connectSandbox),
+    connectSandboxV1: onSandbox(ops.connectSandboxV1),
+    pauseSandbox: onSandbox(ops.pauseSandbox),
+    resumeSandbox: onSandbox(ops.resumeSandbox),
+    forkSandbox: onSandbox(ops.forkSandbox),
+    moveSandbox: onSandbox(ops.moveSandbox),
+    setSandboxTimeout: onSandbox(ops.setSandboxTimeout),
+    refreshSandbox: onSandbox(ops.refreshSandbox),
+    setSandboxNetwork: onSandbox(ops.setSandboxNetwork),
+    createSnapshot: onSandbox(ops.createSnapshot),
+    getSandboxMetrics: onSandbox(ops.getSandboxMetrics),
+    getSandboxLogs: onSandbox(ops.getSandboxLogs),
+    getSandboxLogsV2: onSandbox(ops.getSandboxLogsV2),
+    async getSandboxesMetrics({ sandbox_ids }, context) {
+      const ids = sandbox_ids.split(",");
+      const answers = await merge.ask(
+        ops.getSandboxesMetrics,
+        (member) => {
+          const own = ids.filter((id) => (members.ownerOf(id) ?? member) === member);
+          return own.length === 0 ? undefined : { sandbox_ids: own.join(",") };
+        },
+        context,
+      );
+      return { sandboxes: Object.assign({}, ...answers.map(({ sandboxes }) => sandboxes)) };
+    },
+    listSnapshots: (input, context) => merge.page(ops.listSnapshots, input, context, newestSnapshot),
+    getSnapshot: onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND"),
+    async listTemplates(input, context) {
+      return merged((await merge.ask(ops.listTemplates, () => input, context)).flat());
+    },
+    listTemplatesV2: (input, context) => merge.page(ops.listTemplatesV2, input, context, byID),
+    async requestTemplate(input, context) {
+      const [name = ""] = (input.name ?? input.alias ?? "").split(":");
+      const holders = members.all.filter((member) => member.held(name) !== undefined);
+      const [holder] = holders;
+      if (holder !== undefined && !holders.some((member) => member.isUp)) throw nodeLost(holder, `template '${name}'`);
+      // The same node at every gateway, so that two of them make one template of one name.
+      const [chosen] = [...members.up].sort((a, b) => weightOf(name, b.name) - weightOf(name, a.name));
+      const member = holders.find((each) => each.isUp) ?? (await lookups.find({ templateID: name }))?.member ?? chosen;
+      if (member === undefined) return fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
+      return relay(ops.requestTemplate, input, context, member);
+    },
+    async getTemplateFiles(input, context) {
+      const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
+      const answer = await relay(ops.getTemplateFiles, input, context, member);
+      // The address leads back through a gateway, which has to know whose signature it bears.
+      return answer.url === undefined ? answer : { ...answer, url: throughGateway(answer.url, input, member.name) };
+    },
+    async buildTemplate(input, context) {
+      const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
+      const from = input.fromTemplate ?? undefined;
+      const builder = from === undefined ? undefined : builderOf(members.up, from);
+      // Another node fetches it, and what its name means its own node knows.
+      const fromTemplate = builder === undefined || builder === member || from === undefined ? from : ((await lookups.buildOf(from, builder)) ?? from);
+      return relay(ops.buildTemplate, { ...input, fromTemplate }, context, member);
+    },
+    cancelBuild: onTemplate(ops.cancelBuild, "templateID"),
+    getBuildStatus: onTemplate(ops.getBuildStatus, "templateID"),
+    getBuildLogs: onTemplate(ops.getBuildLogs, "templateID"),
+    getTemplate: onTemplate(ops.getTemplate, "templateID"),
+    getTemplateByAlias: onTemplate(ops.getTemplateByAlias, "alias"),
+    updateTemplate: onTemplate(ops.updateTemplate, "templateID"),
+    async deleteTemplate(input, context) {
+      const asked = input.templateID;
+      const copying = members.up.filter((member) => member.copyOf(asked) !== undefined);
+      const [first = members.up[0]] = copying;
+      const quiet = { ...context, status: () => {} };
+      const isKnown = members.all.some((member) => member.held(asked) !== undefined) || (await lookups.find({ templateID: asked })) !== undefined;
+      // The node that built it is no part of the deployment any more: all nodes that there are answer, and none has it.
+      if (!isKnown && first !== undefined && members.doubtAbout("") === "") {
+        const { dropped } = await relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan: true }, quiet, first);
+        if (!dropped) fail("TEMPLATE_NOT_FOUND", `template '${asked}' was not found; \`svc template list\` lists them`);
+      } else await relay(ops.deleteTemplate, input, context, await templateHolder(asked, "TEMPLATE_NOT_FOUND"));
+      // One that cannot be told now finds out by itself that object storage has it no more.
+      const drop = (member: Member) => relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan: false }, quiet, member);
+      await Promise.allSettled(copying.map(drop));
+      return undefined;
+    },
+    assignTags: onTemplate(ops.assignTags, "target"),
+    removeTags: onTemplate(ops.removeTags, "name"),
+    listTags: onTemplate(ops.listTags, "templateID"),
+    getHealth() {
+      checkHealth();
+    },
+    setNodeStatus({ nodeID, status }, context) {
+      const member = memberNamed(nodeID);
+      // One that does not answer finds in etcd, where another node writes it, that it is to drain.
+      const asked = member.isUp ? member : members.up.find((each) => each !== member);
+      if (asked === undefined || (isFixed && asked !== member))
+        fail("NODE_LOST", `node ${member.name} does not answer (${member.reason}), and only it can change its status: try again once it answers`, {
+          details: { node: member.name },
+        });
+      return relay(control.setNodeStatus, { nodeID: asked === member ? "self" : member.name, status }, context, asked);
+    },
+    getNodeDrain({ nodeID }, context) {
+      const member = memberNamed(nodeID);
+      if (!member.isUp)
+        fail("NODE_LOST", `node ${member.name} does not answer (${member.reason}), and only it knows the progress of its drain`, {
+          details: { node: member.name },
+        });
+      return relay(control.getNodeDrain, { nodeID: "self" }, context, member);
+    },
+    removeNode({ nodeID, dead }, context) {
+      if (isFixed) return notListed(nodeID);
+      const member = members.named(nodeID);
+      const asked =
+        members.up.find((each) => each !== member) ?? fail("SERVER_UNREACHABLE", "no other node of this deployment answers; one is needed to remove it");
+      return relay(control.removeNode, { nodeID: member?.name ?? nodeID, dead }, context, asked);
+    },
+    listNodes: () => members.all.map(shownNode),
+    async getNode({ nodeID }, context) {
+      const member = memberNamed(nodeID);
+      const sandboxes = member.isUp ? await relay(ops.listSandboxesV1, { metadata: undefined }, context, member) : [];
+      return {
+        ...shownNode(member),
+        sandboxes,
+        cachedBuilds: [...member.templates.filter(({ isReady }) => isReady), ...member.copies].map(({ templateID }) => templateID),
+      };
+    },
+  };
+}
+
+function throughGateway(url: string, { host, protocol }: { host?: string | undefined; protocol?: string | undefined }, nodeID: string): string {
+  const { pathname, searchParams } = new URL(url);
+  searchParams.set("node", nodeID);
+  return `${protocol === "https" ? "https" : "http"}://${host ?? "localhost"}${pathname}?${searchParams}`;
+}
+
+/** A template of set-up is on every node: one line, its counts together. */
+function merged(listed: readonly ListedTemplate[]): ListedTemplate[] {
+  const all = new Map<string, ListedTemplate>();
+  for (const each of listed) {
+    const known = all.get(each.templateID);
+    const lastSpawnedAt =
+      [known?.lastSpawnedAt, each.lastSpawnedAt]
+        .filter((at) => at != null)
+        .sort()
+        .at(-1) ?? null;
+    all.set(each.templateID, known === undefined ? each : { ...known, spawnCount: known.spawnCount + each.spawnCount, lastSpawnedAt });
+  }
+  return [...all.values()];
+}

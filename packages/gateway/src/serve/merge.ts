@@ -1,0 +1,72 @@
+// Asks all nodes for a list and makes one of their answers; a node that is missing is named in a header and in the log.
+import { type Answer, callForAnswer } from "@svc/contract/call.ts";
+import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { comparePositions, type Position, positionToken } from "@svc/contract/list-position.ts";
+import type { Input, Operation, Output, Parsed } from "@svc/contract/operation.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Context } from "@svc/kit/serve.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+
+/** Of one node's page. */
+const TIMEOUT_MS = 5_000;
+
+export type MergeParts = { readonly members: Members; readonly apiKey: string; readonly log: Log };
+
+export type Merge = {
+  /** Each node's answer; @throws what a node finds wrong with the request, SERVER_UNREACHABLE when none answers. */
+  ask<T extends Operation>(operation: T, inputOf: (member: Member) => Parsed<T> | undefined, context: Context): Promise<Output<T>[]>;
+  /** A page of what all hold, in the order of `positionOf`, each thing once. */
+  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>): Promise<I[]>;
+};
+
+export type Order<I> = { readonly positionOf: (item: I) => Position; readonly direction: 1 | -1; readonly token: "position" | "id" };
+
+export function openMerge({ members, apiKey, log }: MergeParts): Merge {
+  async function askAll<T extends Operation>(operation: T, inputOf: (member: Member) => Parsed<T> | undefined, context: Context): Promise<Answer<T>[]> {
+    const missing: { name: string; reason: string }[] = [];
+    const asked = members.all.flatMap((member) => {
+      const input = inputOf(member);
+      return input === undefined ? [] : [{ member, input }];
+    });
+
+    async function askOne(member: Member, input: Parsed<T>): Promise<Answer<T>[]> {
+      if (!member.isUp) {
+        missing.push({ name: member.name, reason: member.reason });
+        return [];
+      }
+      const signal = AbortSignal.any([context.signal, member.signal]);
+      try {
+        return [await callForAnswer(operation, input as Input<T>, { baseURL: member.url, apiKey, headers: context.trace, signal, timeoutMs: TIMEOUT_MS })];
+      } catch (error) {
+        if (error instanceof Failure && error.row.http < 500 && error.name !== "TOO_MANY_REQUESTS") throw error;
+        missing.push({ name: member.name, reason: member.isUp ? (error as Error).message : member.reason });
+        return [];
+      }
+    }
+
+    const answers = (await Promise.all(asked.map(({ member, input }) => askOne(member, input)))).flat();
+    if (missing.length > 0) {
+      context.header(MISSING_NODES_HEADER, missing.map(({ name }) => name).join(","));
+      log.warn({ operation: operation.name, requestID: context.requestID, missing }, "a list is incomplete: these nodes did not answer");
+    }
+    if (answers.length === 0 && asked.length > 0)
+      fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
+    return answers;
+  }
+
+  return {
+    ask: async (operation, inputOf, context) => (await askAll(operation, inputOf, context)).map(({ value }) => value),
+    async page(operation, input, context, { positionOf, direction, token }) {
+      const pages = await askAll(operation as Operation, () => input as never, context);
+      const all = new Map((pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][]).map((item) => [positionOf(item)[1], item]));
+      const sorted = [...all.values()].sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)));
+      const items = sorted.slice(0, input.limit);
+      const last = items.at(-1);
+      const hasMore = sorted.length > items.length || pages.some(({ headers }) => headers.has("x-next-token"));
+      if (hasMore && last !== undefined) context.header("x-next-token", token === "id" ? positionOf(last)[1] : positionToken(positionOf(last)));
+      return items;
+    },
+  };
+}

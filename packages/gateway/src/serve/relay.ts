@@ -1,0 +1,54 @@
+// Passes one operation on to a node and its answer back, and tells what a broken connection means.
+import { callForAnswer } from "@svc/contract/call.ts";
+import { gatewayHeaders } from "@svc/contract/cluster.ts";
+import { Failure } from "@svc/contract/failures.ts";
+import type { Input, Operation, Output, Parsed } from "@svc/contract/operation.ts";
+import { gatewayToken } from "@svc/kit/secret.ts";
+import type { Context } from "@svc/kit/serve.ts";
+import type { Member } from "../members/member.ts";
+
+/** A node bounds each of its operations itself. */
+const TIMEOUT_MS = 15 * 60_000;
+/** Failures of a connection that was never made: the node has not seen the request. */
+const neverSent: readonly unknown[] = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
+
+export type Relay = <T extends Operation>(operation: T, input: Parsed<T>, context: Context, member: Member) => Promise<Output<T>>;
+
+export function openRelay(apiKey: string): Relay {
+  const token = gatewayToken(apiKey);
+  return async (operation, input, context, member) => {
+    const headers = { [gatewayHeaders.token]: token, [gatewayHeaders.client]: context.client, ...context.trace };
+    const signal = AbortSignal.any([context.signal, member.signal]);
+    try {
+      const answer = await callForAnswer(operation, input as Input<typeof operation>, { baseURL: member.url, apiKey, headers, signal, timeoutMs: TIMEOUT_MS });
+      context.status(answer.status);
+      return answer.value as Output<typeof operation>;
+    } catch (error) {
+      throw isTransport(error) ? lostWhile(member, error) : error;
+    }
+  };
+}
+
+function isTransport(error: unknown): boolean {
+  if (!(error instanceof Failure)) return true;
+  return error.name === "SERVER_UNREACHABLE" && error.cause !== undefined;
+}
+
+/** @returns SERVER_UNREACHABLE where nothing was sent, else NODE_LOST: what was begun may have happened. */
+function lostWhile(member: Member, error: unknown): Failure {
+  const code = codeOf(error);
+  const details = { node: member.name };
+  if (neverSent.includes(code)) return new Failure("SERVER_UNREACHABLE", `node ${member.name} cannot be reached (${String(code)})`, { cause: error, details });
+  const why = member.isUp ? "it broke the connection off" : member.reason;
+  return new Failure("NODE_LOST", `node ${member.name} did not answer: ${why}; the operation may have been carried out`, { cause: error, details });
+}
+
+function codeOf(error: unknown): unknown {
+  for (let each: unknown = error; each instanceof Error; each = each.cause) if ("code" in each && typeof each.code === "string") return each.code;
+  return undefined;
+}
+
+/** For what only `member` could do, which is not up. */
+export function nodeLost(member: Member, what: string): Failure {
+  return new Failure("NODE_LOST", `node ${member.name}, which holds ${what}, does not answer: ${member.reason}`, { details: { node: member.name } });
+}

@@ -1,0 +1,61 @@
+// Where else a template may start than on the node that built it: nodes that fetched it before, and those that can fetch it.
+import { Failure } from "@svc/contract/failures.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { type Candidate, place, type Request, type Rules } from "../place/place.ts";
+
+const MIB = 1024 * 1024;
+/** What a node answers that does not have the template itself, before it begins anything. */
+const declined: ReadonlySet<string> = new Set(["TEMPLATE_NOT_FOUND", "OBJECTS_UNAVAILABLE", "SNAPSHOT_UNSUITABLE"]);
+
+/** The node that built it. */
+export const builderOf = (members: readonly Member[], templateID: string): Member | undefined =>
+  members.find((member) => member.held(templateID)?.kind === "template");
+
+/** Bytes that a sandbox of it takes, where object storage has a build of it. */
+function sharedBytes(members: Members, templateID: string): number | undefined {
+  for (const member of members.all) {
+    const held = member.held(templateID);
+    const found = held !== undefined && held.builds.length > 0 ? held : member.copyOf(templateID);
+    if (found !== undefined) return found.memoryMB * MIB;
+  }
+  return undefined;
+}
+
+/** Nodes that would have to fetch it first, the best before the others. */
+export function fetchersOf(members: Members, request: Request, rules: Rules): readonly Candidate[] {
+  const memoryBytes = sharedBytes(members, request.templateID);
+  if (memoryBytes === undefined) return [];
+  const without = members.up.filter((member) => !member.has(request.templateID) && member.held(request.templateID) === undefined);
+  const candidates = without.map((member) => ({ ...member.candidate(), template: () => ({ memoryBytes, ready: 0 }) }));
+  return place(candidates, request, rules).candidates;
+}
+
+/** Whether it only means that this node cannot start the template, and others may. */
+export function isDeclined(error: unknown, member: Member, templateID: string): error is Failure {
+  return error instanceof Failure && declined.has(error.name) && member.held(templateID) === undefined;
+}
+
+/** What a node answers before it begins anything. */
+const nothingStarted: ReadonlySet<string> = new Set(["TOO_MANY_REQUESTS", "SHUTTING_DOWN", "CAPACITY_EXHAUSTED", "SERVER_UNREACHABLE"]);
+export function beganNothing(error: unknown, member: Member, templateID: string): boolean {
+  return isDeclined(error, member, templateID) || (error instanceof Failure && nothingStarted.has(error.name));
+}
+
+export type Build = { readonly buildID?: string };
+export type Resolve = (member: Member) => Promise<Build | "unknown">;
+
+/** For one create: what it is to start at nodes that did not build the template, asked of the one that did once. */
+export function openResolution(members: Members, lookups: Lookups, templateID: string): Resolve {
+  let asked: Promise<string | undefined> | undefined;
+  return async (member) => {
+    if (member.held(templateID) !== undefined) return {};
+    const builder = builderOf(members.up, templateID);
+    // Without it a name means what object storage says, which the other node looks up.
+    if (builder === undefined) return {};
+    asked ??= lookups.buildOf(templateID, builder);
+    const buildID = await asked;
+    return buildID === undefined ? "unknown" : { buildID };
+  };
+}

@@ -1,0 +1,66 @@
+// A folder in which room ends at the n-th write that takes some, for a server and what it starts: a full disk at each write of its own.
+import { execFileSync } from "node:child_process";
+import { closeSync, mkdirSync, openSync, readSync, realpathSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { makeHome, removeHome } from "./home.ts";
+
+const SOURCE = fileURLToPath(new URL("counted-disk.c", import.meta.url));
+/** As counted-disk.c lays them out: 64 bits each, in this order. */
+const fields = ["limit", "seen", "refused", "room", "torn"] as const;
+const FIELD_BYTES = 8;
+
+export type CountedDisk = {
+  /** A server's home, on an ordinary disk. */
+  readonly folder: string;
+  /** For the server. Static programs among its children (runsc, envd) are not counted. */
+  readonly env: Readonly<Record<string, string>>;
+  /**
+   * From now on `writes` more take room and the next finds none: files do not grow and no names are added until something is removed.
+   * `torn`: the first that finds none writes half of what it was given.
+   */
+  fillAfter(writes: number, torn?: boolean): void;
+  free(): void;
+  /** Since `fillAfter`. */
+  refused(): number;
+  [Symbol.dispose](): void;
+};
+
+/** For `needs(…)`. */
+export const countedDiskNeeds = ["cc"] as const;
+
+export function openCountedDisk(): CountedDisk {
+  const place = makeHome();
+  const folder = join(place, "home");
+  const control = join(place, "control");
+  mkdirSync(folder);
+  const file = openSync(control, "w+");
+  const write = (values: Record<(typeof fields)[number], bigint>) => {
+    const bytes = Buffer.alloc(fields.length * FIELD_BYTES);
+    for (const [at, name] of fields.entries()) bytes.writeBigInt64LE(values[name], at * FIELD_BYTES);
+    writeSync(file, bytes, 0, bytes.length, 0);
+  };
+  const free = () => write({ limit: -1n, seen: 0n, refused: 0n, room: 0n, torn: 0n });
+  free();
+  return {
+    folder,
+    env: { LD_PRELOAD: build(place), SVC_COUNTED_DISK_FOLDER: realpathSync(folder), SVC_COUNTED_DISK_CONTROL: control },
+    fillAfter: (writes, torn = false) => write({ limit: BigInt(writes), seen: 0n, refused: 0n, room: 0n, torn: torn ? 1n : 0n }),
+    free,
+    refused() {
+      const bytes = Buffer.alloc(FIELD_BYTES);
+      readSync(file, bytes, 0, FIELD_BYTES, fields.indexOf("refused") * FIELD_BYTES);
+      return Number(bytes.readBigInt64LE());
+    },
+    [Symbol.dispose]() {
+      closeSync(file);
+      removeHome(place);
+    },
+  };
+}
+
+function build(place: string): string {
+  const library = join(place, "counted-disk.so");
+  execFileSync("cc", ["-std=c11", "-O1", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"]);
+  return library;
+}

@@ -1,0 +1,56 @@
+// Nodes of one deployment over a real etcd: shared key and seed, and what etcd says of them.
+import { clusterKeys, type LiveRecord, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
+import { type Etcd, openEtcd } from "@svc/kit/etcd/client.ts";
+import { startEtcd, type TestEtcd } from "./etcd.ts";
+import { type NodeOptions, startNode, type TestNode } from "./node.ts";
+import { until } from "./until.ts";
+
+export type Deployment = AsyncDisposable & {
+  readonly server: TestEtcd;
+  readonly etcd: Etcd;
+  readonly keys: ReturnType<typeof clusterKeys>;
+  /** What `startNode` needs for a node of it. */
+  options(more?: NodeOptions): NodeOptions;
+  start(more?: NodeOptions): Promise<TestNode>;
+  nodes(): Promise<NodeRecord[]>;
+  lives(): Promise<LiveRecord[]>;
+  /** The record of the node at this URL, once it satisfies. */
+  nodeAt(url: string, what: string, holds: (record: NodeRecord) => boolean): Promise<NodeRecord>;
+};
+
+export const DEPLOYMENT_KEY = "k".repeat(40);
+export const DEPLOYMENT_SEED = "s".repeat(40);
+
+/** `leaseSeconds`, `deadAfterSeconds`: of its nodes. */
+export async function startDeployment(leaseSeconds = 10, deadAfterSeconds = 60): Promise<Deployment> {
+  const server = await startEtcd();
+  const etcd = openEtcd({ endpoints: server.endpoints, attemptMs: 10_000, callMs: 60_000 });
+  const keys = clusterKeys("default");
+  const records = async <T>(prefix: string, parse: (value: unknown) => T) => (await etcd.list(prefix)).entries.map(({ value }) => parse(JSON.parse(value)));
+  const nodes = () => records(keys.nodes, (value) => nodeRecord.parse(value));
+  const options = (more: NodeOptions = {}): NodeOptions => ({
+    runtime: "gvisor",
+    ...more,
+    env: { SVC_API_KEY: DEPLOYMENT_KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: DEPLOYMENT_SEED, ...more.env },
+    flags: [
+      `--etcd=${server.endpoints.join(",")}`,
+      `--cluster.lease_seconds=${leaseSeconds}`,
+      `--cluster.dead_after_seconds=${deadAfterSeconds}`,
+      ...(more.flags ?? []),
+    ],
+  });
+  return {
+    server,
+    etcd,
+    keys,
+    options,
+    start: (more) => startNode(options(more)),
+    nodes,
+    lives: () => records(keys.lives, (value) => liveRecord.parse(value)),
+    nodeAt: (url, what, holds) => until(`the node at ${url} ${what}`, async () => (await nodes()).find((record) => record.url === url && holds(record))),
+    async [Symbol.asyncDispose]() {
+      await etcd.close();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}

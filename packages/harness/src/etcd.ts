@@ -1,0 +1,128 @@
+// Starts a real etcd for tests: one member or three, each a process to kill, stop and start again; all of it ends with the test.
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePorts } from "./ports.ts";
+import { until } from "./until.ts";
+
+export type EtcdMember = {
+  /** `http://127.0.0.1:PORT`, for clients; the same after a new start. */
+  readonly url: string;
+  readonly pid: number;
+  /** SIGSTOP and SIGCONT, or another signal that does not end it. */
+  signal(signal: NodeJS.Signals): void;
+  /** SIGKILL, and waits for its end. */
+  kill(): Promise<void>;
+  /** A new process on the same ports and data. */
+  start(): Promise<void>;
+  /** SIGKILL, and a new start with nothing in it; of a single member. */
+  wipe(): Promise<void>;
+};
+
+export type TestEtcd = AsyncDisposable & {
+  readonly endpoints: readonly string[];
+  readonly members: readonly EtcdMember[];
+  /** Waits until every member serves writes. */
+  healthy(): Promise<void>;
+};
+
+const START_ATTEMPTS = 20;
+const children = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of children) child.kill("SIGKILL");
+});
+
+export async function startEtcd(size: 1 | 3 = 1): Promise<TestEtcd> {
+  for (let attempt = 1; ; attempt++) {
+    const begun = await begin(size);
+    if (begun !== undefined) return begun;
+    if (attempt === START_ATTEMPTS) throw new Error("etcd ends at its start");
+  }
+}
+
+/** Undefined where a port was taken by somebody else meanwhile. */
+async function begin(size: number): Promise<TestEtcd | undefined> {
+  const folder = mkdtempSync(join(tmpdir(), "svc-test-etcd-"));
+  const ports = await freePorts(size * 2);
+  const peerOf = (index: number) => `http://127.0.0.1:${ports[size + index]}`;
+  const cluster = Array.from({ length: size }, (_, index) => `m${index}=${peerOf(index)}`).join(",");
+  const members = Array.from({ length: size }, (_, index) => openMember(`m${index}`, `http://127.0.0.1:${ports[index]}`, peerOf(index), cluster, folder));
+  const end = async () => {
+    await Promise.all(members.map((member) => member.kill()));
+    rmSync(folder, { recursive: true, force: true });
+  };
+  const healthy = async () => {
+    await Promise.all(members.map((member) => until(`${member.url} serves`, async () => member.hasEnded() || (await isHealthy(member.url)) || undefined)));
+  };
+  for (const member of members) member.spawn();
+  await healthy();
+  if (members.some((member) => member.hasEnded())) return end().then(() => undefined);
+  return { endpoints: members.map(({ url }) => url), members, healthy, [Symbol.asyncDispose]: end };
+}
+
+function openMember(name: string, url: string, peer: string, cluster: string, folder: string) {
+  const data = join(folder, name);
+  let child: ChildProcess | undefined;
+  const hasEnded = () => child === undefined || child.exitCode !== null || child.signalCode !== null;
+
+  function begin(): void {
+    const flags = [
+      ["--name", name],
+      ["--data-dir", data],
+      ["--listen-client-urls", url],
+      ["--advertise-client-urls", url],
+      ["--listen-peer-urls", peer],
+      ["--initial-advertise-peer-urls", peer],
+      ["--initial-cluster", cluster],
+      ["--unsafe-no-fsync"],
+    ].flat();
+    const env = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
+    const started = spawn("etcd", flags, { stdio: "ignore", env });
+    children.add(started);
+    started.once("error", () => undefined).once("exit", () => children.delete(started));
+    child = started;
+  }
+  async function kill(): Promise<void> {
+    if (child === undefined || hasEnded()) return;
+    const ended = new Promise((resolve) => child?.once("exit", resolve));
+    child.kill("SIGKILL");
+    await ended;
+  }
+  /** Its ports may stay taken for a moment. */
+  async function start(): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      begin();
+      const answers = await until(`${url} answers`, async () => (hasEnded() ? "ended" : (await answersAtAll(url)) ? "answers" : undefined));
+      if (answers === "answers") return;
+      if (attempt === START_ATTEMPTS) throw new Error(`etcd at ${url} ends at its start`);
+    }
+  }
+  return {
+    url,
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    hasEnded,
+    spawn: begin,
+    signal: (signal: NodeJS.Signals) => void child?.kill(signal),
+    kill,
+    start,
+    async wipe() {
+      await kill();
+      rmSync(data, { recursive: true, force: true });
+      await start();
+    },
+  };
+}
+
+/** /health writes through the leader; /version needs none. */
+const isHealthy = async (url: string) => (await ask(`${url}/health`)) === true;
+const answersAtAll = async (url: string) => (await ask(`${url}/version`)) !== undefined;
+
+async function ask(url: string): Promise<boolean | undefined> {
+  return fetch(url, { signal: AbortSignal.timeout(2_000) }).then(
+    (answer) => answer.ok,
+    () => undefined,
+  );
+}

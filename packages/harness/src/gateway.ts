@@ -1,0 +1,83 @@
+// Starts a real gateway as a process of its own in front of nodes, and what tests do to it.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
+import type { Input, Operation, Output } from "@svc/contract/operation.ts";
+import { makeHome, removeHome } from "./home.ts";
+import { endProcess, type Started, startProcess } from "./server-process.ts";
+
+const MAIN = fileURLToPath(new URL("../../gateway/src/main.ts", import.meta.url));
+
+export type GatewayOptions = {
+  /** URLs of a fixed list, or of etcd's members. */
+  readonly nodes?: readonly string[];
+  readonly etcd?: readonly string[];
+  readonly apiKey: string;
+  readonly flags?: readonly string[];
+};
+
+export type TestGateway = {
+  readonly home: string;
+  readonly url: string;
+  readonly port: number;
+  readonly metricsURL: string;
+  readonly apiKey: string;
+  readonly pid: number;
+  log(): string;
+  call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
+  callForAnswer<T extends Operation>(operation: T, input: Input<T>): Promise<Answer<T>>;
+  /** A new process on the same port; it knows nothing that the one before it did. */
+  restart(signal?: NodeJS.Signals, options?: { readonly env: Readonly<Record<string, string>> }): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+};
+
+/** A gateway that accepts requests on a port of its own. */
+export async function startGateway({ nodes, etcd, apiKey, flags = [] }: GatewayOptions): Promise<TestGateway> {
+  const home = makeHome();
+  let started: Started | undefined;
+  let logged = "";
+
+  async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
+    const own = [
+      `--listen=127.0.0.1:${port}`,
+      "--metrics-listen=127.0.0.1:0",
+      `--home=${home}`,
+      ...(nodes === undefined ? [] : [`--nodes=${nodes.join(",")}`]),
+      ...(etcd === undefined ? [] : [`--etcd=${etcd.join(",")}`]),
+    ];
+    return startProcess(MAIN, [...own, ...flags], { SVC_API_KEY: apiKey, ...env }, (text) => {
+      logged += text;
+    });
+  }
+
+  started = await start(0);
+  const { port } = started;
+  const url = `http://127.0.0.1:${port}`;
+  let key = apiKey;
+  const where = () => ({ baseURL: url, apiKey: key });
+  return {
+    home,
+    url,
+    port,
+    get metricsURL() {
+      return (JSON.parse(readFileSync(join(home, "node.json"), "utf8")) as { metricsURL: string }).metricsURL;
+    },
+    apiKey,
+    get pid() {
+      return started?.child.pid ?? 0;
+    },
+    log: () => logged,
+    call: (operation, input) => call(operation, input, where()),
+    callForAnswer: (operation, input) => callForAnswer(operation, input, where()),
+    async restart(signal = "SIGKILL", { env } = { env: {} }) {
+      if (started !== undefined) await endProcess(started.child, signal);
+      key = env["SVC_API_KEY"] ?? apiKey;
+      started = await start(port, env);
+    },
+    async [Symbol.asyncDispose]() {
+      if (started !== undefined) await endProcess(started.child, "SIGTERM");
+      removeHome(home);
+    },
+  };
+}

@@ -1,0 +1,34 @@
+// An S3-compatible server of a test's own, on loopback, which checks every signature and keeps its objects in memory.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+
+export type ObjectServer = AsyncDisposable & {
+  readonly endpoint: string;
+  readonly bucket: string;
+  /** For the environment of whoever uses it. */
+  readonly env: Readonly<Record<string, string>>;
+};
+
+const READY_MS = 30_000;
+
+/** Needs object-server. Ends with this process. */
+export async function startObjectServer(): Promise<ObjectServer> {
+  const env = { AWS_ACCESS_KEY_ID: "test-key-id", AWS_SECRET_ACCESS_KEY: "test/secret+key" };
+  const child = spawn(process.env["SVC_OBJECT_SERVER"] ?? "", ["-bucket", "test"], { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, ...env } });
+  const end = () => void child.kill("SIGKILL");
+  process.once("exit", end);
+  const [line] = (await once(createInterface(child.stdout), "line", { signal: AbortSignal.timeout(READY_MS) })) as [string];
+  return {
+    endpoint: line.replace("ready at ", ""),
+    bucket: "test",
+    env,
+    async [Symbol.asyncDispose]() {
+      process.off("exit", end);
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const ended = once(child, "exit");
+      end();
+      await ended;
+    },
+  };
+}

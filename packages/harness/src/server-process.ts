@@ -1,0 +1,92 @@
+// A server as a process of its own: started until it is ready, ended by a signal, and never left behind by the tests.
+import { type ChildProcess, spawn } from "node:child_process";
+
+/** Ten times and more what a start, and a stop, should take. */
+const READY_MS = 60_000;
+const STOP_MS = 30_000;
+
+export type Started = { readonly child: ChildProcess; readonly port: number };
+
+/** Until it says where it listens. */
+export function startProcess(main: string, flags: readonly string[], env: Readonly<Record<string, string>>, onLog: (text: string) => void): Promise<Started> {
+  const child = spawn(process.execPath, [main, ...flags], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
+  killWithUs(child);
+  return new Promise((resolve, reject) => {
+    let said = "";
+    let out = "";
+    const timer = setTimeout(() => {
+      child.kill("SIGKILL");
+      reject(new Error(`the server was not ready within ${READY_MS} ms: ${said.slice(-3000)}`));
+    }, READY_MS);
+    child.stderr.on("data", (chunk: Buffer) => {
+      said = (said + chunk.toString()).slice(-20_000);
+      onLog(chunk.toString());
+    });
+    child.stdout.on("data", (chunk: Buffer) => {
+      out += chunk.toString();
+      const port = /ready at http:\/\/[^\s]*:(\d+)/.exec(out)?.[1];
+      if (port === undefined) return;
+      clearTimeout(timer);
+      resolve({ child, port: Number(port) });
+    });
+    child.once("exit", (code, signal) => {
+      clearTimeout(timer);
+      reject(new Error(`the server ended with ${code ?? signal} before it was ready: ${said.slice(-3000)}`));
+    });
+  });
+}
+
+export type OpenServer = {
+  readonly url: string;
+  log(): string;
+  kill(signal: NodeJS.Signals): Promise<void>;
+  /** Again, at the same address. */
+  start(): Promise<void>;
+} & AsyncDisposable;
+
+/** Any server on a port of its own; `program` is its main file, or what Node is told to begin it. */
+export async function openServer(program: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<OpenServer> {
+  const [main = "", ...more] = program;
+  let started: Started | undefined;
+  let port = 0;
+  let logged = "";
+  const kill = async (signal: NodeJS.Signals) => {
+    if (started !== undefined) await endProcess(started.child, signal);
+  };
+  const start = async () => {
+    started = await startProcess(main, [...more, `--listen=127.0.0.1:${port}`, ...flags], env, (text) => {
+      logged += text;
+    });
+    ({ port } = started);
+  };
+  await start();
+  return { url: `http://127.0.0.1:${port}`, log: () => logged, kill, start, [Symbol.asyncDispose]: () => kill("SIGKILL") };
+}
+
+export async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const end = ended(child);
+  child.kill(signal);
+  let hung = false;
+  const timer = setTimeout(() => {
+    hung = true;
+    child.kill("SIGKILL");
+  }, STOP_MS);
+  await end;
+  clearTimeout(timer);
+  if (hung) throw new Error(`the server had not ended ${STOP_MS} ms after ${signal}`);
+}
+
+export function ended(child: ChildProcess): Promise<number | string> {
+  return new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal ?? "?")));
+}
+
+const children = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of children) child.kill("SIGKILL");
+});
+
+function killWithUs(child: ChildProcess): void {
+  children.add(child);
+  child.once("exit", () => children.delete(child));
+}

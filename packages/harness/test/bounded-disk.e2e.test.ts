@@ -1,0 +1,46 @@
+// The imitation of a power cut is one: what was not synced is gone, and what was is there.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { createSnapshot, listSnapshots } from "@svc/contract/lifecycle.ts";
+import { createSandbox } from "@svc/contract/sandbox.ts";
+import { boundedDiskNeeds, openBoundedDisk } from "../src/bounded-disk.ts";
+import { needs } from "../src/needs.ts";
+import { destroyAll, startNode } from "../src/node.ts";
+
+void test("a power cut takes a file that was only written, and leaves one that was synced with its folder", needs(...boundedDiskNeeds), () => {
+  using disk = openBoundedDisk(16);
+  const place = (name: string) => join(disk.path, name);
+  writeFileSync(place("synced"), "synced");
+  for (const path of [place("synced"), disk.path]) {
+    const file = openSync(path, "r");
+    fsyncSync(file);
+    closeSync(file);
+  }
+  writeFileSync(place("written"), "written");
+  disk.powerCut().use();
+  assert.equal(readFileSync(place("synced"), "utf8"), "synced");
+  assert.equal(existsSync(place("written")), false);
+});
+
+void test(
+  "without durability disk the same cut takes what a node acknowledged: the test of durability can fail",
+  needs("runsc", "envd", "base", ...boundedDiskNeeds),
+  async () => {
+    using disk = openBoundedDisk(512);
+    await using node = await startNode({ home: disk.path, runtime: "gvisor", flags: ["--node.durability=process"] });
+    const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600 });
+    // What stands before is on the disk; what follows is answered, and synced by nobody.
+    execFileSync("sync", ["-f", disk.path]);
+    const { snapshotID } = await node.call(createSnapshot, { sandboxID });
+    process.kill(node.pid, "SIGSTOP");
+    const cut = disk.powerCut();
+    await node.kill("SIGKILL");
+    await destroyAll(disk.path);
+    cut.use();
+    await node.start();
+    assert.ok(!(await node.call(listSnapshots, {})).some((each) => each.snapshotID === snapshotID));
+  },
+);

@@ -1,0 +1,94 @@
+// Sandboxes that do nothing are paused where requests may bring them back, and whatever works or is used is left alone.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { getSandboxLogsV2 } from "@svc/contract/observe.ts";
+import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { Sandbox } from "e2b";
+import { needs } from "../src/needs.ts";
+import { startNode, type TestNode } from "../src/node.ts";
+import { until } from "../src/until.ts";
+
+const WAKING = { onTimeout: "pause", autoResume: true } as const;
+
+const stateOf = async (node: TestNode, { sandboxId }: Sandbox) => (await node.call(getSandbox, { sandboxID: sandboxId })).state;
+
+async function pausesBy(node: TestNode, cause: string): Promise<number> {
+  const text = await (await fetch(`${node.url}/metrics`)).text();
+  return Number(new RegExp(`^svc_node_idle_pauses_total\\{cause="${cause}"\\} (\\d+)$`, "m").exec(text)?.[1]);
+}
+
+const open = (node: TestNode, lifecycle?: typeof WAKING) =>
+  Sandbox.create("base", {
+    apiUrl: node.url,
+    sandboxUrl: node.url,
+    apiKey: node.apiKey,
+    timeoutMs: 600_000,
+    ...(lifecycle === undefined ? {} : { lifecycle }),
+  });
+
+void test(
+  "a sandbox that does nothing is paused and comes back with the next request; one that works, streams or may not be woken runs on",
+  needs("root", "envd", "base", "runsc"),
+  async () => {
+    await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.idle_pause_seconds=3"] });
+    const [working, streaming, unwoken] = [await open(node, WAKING), await open(node, WAKING), await open(node)];
+    // The time that comes from the setting is shown as one that a create asks for.
+    const idleTimes = [working, unwoken].map(async ({ sandboxId }) => (await node.call(getSandbox, { sandboxID: sandboxId })).idlePauseSeconds);
+    assert.deepEqual(await Promise.all(idleTimes), [3, undefined]);
+    await working.commands.run("sh -c 'while :; do :; done' & disown", { timeoutMs: 0 });
+    const stream = await streaming.commands.run("sleep 600", { background: true, timeoutMs: 0 });
+    const quiet = await open(node, WAKING);
+    await quiet.commands.run("echo mine > note; sleep 1000 > /dev/null 2>&1 & echo $! > pid");
+    await until("the idle sandbox to be paused", async () => ((await stateOf(node, quiet)) === "paused" ? true : undefined));
+    assert.equal(await pausesBy(node, "idle"), 1);
+    assert.deepEqual(await Promise.all([working, streaming, unwoken].map((each) => stateOf(node, each))), ["running", "running", "running"]);
+    assert.equal((await quiet.commands.run("cat note; kill -0 $(cat pid) && echo lives")).stdout, "mine\nlives\n");
+    assert.equal(await stateOf(node, quiet), "running");
+    // Nothing is open any more.
+    await stream.kill();
+    await until("the other one to be paused", async () => ((await stateOf(node, streaming)) === "paused" ? true : undefined));
+  },
+);
+
+void test(
+  "a node that is full pauses the sandbox that was idle longest rather than refuse a create, and says why",
+  needs("root", "envd", "base", "runsc"),
+  async () => {
+    await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.max_sandboxes=2"] });
+    const idle = { templateID: "base", timeout: 600, autoPause: true, autoResume: { enabled: true }, idlePauseSeconds: 3600 };
+    const first = await node.call(createSandbox, idle);
+    const second = await node.call(createSandbox, idle);
+    assert.equal((await node.call(getSandbox, first)).idlePauseSeconds, 3600);
+    // A client between two requests is not interrupted: until then the node is full.
+    const third = await until("room", () =>
+      node.call(createSandbox, { templateID: "base", timeout: 600 }).catch((error: Error) => {
+        assert.equal(error.name, "TOO_MANY_REQUESTS");
+        return undefined;
+      }),
+    );
+    const states = await Promise.all([first, second, third].map(async (each) => (await node.call(getSandbox, each)).state));
+    assert.deepEqual(states, ["paused", "running", "running"]);
+    assert.equal(await pausesBy(node, "places"), 1);
+    const { logs } = await node.call(getSandboxLogsV2, { sandboxID: first.sandboxID });
+    assert.ok(
+      logs.some(({ message }) => message.startsWith("sandbox paused (cause places")),
+      JSON.stringify(logs),
+    );
+  },
+);
+
+void test(
+  "while memory is short the idle ones are paused before their time; idlePauseSeconds without auto-resume is refused with what it needs",
+  needs("root", "envd", "base", "runsc"),
+  async () => {
+    await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.idle_pause_below_memory_mb=16000000"] });
+    const refused = { name: "INVALID_REQUEST", message: /idlePauseSeconds: needs autoPause: true and autoResume/ };
+    await assert.rejects(node.call(createSandbox, { templateID: "base", idlePauseSeconds: 60 }), refused);
+    await assert.rejects(node.call(createSandbox, { templateID: "base", autoPause: true, idlePauseSeconds: 60 }), refused);
+    const common = { templateID: "base", timeout: 600, autoPause: true, autoResume: { enabled: true } };
+    const willing = await node.call(createSandbox, { ...common, idlePauseSeconds: 3600 });
+    const never = await node.call(createSandbox, { ...common, idlePauseSeconds: 0 });
+    await until("the one that may be to be paused", async () => ((await node.call(getSandbox, willing)).state === "paused" ? true : undefined));
+    assert.deepEqual([await pausesBy(node, "memory"), (await node.call(getSandbox, never)).state], [1, "running"]);
+  },
+);

@@ -1,0 +1,109 @@
+// Key, seed and deployment secret are changed under sandboxes: what each change rotates, and that paused, kept and live ones go on.
+import assert from "node:assert/strict";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { createSnapshot, forkSandbox, pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
+import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { Sandbox } from "e2b";
+import { makeHome, removeHome } from "../src/home.ts";
+import { needs } from "../src/needs.ts";
+import { startNode, type TestNode } from "../src/node.ts";
+
+const secret = (letter: string) => letter.repeat(32);
+const host = needs("root", "runsc", "envd", "base");
+
+/** What the sandbox holds, read by a command in it, under the token that the node gives out now. */
+async function read(node: TestNode, sandboxID: string): Promise<string> {
+  const sandbox = await Sandbox.connect(sandboxID, { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
+  return (await sandbox.commands.run("cat kept")).stdout.trim();
+}
+
+async function tokens(node: TestNode, sandboxID: string) {
+  const { envdAccessToken, trafficAccessToken } = await node.call(getSandbox, { sandboxID });
+  return { envdAccessToken, trafficAccessToken };
+}
+
+/** One that runs, one that is paused, and a snapshot; all with the file `kept` in them. */
+async function populate(node: TestNode) {
+  const create = async () => {
+    const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600, network: { allowPublicTraffic: false } });
+    const sandbox = await Sandbox.connect(sandboxID, { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
+    await sandbox.commands.run("echo before > kept");
+    return sandboxID;
+  };
+  const live = await create();
+  const paused = await create();
+  const { snapshotID } = await node.call(createSnapshot, { sandboxID: paused });
+  await node.call(pauseSandbox, { sandboxID: paused });
+  return { live, paused, snapshotID };
+}
+
+async function goOn(node: TestNode, { live, paused, snapshotID }: Awaited<ReturnType<typeof populate>>): Promise<void> {
+  assert.equal(await read(node, live), "before");
+  await node.call(resumeSandbox, { sandboxID: paused, timeout: 600 });
+  assert.equal(await read(node, paused), "before");
+  const { sandboxID } = await node.call(createSandbox, { templateID: snapshotID });
+  assert.equal(await read(node, sandboxID), "before");
+  const [forked] = await node.call(forkSandbox, { sandboxID: live, count: 1 });
+  assert.ok(forked !== undefined && "sandbox" in forked);
+  assert.equal(await read(node, forked.sandbox.sandboxID), "before");
+  // And once more through a pause, under what is in force now.
+  await node.call(pauseSandbox, { sandboxID: paused });
+  await node.call(resumeSandbox, { sandboxID: paused, timeout: 600 });
+  assert.equal(await read(node, paused), "before");
+}
+
+void test("a new API key leaves all tokens as they are, and what is live, paused or kept goes on", host, async () => {
+  await using node = await startNode({ runtime: "gvisor" });
+  const known = await populate(node);
+  const before = await Promise.all([tokens(node, known.live), tokens(node, known.paused)]);
+  const oldKey = node.apiKey;
+  await node.kill("SIGTERM");
+  writeFileSync(join(node.home, "secrets/api-key"), `sdk_${secret("n")}\n`);
+  await node.start();
+  assert.notEqual(node.apiKey, oldKey);
+  assert.equal((await fetch(`${node.url}/sandboxes`, { headers: { "x-api-key": oldKey } })).status, 401);
+  assert.deepEqual(await Promise.all([tokens(node, known.live), tokens(node, known.paused)]), before);
+  await goOn(node, known);
+});
+
+void test("a new seed changes both tokens of every sandbox and nothing else: what is live, paused or kept goes on", host, async () => {
+  await using node = await startNode({ runtime: "gvisor", env: { SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: secret("a") } });
+  const known = await populate(node);
+  const before = await Promise.all([tokens(node, known.live), tokens(node, known.paused)]);
+  const keys = () => readdirSync(join(node.home, "secrets/envd-init-keys"));
+  const keysBefore = keys();
+  await node.restart("SIGTERM", { env: { SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: secret("b") } });
+  const after = await Promise.all([tokens(node, known.live), tokens(node, known.paused)]);
+  for (const [index, { envdAccessToken, trafficAccessToken }] of before.entries()) {
+    assert.notEqual(after[index]?.envdAccessToken, envdAccessToken);
+    assert.notEqual(after[index]?.trafficAccessToken, trafficAccessToken);
+  }
+  const old = { "x-access-token": before[0]?.envdAccessToken ?? "", "x-svc-sandbox-id": known.live, "x-svc-target-port": "49983" };
+  assert.equal((await fetch(`${node.url}/proxy/files?path=/etc/hostname`, { headers: old })).status, 401);
+  assert.deepEqual(keys(), keysBefore);
+  await goOn(node, known);
+});
+
+void test("a home of an earlier version that is given a deployment secret goes on with what it has, under the keys of before", host, async () => {
+  const home = makeHome();
+  mkdirSync(join(home, "secrets"), { mode: 0o700 });
+  writeFileSync(join(home, "secrets/envd-init-key"), "5a".repeat(32), { mode: 0o600 });
+  writeFileSync(join(home, "secrets/upload-key"), "ab".repeat(32), { mode: 0o600 });
+  const given = join(home, "given");
+  writeFileSync(given, secret("d"));
+  {
+    await using node = await startNode({ home, runtime: "gvisor" });
+    const known = await populate(node);
+    assert.deepEqual(readdirSync(join(home, "secrets/envd-init-keys")), []);
+    await node.restart("SIGTERM", { flags: [`--node.deployment_secret_file=${given}`] });
+    const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
+    const keysOf = (id: string) => readFileSync(join(home, "sandboxes", id, "config.json"), "utf8").match(/"-init-key",\s*"([^"]+)"/)?.[1];
+    assert.notEqual(keysOf(sandboxID), undefined);
+    assert.notEqual(keysOf(sandboxID), keysOf(known.live));
+    await goOn(node, known);
+    assert.equal(keysOf(known.paused), keysOf(known.live));
+  }
+  removeHome(home);
+});

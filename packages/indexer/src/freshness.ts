@@ -1,0 +1,36 @@
+// How fresh each publisher is, as a table of numbers: answers are written without becoming JavaScript values.
+import { freshnessSources } from "./native.ts";
+import type { Subscription } from "./subscription.ts";
+
+/** Those of a row, in the order of `FreshnessField` in native/src/query.h. */
+const FIELDS = 7;
+
+export class FreshnessTable {
+  readonly #subscriptions: ReadonlyMap<string, Subscription>;
+  #rows = new Float64Array(0);
+
+  constructor(subscriptions: ReadonlyMap<string, Subscription>) {
+    this.#subscriptions = subscriptions;
+  }
+
+  /** Of this moment, by the subscriptions' numbers; NaN stands for what is not known. Valid until the next call. */
+  now(): Float64Array {
+    let last = -1;
+    for (const { id } of this.#subscriptions.values()) last = Math.max(last, id);
+    if (this.#rows.length < (last + 1) * FIELDS) this.#rows = new Float64Array(2 * (last + 1) * FIELDS);
+    const rows = this.#rows.fill(Number.NaN);
+    const nowMs = Date.now();
+    for (const subscription of this.#subscriptions.values()) {
+      const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.freshness(nowMs);
+      const row = subscription.id * FIELDS;
+      rows[row] = last_sequence ?? Number.NaN;
+      rows[row + 1] = lag_ms ?? Number.NaN;
+      rows[row + 2] = age_ms ?? Number.NaN;
+      rows[row + 3] = gap ? 1 : 0;
+      rows[row + 4] = complete ? 1 : 0;
+      rows[row + 5] = freshnessSources.indexOf(source);
+      rows[row + 6] = connected ? 1 : 0;
+    }
+    return rows;
+  }
+}

@@ -1,0 +1,120 @@
+// Shares the event loop: work that comes in bulk gets a slice of each turn of it, and within the slice one peer after the other.
+
+type Job = () => void;
+
+/** Jobs of one turn of the loop, at most: what is between two turns (timers, sockets) costs little beside so many. */
+const MAX_STEPS = 64;
+
+export class LoopShare {
+  readonly #sliceMs: () => number;
+  /** When this turn's slice ends; undefined before anything ran in it. */
+  #endsMs: number | undefined;
+  /** What waits, by peer; the peer whose turn it is comes first. */
+  readonly #waiting = new Map<string, Job[]>();
+  #jobs = 0;
+  /** Steps that the loop will take: each is an immediate of its own, so that promises that a job resolves are followed up within the slice. */
+  #armed = 0;
+  /** Who entered in this step, and has done nothing yet. */
+  #entered: string | undefined;
+  #spentMs = 0;
+
+  constructor(sliceMs: number | (() => number)) {
+    this.#sliceMs = typeof sliceMs === "number" ? () => sliceMs : sliceMs;
+  }
+
+  /** Whether work would run at once. */
+  get open(): boolean {
+    if (this.#jobs > 0) return false;
+    if (this.#endsMs !== undefined) return performance.now() < this.#endsMs;
+    this.#begin();
+    return true;
+  }
+
+  /** Runs `work` at once while the slice lasts, or for who has just entered; else in a later turn. Who wants more calls again afterwards: one job of a peer at a time is fair. */
+  run<T>(peer: string, work: () => T): T | Promise<T> {
+    const entered = this.#entered === peer;
+    if (entered) this.#entered = undefined;
+    if (entered || this.open) return this.timed(work);
+    return new Promise<T>((resolve, reject) => {
+      this.#wait(peer, () => {
+        try {
+          resolve(this.timed(work));
+        } catch (error) {
+          reject(error);
+        }
+      });
+    });
+  }
+
+  /** Until the peer's turn comes, undefined when it is now: what it takes from outside then, and runs right away, is one job. */
+  enter(peer: string): Promise<void> | undefined {
+    if (this.open) return undefined;
+    return new Promise((resolve) => {
+      this.#wait(peer, () => {
+        this.#entered = peer;
+        resolve();
+      });
+    });
+  }
+
+  /** Counts what `work` takes. */
+  timed<T>(work: () => T): T {
+    const from = performance.now();
+    try {
+      return work();
+    } finally {
+      this.#spentMs += performance.now() - from;
+    }
+  }
+
+  /** What all work took since this was last asked. */
+  takeSpentMs(): number {
+    const spentMs = this.#spentMs;
+    this.#spentMs = 0;
+    return spentMs;
+  }
+
+  #wait(peer: string, job: Job): void {
+    const queue = this.#waiting.get(peer);
+    if (queue === undefined) this.#waiting.set(peer, [job]);
+    else queue.push(job);
+    this.#jobs++;
+    this.#arm();
+  }
+
+  #arm(): void {
+    if (this.#armed >= Math.min(this.#jobs, MAX_STEPS)) return;
+    this.#armed++;
+    setImmediate(this.#step);
+  }
+
+  #begin(): void {
+    this.#endsMs = performance.now() + this.#sliceMs();
+    // The first immediate of the next turn.
+    setImmediate(this.#end);
+  }
+
+  readonly #end = (): void => {
+    this.#endsMs = undefined;
+    this.#entered = undefined;
+  };
+
+  readonly #step = (): void => {
+    this.#armed--;
+    this.#entered = undefined;
+    if (this.#jobs === 0) return;
+    // The first step of a turn does something, however short its slice is.
+    if (this.#endsMs === undefined) this.#begin();
+    else if (performance.now() >= this.#endsMs) {
+      this.#arm();
+      return;
+    }
+    const [peer, queue] = this.#waiting.entries().next().value as [string, Job[]];
+    this.#waiting.delete(peer);
+    const job = queue.shift() as Job;
+    if (queue.length > 0) this.#waiting.set(peer, queue);
+    this.#jobs--;
+    this.#arm();
+    job();
+  };
+}

@@ -1,0 +1,114 @@
+// The loop is shared: by peers and not by how much each of them asks for.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import { Intake } from "../src/intake.ts";
+import { LoopShare } from "../src/loop-share.ts";
+import { WaitingRoom } from "../src/order.ts";
+import { Slots } from "../src/slots.ts";
+import { Stillness } from "../src/stillness.ts";
+
+void test("one peer's thousand jobs do not keep another peer's one waiting", async () => {
+  const share = new LoopShare(0);
+  const order: string[] = [];
+  assert.equal(share.open, true);
+  const all = Array.from({ length: 1000 }, (_, n) => share.run("flood", () => void order.push(`flood ${n}`)));
+  all.push(share.run("other", () => void order.push("other")));
+  await Promise.all(all);
+  assert.ok(order.indexOf("other") <= 2, String(order.indexOf("other")));
+  assert.equal(order.length, 1001);
+  await turn();
+  await turn();
+  assert.equal(share.open, true);
+});
+
+void test("work that fails fails for who asked for it, and what waits behind it runs", async () => {
+  const share = new LoopShare(0);
+  assert.equal(share.open, true);
+  const fails = Promise.resolve(share.run("a", () => assert.fail("no")));
+  const runs = share.run("a", () => 7);
+  await assert.rejects(fails);
+  assert.equal(await runs, 7);
+});
+
+void test("nothing changes the index between a large batch's slices, and a read waits until it is whole", async () => {
+  const stillness = new Stillness();
+  const intake = new Intake(stillness, new WaitingRoom(1 << 20));
+  const order: string[] = [];
+  let slices = 0;
+  assert.equal(
+    intake.run("large", () => {
+      order.push("first slice");
+      intake.goOn(() => {
+        order.push("slice");
+        return ++slices < 3;
+      });
+    }),
+    undefined,
+  );
+  const other = intake.run("other", () => void order.push("other"));
+  const read = stillness.during(async () => void order.push("read"));
+  await Promise.all([other, read]);
+  assert.deepEqual(order.slice(0, 4), ["first slice", "slice", "slice", "slice"]);
+  assert.deepEqual(order.slice(4).sort(), ["other", "read"]);
+});
+
+/** Peers that always have more, each message a tenth of a millisecond to receive and another to apply; messages applied in each turn of the loop, and by peer. */
+async function flooded(requestsMs: number): Promise<{ inTurn: number[]; byPeer: number[] }> {
+  const intake = new Intake(new Stillness(), new WaitingRoom(1 << 20), () => requestsMs);
+  const byPeer = Array.from({ length: 32 }, () => 0);
+  const inTurn: number[] = [];
+  let applied = 0;
+  let over = false;
+  const spin = (): void => {
+    for (const until = performance.now() + 0.1; performance.now() < until; );
+  };
+  const peers = byPeer.map(async (_, peer) => {
+    while (!over) {
+      await intake.enter(`${peer}`);
+      spin();
+      await intake.run(`${peer}`, () => {
+        spin();
+        applied++;
+        byPeer[peer] = (byPeer[peer] ?? 0) + 1;
+      });
+    }
+  });
+  for (let turns = 0; turns < 400; turns++) {
+    const before = applied;
+    await turn();
+    inTurn.push(applied - before);
+  }
+  over = true;
+  await Promise.all(peers);
+  // At first all of them come at once.
+  return { inTurn: inTurn.slice(50), byPeer };
+}
+
+void test("while 32 publishers stream, a query waits for a few of their messages and not for one of each, and each publisher has its share", async () => {
+  const { inTurn, byPeer } = await flooded(0);
+  assert.ok(Math.max(...inTurn) <= 4, String(inTurn));
+  assert.ok(Math.max(...byPeer) - Math.min(...byPeer) <= 2, String(byPeer));
+  assert.ok(Math.min(...byPeer) > 0, String(byPeer));
+});
+
+void test("where queries take much of the loop, events get as long as they", async () => {
+  const { inTurn } = await flooded(1.5);
+  assert.ok(Math.max(...inTurn) > 4, String(inTurn));
+  assert.ok(Math.max(...inTurn) <= 16, String(inTurn));
+});
+
+void test("slots are passed on in order, and who gives up waiting gets none", async () => {
+  const slots = new Slots(1);
+  const order: string[] = [];
+  const { promise: held, resolve: free } = Promise.withResolvers<void>();
+  const leaving = new AbortController();
+  const first = slots.within(new AbortController().signal, () => held);
+  const gone = slots.within(leaving.signal, async () => order.push("gone"));
+  const second = slots.within(new AbortController().signal, async () => order.push("second"));
+  leaving.abort();
+  assert.equal(await gone, undefined);
+  free();
+  await Promise.all([first, second]);
+  assert.deepEqual(order, ["second"]);
+});

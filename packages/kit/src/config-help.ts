@@ -1,0 +1,136 @@
+// The `--help` of a server: its flags and settings, each with its default, its choices and what config/default.toml says of it.
+import { z } from "zod";
+
+/** Columns; what is longer goes on below itself. */
+const WIDTH = 100;
+const INDENT = 6;
+
+export type HelpSource = {
+  readonly server: string;
+  /** A sentence; further lines are flags of its own, two spaces before what each does. */
+  readonly about: string;
+  readonly schema: z.ZodType;
+  /** Short flags by the settings they spell. */
+  readonly flagNames: Readonly<Record<string, string>>;
+  /** Its --config is a file of another form. */
+  readonly hasOwnFile: boolean;
+};
+
+type Settings = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+
+/** `text` is config/default.toml, `defaults` the same as values. */
+export function configHelp({ server, about, schema, flagNames, hasOwnFile }: HelpSource, text: string, defaults: Settings): string {
+  const comments = commentsOf(text);
+  const shape = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as Shape;
+  const sections = Object.keys((schema as unknown as { shape: object }).shape);
+  const defaultOf = (name: string) => {
+    const [section = "", key = ""] = name.split(".");
+    return defaults[section]?.[key];
+  };
+  const wordOf = (name: string) => (typeof defaultOf(name) === "boolean" ? "[true|false]" : typeof defaultOf(name) === "number" ? "N" : "VALUE");
+  const file = hasOwnFile ? "settings" : "config";
+  const [sentence = "", ...ownFlags] = about.split("\n");
+  const lines = [
+    ...filled(`svc ${server}: ${sentence}`, 0),
+    "",
+    "Usage:",
+    `  svc ${server} [--home DIR] [--${file} FILE] [--SETTING VALUE]...`,
+    "",
+    "Flags:",
+    ...entry("--home DIR", "where it keeps its state (default: SVC_HOME, else by user)"),
+    ...(hasOwnFile ? entry("--config FILE", "this server's own file, laid over the settings") : []),
+    ...entry(`--${file} FILE`, "a file of settings (default: SVC_CONFIG_PATH), laid over config/default.toml"),
+    ...ownFlags.flatMap((line) => entry(...(line.trim().split(/\s{2,}/, 2) as [string, string]))),
+    ...Object.entries(flagNames).map(([flag, name]) => `  ${`--${flag} ${wordOf(name)}`.padEnd(44)} same as --${name}`),
+    ...entry("-h, --help", "show this help"),
+    "",
+    "Settings, each also SVC_SECTION_KEY in the environment or a key of a file's section; a flag beats both:",
+    ...sections.flatMap((section) =>
+      sharing(section, Object.keys(defaults[section] ?? {}), comments).flatMap(([comment, names]) => {
+        const notes = names.map((name) => {
+          const choices = choicesOf(property(shape, name));
+          return [...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]), `default: ${JSON.stringify(defaultOf(name))}`].join("; ");
+        });
+        const heads = names.map((name) => `--${name} ${wordOf(name)}`);
+        if (heads.length === 1) return entry(heads[0] as string, `${comment} (${notes[0]})`.trim());
+        return [...heads.map((head, at) => `  ${head} (${notes[at]})`), ...filled(comment, INDENT)];
+      }),
+    ),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+type Shape = {
+  readonly properties?: Readonly<Record<string, Shape>>;
+  readonly enum?: readonly unknown[];
+  readonly anyOf?: readonly Shape[];
+  readonly const?: unknown;
+};
+
+function property(shape: Shape, name: string): Shape | undefined {
+  const [section = "", key = ""] = name.split(".");
+  return shape.properties?.[section]?.properties?.[key];
+}
+
+/** Settings in a row over which one comment stands, named together with it. */
+function sharing(section: string, keys: readonly string[], comments: ReadonlyMap<string, string>): (readonly [comment: string, names: string[]])[] {
+  const groups: [string, string[]][] = [];
+  for (const key of keys) {
+    const comment = comments.get(`${section}.${key}`) ?? "";
+    const last = groups.at(-1);
+    if (last !== undefined && last[0] === comment && comment !== "") last[1].push(`${section}.${key}`);
+    else groups.push([comment, [`${section}.${key}`]]);
+  }
+  return groups;
+}
+
+function choicesOf(shape: Shape | undefined): string[] {
+  if (shape?.enum !== undefined) return shape.enum.map(String);
+  const constants = (shape?.anyOf ?? []).flatMap((each) => (each.const === undefined ? choicesOf(each) : [String(each.const)]));
+  return constants.length === (shape?.anyOf?.length ?? 0) ? constants : [];
+}
+
+function entry(head: string, says: string): string[] {
+  return [`  ${head}`, ...filled(says, INDENT)];
+}
+
+function filled(text: string, indent: number): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of text.split(/\s+/)) {
+    if (line !== "" && indent + line.length + 1 + word.length > WIDTH) {
+      lines.push(line);
+      line = "";
+    }
+    line = line === "" ? word : `${line} ${word}`;
+  }
+  return [...lines, line].map((each) => " ".repeat(indent) + each);
+}
+
+/** What the lines above a setting say of it; one comment may stand over several. */
+function commentsOf(text: string): Map<string, string> {
+  const comments = new Map<string, string>();
+  let section = "";
+  let comment: string[] = [];
+  let isOpen = false;
+  for (const line of text.split("\n")) {
+    const header = /^\[([\w.]+)\]/.exec(line)?.[1];
+    const key = /^(\w+)\s*=/.exec(line)?.[1];
+    if (line.startsWith("#")) {
+      if (!isOpen) comment = [];
+      isOpen = true;
+      comment.push(line.replace(/^#\s?/, ""));
+    } else if (header !== undefined) {
+      section = header;
+      comment = [];
+      isOpen = false;
+    } else if (key !== undefined) {
+      comments.set(`${section}.${key}`, comment.join(" "));
+      isOpen = false;
+    } else if (line === "") {
+      comment = [];
+      isOpen = false;
+    }
+  }
+  return comments;
+}

@@ -1,0 +1,44 @@
+// A keyed lock: work under one key runs one after the other, in the order it was asked for; other keys do not wait.
+import { Failure } from "@svc/contract/failures.ts";
+
+export interface KeyedLock {
+  /** Runs `work` when what was asked before under this key is done. @throws TOO_MANY_REQUESTS when too many wait. */
+  run<T>(key: string, work: () => Promise<T>): Promise<T>;
+  /** As `run`, past the bound: for what is asked once per key, as its end is. */
+  runUnbounded<T>(key: string, work: () => Promise<T>): Promise<T>;
+  /** Whether work under this key is under way: where not, what is asked next begins at once. */
+  isHeld(key: string): boolean;
+}
+
+/** `subject` names a key in the refusal: "sandbox" gives "sandbox 'i123'". */
+export function openKeyedLock(subject: string, maxWaiting: number): KeyedLock {
+  const holders = new Map<string, { last: Promise<unknown>; waiting: number }>();
+
+  async function runUnbounded<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const holder = holders.get(key) ?? { last: Promise.resolve(), waiting: 0 };
+    holders.set(key, holder);
+    holder.waiting++;
+    const mine = holder.last.then(work, work);
+    holder.last = mine;
+    try {
+      return await mine;
+    } finally {
+      holder.waiting--;
+      if (holder.waiting === 0) holders.delete(key);
+    }
+  }
+
+  return {
+    runUnbounded,
+    isHeld: (key) => holders.has(key),
+    async run(key, work) {
+      const waiting = holders.get(key)?.waiting ?? 0;
+      if (waiting >= maxWaiting) {
+        throw new Failure("TOO_MANY_REQUESTS", `${waiting} requests for ${subject} '${key}' are pending; the maximum is ${maxWaiting}, try again later`, {
+          retryAfterSeconds: 1,
+        });
+      }
+      return runUnbounded(key, work);
+    },
+  };
+}

@@ -1,0 +1,114 @@
+// Reads from a request's head which sandbox and port it is for: by host name, else by a pair of headers.
+import { type Answer, answer } from "./answer.ts";
+import type { HeaderIDs, Pair } from "./header-ids.ts";
+import { HOST, type RequestHead } from "./request-head.ts";
+
+export type Address = {
+  readonly sandboxID: string;
+  readonly port: number;
+  /** The path and query for the sandbox. */
+  readonly target: string;
+};
+
+/** `<port>-<id>`, all of one DNS label; whatever stands before the first hyphen is taken for a port when it begins like one. */
+const labelPattern = /^([0-9+][^-]*)-([a-z0-9_-]+)$/;
+
+const maxIDLength = 64;
+
+function isSandboxID(text: string): boolean {
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    const lower = code | 0x20;
+    if (!((lower >= 97 && lower <= 122) || (code >= 48 && code <= 57) || code === 45 || code === 95)) return false;
+  }
+  return text.length > 0 && text.length <= maxIDLength;
+}
+
+/** Exactly 1 to 65535 in decimal, without sign, blank or leading zero. */
+export function parsePort(text: string): number | undefined {
+  if (text.length === 0 || text.length > 5 || text.charCodeAt(0) === 48) return undefined;
+  let port = 0;
+  for (let at = 0; at < text.length; at++) {
+    const digit = text.charCodeAt(at) - 48;
+    if (digit < 0 || digit > 9) return undefined;
+    port = port * 10 + digit;
+  }
+  return port <= 65535 ? port : undefined;
+}
+
+/** What follows `/proxy` when the path lies below it; undefined otherwise. */
+export function belowProxy(target: string): string | undefined {
+  if (!target.startsWith("/proxy")) return undefined;
+  const rest = target.slice(6);
+  if (rest === "") return "/";
+  if (rest.startsWith("/")) return rest;
+  return rest.startsWith("?") ? `/${rest}` : undefined;
+}
+
+export class Addressing {
+  readonly #ids: HeaderIDs;
+  readonly #domains: ReadonlySet<string>;
+
+  constructor(ids: HeaderIDs, domains: readonly string[]) {
+    this.#ids = ids;
+    this.#domains = new Set([...domains, "localhost"].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
+  }
+
+  /** Undefined when the request names no sandbox. The host wins over headers. */
+  read(head: RequestHead): Address | Answer | undefined {
+    return this.#byHost(head) ?? this.#byHeaders(head);
+  }
+
+  #byHost(head: RequestHead): Address | Answer | undefined {
+    if (!head.hostHasHyphen) return undefined;
+    const host = head.value(HOST) as string;
+    const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
+    const dot = name.indexOf(".");
+    if (dot < 0 || !this.#domains.has(name.slice(dot + 1))) return undefined;
+    const label = labelPattern.exec(name.slice(0, dot));
+    if (label === null) return undefined;
+    const port = parsePort(label[1] as string);
+    if (port === undefined) return badPort(`The host ${name}`, label[1] as string);
+    return { sandboxID: label[2] as string, port, target: head.target };
+  }
+
+  #byHeaders(head: RequestHead): Address | Answer | undefined {
+    let found: Pair | undefined;
+    for (const pair of this.#ids.pairs) {
+      if (!head.has(pair.sandboxID) && !head.has(pair.port)) continue;
+      const problem = pairProblem(head, pair);
+      if (problem !== undefined) return answer(400, problem);
+      if (found !== undefined && !sameTarget(head, found, pair)) return answer(400, "The request's routing headers name two different targets; send one pair");
+      found = pair;
+    }
+    if (found === undefined) return undefined;
+    const sandboxID = head.value(found.sandboxID) as string;
+    if (!isSandboxID(sandboxID)) return answer(400, "The sandbox id in the routing header is not one: it has letters and digits only");
+    const port = parsePort(head.value(found.port) as string);
+    if (port === undefined) return badPort("The routing header", head.value(found.port) as string);
+    const { target } = head;
+    return { sandboxID, port, target: belowProxy(target) ?? target };
+  }
+
+  /** Said to requests below /proxy that name no target. */
+  get missing(): Answer {
+    const pairs = this.#ids.pairs.map(({ names }) => `${names.sandboxID} and ${names.port}`).join(", or ");
+    return answer(400, `A request to /proxy needs the headers ${pairs}`);
+  }
+}
+
+function sameTarget(head: RequestHead, one: Pair, other: Pair): boolean {
+  return head.value(one.sandboxID) === head.value(other.sandboxID) && head.value(one.port) === head.value(other.port);
+}
+
+function pairProblem(head: RequestHead, { names, sandboxID, port }: Pair): string | undefined {
+  if (!head.has(sandboxID)) return `The header ${names.port} came without ${names.sandboxID}; send both`;
+  if (!head.has(port)) return `The header ${names.sandboxID} came without ${names.port}; send both`;
+  if (head.repeated[sandboxID] !== 0) return `The header ${names.sandboxID} was sent more than once`;
+  if (head.repeated[port] !== 0) return `The header ${names.port} was sent more than once`;
+  return undefined;
+}
+
+function badPort(where: string, found: string): Answer {
+  return answer(400, `${where} has the port ${JSON.stringify(found.slice(0, 32))}; a port is a decimal number from 1 to 65535 without leading zeros`);
+}

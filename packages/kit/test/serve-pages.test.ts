@@ -1,0 +1,68 @@
+// What a browser sees at a server's URL, without a key.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { operation } from "@svc/contract/operation.ts";
+import { z } from "zod";
+import { openLog } from "../src/log.ts";
+import { openMetrics } from "../src/metrics.ts";
+import { serve } from "../src/serve.ts";
+
+const operations = {
+  makeThing: operation({
+    name: "makeThing",
+    method: "POST",
+    path: "/things/{thingID}",
+    summary: "Makes a <thing>",
+    input: z.object({ thingID: z.string(), colour: z.enum(["red", "blue"]).default("red").describe("As painted") }),
+    output: z.undefined(),
+    success: 204,
+    credential: "apiKey",
+    failures: ["INVALID_REQUEST"],
+  }),
+};
+
+const app = serve({
+  operations,
+  handlers: { makeThing: () => undefined },
+  apiKey: "secret",
+  log: openLog("test", "error"),
+  metrics: openMetrics(),
+  pages: { title: "svc thing", version: "1.2.3", about: "Things & more.", next: [["./svc thing", "makes one"]], guides: ["docs/thing.md"] },
+});
+
+void test("a browser gets a page that says what this is and what to do next, and no key is needed", async () => {
+  const { statusCode, headers, body } = await app.inject({ url: "/", headers: { accept: "text/html,*/*;q=0.8" } });
+  assert.equal(statusCode, 200);
+  assert.match(String(headers["content-type"]), /^text\/html/);
+  assert.match(String(headers["content-security-policy"]), /default-src 'none'/);
+  for (const says of ["svc thing", "Things &amp; more.", "1.2.3", "./svc thing", 'href="/docs"', "docs/thing.md"]) assert.ok(body.includes(says), says);
+});
+
+void test("a program at the same place gets where things are, as JSON", async () => {
+  assert.deepEqual((await app.inject({ url: "/" })).json(), {
+    name: "svc thing",
+    version: "1.2.3",
+    health: "/health",
+    api: "/docs",
+    openapi: "/openapi.json",
+  });
+});
+
+void test("the API's page has each operation with its members, its answers and nothing that is read as markup", async () => {
+  const { body } = await app.inject({ url: "/docs" });
+  for (const says of [
+    "POST /things/{thingID}",
+    "Makes a &lt;thing&gt;",
+    "path",
+    "&quot;red&quot; | &quot;blue&quot;; default &quot;red&quot;; As painted",
+    "204; else 400 INVALID_REQUEST",
+  ])
+    assert.ok(body.includes(says), says);
+  const document = (await app.inject({ url: "/openapi.json" })).json() as { openapi: string; paths: object };
+  assert.equal(document.openapi, "3.1.0");
+  assert.deepEqual(Object.keys(document.paths), ["/things/{thingID}"]);
+});
+
+void test("all else still demands the key", async () => {
+  assert.equal((await app.inject({ method: "POST", url: "/things/a" })).statusCode, 401);
+});

@@ -1,0 +1,116 @@
+// Tools for files in a sandbox: read, write, list, remove.
+import type { Readable } from "node:stream";
+import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { fail } from "@svc/contract/failures.ts";
+import { z } from "zod";
+import { answer, answering } from "./answer.ts";
+import type { SessionSandboxes } from "./sandboxes.ts";
+import { path, sandbox } from "./tool-fields.ts";
+
+const MAX_READ_BYTES = 256 * 1024;
+const MAX_WRITE_BYTES = 16 * 1024 * 1024;
+const MAX_ENTRIES = 1000;
+
+/** In groups of four, with or without white space between lines and padding at the end. */
+const BASE64 = /^\s*(?:[A-Za-z0-9+/]{4}\s*)*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?\s*$/;
+
+const encoding = z.enum(["utf8", "base64"]).default("utf8").describe("base64 for what is not text");
+
+export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): void {
+  server.registerTool(
+    "read_file",
+    {
+      title: "Read a file",
+      description: `Reads a file of the sandbox, at most ${MAX_READ_BYTES / 1024} KiB at a time: offset and limit choose the bytes.`,
+      inputSchema: {
+        path,
+        offset: z.number().int().min(0).default(0),
+        limit: z.number().int().min(1).max(MAX_READ_BYTES).default(MAX_READ_BYTES),
+        encoding,
+        sandbox,
+      },
+      outputSchema: { content: z.string(), offset: z.number(), bytes: z.number(), sizeBytes: z.number(), more: z.boolean() },
+      annotations: { readOnlyHint: true },
+    },
+    ({ path: file, offset, limit, encoding: as, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        const { sizeBytes } = await envd.stat(file, { signal });
+        const { body } = await envd.download(file, { signal });
+        const bytes = await part(body, offset, limit);
+        const more = offset + bytes.length < sizeBytes;
+        const content = bytes.toString(as);
+        const note = more ? `\n[… bytes ${offset} to ${offset + bytes.length} of ${sizeBytes}: read on with offset ${offset + bytes.length} …]` : "";
+        return answer({ content, offset, bytes: bytes.length, sizeBytes, more }, content + note);
+      }),
+  );
+
+  server.registerTool(
+    "write_file",
+    {
+      title: "Write a file",
+      description: "Writes a file of the sandbox as a whole, over what was there; missing folders are made.",
+      inputSchema: { path, content: z.string().max(MAX_WRITE_BYTES), encoding, user: z.string().optional(), sandbox },
+      outputSchema: { path: z.string(), sizeBytes: z.number() },
+    },
+    ({ path: file, content, encoding: as, user, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const bytes = Buffer.from(content, as);
+        if (as === "base64" && !BASE64.test(content)) fail("INVALID_REQUEST", "content: is not valid base64; send text with encoding utf8");
+        const { envd } = await sandboxes.inside(named);
+        await envd.upload(file, bytes, { user, signal, sizeBytes: bytes.length });
+        return answer({ path: file, sizeBytes: bytes.length }, `wrote ${bytes.length} bytes to ${file}`);
+      }),
+  );
+
+  server.registerTool(
+    "list_files",
+    {
+      title: "List a folder",
+      description: `Lists a folder of the sandbox, and those below it down to depth; at most ${MAX_ENTRIES} entries.`,
+      inputSchema: { path: path.default("."), depth: z.number().int().min(1).max(10).default(1), sandbox },
+      outputSchema: { entries: z.array(z.object({ path: z.string(), type: z.string(), sizeBytes: z.number() })), more: z.boolean() },
+      annotations: { readOnlyHint: true },
+    },
+    ({ path: folder, depth, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        const found = await envd.listDir(folder, depth, { signal });
+        const entries = found.slice(0, MAX_ENTRIES).map(({ path: at, type, sizeBytes }) => ({ path: at, type, sizeBytes }));
+        const more = found.length > entries.length;
+        const lines = entries.map(({ path: at, type, sizeBytes }) => (type === "directory" ? `${at}/` : `${at}  ${sizeBytes}`));
+        return answer({ entries, more }, [...lines, ...(more ? [`[… ${found.length - entries.length} more …]`] : [])].join("\n"));
+      }),
+  );
+
+  server.registerTool(
+    "remove_file",
+    {
+      title: "Remove a file or folder",
+      description: "Removes a file of the sandbox, or a folder with all in it; what is not there is no error.",
+      inputSchema: { path, user: z.string().optional(), sandbox },
+      outputSchema: { path: z.string() },
+      annotations: { destructiveHint: true, idempotentHint: true },
+    },
+    ({ path: file, user, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        await envd.remove(file, { user, signal });
+        return answer({ path: file }, `removed ${file}`);
+      }),
+  );
+}
+
+/** `limit` bytes from `offset` on; the rest is not read. */
+async function part(body: Readable, offset: number, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let at = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    const from = Math.max(0, offset - at);
+    const to = Math.min(chunk.length, offset + limit - at);
+    if (to > from) chunks.push(chunk.subarray(from, to));
+    at += chunk.length;
+    if (at >= offset + limit) break;
+  }
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,134 @@
+// The protocol's streamable HTTP: a session for each client that begins one, bounded in count, bytes and time.
+import { randomUUID, timingSafeEqual } from "node:crypto";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
+import type { SessionSandboxes } from "./sandboxes.ts";
+import { openServer } from "./server.ts";
+
+const PATH = "/mcp";
+const MAX_SESSIONS = 100;
+/** More than the largest file that a tool writes, as JSON. */
+const MAX_BODY_BYTES = 40 * 1024 * 1024;
+const BODY_MS = 60_000;
+const SWEEP_MS = 30_000;
+const LOOPBACK_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
+
+export type HttpOptions = {
+  readonly host: string;
+  readonly port: number;
+  /** Demanded as `Authorization: Bearer …`; undefined only on a loopback address. */
+  readonly token: string | undefined;
+  /** A session that is silent for so long ends. */
+  readonly idleMs: number;
+  openSandboxes(): SessionSandboxes;
+};
+
+type Session = { readonly transport: StreamableHTTPServerTransport; readonly sandboxes: SessionSandboxes; open: number; idleSinceMs: number };
+
+export type HttpServer = { readonly url: string; close(): Promise<void> };
+
+export async function listenHttp({ host, port, token, idleMs, openSandboxes }: HttpOptions): Promise<HttpServer> {
+  const sessions = new Map<string, Session>();
+
+  async function begin(): Promise<Session> {
+    const sandboxes = openSandboxes();
+    const transport = new StreamableHTTPServerTransport({
+      sessionIdGenerator: randomUUID,
+      onsessioninitialized: (id) => void sessions.set(id, session),
+      onsessionclosed: (id) => void end(id),
+    });
+    const session: Session = { transport, sandboxes, open: 0, idleSinceMs: performance.now() };
+    await openServer(sandboxes).connect(transport);
+    return session;
+  }
+
+  async function end(id: string): Promise<void> {
+    const session = sessions.get(id);
+    if (session === undefined) return;
+    sessions.delete(id);
+    await session.transport.close().catch(() => undefined);
+    await session.sandboxes.close();
+  }
+
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const refused = refusal(request, token);
+    if (refused !== undefined) return refuse(response, ...refused);
+    const id = request.headers["mcp-session-id"];
+    const body = request.method === "POST" ? await readBody(request) : undefined;
+    if (typeof body === "string") return refuse(response, 400, body);
+    let session = typeof id === "string" ? sessions.get(id) : undefined;
+    if (session === undefined && id !== undefined)
+      return refuse(response, 404, "the session is not known here: it has ended, or the server was started anew; initialize again");
+    if (session === undefined && !isInitializeRequest(body?.json))
+      return refuse(response, 400, "a session begins with an initialize request, and goes on with its Mcp-Session-Id header");
+    if (session === undefined && sessions.size >= MAX_SESSIONS)
+      return refuse(response, 503, `${MAX_SESSIONS} sessions are open, the maximum; end some, or try again later`);
+    session ??= await begin();
+    const held = session;
+    held.open++;
+    response.once("close", () => {
+      held.open--;
+      held.idleSinceMs = performance.now();
+    });
+    await held.transport.handleRequest(request, response, body?.json);
+  }
+
+  const server: Server = createServer({ requestTimeout: BODY_MS, headersTimeout: 10_000, maxHeaderSize: 16 * 1024 }, (request, response) => {
+    answer(request, response).catch((error: unknown) => {
+      process.stderr.write(`svc mcp: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+      if (!response.headersSent) refuse(response, 500, "the request could not be answered; the server's log says why");
+      else response.destroy();
+    });
+  });
+  await new Promise<void>((resolve, reject) => server.once("error", reject).listen(port, host, resolve));
+  const sweep = setInterval(() => {
+    for (const [id, { open, idleSinceMs }] of sessions) if (open === 0 && performance.now() - idleSinceMs > idleMs) void end(id);
+  }, SWEEP_MS).unref();
+  const bound = (server.address() as AddressInfo).port;
+  return {
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${bound}${PATH}`,
+    async close() {
+      clearInterval(sweep);
+      server.close();
+      await Promise.all([...sessions.keys()].map(end));
+      server.closeAllConnections();
+    },
+  };
+}
+
+/** Why a request is not let in: another path, no token, or a web page that reaches a server of this machine by a name of its own. */
+function refusal({ url, headers }: IncomingMessage, token: string | undefined): [code: number, message: string] | undefined {
+  if (new URL(url ?? "/", "http://server").pathname !== PATH) return [404, `there is nothing here; the protocol is spoken at ${PATH}`];
+  if (token !== undefined) {
+    const given = Buffer.from(headers.authorization?.replace(/^Bearer /i, "") ?? "");
+    const wanted = Buffer.from(token);
+    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) return [401, "send the token as Authorization: Bearer TOKEN"];
+    return undefined;
+  }
+  const origin = headers.origin === undefined ? undefined : headers.origin.replace(/^https?:\/\//, "");
+  if (!LOOPBACK_HOST.test(headers.host ?? "") || (origin !== undefined && !LOOPBACK_HOST.test(origin)))
+    return [403, "without a token only this machine is served; start the server with --token-file"];
+  return undefined;
+}
+
+async function readBody(request: IncomingMessage): Promise<{ json: unknown } | string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) return `the body is larger than ${MAX_BODY_BYTES} bytes`;
+    chunks.push(chunk);
+  }
+  try {
+    return { json: JSON.parse(Buffer.concat(chunks).toString("utf8")) };
+  } catch {
+    return "the body is not valid JSON";
+  }
+}
+
+function refuse(response: ServerResponse, code: number, message: string): void {
+  response.writeHead(code, { "content-type": "application/json", ...(code === 401 ? { "www-authenticate": "Bearer" } : {}) });
+  response.end(JSON.stringify({ jsonrpc: "2.0", error: { code: -32000, message }, id: null }));
+}

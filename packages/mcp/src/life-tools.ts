@@ -1,0 +1,121 @@
+// Tools for whole sandboxes: start, list, fork, pause, end, and the address of a port.
+import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { z } from "zod";
+import { answer, answering } from "./answer.ts";
+import { portAddress } from "./port-address.ts";
+import type { SessionSandboxes } from "./sandboxes.ts";
+import { sandbox } from "./tool-fields.ts";
+
+const MAX_LISTED = 100;
+const MAX_FORKS = 20;
+const ids = { sandboxes: z.array(z.string()), errors: z.array(z.string()) };
+const named = z.string().min(1).describe("Id of a sandbox");
+
+export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): void {
+  server.registerTool(
+    "sandbox_create",
+    {
+      title: "Start another sandbox",
+      description: "Starts an isolated Linux computer beside this session's own and returns its id; it ends with the session. Not needed for a single one.",
+      inputSchema: {
+        template: z.string().optional().describe("Name or id of a template or snapshot"),
+        env: z.record(z.string(), z.string()).optional(),
+        allow_internet: z.boolean().optional(),
+      },
+      outputSchema: { sandbox: z.string() },
+    },
+    ({ template, env, allow_internet: allowInternet }) =>
+      answering(async () => {
+        const { sandboxID } = await sandboxes.create({ template, env, allowInternet });
+        return answer({ sandbox: sandboxID }, `started sandbox ${sandboxID}`);
+      }),
+  );
+
+  server.registerTool(
+    "sandbox_list",
+    {
+      title: "List sandboxes",
+      description: `Lists the deployment's sandboxes, newest first, at most ${MAX_LISTED}.`,
+      inputSchema: {},
+      outputSchema: {
+        sandboxes: z.array(z.object({ sandbox: z.string(), template: z.string(), state: z.string(), startedAt: z.string(), endAt: z.string() })),
+      },
+      annotations: { readOnlyHint: true },
+    },
+    () =>
+      answering(async () => {
+        const found: { sandbox: string; template: string; state: string; startedAt: string; endAt: string }[] = [];
+        for await (const { sandboxID, alias, templateID, state, startedAt, endAt } of sandboxes.client.list()) {
+          found.push({ sandbox: sandboxID, template: alias ?? templateID, state, startedAt, endAt });
+          if (found.length === MAX_LISTED) break;
+        }
+        return answer({ sandboxes: found });
+      }),
+  );
+
+  server.registerTool(
+    "sandbox_fork",
+    {
+      title: "Fork a sandbox",
+      description: "Copies a running sandbox, with its memory, processes and files, into new ones, to try several ways from the same state. Returns their ids.",
+      inputSchema: { count: z.number().int().min(1).max(MAX_FORKS).default(1), sandbox },
+      outputSchema: ids,
+    },
+    ({ count, sandbox: source }) =>
+      answering(async () => {
+        const { sandboxID } = await sandboxes.inside(source);
+        const { ids: made, errors } = await sandboxes.fork(sandboxID, count);
+        return { ...answer({ sandboxes: made, errors }), isError: made.length === 0 };
+      }),
+  );
+
+  server.registerTool(
+    "sandbox_pause",
+    {
+      title: "Pause a sandbox",
+      description: "Keeps a sandbox on disk, memory included, and frees what it uses. The next call for it resumes it where it stood.",
+      inputSchema: { sandbox },
+      outputSchema: { sandbox: z.string() },
+    },
+    ({ sandbox: target }) =>
+      answering(async () => {
+        const sandboxID = await sandboxes.resolve(target);
+        await sandboxes.client.pause(sandboxID);
+        return answer({ sandbox: sandboxID }, `paused sandbox ${sandboxID}`);
+      }),
+  );
+
+  server.registerTool(
+    "sandbox_kill",
+    {
+      title: "End a sandbox",
+      description: "Ends a sandbox, with all that is in it.",
+      inputSchema: { sandbox: named },
+      outputSchema: { sandbox: z.string() },
+      annotations: { destructiveHint: true },
+    },
+    ({ sandbox: target }) =>
+      answering(async () => {
+        await sandboxes.kill(target);
+        return answer({ sandbox: target }, `ended sandbox ${target}`);
+      }),
+  );
+
+  server.registerTool(
+    "port_url",
+    {
+      title: "Address of a port",
+      description: "Gives the URL by which a server that listens on a port in the sandbox is reached from outside.",
+      inputSchema: { port: z.number().int().min(1).max(65_535), sandbox },
+      outputSchema: { url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string() },
+      annotations: { readOnlyHint: true },
+    },
+    ({ port, sandbox: target }) =>
+      answering(async () => {
+        const sandboxID = await sandboxes.resolve(target);
+        const { domain, trafficAccessToken } = await sandboxes.client.connect(sandboxID);
+        const address = portAddress(sandboxes.client.baseURL, { sandboxID, domain, trafficAccessToken }, port);
+        return answer(address, `${address.url} (or any path below ${address.viaHeadersURL} with the headers ${JSON.stringify(address.headers)})`);
+      }),
+  );
+}

@@ -1,0 +1,92 @@
+// `svc mcp`: gives an agent sandboxes by the Model Context Protocol, on stdin and stdout or over HTTP.
+import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
+import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import { findAccess } from "@svc/cli/access.ts";
+import { UsageError } from "@svc/cli/complain.ts";
+import { seconds, Verb } from "@svc/cli/verb.ts";
+import { SvcClient } from "@svc/contract/client.ts";
+import { fail } from "@svc/contract/failures.ts";
+import { listenHttp } from "./http.ts";
+import { SessionSandboxes } from "./sandboxes.ts";
+import { openServer } from "./server.ts";
+
+type Options = { url?: string; listen?: string; tokenFile?: string; template: string; timeout: number; keep?: boolean };
+
+const help = `
+Without --listen the protocol is spoken on stdin and stdout, as most agents want it:
+
+  { "mcpServers": { "svc": { "command": "/path/to/svc", "args": ["mcp"] } } }
+
+With --listen it is spoken over HTTP, at /mcp, to any number of sessions:
+
+  svc mcp --listen 127.0.0.1:8765
+  svc mcp --listen 0.0.0.0:8765 --token-file /run/secrets/mcp-token
+
+A session has a sandbox of its own, started when it is first needed, and may start others; all end with the session.
+Beyond loopback a token is demanded (Authorization: Bearer …): whoever reaches the port runs code in your sandboxes.`;
+
+export async function main(argv: readonly string[]): Promise<number> {
+  const verb = new Verb("svc mcp")
+    .description("give an agent sandboxes by the Model Context Protocol")
+    .option("--listen <host:port>", "speak HTTP there (default: stdin and stdout)")
+    .option("--token-file <file>", "its first line is the token that HTTP clients must send (default: SVC_MCP_TOKEN, if set)")
+    .option("--template <name>", "what sandboxes start from", "base")
+    .option("--timeout <seconds>", "how long a sandbox lives after the last call for it", seconds, 1800)
+    .option("--keep", "leave the sandboxes running when a session ends")
+    .option("--url <url>", "the server (default: that of svc auth, else SVC_URL, else this machine's own)")
+    .addHelpText("after", help)
+    .run(async (options: never) => serve(options)) as Verb;
+  try {
+    await verb.parseAsync([...argv], { from: "user" });
+  } catch (error) {
+    // commander has said it.
+    const { code, exitCode } = error as { code?: string; exitCode?: number };
+    if (code?.startsWith("commander.") === true) return exitCode === 0 ? 0 : 2;
+    throw error;
+  }
+  return verb.exitCode;
+}
+
+async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds, keep = false }: Options): Promise<number> {
+  const place = listen === undefined ? undefined : parseListen(listen);
+  const token = place === undefined ? undefined : readToken(tokenFile, place.host);
+  const access = await findAccess(url === undefined ? {} : { url });
+  if (access.apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${access.url}: run svc auth, or set SDK_API_KEY`);
+  const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
+  const openSandboxes = () => new SessionSandboxes(client, { template, timeoutSeconds, keep });
+  const stop = Promise.withResolvers<void>();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.resolve());
+
+  if (place === undefined) {
+    const sandboxes = openSandboxes();
+    const transport = new StdioServerTransport();
+    await openServer(sandboxes).connect(transport);
+    // The agent is gone when its end of the pipe is.
+    process.stdin.once("end", stop.resolve).once("close", stop.resolve);
+    await stop.promise;
+    await sandboxes.close();
+    return 0;
+  }
+  const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes });
+  process.stderr.write(`svc mcp: listening on ${server.url}\n`);
+  await stop.promise;
+  await server.close();
+  return 0;
+}
+
+function parseListen(text: string): { host: string; port: number } {
+  const [, host = "", digits = ""] = /^(?:\[?(.*?)\]?:)?(\d{1,5})$/.exec(text) ?? [];
+  const port = Number(digits);
+  if (digits === "" || port > 65_535) throw new UsageError(`--listen: expected HOST:PORT, got "${text}"`);
+  return { host: host === "" ? "127.0.0.1" : host, port };
+}
+
+function readToken(file: string | undefined, host: string): string | undefined {
+  const token = file === undefined ? process.env["SVC_MCP_TOKEN"] : readFileSync(file, "utf8").split("\n", 1)[0]?.trim();
+  if (token) return token;
+  if (file !== undefined) throw new UsageError(`--token-file: ${file} has no token in its first line`);
+  const isLoopback = host === "localhost" || (isIP(host) !== 0 && /^(127\.|::1$)/.test(host));
+  if (!isLoopback) throw new UsageError(`--listen ${host}: to listen beyond loopback a token is needed; give it with --token-file`);
+  return undefined;
+}

@@ -1,0 +1,123 @@
+// Tools that run something in a sandbox: a command, a piece of code, a server in the background.
+import { randomBytes } from "node:crypto";
+import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import type { EnvdClient, StartRequest } from "@svc/contract/envd.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
+import { shellExitCode } from "@svc/contract/process-event.ts";
+import { z } from "zod";
+import { answer, answering } from "./answer.ts";
+import { Output } from "./output.ts";
+import type { SessionSandboxes } from "./sandboxes.ts";
+import { sandbox } from "./tool-fields.ts";
+
+const MAX_SECONDS = 3600;
+const MAX_CODE_BYTES = 1024 * 1024;
+
+const timeout_seconds = z.number().int().min(1).max(MAX_SECONDS).default(60).describe(`It is ended after so many seconds, at most ${MAX_SECONDS}`);
+const ran = { exitCode: z.number(), stdout: z.string(), stderr: z.string(), timedOut: z.boolean() };
+
+/** How code in a language is run: the file's ending and the program. */
+const languages = { python: ["py", "python3"], javascript: ["mjs", "node"], bash: ["sh", "bash"] } as const;
+
+export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): void {
+  server.registerTool(
+    "run_command",
+    {
+      title: "Run a shell command",
+      description:
+        "Runs a command with `bash -l -c` in the sandbox and returns its exit code, stdout and stderr (32 KiB from the beginning and 32 KiB from the end of each). Files and background processes stay; shell variables and the working directory do not carry over to the next call.",
+      inputSchema: {
+        command: z.string().min(1),
+        cwd: z.string().optional().describe("Working directory; default: the user's home"),
+        user: z.string().optional().describe("root or user; default: user, who may use sudo"),
+        env: z.record(z.string(), z.string()).optional(),
+        timeout_seconds,
+        sandbox,
+      },
+      outputSchema: ran,
+    },
+    ({ command, cwd, user, env, timeout_seconds: limit, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        return run(envd, { cmd: "/bin/bash", args: ["-l", "-c", command], cwd, user, envs: env ?? {}, timeoutMs: limit * 1000, stdin: false }, signal);
+      }),
+  );
+
+  server.registerTool(
+    "run_code",
+    {
+      title: "Run a piece of code",
+      description:
+        "Runs a program in Python, JavaScript (where the template has Node) or bash in the sandbox; each call is a new process. Print what you want to see.",
+      inputSchema: {
+        code: z.string().min(1).max(MAX_CODE_BYTES),
+        language: z.enum(["python", "javascript", "bash"]).default("python"),
+        timeout_seconds,
+        sandbox,
+      },
+      outputSchema: ran,
+    },
+    ({ code, language, timeout_seconds: limit, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        const [ending, program] = languages[language];
+        const file = `/tmp/code-${randomBytes(6).toString("hex")}.${ending}`;
+        await envd.upload(file, Buffer.from(code), { signal });
+        try {
+          return await run(envd, { cmd: "/bin/bash", args: ["-l", "-c", `exec ${program} ${file}`], timeoutMs: limit * 1000, stdin: false }, signal);
+        } finally {
+          await envd.remove(file).catch(() => undefined);
+        }
+      }),
+  );
+
+  server.registerTool(
+    "start_process",
+    {
+      title: "Start a process in the background",
+      description:
+        "Starts a command that goes on after this call, such as a server, and returns its process id and the file that its output goes to (read it with read_file). Stop it with run_command `kill PID`; reach its port with port_url.",
+      inputSchema: {
+        command: z.string().min(1),
+        cwd: z.string().optional(),
+        user: z.string().optional(),
+        env: z.record(z.string(), z.string()).optional(),
+        sandbox,
+      },
+      outputSchema: { pid: z.number(), output: z.string() },
+    },
+    ({ command, cwd, user, env, sandbox: named }, { signal }) =>
+      answering(async () => {
+        const { envd } = await sandboxes.inside(named);
+        const output = `/tmp/process-${randomBytes(6).toString("hex")}.log`;
+        const args = ["-l", "-c", `exec >${output} 2>&1; ${command}`];
+        for await (const event of envd.start({ cmd: "/bin/bash", args, cwd, user, envs: env ?? {}, stdin: false, signal })) {
+          if (event.type === "start") return answer({ pid: event.pid, output }, `started as process ${event.pid}; its output goes to ${output}`);
+        }
+        return fail("SERVER_UNREACHABLE", "the process was not started: its stream ended at once");
+      }),
+  );
+}
+
+async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal) {
+  const [stdout, stderr] = [new Output(), new Output()];
+  let pid: number | undefined;
+  let timedOut = false;
+  let exitCode = -1;
+  try {
+    for await (const event of envd.start({ ...request, signal })) {
+      if (event.type === "start") pid = event.pid;
+      else if (event.type === "end") exitCode = shellExitCode(event);
+      else (event.type === "stderr" ? stderr : stdout).add(event.data);
+    }
+  } catch (error) {
+    // The agent called it off: what it started must not go on unseen.
+    if (signal.aborted && pid !== undefined) await envd.sendSignal({ pid }, "SIGKILL", { user: request.user }).catch(() => undefined);
+    if (asFailure(error).name !== "TIMED_OUT") throw error;
+    timedOut = true;
+  }
+  const data = { exitCode: timedOut ? 124 : exitCode, stdout: stdout.text, stderr: stderr.text, timedOut };
+  const said = [data.stdout, data.stderr === "" ? "" : `[stderr]\n${data.stderr}`].filter((text) => text !== "").join("\n");
+  const end = timedOut ? `[ended after ${(request.timeoutMs ?? 0) / 1000} s: raise timeout_seconds, or use start_process]` : `[exit code ${exitCode}]`;
+  return { ...answer(data, `${said}${said === "" || said.endsWith("\n") ? "" : "\n"}${end}`), isError: timedOut };
+}

@@ -1,0 +1,126 @@
+// The sandboxes of one agent's session: one that is there when it is first needed, those it asked for, and their end.
+import type { SvcClient } from "@svc/contract/client.ts";
+import type { EnvdClient } from "@svc/contract/envd.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { SandboxAnswer } from "@svc/contract/fields.ts";
+
+/** A runaway agent is stopped here, before it fills the node. */
+const MAX_SANDBOXES = 50;
+
+export type SessionOptions = {
+  readonly template: string;
+  /** How long a sandbox lives after the session's last call for it. */
+  readonly timeoutSeconds: number;
+  /** Sandboxes outlive the session, until their time is over. */
+  readonly keep: boolean;
+};
+
+export type CreateRequest = {
+  readonly template?: string | undefined;
+  readonly env?: Record<string, string> | undefined;
+  readonly allowInternet?: boolean | undefined;
+};
+
+export type Inside = { readonly sandboxID: string; readonly envd: EnvdClient };
+
+export class SessionSandboxes {
+  readonly client: SvcClient;
+  readonly #options: SessionOptions;
+  readonly #own = new Set<string>();
+  #first: Promise<string> | undefined;
+  #creating = 0;
+  #closed = false;
+
+  constructor(client: SvcClient, options: SessionOptions) {
+    this.client = client;
+    this.#options = options;
+  }
+
+  /** A new sandbox; it ends with the session. */
+  async create({ template, env, allowInternet }: CreateRequest = {}): Promise<SandboxAnswer> {
+    this.#mustHaveRoom(1);
+    this.#creating++;
+    try {
+      const made = await this.client.create({
+        templateID: template ?? this.#options.template,
+        timeout: this.#options.timeoutSeconds,
+        ...(env === undefined ? {} : { envVars: env }),
+        ...(allowInternet === undefined ? {} : { allow_internet_access: allowInternet }),
+        metadata: { createdBy: "svc mcp" },
+      });
+      await this.#adopt([made.sandboxID]);
+      return made;
+    } finally {
+      this.#creating--;
+    }
+  }
+
+  /** Copies that end with the session; those that failed, with the reason. */
+  async fork(sandboxID: string, count: number) {
+    this.#mustHaveRoom(count);
+    this.#creating += count;
+    try {
+      const children = await this.client.fork(sandboxID, { count, timeoutSeconds: this.#options.timeoutSeconds });
+      const ids = children.flatMap((child) => ("sandbox" in child && child.sandbox !== undefined ? [child.sandbox.sandboxID] : []));
+      await this.#adopt(ids);
+      return { ids, errors: children.flatMap((child) => ("error" in child && child.error !== undefined ? [child.error.message] : [])) };
+    } finally {
+      this.#creating -= count;
+    }
+  }
+
+  /** The id that a call means: the one it names, else the session's first, which is made when it is not there yet. */
+  async resolve(named: string | undefined): Promise<string> {
+    if (named !== undefined) return named;
+    this.#first ??= this.create().then(({ sandboxID }) => sandboxID);
+    try {
+      return await this.#first;
+    } catch (error) {
+      this.#first = undefined;
+      throw error;
+    }
+  }
+
+  /** The agent inside, awake: a paused sandbox is resumed, a running one lives on. */
+  async inside(named: string | undefined): Promise<Inside> {
+    const sandboxID = await this.resolve(named);
+    try {
+      const sandbox = await this.client.connect(sandboxID, this.#options.timeoutSeconds);
+      return { sandboxID, envd: this.client.envd(sandbox) };
+    } catch (error) {
+      const failure = asFailure(error);
+      if (failure.name !== "SANDBOX_NOT_FOUND") throw failure;
+      this.#own.delete(sandboxID);
+      if (named !== undefined) throw failure;
+      this.#first = undefined;
+      throw new Failure(failure.name, `this session's sandbox ${sandboxID} has ended, and its files are gone; call again to start a new one`, { cause: error });
+    }
+  }
+
+  async kill(sandboxID: string): Promise<void> {
+    await this.client.delete(sandboxID);
+    this.#own.delete(sandboxID);
+    const first = await this.#first?.catch(() => undefined);
+    if (first === sandboxID) this.#first = undefined;
+  }
+
+  /** Ends what the session made, unless it is to be kept. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    if (this.#options.keep) return;
+    await this.#first?.catch(() => undefined);
+    await Promise.allSettled([...this.#own].map((sandboxID) => this.client.delete(sandboxID)));
+    this.#own.clear();
+  }
+
+  #mustHaveRoom(count: number): void {
+    if (this.#own.size + this.#creating + count > MAX_SANDBOXES)
+      fail("TOO_MANY_REQUESTS", `this session has ${this.#own.size} sandboxes; the maximum is ${MAX_SANDBOXES}, end some with sandbox_kill`);
+  }
+
+  /** One that comes when the session is over ends at once. */
+  async #adopt(ids: readonly string[]): Promise<void> {
+    for (const id of ids) this.#own.add(id);
+    if (this.#closed && !this.#options.keep) await Promise.allSettled(ids.map((id) => this.client.delete(id)));
+  }
+}

@@ -1,0 +1,158 @@
+// The node as a client of a sandbox's envd: commands with their output line by line, and files sent in.
+import type { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+import { envelope, messagesOf } from "@svc/contract/connect-stream.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { processEventOf, shellExitCode } from "@svc/contract/process-event.ts";
+import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import { openPace } from "./pace.ts";
+import { beginCall, requestAgent } from "./request.ts";
+
+export type Command = {
+  readonly cmd: string;
+  readonly args: readonly string[];
+  /** By name or number. */
+  readonly user: string;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string | undefined;
+  /** envd ends the process after this, connected or not; absent: no limit. */
+  readonly timeoutMs?: number;
+  readonly signal: AbortSignal;
+  readonly onLine?: (kind: "stdout" | "stderr", line: string) => void;
+};
+
+export interface Guest {
+  /** The exit code a shell would show. @throws what envd says of user, program or folder; SANDBOX_NOT_RUNNING when the sandbox dies. */
+  run(command: Command): Promise<number>;
+  /** Writes a file as root. */
+  upload(path: string, body: Readable, sizeBytes: number, signal: AbortSignal): Promise<void>;
+}
+
+/** A sandbox that dies says no goodbye on its connections. */
+const ALIVE_CHECK_MS = 250;
+/** A line that never ends is cut here. */
+const MAX_LINE_CHARS = 64 * 1024;
+const MAX_SENTENCE_CHARS = 1000;
+/** A login shell that does nothing, and what it may print. */
+const WARM_MS = 5_000;
+const MAX_WARM_BYTES = 64 * 1024;
+const START_PROCESS = "/process.Process/Start";
+const connectHeaders = { "content-type": "application/connect+json", "connect-protocol-version": "1" };
+
+export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive" | "deathReason">): Guest {
+  /** A signal that also goes off when the sandbox is gone. */
+  async function whileAlive<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    outer.throwIfAborted();
+    const died = new AbortController();
+    const timer = setInterval(() => {
+      if (!runtime.isAlive(handle)) died.abort();
+    }, ALIVE_CHECK_MS);
+    try {
+      return await work(AbortSignal.any([outer, died.signal]));
+    } catch (error) {
+      if (outer.aborted) throw outer.reason;
+      if (died.signal.aborted || !runtime.isAlive(handle)) {
+        const reason = await runtime.deathReason(handle).catch(() => "crashed" as const);
+        const says = reason === "oom" ? "it ran out of memory; ask for more memoryMB" : "it crashed";
+        throw new Failure("SANDBOX_NOT_RUNNING", `the build's sandbox ended: ${says}`, { cause: error });
+      }
+      throw asFailure(error);
+    } finally {
+      clearInterval(timer);
+    }
+  }
+
+  async function* stream(path: string, headers: Record<string, string>, body: Buffer, signal: AbortSignal) {
+    const { call, answered } = beginCall(handle, { method: "POST", path, headers: { ...headers, "content-length": String(body.length) }, signal });
+    call.end(body);
+    const response = await answered;
+    try {
+      if (response.statusCode !== 200) fail("INTERNAL", `envd answered HTTP ${response.statusCode}`);
+      yield* messagesOf(response as AsyncIterable<Buffer>, path.slice(1));
+    } finally {
+      response.destroy();
+    }
+  }
+
+  return {
+    run: ({ cmd, args, user, env = {}, cwd, timeoutMs, signal, onLine }) =>
+      whileAlive(signal, async (alive) => {
+        const message = { process: { cmd, args, envs: env, ...(cwd === undefined ? {} : { cwd }) }, stdin: false };
+        const headers = {
+          ...connectHeaders,
+          ...(timeoutMs === undefined ? {} : { "connect-timeout-ms": String(Math.max(1, Math.ceil(timeoutMs))) }),
+          authorization: `Basic ${Buffer.from(`${user}:`).toString("base64")}`,
+        };
+        const lines = { stdout: openLines((line) => onLine?.("stdout", line)), stderr: openLines((line) => onLine?.("stderr", line)) };
+        let code: number | undefined;
+        const pace = openPace(performance.now());
+        for await (const wire of stream(START_PROCESS, headers, envelope(message), alive)) {
+          const event = processEventOf(wire);
+          if (event?.type === "stdout" || event?.type === "stderr") {
+            lines[event.type].push(event.data);
+            const waitMs = pace(event.data.length, performance.now());
+            if (waitMs > 0) await sleep(waitMs, undefined, { signal: alive });
+          }
+          if (event?.type === "end") code = shellExitCode(event);
+        }
+        lines.stdout.end();
+        lines.stderr.end();
+        return code ?? fail("INTERNAL", "envd did not report how the command ended");
+      }),
+    upload: (path, body, sizeBytes, signal) =>
+      whileAlive(signal, async (alive) => {
+        const query = new URLSearchParams({ path, username: "root" });
+        const headers = { "content-type": "application/octet-stream", "content-length": String(sizeBytes) };
+        const { call, answered } = beginCall(handle, { method: "POST", path: `/files?${query}`, headers, signal: alive });
+        // An answer may come before the upload is through (507): it counts.
+        await Promise.race([pipeline(body, call, { signal: alive }), answered]);
+        const response = await answered;
+        let said = "";
+        for await (const chunk of response) {
+          said += String(chunk);
+          // What is inside could answer without end.
+          if (said.length > MAX_SENTENCE_CHARS) break;
+        }
+        said = said.slice(0, MAX_SENTENCE_CHARS);
+        if (response.statusCode === 507) fail("DISK_FULL", "the files do not fit on the build's disk; request more with minFreeDiskMb");
+        if (response.statusCode !== 200) fail("INTERNAL", `envd refused the files: HTTP ${response.statusCode} ${said}`);
+      }),
+  };
+}
+
+/**
+ * Runs a login shell that does nothing, so that its files and libraries are known inside before a client's first command.
+ * Only before the identity is sent: envd asks for no token yet. A failure is no reason to refuse the sandbox.
+ */
+export async function warmShell(handle: RuntimeHandle): Promise<void> {
+  const headers = { ...connectHeaders, "connect-timeout-ms": String(WARM_MS) };
+  const body = envelope({ process: { cmd: "/bin/bash", args: ["-l", "-c", "true"] }, stdin: false });
+  await requestAgent(handle, { method: "POST", path: START_PROCESS, headers, body, boundMs: WARM_MS, maxBytes: MAX_WARM_BYTES }).catch(() => undefined);
+}
+
+/** Cuts output into lines, whatever the chunks; a carriage return begins a progress bar anew, of which the last state counts. */
+export function openLines(onLine: (line: string) => void): { push(chunk: Buffer): void; end(): void } {
+  const decoder = new TextDecoder();
+  let rest = "";
+  const emit = (line: string) => {
+    const shown = line.replace(/\r+$/, "");
+    onLine(shown.slice(shown.lastIndexOf("\r") + 1));
+  };
+  return {
+    push(chunk) {
+      const parts = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+      rest = parts.pop() ?? "";
+      for (const part of parts) emit(part);
+      if (rest.length > MAX_LINE_CHARS) {
+        emit(rest);
+        rest = "";
+      }
+    },
+    end() {
+      const last = rest + decoder.decode();
+      if (last !== "") emit(last);
+      rest = "";
+    },
+  };
+}

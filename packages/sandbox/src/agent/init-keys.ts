@@ -1,0 +1,97 @@
+// The keys by which an envd knows its nodes: new sandboxes start under the current one, a checkpoint keeps the one it was made under.
+import { createPrivateKey, createPublicKey, type KeyObject } from "node:crypto";
+import { mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
+
+// $SVC_HOME/secrets/envd-init-key         of a home of an earlier version: what has no key on record was started under it
+// $SVC_HOME/secrets/envd-init-keys/PUBLIC every key that a sandbox of this home may have been started under
+
+/** 64 hexadecimal digits: the seed of an Ed25519 key. */
+export type InitKeySeed = string;
+
+export interface InitKeys {
+  /** The public half, base64, under which new sandboxes start. */
+  readonly current: string;
+  /** The key that a record means which names none. */
+  readonly unnamed: string;
+  /** @throws SANDBOX_START_FAILED for a key that this node does not hold. */
+  signer(publicKeyBase64: string | undefined): KeyObject;
+  has(publicKeyBase64: string): boolean;
+  /** Kept in the home from here on. */
+  add(seed: InitKeySeed): void;
+  /** For other nodes, which resume what was paused here. */
+  seeds(): readonly InitKeySeed[];
+}
+
+const LEGACY = "secrets/envd-init-key";
+const FOLDER = "secrets/envd-init-keys";
+const PKCS8_ED25519 = Buffer.from("302e020100300506032b657004220420", "hex");
+const seedPattern = /^[0-9a-f]{64}$/;
+
+export function legacyInitSeed(home: string): InitKeySeed | undefined {
+  const path = join(home, LEGACY);
+  const seed = readSecretFile(path);
+  return seed === undefined ? undefined : checked(seed, path);
+}
+
+/** `current`: the seed for new sandboxes; kept in the home with those of before, unless it is a passing one. */
+export function openInitKeys(home: string, current: InitKeySeed, isPassing = false): InitKeys {
+  const held = new Map<string, { readonly seed: InitKeySeed; readonly privateKey: KeyObject }>();
+  const folder = join(home, FOLDER);
+
+  function hold(seed: InitKeySeed): string {
+    const pair = pairOf(seed);
+    held.set(pair.publicKeyBase64, { seed, privateKey: pair.privateKey });
+    return pair.publicKeyBase64;
+  }
+  function add(seed: InitKeySeed): string {
+    const publicKeyBase64 = hold(checked(seed, "a key of another node"));
+    const path = join(folder, fileOf(publicKeyBase64));
+    if (readOrGenerateSecretFile(path, () => seed).secret !== seed) fail("SETTING_INVALID", `${path} is damaged: it does not contain the key in its name`);
+    return publicKeyBase64;
+  }
+
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  for (const name of readdirSync(folder)) {
+    const path = join(folder, name);
+    const publicKeyBase64 = hold(checked(readSecretFile(path) ?? "", path));
+    if (fileOf(publicKeyBase64) !== name) fail("SETTING_INVALID", `${path} is damaged: it contains another key than the one in its name`);
+  }
+  const legacy = legacyInitSeed(home);
+  const unnamed = hold(legacy ?? current);
+  const publicKeyBase64 = isPassing || current === legacy ? hold(current) : add(current);
+
+  return {
+    current: publicKeyBase64,
+    unnamed,
+    signer(asked = unnamed) {
+      const found = held.get(asked);
+      if (found !== undefined) return found.privateKey;
+      return fail(
+        "SANDBOX_START_FAILED",
+        `its envd obeys only a node with the key ${asked}, which this node does not have: it was created in another deployment`,
+      );
+    },
+    has: (asked) => held.has(asked),
+    add: (seed) => void add(seed),
+    seeds: () => [...held.values()].map(({ seed }) => seed),
+  };
+}
+
+/** How a key is named in files and in etcd: its public half, base64url. */
+export const initKeyName = (seed: InitKeySeed): string => fileOf(pairOf(seed).publicKeyBase64);
+
+function pairOf(seed: InitKeySeed): { publicKeyBase64: string; privateKey: KeyObject } {
+  const privateKey = createPrivateKey({ key: Buffer.concat([PKCS8_ED25519, Buffer.from(seed, "hex")]), format: "der", type: "pkcs8" });
+  const spki = createPublicKey(privateKey).export({ format: "der", type: "spki" });
+  return { privateKey, publicKeyBase64: spki.subarray(spki.length - 32).toString("base64") };
+}
+
+function checked(seed: string, source: string): InitKeySeed {
+  if (!seedPattern.test(seed)) fail("SETTING_INVALID", `${source} is damaged: expected 64 hexadecimal characters`);
+  return seed;
+}
+
+const fileOf = (publicKeyBase64: string) => Buffer.from(publicKeyBase64, "base64").toString("base64url");

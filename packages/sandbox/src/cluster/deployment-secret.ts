@@ -1,0 +1,94 @@
+// The deployment secret: what envd's key and the key of upload addresses come from, independent of API key and token seed.
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
+import { type InitKeySeed, legacyInitSeed } from "../agent/init-keys.ts";
+
+// Sources, the first that is there:
+//   the file that node.deployment_secret_file names
+//   etcd, where the node is part of a deployment: sealed under the API key, and kept in the home for starts without etcd
+//   $SVC_HOME/secrets/deployment-secret, generated, except in a home that has keys of its own from before there was this secret
+
+export type DeploymentSecret = { readonly secret: string; readonly source: string };
+
+/** What a node signs with; in a home of an earlier version, that home's own. */
+export type NodeKeys = { readonly initSeed: InitKeySeed; readonly uploadKey: string };
+
+export const deploymentSecretPath = (home: string) => join(home, "secrets/deployment-secret");
+const legacyUploadKeyPath = (home: string) => join(home, "secrets/upload-key");
+const MIN_LENGTH = 32;
+const MAX_LENGTH = 1024;
+
+/** @throws SETTING_INVALID where the file that the setting names is not there, or holds something else. */
+export function givenSecret(path: string): DeploymentSecret | undefined {
+  if (path === "") return undefined;
+  const text =
+    readSecretFile(path) ??
+    fail("SETTING_INVALID", `setting node.deployment_secret_file: ${path} is not there; expected a file with ${MIN_LENGTH} to ${MAX_LENGTH} characters`);
+  return { secret: checked(text.trim(), path), source: path };
+}
+
+export function secretOfHome(home: string): DeploymentSecret | undefined {
+  const path = deploymentSecretPath(home);
+  const text = readSecretFile(path);
+  return text === undefined ? undefined : { secret: checked(text, path), source: path };
+}
+
+export const newSecret = (): string => randomBytes(32).toString("hex");
+
+function checked(secret: string, source: string): string {
+  if (secret.length < MIN_LENGTH || secret.length > MAX_LENGTH)
+    fail("SETTING_INVALID", `the deployment secret from ${source} has ${secret.length} characters; expected ${MIN_LENGTH} to ${MAX_LENGTH}`);
+  return secret;
+}
+
+/** Of a node that stands alone. */
+export function keysOfHome(home: string, settingPath: string): NodeKeys {
+  const given = givenSecret(settingPath) ?? secretOfHome(home);
+  if (given !== undefined) return keysFrom(given.secret);
+  const initSeed = legacyInitSeed(home);
+  const uploadKey = readSecretFile(legacyUploadKeyPath(home));
+  if (initSeed !== undefined) return { initSeed, uploadKey: uploadKey ?? derived(initSeed, "upload-key") };
+  return keysFrom(readOrGenerateSecretFile(deploymentSecretPath(home), newSecret).secret);
+}
+
+export function keysFrom(secret: string): NodeKeys {
+  return { initSeed: derived(secret, "envd-init-key"), uploadKey: derived(secret, "upload-key") };
+}
+
+const derived = (secret: string, purpose: string): string => createHmac("sha256", secret).update(`svc:${purpose}:v1`).digest("hex");
+
+const SALT_BYTES = 16;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+
+/** Base64 of salt, nonce, tag and cipher text: AES-256-GCM under a key from `key`, for this purpose alone. */
+export function seal(text: string, key: string, purpose: string): string {
+  const salt = randomBytes(SALT_BYTES);
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv("aes-256-gcm", sealingKey(key, salt, purpose), nonce);
+  const body = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
+  return Buffer.concat([salt, nonce, cipher.getAuthTag(), body]).toString("base64");
+}
+
+/** Undefined where it was sealed under another key or for another purpose, or was changed. */
+export function unseal(sealed: string, key: string, purpose: string): string | undefined {
+  const bytes = Buffer.from(sealed, "base64");
+  if (bytes.length < SALT_BYTES + NONCE_BYTES + TAG_BYTES) return undefined;
+  const nonceAt = SALT_BYTES;
+  const tagAt = nonceAt + NONCE_BYTES;
+  const bodyAt = tagAt + TAG_BYTES;
+  try {
+    const decipher = createDecipheriv("aes-256-gcm", sealingKey(key, bytes.subarray(0, nonceAt), purpose), bytes.subarray(nonceAt, tagAt), {
+      authTagLength: TAG_BYTES,
+    });
+    decipher.setAuthTag(bytes.subarray(tagAt, bodyAt));
+    return Buffer.concat([decipher.update(bytes.subarray(bodyAt)), decipher.final()]).toString("utf8");
+  } catch {
+    return undefined;
+  }
+}
+
+/** Keys have 128 bits and more of their own: no stretching. */
+const sealingKey = (key: string, salt: Uint8Array, purpose: string) => Buffer.from(hkdfSync("sha256", key, salt, `svc:seal:${purpose}:v1`, 32));

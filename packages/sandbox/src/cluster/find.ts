@@ -1,0 +1,40 @@
+// GET /cluster/find: whether this node knows an id, a key of a create, or the sandbox behind a signature or token, for a gateway that does not.
+import { FIND_PATH, type FindAnswer, type FindQuery, findQuery } from "@svc/contract/cluster.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import type { RawScope } from "@svc/kit/serve.ts";
+import { SignatureSearch } from "../proxy/signature.ts";
+import type { SandboxDirectory } from "../records/directory.ts";
+
+export type FindParts = {
+  readonly directory: SandboxDirectory;
+  /** Owned, set aside, or ended within the hour. */
+  readonly knowsSandbox: (sandboxID: string) => boolean;
+  readonly knowsTemplate: (asked: string) => boolean;
+  readonly buildOf: (asked: string) => string | undefined;
+  readonly knowsKey: (idempotencyKey: string) => boolean;
+};
+
+export function findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsKey }: FindParts): (scope: RawScope) => void {
+  const search = new SignatureSearch(directory);
+
+  function find({ sandboxID, templateID, idempotencyKey, target, isWrite, token }: FindQuery): FindAnswer {
+    if (sandboxID !== undefined) return { found: knowsSandbox(sandboxID) };
+    if (templateID !== undefined) {
+      const buildID = buildOf(templateID);
+      return { found: knowsTemplate(templateID), ...(buildID === undefined ? {} : { buildID }) };
+    }
+    if (idempotencyKey !== undefined) return { found: knowsKey(idempotencyKey) };
+    const found =
+      token !== undefined ? search.byToken(token) : target === undefined ? undefined : search.bySignature(target, isWrite === "true", performance.now());
+    if (found === "busy") throw new Failure("TOO_MANY_REQUESTS", "too many unknown signatures were sent; try again", { retryAfterSeconds: 1 });
+    return found === undefined || found === "unknown" ? { found: false } : { found: true, sandboxID: found.sandboxID };
+  }
+
+  return (scope) => {
+    scope.get(FIND_PATH, { exposeHeadRoute: false, config: { operation: "clusterFind" } as object }, (request, reply) => {
+      const query = findQuery.safeParse(request.query);
+      if (!query.success) fail("INVALID_REQUEST", `${FIND_PATH}: ${query.error.issues[0]?.message ?? "is not valid"}`);
+      return reply.type("application/json; charset=utf-8").send(JSON.stringify(find(query.data)));
+    });
+  };
+}

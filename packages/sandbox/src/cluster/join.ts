@@ -1,0 +1,126 @@
+// A node joins a deployment: waits for etcd, agrees on secrets, takes its slot and generation, and stays visible until it stops.
+import { setTimeout as sleep } from "node:timers/promises";
+import { clusterKeys, type SharedSandbox } from "@svc/contract/cluster-records.ts";
+import { Failure } from "@svc/contract/failures.ts";
+import { openEtcd } from "@svc/kit/etcd/client.ts";
+import type { Part } from "@svc/kit/lifecycle.ts";
+import type { Log } from "@svc/kit/log.ts";
+import { fingerprintOf } from "@svc/kit/secret.ts";
+import type { InitKeys } from "../agent/init-keys.ts";
+import { keysFrom, type NodeKeys } from "./deployment-secret.ts";
+import { enter, homeIdentity } from "./enter.ts";
+import { shareInitKeys } from "./init-key-ring.ts";
+import { type Members, openMembers } from "./members.ts";
+import { readMembership, writeMembership } from "./membership-file.ts";
+import { nodeIDOf } from "./node-id.ts";
+import { type Ownership, openOwnership } from "./ownership.ts";
+import { openPresence, type Presence } from "./presence.ts";
+import { openReaper } from "./reaper.ts";
+import { shareSecret } from "./shared-secret.ts";
+
+export type JoinParts = {
+  readonly etcd: readonly string[];
+  /** cluster.name */
+  readonly name: string;
+  readonly leaseSeconds: number;
+  readonly deadAfterSeconds: number;
+  readonly home: string;
+  readonly apiKey: string;
+  readonly seed: string;
+  /** node.deployment_secret_file */
+  readonly secretFile: string;
+  readonly log: Log;
+};
+
+export type Membership = {
+  readonly nodeID: string;
+  readonly deploymentID: string;
+  readonly slot: number;
+  readonly generation: number;
+  readonly keys: NodeKeys;
+  /** What ran here in an earlier generation was given up: it ends before this one serves. */
+  readonly isLost: boolean;
+  readonly presence: Presence;
+  readonly members: Members;
+  readonly ownership: Ownership;
+  /** Records of sandboxes that can move, as they were when this generation had begun. */
+  readonly shared: ReadonlyMap<string, SharedSandbox>;
+  /** Nodes that were part of it when this generation had begun. */
+  readonly others: readonly string[];
+  /** Others' keys of envd are known when this returns, and ours to them. */
+  share(initKeys: InitKeys): Promise<void>;
+  /** Nothing of an earlier generation runs any more. */
+  settled(): void;
+  /** In closing order. */
+  parts(): Part[];
+};
+
+/** A call to etcd may take this long where the machine is busy; nothing of a client's waits for it. */
+const ATTEMPT_MS = 2_000;
+const CALL_MS = 8_000;
+const RETRY_MS = 1_000;
+
+/** Does not return before etcd has answered: what a node still owns is not known otherwise. @throws SETTING_INVALID. */
+export async function joinDeployment(parts: JoinParts): Promise<Membership> {
+  const { home, apiKey, seed, log } = parts;
+  const etcd = openEtcd({ endpoints: parts.etcd, attemptMs: ATTEMPT_MS, callMs: CALL_MS });
+  const keys = clusterKeys(parts.name);
+  const nodeID = nodeIDOf(home);
+  try {
+    const ownership = openOwnership(etcd, keys, nodeID);
+    const { secret, entered, presence } = await onceEtcdAnswers(log, async () => {
+      const shared = await shareSecret({ etcd, keys, home, apiKey, settingPath: parts.secretFile });
+      const entered = await enter({ etcd, keys, home, nodeID, deploymentID: shared.deploymentID });
+      const fingerprints = { apiKey: fingerprintOf(apiKey, "api-key"), seed: fingerprintOf(seed, "seed") };
+      const presence = await openPresence({ etcd, keys, leaseSeconds: parts.leaseSeconds, fingerprints, homeIdentity: homeIdentity(home), log }, entered);
+      return { secret: shared, entered, presence };
+    });
+    // Behind the generation: from here on nobody takes anything over for which this node did not serve.
+    const [shared, nodes] = await onceEtcdAnswers(log, () => Promise.all([ownership.load(), etcd.list(keys.nodes)]));
+    const { slot, generation } = entered.record;
+    const deadAfterMs = parts.deadAfterSeconds * 1000;
+    const reaper = openReaper({ etcd, keys, nodeID, deadAfterMs, isHeld: presence.isHeld, log });
+    log.info({ nodeID, slot, generation, deploymentID: secret.deploymentID, wasDeclaredDead: entered.isLost }, "joined the deployment");
+    return {
+      nodeID,
+      deploymentID: secret.deploymentID,
+      slot,
+      generation,
+      keys: keysFrom(secret.secret),
+      isLost: entered.isLost,
+      presence,
+      members: openMembers(etcd, keys),
+      ownership,
+      shared,
+      others: nodes.entries.map(({ key }) => key.slice(keys.nodes.length)).filter((each) => each !== nodeID),
+      async share(initKeys) {
+        await onceEtcdAnswers(log, () => shareInitKeys({ etcd, keys, secret: secret.secret, initKeys, log }));
+      },
+      settled() {
+        const remembered = readMembership(home);
+        if (remembered?.isLost === true) writeMembership(home, { ...remembered, isLost: false });
+      },
+      parts: () => [
+        { name: "reaper", close: reaper.close },
+        { name: "membership", close: () => presence.close(true) },
+        { name: "etcd", close: etcd.close },
+      ],
+    };
+  } catch (error) {
+    await etcd.close();
+    throw error;
+  }
+}
+
+async function onceEtcdAnswers<T>(log: Log, work: () => Promise<T>): Promise<T> {
+  for (let said = ""; ; ) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Failure) || error.name !== "ETCD_UNAVAILABLE") throw error;
+      if (said !== error.message) log.warn({ reason: error.message }, "waiting for etcd: until it answers, this node does not know what it still owns");
+      said = error.message;
+      await sleep(RETRY_MS);
+    }
+  }
+}

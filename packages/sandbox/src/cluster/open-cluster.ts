@@ -1,0 +1,103 @@
+// What a node shows to gateways: its state as a stream, and answers to what they cannot know; nothing of it runs before one comes.
+import type { CopiedTemplate, HeldTemplate } from "@svc/contract/cluster.ts";
+import { fingerprintOf } from "@svc/kit/secret.ts";
+import type { RawScope } from "@svc/kit/serve.ts";
+import type { Observe } from "../observe/open-observe.ts";
+import type { SandboxDirectory } from "../records/directory.ts";
+import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
+import { isOwned, type Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { Templates } from "../template/open-templates.ts";
+import { findRoutes } from "./find.ts";
+import { type IdentityParts, readIdentity } from "./identity.ts";
+import type { Membership } from "./join.ts";
+import { type LoadParts, openLoad } from "./load.ts";
+import { openClusterStreams, type StreamParts } from "./stream.ts";
+
+export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
+  Pick<LoadParts, "admission" | "pool"> & {
+    readonly capacity: LoadParts["capacity"] & { readonly max: number; readonly isStopping: boolean; readonly isDraining: boolean };
+    readonly seed: string;
+    /** Where it is part of a deployment that etcd keeps. */
+    readonly membership: Pick<Membership, "generation"> | undefined;
+    readonly registry: Registry;
+    readonly records: Pick<Records, "ended" | "keys" | "snapshots">;
+    readonly aside: Pick<SetAside, "find">;
+    readonly observe: Pick<Observe, "events" | "usage">;
+    readonly templates: Pick<Templates, "index" | "builder">;
+    /** Which builds of a template of its are in object storage. */
+    readonly travel: { readonly templates: { shared(templateID: string): readonly string[] } };
+    readonly directory: SandboxDirectory;
+    /** Sandboxes on their way to other nodes. */
+    readonly claims: StreamParts["claims"];
+    /** Names no domain of its own: then the gateway's is shown to clients. */
+    readonly proxy: { domain: string } | undefined;
+  };
+
+export interface Cluster {
+  /** For serve's `raw`. */
+  routes(scope: RawScope, self: { readonly apiKey: string; readonly version: string }): void;
+  /** Ends the streams; gateways take the node out of placement. */
+  end(): void;
+}
+
+export function openCluster(parts: ClusterParts): Cluster {
+  const { home, labels, runtime, seed, capacity, registry, records, aside, observe, templates, directory, claims, proxy } = parts;
+  const generation = parts.membership?.generation ?? Date.now();
+  const seedFingerprint = fingerprintOf(seed, "seed");
+  let end = (): void => {};
+
+  function knowsSandbox(sandboxID: string): boolean {
+    if (isOwned(registry.get(sandboxID)) || aside.find("sandbox", sandboxID) !== undefined) return true;
+    const ended = records.ended(sandboxID);
+    return ended !== undefined && Date.now() - ended.endedAtWallMs < ENDED_KEPT_MS;
+  }
+  const knowsTemplate = (asked: string) => {
+    const [name = ""] = asked.split(":");
+    return templates.index.bears(name) || templates.builder.builds.template(name) !== undefined || records.snapshots.find(asked) !== undefined;
+  };
+  /** What the name of a template that was built here means now. */
+  const buildOf = (asked: string) => templates.builder.builds.resolve(asked)?.build.buildID;
+
+  return {
+    routes(scope, { apiKey, version }) {
+      const streams = openClusterStreams({
+        apiKey,
+        registry,
+        claims,
+        events: observe.events,
+        identity: () => readIdentity({ home, version, apiKey, seedFingerprint, labels, maxSandboxes: capacity.max, runtime, generation }),
+        load: openLoad({ ...parts, usage: observe.usage, isDraining: () => capacity.isStopping || capacity.isDraining }),
+        templates: () => heldTemplates(parts),
+        copies: () => copiedTemplates(templates),
+        onDomain(domain) {
+          if (proxy !== undefined) proxy.domain = domain;
+        },
+      });
+      end = streams.end;
+      streams.routes(scope);
+      findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsKey: (key) => records.keys.created(key) !== undefined })(scope);
+    },
+    end: () => end(),
+  };
+}
+
+function heldTemplates({ templates, records, travel }: Pick<ClusterParts, "templates" | "records" | "travel">): HeldTemplate[] {
+  const held = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
+    const builds = [...travel.templates.shared(templateID)];
+    return { templateID, names: [...new Set([...names, ...aliases])], kind: "template", isReady: buildStatus === "ready", memoryMB, builds };
+  });
+  const kept = records.snapshots.list({}).map(({ snapshotID, names, limits }): HeldTemplate => {
+    return { templateID: snapshotID, names: [...names], kind: "snapshot", isReady: true, memoryMB: limits.memoryMB, builds: [] };
+  });
+  return [...held, ...kept];
+}
+
+function copiedTemplates({ builder }: Pick<ClusterParts["templates"], "builder">): CopiedTemplate[] {
+  const copied = new Map<string, CopiedTemplate>();
+  for (const { templateID, name, buildID, result } of builder.copies.all()) {
+    const builds = [...(copied.get(templateID)?.builds ?? []), buildID];
+    copied.set(templateID, { templateID, name, memoryMB: result.memoryMB, builds });
+  }
+  return [...copied.values()];
+}

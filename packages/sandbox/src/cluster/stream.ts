@@ -1,0 +1,190 @@
+// GET /cluster/stream: the node's state for a gateway, whole first, then each change, with a beat so that silence means something.
+import type { ServerResponse } from "node:http";
+import {
+  BEAT_MS,
+  CLUSTER_VERSION,
+  type ClusterFrame,
+  type CopiedTemplate,
+  type HeldTemplate,
+  type NodeIdentity,
+  type NodeLoad,
+  type SandboxIDs,
+  STREAM_PATH,
+  streamQuery,
+} from "@svc/contract/cluster.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { fingerprintOf, sameSecret } from "@svc/kit/secret.ts";
+import type { RawScope } from "@svc/kit/serve.ts";
+import type { Events } from "../observe/events.ts";
+import { isOwned, type Registry, shownState } from "../records/registry.ts";
+
+export type StreamParts = {
+  readonly apiKey: string;
+  readonly registry: Pick<Registry, "all" | "get" | "watch">;
+  readonly claims: {
+    readonly leaving: Pick<ReadonlyMap<string, unknown>, "has" | "keys">;
+    watch(onChange: (sandboxID: string, isLeaving: boolean) => void): () => void;
+  };
+  readonly events: Pick<Events, "newest" | "read" | "watch">;
+  readonly identity: () => NodeIdentity;
+  readonly load: () => NodeLoad;
+  readonly templates: () => readonly HeldTemplate[];
+  readonly copies: () => readonly CopiedTemplate[];
+  /** Where clients of the gateway find sandboxes. */
+  readonly onDomain: (domain: string) => void;
+};
+
+export interface ClusterStreams {
+  /** For serve's `raw`. */
+  routes(scope: RawScope): void;
+  /** Gateways that listen. */
+  readonly readers: number;
+  end(): void;
+}
+
+const MAX_READERS = 256;
+/** A gateway that takes nothing holds up to this much, and is then let go: it comes back for the whole. */
+const MAX_BEHIND_BYTES = 16 * 1024 * 1024;
+/** Templates whose change no event tells (one that was set aside is back) are looked at this often. */
+const TEMPLATES_MS = 30_000;
+const EVENT_PAGE = 256;
+
+export function openClusterStreams({ apiKey, registry, claims, events, identity, load, templates, copies, onDomain }: StreamParts): ClusterStreams {
+  const readers = new Set<ServerResponse>();
+  /** Since the last change that was sent. */
+  let changed = new Map<string, keyof SandboxIDs>();
+  let isSoon = false;
+  let knownTemplates = "";
+  let seenEvent = 0;
+  let stopAll: (() => void) | undefined;
+  let isEnded = false;
+
+  function send(frame: ClusterFrame): void {
+    const text = `${JSON.stringify(frame)}\n`;
+    for (const reader of readers) {
+      if (reader.writableLength > MAX_BEHIND_BYTES) remove(reader, true);
+      else reader.write(text);
+    }
+  }
+
+  function flush(): void {
+    isSoon = false;
+    if (changed.size === 0) return;
+    const sandboxes = idsOf(changed);
+    changed = new Map();
+    send({ kind: "change", sandboxes });
+  }
+
+  /** All that happens in one turn of the loop goes out together. */
+  function onChange(sandboxID: string, shown: keyof SandboxIDs): void {
+    changed.set(sandboxID, shown);
+    if (isSoon) return;
+    isSoon = true;
+    setImmediate(flush);
+  }
+
+  const templatesFrame = (): ClusterFrame => ({ kind: "templates", templates: [...templates()], copies: [...copies()] });
+
+  function sendTemplates(): void {
+    const frame = templatesFrame();
+    const text = JSON.stringify(frame);
+    if (text === knownTemplates) return;
+    knownTemplates = text;
+    send(frame);
+  }
+
+  /** Most events are of sandboxes, and a list of thousands of templates is not compared for each. */
+  function onEvents(): void {
+    const page = events.read(seenEvent, EVENT_PAGE);
+    seenEvent = page.at(-1)?.id ?? seenEvent;
+    if (page.some(({ type }) => /^(template|snapshot)\.|snapshotted$/.test(type))) sendTemplates();
+    if (page.length === EVENT_PAGE) setImmediate(onEvents);
+  }
+
+  function start(): () => void {
+    knownTemplates = JSON.stringify(templatesFrame());
+    seenEvent = events.newest;
+    // It is paused on its way: gateways hold requests until it has arrived, or stays.
+    const stopWatching = registry.watch((sandboxID, shown) => onChange(sandboxID, claims.leaving.has(sandboxID) && shown !== "gone" ? "leaving" : shown));
+    const stopClaims = claims.watch((sandboxID, isLeaving) => {
+      const record = registry.get(sandboxID);
+      onChange(sandboxID, isLeaving ? "leaving" : isOwned(record) ? shownState(record) : "gone");
+    });
+    const stopEvents = events.watch(onEvents);
+    const beat = setInterval(() => send({ kind: "beat", load: load() }), BEAT_MS);
+    const look = setInterval(sendTemplates, TEMPLATES_MS);
+    return () => {
+      stopWatching();
+      stopClaims();
+      stopEvents();
+      clearInterval(beat);
+      clearInterval(look);
+      changed = new Map();
+    };
+  }
+
+  function remove(reader: ServerResponse, isStuck = false): void {
+    readers.delete(reader);
+    if (isStuck) reader.destroy();
+    if (readers.size > 0) return;
+    stopAll?.();
+    stopAll = undefined;
+  }
+
+  function begin(reader: ServerResponse, version: number): void {
+    stopAll ??= start();
+    // What is on its way to the others is in the state that this one gets.
+    flush();
+    reader.on("close", () => remove(reader));
+    reader.on("error", () => remove(reader));
+    reader.writeHead(200, { "content-type": "application/x-ndjson", "cache-control": "no-store" });
+    readers.add(reader);
+    const sandboxes: SandboxIDs = { running: [], paused: [], gone: [], leaving: [...claims.leaving.keys()] };
+    for (const record of registry.all()) if (isOwned(record)) sandboxes[shownState(record)].push(record.sandboxID);
+    const state: ClusterFrame = {
+      kind: "state",
+      version: Math.min(version, CLUSTER_VERSION),
+      node: identity(),
+      load: load(),
+      sandboxes,
+      templates: [...templates()],
+      copies: [...copies()],
+    };
+    reader.write(`${JSON.stringify(state)}\n`);
+  }
+
+  return {
+    routes(scope) {
+      scope.get(STREAM_PATH, { exposeHeadRoute: false, config: { operation: "clusterStream", open: true } as object }, (request, reply) => {
+        const given = request.headers["x-api-key"];
+        // A gateway with another key is told by what the two can be told apart, so that it can name both.
+        if (!sameSecret(given === undefined ? undefined : String(given), apiKey))
+          fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's", { details: { fingerprint: fingerprintOf(apiKey, "api-key") } });
+        if (isEnded) throw new Failure("SHUTTING_DOWN", "the node is stopping", { retryAfterSeconds: 1 });
+        if (readers.size >= MAX_READERS)
+          throw new Failure("TOO_MANY_REQUESTS", `${MAX_READERS} gateways already read this node's state, the maximum`, { retryAfterSeconds: 5 });
+        const query = streamQuery.safeParse(request.query);
+        if (!query.success) fail("INVALID_REQUEST", `${STREAM_PATH}: expected ?version=N, optionally with &domain=HOST:PORT`);
+        if (query.data.domain !== undefined) onDomain(query.data.domain);
+        reply.hijack();
+        begin(reply.raw, query.data.version);
+      });
+    },
+    get readers() {
+      return readers.size;
+    },
+    end() {
+      isEnded = true;
+      for (const reader of [...readers]) {
+        remove(reader);
+        reader.end();
+      }
+    },
+  };
+}
+
+function idsOf(changed: ReadonlyMap<string, keyof SandboxIDs>): SandboxIDs {
+  const ids: SandboxIDs = { running: [], paused: [], gone: [], leaving: [] };
+  for (const [sandboxID, shown] of changed) ids[shown].push(sandboxID);
+  return ids;
+}

@@ -1,0 +1,104 @@
+// One DNS question asked of the upstream servers in turn, over the transport that the sandbox used.
+
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
+import { connect, isIPv6 } from "node:net";
+import { answers, questionOf, withId } from "./message.ts";
+import type { Upstream } from "./resolvers.ts";
+
+export const UPSTREAM_TIMEOUT_MS = 2500;
+const MAX_MESSAGE_BYTES = 65_535;
+
+export type Transport = "udp" | "tcp";
+
+/** The first upstream's answer under the query's own id; undefined when none answered in time. */
+export async function ask(transport: Transport, upstreams: readonly Upstream[], query: Buffer, signal: AbortSignal): Promise<Buffer | undefined> {
+  const question = questionOf(query);
+  if (question === undefined) return undefined;
+  for (const upstream of upstreams) {
+    if (signal.aborted) return undefined;
+    // A new id and a new port for every question: sandboxes choose neither, so that they cannot aim forged answers.
+    const id = randomInt(0x1_0000);
+    const accepts = (response: Buffer): boolean => answers(response, id, question);
+    const response = await (transport === "udp" ? askUdp : askTcp)(upstream, withId(query, id), accepts, signal);
+    if (response !== undefined) return withId(response, query.readUInt16BE(0));
+  }
+  return undefined;
+}
+
+type Accepts = (response: Buffer) => boolean;
+
+function askUdp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: AbortSignal): Promise<Buffer | undefined> {
+  return new Promise((resolve) => {
+    const socket = createSocket(isIPv6(upstream.address) ? "udp6" : "udp4");
+    const finish = (response?: Buffer): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+      socket.removeAllListeners().on("error", () => {});
+      socket.close();
+      resolve(response);
+    };
+    const stop = (): void => finish();
+    const timer = setTimeout(stop, UPSTREAM_TIMEOUT_MS);
+    signal.addEventListener("abort", stop);
+    socket.on("error", stop); // refused: the next server is asked at once
+    socket.on("message", (response) => {
+      if (accepts(response)) finish(response);
+    });
+    // Connected: the kernel takes packets of this server only and reports its refusal.
+    socket.connect(upstream.port, upstream.address, () => socket.send(query));
+  });
+}
+
+function askTcp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: AbortSignal): Promise<Buffer | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: upstream.address, port: upstream.port });
+    const frames = new Frames();
+    const finish = (response?: Buffer): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+      socket.destroy();
+      resolve(response);
+    };
+    const stop = (): void => finish();
+    const timer = setTimeout(stop, UPSTREAM_TIMEOUT_MS);
+    signal.addEventListener("abort", stop);
+    socket.on("error", stop);
+    socket.on("close", stop);
+    socket.on("connect", () => socket.write(frame(query)));
+    socket.on("data", (chunk) => {
+      for (const response of frames.take(chunk)) if (accepts(response)) finish(response);
+    });
+  });
+}
+
+export function frame(message: Buffer): Buffer {
+  const framed = Buffer.allocUnsafe(2 + message.length);
+  framed.writeUInt16BE(message.length, 0);
+  message.copy(framed, 2);
+  return framed;
+}
+
+/** Messages out of a TCP stream, each behind its length; holds one message's bytes at most. */
+export class Frames {
+  readonly #maxBytes: number;
+  #rest: Buffer = Buffer.alloc(0);
+
+  constructor(maxBytes = MAX_MESSAGE_BYTES) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** @throws when a message is announced that is longer than allowed. */
+  *take(chunk: Buffer): Generator<Buffer> {
+    let rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
+    while (rest.length >= 2) {
+      const length = rest.readUInt16BE(0);
+      if (length > this.#maxBytes) throw new RangeError(`a DNS message of ${length} bytes; the maximum is ${this.#maxBytes}`);
+      if (rest.length < 2 + length) break;
+      yield rest.subarray(2, 2 + length);
+      rest = rest.subarray(2 + length);
+    }
+    // A copy: a slice would keep the whole read alive for the few bytes that are left of it.
+    this.#rest = Buffer.from(rest);
+  }
+}

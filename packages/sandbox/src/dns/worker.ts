@@ -1,0 +1,127 @@
+// The thread that answers the sandboxes' DNS questions; see thread.ts for the node's side of it.
+import assert from "node:assert/strict";
+import { performance } from "node:perf_hooks";
+import { parentPort, workerData } from "node:worker_threads";
+import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
+import { type EgressPolicy, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
+import type { Found } from "./answer.ts";
+import type { Transport } from "./forward.ts";
+import { openResolvers } from "./resolvers.ts";
+import { type Asker, openDns } from "./server.ts";
+
+export type DnsWorkerData = {
+  readonly address: string;
+  readonly port: number;
+  readonly upstreams: readonly string[] | undefined;
+  readonly rate: Rate;
+};
+
+/** What the node says. `call` is answered by a message that names it. */
+export type ToDns =
+  | { readonly say: "policy"; readonly call: number; readonly address: string; readonly client: number; readonly policy: EgressPolicy }
+  | { readonly say: "forget"; readonly address: string; readonly client: number }
+  | { readonly say: "opened"; readonly call: number; readonly problem?: string }
+  | { readonly say: "close" };
+
+/** Names that were refused, each with its reason, and how many more there were; `dropped` of all that the rate cut off. */
+export type DnsReport = { readonly client: number; readonly refused: readonly Refused[]; readonly unlisted: number; readonly dropped: number };
+export type Refused = { readonly name: string; readonly transport: Transport; readonly why: string };
+
+export type FromDns =
+  | { readonly say: "ready"; readonly port: number }
+  | { readonly say: "in force"; readonly call: number }
+  | { readonly say: "resolved"; readonly call: number | undefined; readonly client: number; readonly name: string; readonly found: readonly Found[] }
+  | { readonly say: "report"; readonly reports: readonly DnsReport[] };
+
+/** As of denied packets: enough to read, too few to be a load. */
+const REPORTED: Rate = { perSecond: 5, burst: 50 };
+const REPORT_MS = 100;
+
+type Sandbox = { client: number; read: ReadPolicy; readonly reported: TokenBucket; refused: Refused[]; unlisted: number; dropped: number };
+
+const node = parentPort;
+assert.ok(node !== null, "this file is the program of a worker thread");
+const tell = (message: FromDns): void => node.postMessage(message);
+const { address, port, upstreams, rate } = workerData as DnsWorkerData;
+const sandboxes = new Map<string, Sandbox>();
+const opening = new Map<number, (problem: string | undefined) => void>();
+let nextCall = 1;
+let reporting: NodeJS.Timeout | undefined;
+
+function report(): void {
+  reporting = undefined;
+  const reports: DnsReport[] = [];
+  for (const sandbox of sandboxes.values()) {
+    const { client, refused, unlisted, dropped } = sandbox;
+    if (refused.length === 0 && unlisted === 0 && dropped === 0) continue;
+    reports.push({ client, refused, unlisted, dropped });
+    Object.assign(sandbox, { refused: [], unlisted: 0, dropped: 0 });
+  }
+  tell({ say: "report", reports });
+}
+
+function askerOf(sandbox: Sandbox): Asker {
+  return {
+    refuses: (name) => nameRefusal(sandbox.read, name),
+    denied(name, transport, why) {
+      if (sandbox.reported.take(performance.now())) sandbox.refused.push({ name, transport, why });
+      else sandbox.unlisted++;
+      reporting ??= setTimeout(report, REPORT_MS);
+    },
+    dropped() {
+      sandbox.dropped++;
+      reporting ??= setTimeout(report, REPORT_MS);
+    },
+    async resolved(name, found) {
+      // Where names open nothing, the node only remembers them for its log.
+      if (!sandbox.read.restricted) return tell({ say: "resolved", call: undefined, client: sandbox.client, name, found });
+      const call = nextCall++;
+      const problem = await new Promise<string | undefined>((resolve) => {
+        opening.set(call, resolve);
+        tell({ say: "resolved", call, client: sandbox.client, name, found });
+      });
+      if (problem !== undefined) throw new Error(problem);
+    },
+  };
+}
+
+function setPolicy(of: string, client: number, policy: EgressPolicy): void {
+  const known = sandboxes.get(of);
+  const read = readPolicy(policy);
+  if (known?.client === client) known.read = read;
+  else {
+    dns.forget(of);
+    sandboxes.set(of, { client, read, reported: new TokenBucket(REPORTED, performance.now()), refused: [], unlisted: 0, dropped: 0 });
+  }
+}
+
+const dns = await openDns({
+  address,
+  port,
+  rate,
+  resolvers: openResolvers(upstreams),
+  askerAt(of) {
+    const sandbox = sandboxes.get(of);
+    return sandbox === undefined ? undefined : askerOf(sandbox);
+  },
+});
+
+node.on("message", (message: ToDns) => {
+  switch (message.say) {
+    case "policy":
+      setPolicy(message.address, message.client, message.policy);
+      return tell({ say: "in force", call: message.call });
+    case "forget":
+      if (sandboxes.get(message.address)?.client !== message.client) return;
+      sandboxes.delete(message.address);
+      return dns.forget(message.address);
+    case "opened":
+      opening.get(message.call)?.(message.problem);
+      opening.delete(message.call);
+      return;
+    case "close":
+      clearTimeout(reporting);
+      return void dns.close().then(() => node.close());
+  }
+});
+tell({ say: "ready", port: dns.port });

@@ -1,0 +1,89 @@
+// What clients write as egress rules, read: every entry checked and brought to one spelling, or refused by its place and with the reason.
+import { isIPv4, isIPv6 } from "node:net";
+import { domainToASCII } from "node:url";
+import { fail } from "@svc/contract/failures.ts";
+import { formatCidr, parseAddress, parseCidr, sizeOf } from "./cidr.ts";
+
+import { type EgressPolicy, readPolicy } from "./policy.ts";
+
+export type EgressInput = {
+  readonly allowOut?: readonly string[] | null | undefined;
+  readonly denyOut?: readonly string[] | null | undefined;
+  readonly allow_internet_access?: boolean | null | undefined;
+};
+
+const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
+const MAX_NAME_LENGTH = 253;
+
+type Refuse = (why: string) => never;
+
+/** What is absent is not said: no rule, and access to the internet. @throws INVALID_REQUEST naming the member and its index. */
+export function egressOf({ allowOut, denyOut, allow_internet_access }: EgressInput): EgressPolicy {
+  const policy = {
+    allowInternet: allow_internet_access ?? true,
+    allowOut: (allowOut ?? []).map((rule, at) => allowRule(rule, refuser(`allowOut[${at}]`, rule))),
+    denyOut: (denyOut ?? []).map((rule, at) => denyRule(rule, refuser(`denyOut[${at}]`, rule))),
+  };
+  const { names, restricted } = readPolicy(policy);
+  const [name] = names;
+  if (name !== undefined && !restricted) {
+    // Else every other destination would be open too, and the rule would only look like one.
+    const at = policy.allowOut.indexOf(name);
+    refuser(`allowOut[${at}]`, name)("a domain needs denyOut to hold 0.0.0.0/0, or allow_internet_access to be false: without it all else is allowed anyway");
+  }
+  return policy;
+}
+
+const refuser =
+  (place: string, rule: string): Refuse =>
+  (why) =>
+    fail("INVALID_REQUEST", `network.${place}: "${rule}": ${why}`);
+
+function allowRule(rule: string, refuse: Refuse): string {
+  if (isIPv6(bare(rule))) refuse("IPv6 is closed to sandboxes, and no rule opens it; name IPv4 blocks, addresses or domains");
+  return numeric(rule) ? block(rule, refuse) : domain(rule, refuse);
+}
+
+function denyRule(rule: string, refuse: Refuse): string {
+  // Closed already: saying so again is no mistake.
+  if (isIPv6(bare(rule))) return ipv6(rule, refuse);
+  return numeric(rule)
+    ? block(rule, refuse)
+    : refuse("denyOut takes CIDR blocks and addresses; only allowOut takes domains (deny 0.0.0.0/0 and allow the domains)");
+}
+
+/** Without prefix length, brackets and port. */
+const bare = (rule: string): string => rule.replace(/\/\d*$/, "").replace(/^\[|\](:\d+)?$/g, "");
+
+/** Whether it is meant as an IPv4 address: its last label is a number, as in every spelling of one and in no domain. */
+const numeric = (rule: string): boolean => /(^|\.)(0x[0-9a-f]*|[0-9]+)\.?$/i.test(rule.split("/")[0] ?? "");
+
+/** Bits beyond the prefix are dropped, as address libraries do: 1.2.3.4/24 is 1.2.3.0/24. */
+function block(rule: string, refuse: Refuse): string {
+  const [address = "", length, ...more] = rule.split("/");
+  const value = parseAddress(address);
+  if (value === undefined || more.length > 0) return refuse("is not an IPv4 address or block; write it as 1.2.3.4 or 1.2.3.0/24");
+  if (length === undefined) return address;
+  const prefixLength = /^\d{1,2}$/.test(length) ? Number(length) : 33;
+  if (prefixLength > 32) return refuse("the part behind the slash is the prefix length, 0 to 32");
+  return formatCidr({ base: value - (value % sizeOf({ base: 0, prefixLength })), prefixLength });
+}
+
+function ipv6(rule: string, refuse: Refuse): string {
+  const [address = "", length = "128", ...more] = rule.split("/");
+  const right = isIPv6(address) && !address.includes("%") && more.length === 0 && /^\d{1,3}$/.test(length) && Number(length) <= 128;
+  return right ? rule.toLowerCase() : refuse("is not an IPv6 address or block");
+}
+
+function domain(rule: string, refuse: Refuse): string {
+  const wildcard = rule.startsWith("*.");
+  const written = rule.slice(wildcard ? 2 : 0).replace(/\.$/, "");
+  if (rule === "*") return refuse("to allow everything write 0.0.0.0/0, or leave the rules out");
+  if (written.includes("*")) return refuse("a wildcard is `*.` at the beginning and stands for all names below: *.example.com");
+  const ascii = /^[\x21-\x7e]*$/.test(written) ? written.toLowerCase() : domainToASCII(written);
+  const plain = ascii.length <= MAX_NAME_LENGTH && ascii.split(".").every((label) => LABEL.test(label));
+  if (!plain || isIPv4(ascii) || parseCidr(ascii) !== undefined) {
+    return refuse("is not a CIDR block, address or domain; write it as 1.2.3.0/24, 1.2.3.4, example.com or *.example.com, without scheme, port or path");
+  }
+  return wildcard ? `*.${ascii}` : ascii;
+}

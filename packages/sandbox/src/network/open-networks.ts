@@ -1,0 +1,252 @@
+// The networks of one home: claims its addresses, keeps its rules, prepares slots ahead, answers DNS for them.
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import type { Server } from "node:net";
+import { join } from "node:path";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import type { Found } from "../dns/answer.ts";
+import { openResolvers, type Resolvers } from "../dns/resolvers.ts";
+import { type DnsThread, openDnsThread } from "../dns/thread.ts";
+import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
+import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
+import type { Denial } from "./denial.ts";
+import { type DenialReader, openDenialReader } from "./denial-reader.ts";
+import { type Denials, openDenials } from "./denials.ts";
+import type { Fence } from "./fence.ts";
+import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
+import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
+import type { Networks } from "./networks.ts";
+import { homeText, MAX_CONNECTIONS_PER_SANDBOX } from "./rules.ts";
+import { Slots } from "./slots.ts";
+
+export const defaultSubnet = "10.200.0.0/13";
+/** Private and shared ranges, link-local and cloud metadata, what is reserved or no address of one host. */
+export const defaultDeniedCidrs = [
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "127.0.0.0/8",
+  "168.63.129.16/32", // Azure's host: metadata, DNS and health of the machine
+  "169.254.0.0/16",
+  "172.16.0.0/12",
+  "192.0.0.0/24", // IETF protocol assignments; 192.0.0.192 is Oracle's metadata service
+  "192.88.99.0/24", // 6to4 relays
+  "192.168.0.0/16",
+  "198.18.0.0/15", // tests of network devices; providers use it inside their networks
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+] as const;
+const DEFAULT_POOL_SIZE = 8;
+const DEFAULT_DNS_PER_SECOND = 200;
+/** Seconds of the rate that a sandbox may use at once: a page or an installer asks for many names together. */
+const DNS_BURST_SECONDS = 5;
+/** No name opens these, whatever else is denied: this host, groups of hosts, what is no address. */
+const neverOpened: readonly Cidr[] = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"].flatMap((text) => parseCidr(text) ?? []);
+
+export type NetworksOptions = {
+  readonly home: string;
+  readonly spawner: Spawner;
+  readonly log: Log;
+  /** The range that homes on this machine take their blocks of 1021 slots from. */
+  readonly subnet?: string;
+  /** What no sandbox reaches, beside the host's own addresses and other sandboxes. */
+  readonly deniedCidrs?: readonly string[];
+  /** DNS servers to ask; default: the host's, as /etc/resolv.conf names them at the time. */
+  readonly dns?: { readonly upstreams?: readonly string[]; readonly perSecond?: number };
+  /** Slots prepared ahead of attach(). */
+  readonly poolSize?: number;
+  /** Connections that one sandbox may have outward. */
+  readonly maxConnections?: number;
+  /** Told of what sandboxes were denied; without it nothing is logged. */
+  readonly onDenied?: (denial: Denial) => void;
+};
+
+/** What a home remembers of its last run, so that live sandboxes see the same addresses and DNS port. */
+type Remembered = { block?: string; dnsPort?: number };
+
+export async function openNetworks(options: NetworksOptions): Promise<Networks> {
+  const { spawner, log } = options;
+  const subnet = cidrSetting("network.subnet", options.subnet ?? defaultSubnet);
+  if (subnet.prefixLength > BLOCK_PREFIX_LENGTH) {
+    fail("SETTING_INVALID", `network.subnet ${formatCidr(subnet)} is too small: one home takes a /${BLOCK_PREFIX_LENGTH}`);
+  }
+  // IPv6 is closed as a whole: blocks of it may be named, and change nothing.
+  const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs)
+    .filter((text) => !text.includes(":"))
+    .map((text) => cidrSetting("network.denied_cidrs", text));
+  const resolvers = openResolvers(options.dns?.upstreams);
+  if (process.getuid?.() !== 0)
+    fail("HOST_UNSUITABLE", "sandbox networks need root (network namespaces, nftables); without root sandboxes run without a network of their own");
+
+  mkdirSync(options.home, { recursive: true });
+  const token = tokenOf(options.home);
+  await using undo = new AsyncDisposableStack();
+  const owner = await own(token, options.home);
+  undo.defer(() => void owner.close());
+  const remembered = recall(options.home);
+  const block = await suitable(() => claim(spawner, token, subnet, remembered, resolvers));
+  const networks = await suitable(() => start());
+  undo.move();
+  log.info({ block: describeBlock(block), table: tableOf(token) }, "sandbox networks are open");
+  return networks;
+
+  async function start(): Promise<Networks> {
+    if (await enableForwarding()) log.warn("switched on net.ipv4.ip_forward for sandbox networks; it stays on");
+    const perSecond = options.dns?.perSecond ?? DEFAULT_DNS_PER_SECOND;
+    const dnsRate = { perSecond, burst: perSecond * DNS_BURST_SECONDS };
+    const maxConnections = options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX;
+    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, dnsRate, maxConnections };
+    let reader: DenialReader | undefined;
+    const denials: Denials | undefined =
+      options.onDenied === undefined
+        ? undefined
+        : openDenials({
+            spawner,
+            log,
+            deniedCidrs,
+            maxConnections,
+            dnsPerSecond: perSecond,
+            gatewayAddress: gatewayOf(block),
+            fenceAt: (address) => slots.fenceAt(address),
+            fenceOn: (veth) => slots.fenceOn(veth),
+            onDenied: options.onDenied,
+            now: Date.now,
+          });
+    const slots: Slots = new Slots({
+      token,
+      block,
+      spawner,
+      log,
+      mtuBytes: await uplinkMtuBytes(spawner),
+      poolSize: options.poolSize ?? DEFAULT_POOL_SIZE,
+      homeText: () => homeText({ ...rules, logGroup: reader?.group }),
+      onCounted: (counts) => denials?.counted(counts),
+      onPolicy: (fence) => dns.setPolicy(fence),
+      onGone: (fence) => dns.forget(fence),
+    });
+    const onPort = (port: number): void => {
+      rules.dnsPort = port;
+      void slots.renewHome().catch((error: unknown) => log.error({ err: error }, "the firewall still names the old port of the sandboxes' DNS"));
+    };
+    const dns: DnsThread<Fence> = await openDnsThread<Fence>({
+      address: gatewayOf(block),
+      port: rules.dnsPort,
+      upstreams: options.dns?.upstreams,
+      rate: dnsRate,
+      log,
+      clients: () => slots.fences(),
+      resolved: (fence, name, found) => slots.resolved(fence, name, found.filter(isOpenable)),
+      onReport: (fence, report) => denials?.names(fence, report),
+      onPort,
+    });
+    undo.defer(() => dns.close());
+    rules.dnsPort = dns.port;
+    if (denials !== undefined) {
+      const onGroup = (): void =>
+        void slots.renewHome().catch((error: unknown) => log.error({ err: error }, "the firewall still names the old group of denied packets"));
+      reader = await openDenialReader({ seed: Number.parseInt(token, 16) % 0x1_0000, log, onNoted: denials.packet, onGroup }).catch(unlogged);
+    }
+    const close = (): void => {
+      reader?.close();
+      denials?.close();
+    };
+    undo.defer(close);
+    await slots.open().catch(async (error: unknown) => {
+      if (reader === undefined) throw error;
+      // A kernel without nft_log takes the same rules without the log.
+      reader.close();
+      reader = undefined;
+      await slots.open();
+      unlogged(error);
+    });
+    try {
+      remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
+    } catch (error) {
+      // It is a preference; a full disk must not keep the node from starting, and from deleting.
+      if (!isDiskFull(error)) throw error;
+    }
+    void blockedForwarding(spawner).then(
+      (blockers) => {
+        for (const { says, fix } of blockers) log.warn({ fix }, says);
+      },
+      (error: unknown) => log.warn({ err: error }, "cannot determine whether another firewall blocks sandbox traffic"),
+    );
+    return assemble(slots, dns, close, owner);
+  }
+
+  function unlogged(error: unknown): undefined {
+    const fix = "apt-get install tcpdump; modprobe nfnetlink_log nft_log";
+    log.warn({ err: error, fix }, "denied connections of sandboxes cannot be logged on this host; they are denied nevertheless");
+  }
+
+  /** A name that somebody points at a closed range opens nothing: neither now nor after the range is opened. */
+  function isOpenable({ address }: Found): boolean {
+    const value = parseAddress(address) ?? 0;
+    return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
+  }
+
+  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, held: Server): Networks {
+    return {
+      attach: (policy) => slots.attach(policy),
+      setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
+      detach: (slot) => slots.detach(slot),
+      adopt: (slot, policy) => slots.adopt(slot, policy),
+      orphans: () => slots.orphans(),
+      removeOrphan: (netns) => slots.removeOrphan(netns),
+      restoreGuestSide: (slot) => slots.restoreGuestSide(slot),
+      async close(how = {}) {
+        const { empty } = await slots.close(how.everything === true);
+        await dns.close();
+        closeLog();
+        if (empty) await releaseBlock(spawner, block);
+        await new Promise<void>((done) => held.close(() => done()));
+      },
+    };
+  }
+}
+
+/** One process serves a home's networks: two would hand out the same addresses. */
+async function own(token: string, home: string): Promise<Server> {
+  const owner = await holdName(ownerName(token));
+  return (
+    owner ?? fail("HOST_UNSUITABLE", `another process serves the networks of ${home} (it holds the abstract socket @${ownerName(token)}); stop that node first`)
+  );
+}
+
+async function claim(spawner: Spawner, token: string, subnet: Cidr, remembered: Remembered, resolvers: Resolvers): Promise<Cidr> {
+  await spawner.check(["nft", "--version"]);
+  await spawner.check(["ip", "-V"]);
+  const avoid = (await resolvers.current()).map(({ address }) => address);
+  return claimBlock(spawner, { token, subnet, last: parseCidr(remembered.block ?? ""), avoid });
+}
+
+/** Whatever the host refuses while networks are opened is the host's unsuitability, in the program's own words. */
+async function suitable<T>(step: () => Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    const failure = asFailure(error);
+    if (failure.name === "HOST_UNSUITABLE" || failure.name === "SETTING_INVALID") throw failure;
+    throw new Failure("HOST_UNSUITABLE", `sandbox networks cannot be opened: ${failure.message}; \`svc doctor\` names what is missing`, { cause: error });
+  }
+}
+
+function cidrSetting(name: string, text: string): Cidr {
+  return parseCidr(text) ?? fail("SETTING_INVALID", `${name}: "${text}" is not an IPv4 block; write it as 10.200.0.0/13, with no bits set beyond the prefix`);
+}
+
+const memoryPath = (home: string): string => join(home, "network.json");
+
+function recall(home: string): Remembered {
+  try {
+    return JSON.parse(readFileSync(memoryPath(home), "utf8")) as Remembered;
+  } catch {
+    return {}; // a first start, or a file cut short by a crash: both only lose the preference
+  }
+}
+
+function remember(home: string, what: Remembered): void {
+  writeFileSync(`${memoryPath(home)}.new`, `${JSON.stringify(what)}\n`, { mode: 0o600 });
+  renameSync(`${memoryPath(home)}.new`, memoryPath(home));
+}

@@ -1,0 +1,28 @@
+// What a client is answered about a sandbox that it owns: what identifies it, and its tokens, derived anew each time.
+import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import { deriveToken } from "@svc/kit/secret.ts";
+import type { OwnedRecord } from "../records/registry.ts";
+import type { ProxyLink } from "./proxy-link.ts";
+
+/** What an answer is made of; kept under an idempotency key, so it holds no token. */
+export type Answerable = { sandboxID: string; templateID: string; alias: string | undefined; secure: boolean; trafficPrivate: boolean; envdVersion: string };
+
+export type AnswerSandbox = (answerable: Answerable) => SandboxAnswer;
+
+export function openAnswers(seed: string, proxy: Pick<ProxyLink, "domain">): AnswerSandbox {
+  return ({ sandboxID, templateID, alias, secure, trafficPrivate, envdVersion }) => ({
+    sandboxID,
+    templateID,
+    clientID: "svc",
+    envdVersion,
+    ...(alias === undefined ? {} : { alias }),
+    ...(secure ? { envdAccessToken: deriveToken(seed, "envd", sandboxID) } : {}),
+    ...(trafficPrivate ? { trafficAccessToken: deriveToken(seed, "traffic", sandboxID) } : {}),
+    domain: proxy.domain,
+  });
+}
+
+export function answerableOf({ sandboxID, templateID, envdVersion, status }: OwnedRecord): Answerable {
+  const { secure, trafficPrivate, alias } = status.claim;
+  return { sandboxID, templateID, alias, secure, trafficPrivate, envdVersion };
+}

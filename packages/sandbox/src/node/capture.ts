@@ -1,0 +1,53 @@
+// Captures a running sandbox, where its driver can and its envd is the node's to start again.
+import { fail } from "@svc/contract/failures.ts";
+import type { CaptureInfo, Captures } from "../records/captures.ts";
+import type { RunningRecord } from "../records/registry.ts";
+import type { CaptureKind } from "../runtime/runtime.ts";
+import type { Images } from "../template/images.ts";
+import type { Drivers } from "./drivers.ts";
+import type { Stages } from "./node-metrics.ts";
+
+export type CaptureParts = {
+  readonly drivers: Pick<Drivers, "named">;
+  readonly captures: Pick<Captures, "take">;
+  readonly images: Pick<Images, "groundOf">;
+  readonly stages: Stages;
+};
+
+/** `isKept`: it outlives what the template's files are now, so it notes them and is refused over others (I22). */
+export type CaptureRequest = { readonly captureID: string; readonly kind: CaptureKind; readonly isKept: boolean };
+
+export interface Capturer {
+  /** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
+  check(record: RunningRecord, kind: CaptureKind): void;
+  /** Whole when it returns; the sandbox goes on, unless it was frozen before. @throws CAPTURE_FAILED, DISK_FULL; then nothing is left. */
+  take(record: RunningRecord, request: CaptureRequest): Promise<CaptureInfo>;
+}
+
+export function openCapturer({ drivers, captures, images, stages }: CaptureParts): Capturer {
+  return {
+    check({ sandboxID, envd, status }, kind) {
+      const runtime = drivers.named(status.handle.runtime);
+      if (!runtime.captures.has(kind)) {
+        fail(
+          "CAPTURE_UNAVAILABLE",
+          kind === "memory" && runtime.captures.has("filesystem")
+            ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}'; use memory: false, which keeps its files, or the gvisor driver`
+            : `the ${runtime.name} driver cannot keep the ${kind} of sandbox '${sandboxID}'`,
+        );
+      }
+      if (envd === "") {
+        fail(
+          "CAPTURE_UNAVAILABLE",
+          `sandbox '${sandboxID}' was started by an earlier version of svc, which did not record what a capture needs; create a new sandbox to pause, fork or snapshot`,
+        );
+      }
+    },
+    take({ templateID, image, envd, envdVersion, initKey, status }, { captureID, kind, isKept }) {
+      const { handle } = status;
+      const runtime = drivers.named(handle.runtime);
+      const origin = { templateID, envd, envdVersion, initKey, rootfs: isKept ? images.groundOf(image) : undefined, isKept };
+      return stages(runtime.name)("capture", () => captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into), origin));
+    },
+  };
+}

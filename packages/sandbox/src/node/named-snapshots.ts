@@ -1,0 +1,127 @@
+// Snapshots as clients know them: found by id, name and tag, shown page by page, deleted; and templates for new sandboxes.
+import { fail } from "@svc/contract/failures.ts";
+import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
+import type { Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { NamedSnapshot, SnapshotQuery, Snapshots } from "../records/snapshots.ts";
+import type { Template } from "../template/template.ts";
+import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { Pool } from "./pool.ts";
+
+export type NamedSnapshotsParts = {
+  readonly snapshots: Snapshots;
+  readonly captures: Pick<Captures, "remove">;
+  readonly aside: Pick<SetAside, "drop" | "find">;
+  /** Warm sandboxes of a deleted one are ended. */
+  readonly forget: Pool["forget"];
+  /** What only it may have used goes with one whose record cannot be read. */
+  readonly clearRemembered: SetAsideDeletion["clearRemembered"];
+  readonly report: Report;
+};
+
+export type SnapshotPageQuery = SnapshotQuery & { readonly limit: number; readonly nextToken?: string | undefined };
+
+export interface NamedSnapshots {
+  /** @throws SNAPSHOT_NOT_FOUND; SET_ASIDE where its record cannot be read. */
+  get(asked: string): SnapshotInfo;
+  /** One page, newest first, and the token of the next one where more follow. */
+  page(query: SnapshotPageQuery): { readonly items: SnapshotInfo[]; readonly next: string | undefined };
+  /** Whether there was one by that id or name, readable or not; running sandboxes of it go on, and starts under way finish. */
+  delete(asked: string): Promise<boolean>;
+  /** What a create finds under an id or name that is a snapshot's. */
+  template(asked: string): Template | undefined;
+}
+
+export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
+  /** Its files are among those that nobody is known to need. */
+  async function deleteUnreadable(asked: string): Promise<boolean> {
+    const snapshotID = snapshots.unreadable(asked);
+    if (snapshotID === undefined) return false;
+    snapshots.remove(snapshotID);
+    aside.drop("snapshot", snapshotID);
+    await clearRemembered();
+    report("snapshot.deleted", { templateID: snapshotID }, {});
+    return true;
+  }
+
+  return {
+    get(asked) {
+      const held = aside.find("snapshot", snapshots.unreadable(asked) ?? "");
+      if (held !== undefined) fail("SET_ASIDE", `snapshot '${asked}' is set aside: ${held.reason}`);
+      const found = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
+      return shown(found);
+    },
+    page({ limit, nextToken, ...query }) {
+      const behind = nextToken === undefined ? undefined : parsePositionToken(nextToken);
+      const all = snapshots.list(query);
+      const following = behind === undefined ? all : all.filter((each) => comparePositions(positionOf(each), behind) > 0);
+      const items = following.slice(0, limit);
+      const last = items.at(-1);
+      return { items: items.map(shown), next: last === undefined || items.length === following.length ? undefined : positionToken(positionOf(last)) };
+    },
+    async delete(asked) {
+      const snapshot = snapshots.find(asked);
+      if (snapshot === undefined) return deleteUnreadable(asked);
+      snapshots.remove(snapshot.snapshotID);
+      aside.drop("snapshot", snapshot.snapshotID);
+      await captures.remove(snapshot.captureID);
+      await forget(snapshot.snapshotID);
+      report("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});
+      return true;
+    },
+    template(asked) {
+      const snapshot = snapshots.find(asked);
+      return snapshot === undefined ? undefined : templateOf(snapshot);
+    },
+  };
+}
+
+/** Newest first, so a later moment is a lower one. */
+function positionOf({ createdAtWallMs, snapshotID }: NamedSnapshot): Position {
+  return [-createdAtWallMs, snapshotID];
+}
+
+export function shown(snapshot: NamedSnapshot): SnapshotInfo {
+  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs } = snapshot;
+  return {
+    snapshotID,
+    names: [...names],
+    sandboxID,
+    templateID,
+    memory: kind === "memory",
+    cpuCount: limits.cpuCount,
+    memoryMB: limits.memoryMB,
+    diskSizeMB: limits.diskSizeMB,
+    sizeBytes,
+    createdAt: new Date(createdAtWallMs).toISOString(),
+  };
+}
+
+/** A snapshot as something to start from. */
+function templateOf(snapshot: NamedSnapshot): Template {
+  const { snapshotID, limits, names } = snapshot;
+  return {
+    name: names[0] ?? "",
+    templateID: snapshotID,
+    cpuCount: limits.cpuCount,
+    memoryMB: limits.memoryMB,
+    diskSizeMB: limits.diskSizeMB,
+    user: snapshot.user,
+    workdir: snapshot.workdir,
+    strictFiles: snapshot.strictFiles,
+    env: { ...snapshot.env },
+    createdAt: new Date(snapshot.createdAtWallMs).toISOString(),
+    recipe: snapshot.captureID,
+    source: "snapshot",
+    binds: [...snapshot.image.binds],
+    folder: "",
+    image: snapshot.image,
+    captureID: snapshot.captureID,
+    envd: snapshot.envd,
+    envdVersion: snapshot.envdVersion,
+    runtime: snapshot.runtime,
+    limits,
+  };
+}

@@ -1,0 +1,285 @@
+// Builds a node bottom up: what it stands on, then each verb with what it uses; and says in which order all of it closes.
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { openDiskReserve } from "@svc/kit/disk-reserve.ts";
+import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
+import type { Part } from "@svc/kit/lifecycle.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { openSpawner, programEnvironment } from "@svc/kit/spawn.ts";
+import { binaryOf, envdPath, keepEnvd } from "../agent/binary.ts";
+import { openInit } from "../agent/init.ts";
+import { openInitKeys } from "../agent/init-keys.ts";
+import { keysFrom, keysOfHome, newSecret } from "../cluster/deployment-secret.ts";
+import type { Membership } from "../cluster/join.ts";
+import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
+import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
+import { openCaptures } from "../records/captures.ts";
+import { bootID, systemClock } from "../records/clock.ts";
+import type { SandboxDirectory } from "../records/directory.ts";
+import { runtimesInUse, tokensInUse } from "../records/in-use.ts";
+import { openRecords } from "../records/records.ts";
+import { openRegistry } from "../records/registry.ts";
+import { openSetAside, SET_ASIDE_FILE } from "../records/set-aside.ts";
+import type { RuntimeName } from "../runtime/runtime.ts";
+import { openTemplates, type Templates } from "../template/open-templates.ts";
+import { openSetupTemplates } from "../template/setup-templates.ts";
+import { openTravel, type Travel } from "../travel/open-travel.ts";
+import { openAdmission } from "./admission.ts";
+import { openAnswers } from "./answer.ts";
+import { openBlanks } from "./blanks.ts";
+import { buildSandboxes } from "./build-sandboxes.ts";
+import { type Capacity, openCapacity } from "./capacity.ts";
+import { openCapturer } from "./capture.ts";
+import { openClaims } from "./claims.ts";
+import { openCreate } from "./create.ts";
+import { type KeyedCreates, openKeyedCreates } from "./create-keys.ts";
+import { openDeaths } from "./deaths.ts";
+import { openSetAsideDeletion } from "./delete-set-aside.ts";
+import { type Drain, openDrain } from "./drain.ts";
+import { openDrivers } from "./drivers.ts";
+import { openEnds } from "./end.ts";
+import { openFork } from "./fork.ts";
+import { openHandOver } from "./hand-over.ts";
+import { openHeld } from "./hold.ts";
+import { openIdentities } from "./identity.ts";
+import { openIdle } from "./idle.ts";
+import { openListing } from "./list.ts";
+import { joined } from "./membership.ts";
+import { openMoves } from "./move.ts";
+import { openNamedSnapshots } from "./named-snapshots.ts";
+import { openNodeMetrics, openStages } from "./node-metrics.ts";
+import { networksFor } from "./node-networks.ts";
+import { openPauses } from "./pause.ts";
+import { openPool, type Pool } from "./pool.ts";
+import type { ProxyLink } from "./proxy-link.ts";
+import { endAll, type Recovered, recover, takeBackHeld } from "./recover.ts";
+import { openResume } from "./resume.ts";
+import type { Verbs } from "./routes.ts";
+import { loadSeed, sweepHalfWritten } from "./secrets.ts";
+import { openSetNetwork } from "./set-network.ts";
+import { type NodeSettings, poolSizes } from "./settings.ts";
+import { openStart } from "./start.ts";
+import { openTake, type Takes } from "./take.ts";
+import { openTakeSnapshot } from "./take-snapshot.ts";
+import { openTimeouts } from "./timeout.ts";
+import { openWake } from "./wake.ts";
+import { openWatch } from "./watch.ts";
+
+const MAX_WAITING_PER_SANDBOX = 64;
+const SYNC_TIMEOUT_MS = 10 * 60_000;
+
+export type Node = {
+  readonly verbs: Verbs;
+  readonly templates: Templates;
+  readonly observe: Observe;
+  readonly travel: Travel;
+  /** For gateways. */
+  readonly cluster: Cluster;
+  /** For the proxy. */
+  readonly directory: SandboxDirectory;
+  /** From the proxy. */
+  readonly proxy: ProxyLink;
+  readonly pool: Pool;
+  readonly capacity: Capacity;
+  /** The driver of new sandboxes. */
+  readonly runtime: RuntimeName;
+  /** Undefined where it stands alone. */
+  readonly membership: Membership | undefined;
+  readonly drain: Drain;
+  readonly takes: Takes;
+  readonly keyed: KeyedCreates;
+  recover(): Promise<Recovered>;
+  /** The ids of sandboxes that could not be ended. */
+  endAll(): Promise<string[]>;
+  watch(): { close(): Promise<void> };
+  /** In closing order; what would outlive the node goes, too, where it `destroys` or no sandbox is left to need it. */
+  parts(destroys: boolean): Part[];
+};
+
+/** `purpose` end: only to end what is there, for which neither the seed nor envd is needed, and none is made. */
+export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end", apiKey: string): Promise<Node> {
+  const aside = openSetAside(join(home, SET_ASIDE_FILE), log);
+  const reserve = openDiskReserve(join(home, "reserve"));
+  const { durability } = settings.node;
+  const storage = { reserve, durability, aside };
+  const records = openRecords(join(home, "sandboxes.db"), storage);
+  aside.begin();
+  // Only now, with the home held, is what lies half-written certainly nobody's.
+  sweepHalfWritten(home);
+  const isEnding = purpose === "end";
+  const configuredSeed = settings.sandbox.access_token_hash_seed;
+  const seed = isEnding ? randomBytes(32).toString("hex") : loadSeed(home, configuredSeed, tokensInUse(records)).secret;
+  const membership = isEnding ? undefined : await joined(home, settings, { apiKey, seed, log });
+  const keys = isEnding ? keysFrom(newSecret()) : (membership?.keys ?? keysOfHome(home, settings.node.deployment_secret_file));
+  const initKeys = openInitKeys(home, keys.initSeed, isEnding);
+  await membership?.share(initKeys);
+  const envd = isEnding ? "" : keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
+  const envdVersion = isEnding ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
+  const spawner = openSpawner();
+  const clock = systemClock;
+  const registry = openRegistry(records, seed, clock, aside);
+  const captures = await openCaptures(join(home, "snapshots"), spawner, log, durability);
+  const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
+  const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
+  const places = { running: () => registry.runningCount, makeRoom: () => idle.makeRoom() };
+  const capacity = openCapacity(max_sandboxes, places);
+  const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
+  const nodeMetrics = openNodeMetrics(metrics, {
+    states: () => [...registry.all()].map((record) => record.status.state),
+    pool: () => ({ started: pool.ready(), blanks: blanks.ready }),
+    waiting: () => admission.waiting,
+  });
+  const stages = openStages(nodeMetrics, log);
+  const proxy: ProxyLink = { domain: "localhost", drop: () => {}, waitingFor: () => 0, trafficOf: () => ({ open: 0, begun: 0 }) };
+  /** Paused sandboxes of which nothing runs or is left on the host, as far as this process knows. */
+  const takenDown = new Set<string>();
+
+  // Templates and verbs need each other: what is named here before it is made is called only when sandboxes can be started.
+  const report: Report = (...event) => {
+    observe.report(...event);
+    travel.follow(...event);
+  };
+  const forget = (templateID: string) => pool.forget(templateID);
+  const clearRemembered = () => setAside.clearRemembered();
+  const snapshots = openNamedSnapshots({ snapshots: records.snapshots, captures, aside, forget, clearRemembered, report });
+  const setUp = openSetupTemplates(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates"));
+  const templates = await openTemplates({
+    home,
+    settings: settings.template,
+    spawner,
+    log,
+    setUp,
+    snapshots: { find: snapshots.template, unreadable: records.snapshots.unreadable, remove: snapshots.delete },
+    captures,
+    sandboxes: buildSandboxes(() => ({ admission, start, ends, drivers })),
+    envdVersion,
+    secret: keys.uploadKey,
+    storage,
+    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...held.all(), ...blanks.standing()].map(({ image }) => image.rootfs),
+    report: (type, templateID, details) => report(type, { templateID }, details),
+    async onDeleted(templateID) {
+      await Promise.all([forget(templateID), blanks.clear()]);
+      await clearRemembered();
+    },
+    onChanged: (templateID) => travel.templates.soon(templateID),
+  });
+  const { index: templateIndex, images } = templates;
+  const needed = new Set([...runtimesInUse(records), ...[...templateIndex.captured()].map((each) => each.runtime)]);
+  const runsc = process.env["SVC_RUNSC"];
+  const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
+  const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, aside, host });
+  const auditLog = settings.node.audit_log;
+  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed: drivers.named });
+  const { collect } = observe;
+  const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
+
+  const { ownership } = membership ?? {};
+  const claims = openClaims({ lock, registry, ownership, travel: () => travel });
+  const travel: Travel = await openTravel({
+    home,
+    settings: { snapshots: settings.snapshots, objects: isEnding ? { ...settings.objects, url: "" } : settings.objects, durability },
+    env: process.env,
+    initKeys,
+    bootID: bootID(),
+    spawner,
+    captures,
+    registry,
+    snapshots: records.snapshots,
+    aside,
+    templates,
+    setUp,
+    runtimes: drivers.runtimes,
+    sharing: claims.sharing,
+    metrics,
+    report,
+    log,
+  });
+
+  const boot = { bootID: bootID(), envd, envdVersion };
+  const up = { home, initKeys, networks, captures, images, stages };
+  const onCopyMs = settings.sandbox.on_copy_timeout_seconds * 1000;
+  const identities = openIdentities({ seed, clock, send: openInit(initKeys), onCopyMs });
+  const answer = openAnswers(seed, proxy);
+  const timeouts = openTimeouts({ maxSeconds: max_timeout_seconds, clock, lock, registry, report });
+  const ends = openEnds({ lock, registry, drivers, captures, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, aside, log });
+  const { size, refill_concurrency } = settings.pool;
+  const blanks = openBlanks({ ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log }, { ...settings.pool, max_sandboxes });
+  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, blanks, limits: settings.sandbox, log });
+  const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
+  const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
+  const starting = { start, blanks, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
+  const { fetch, untilDurable } = travel;
+  const keyed = openKeyedCreates({ home, membership, records, clock });
+  const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, fetch });
+  const capturer = openCapturer({ drivers, captures, images, stages });
+  const pauses = openPauses({ lock, registry, drivers, captures, capturer, networks, proxy, takenDown, collect, report, stages, clock, log });
+  const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
+  const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
+  const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, travel, report, clock, log });
+  const takes = openTake({ apiKey, membership, travel, registry, records, aside, claims, resume, capacity, log });
+  const fork = openFork({ ...starting, lock, registry, captures, capturer, report });
+  const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, captures, capturer, snapshots: records.snapshots, templateIndex, clock, report });
+  const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
+  const listing = openListing({ registry, clock, seed, proxy, idle });
+  const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
+  const deaths = openDeaths({ registry, drivers, ends, pool });
+  const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
+  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, captures, networks, aside, log });
+  const setAside = openSetAsideDeletion({ home, lock, records, registry, held, ends, drivers, captures, networks, aside, log });
+  const isLost = membership?.isLost === true;
+  const kept = { records, registry, held, setAside, drivers, captures, networks, templateIndex, aside };
+  const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, travel, clock, log };
+  const watching = { registry, records, deaths, ends, pauses, idle, aside, takeBackHeld: () => takeBackHeld(recovering), clock, log };
+
+  const all = (destroys: boolean) => ({ everything: destroys || (registry.size === 0 && aside.all().length === 0) });
+  const life = { create, ends, setAside, aside, deaths, pauses, resume, moves, fork, takeSnapshot };
+  const directory = { ...registry, wake, isMoving: (id: string) => claims.leaving.has(id), moveOver: claims.over };
+  const shared = settings.proxy.domains.length === 0 ? proxy : undefined;
+  const facing = { home, seed, membership, registry, records, aside, observe, templates, directory, claims, capacity, admission, pool, travel, proxy: shared };
+  const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name });
+  // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
+  if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
+  return {
+    verbs: { ...life, snapshots, setNetwork, timeouts, listing, answer, registry, capacity, untilDurable },
+    templates,
+    observe,
+    travel,
+    cluster,
+    directory,
+    proxy,
+    pool,
+    capacity,
+    runtime: drivers.runtime.name,
+    membership,
+    drain,
+    takes,
+    keyed,
+    async recover() {
+      if (recovering.isLost) records.keys.forget();
+      const recovered = await recover(recovering);
+      membership?.settled();
+      return recovered;
+    },
+    endAll: () => endAll(recovering),
+    watch: () => openWatch(watching),
+    parts: (destroys) => [
+      ...(membership?.parts() ?? []),
+      { name: "idle pauses", close: () => idle.close() },
+      { name: "drain", close: () => drain.close() },
+      { name: "builds", close: () => templates.queue.close() },
+      { name: "pool", close: () => pool.close() },
+      { name: "blanks", close: () => blanks.close() },
+      { name: "networks", close: async () => networks?.close(all(destroys)) },
+      ...[...drivers.runtimes.values()].map((each) => ({ name: `runtime ${each.name}`, close: () => each.close(all(destroys)) })),
+      { name: "drivers that are gone", close: () => drivers.closeToEnd({ everything: destroys }) },
+      { name: "templates", close: () => templates.close(all(destroys).everything) },
+      { name: "travel", close: () => travel.close() },
+      { name: "captures", close: () => captures.close() },
+      { name: "observation", close: () => observe.close() },
+      { name: "records", close: async () => records.close() },
+      { name: "spawn helper", close: () => spawner[Symbol.asyncDispose]() },
+    ],
+  };
+}

@@ -1,0 +1,88 @@
+// Takes a snapshot of a running sandbox, which goes on.
+import { randomBytes } from "node:crypto";
+import { fail } from "@svc/contract/failures.ts";
+import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
+import { untilHealthy } from "../agent/health.ts";
+import type { Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Clock } from "../records/clock.ts";
+import type { Registry } from "../records/registry.ts";
+import type { NamedSnapshot, Snapshot, Snapshots } from "../records/snapshots.ts";
+import type { CaptureKind } from "../runtime/runtime.ts";
+import type { TemplateSource } from "../template/template.ts";
+import type { Capturer } from "./capture.ts";
+import type { Drivers } from "./drivers.ts";
+import { shown } from "./named-snapshots.ts";
+
+const MAX_SNAPSHOTS = 10_000;
+/** For an envd that answers nothing to be gone, or not. */
+const SETTLED_MS = 5_000;
+
+export type TakeSnapshotParts = {
+  readonly lock: KeyedLock;
+  readonly registry: Pick<Registry, "running">;
+  readonly drivers: Pick<Drivers, "named">;
+  readonly captures: Pick<Captures, "newID" | "remove">;
+  readonly capturer: Capturer;
+  readonly snapshots: Snapshots;
+  readonly templateIndex: Pick<TemplateSource, "bears">;
+  readonly clock: Clock;
+  readonly report: Report;
+};
+
+/** @throws as a pause; the sandbox runs on in any case. */
+export type TakeSnapshot = (sandboxID: string, kind: CaptureKind, name: string | undefined) => Promise<SnapshotInfo>;
+
+export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
+  const { lock, registry, drivers, captures, capturer, snapshots, clock, report } = parts;
+  return (sandboxID, kind, name) =>
+    lock.run(sandboxID, async () => {
+      const record = registry.running(sandboxID);
+      capturer.check(record, kind);
+      checkName(parts, name);
+      const { handle, claim } = record.status;
+      const runtime = drivers.named(handle.runtime);
+      const captureID = captures.newID();
+      const { sizeBytes } = await capturer.take(record, { captureID, kind, isKept: true });
+      // What dies while it is captured is captured dying. One whose envd merely stands still is waited for, and kept.
+      const isAlive = () => runtime.isAlive(handle);
+      await untilHealthy(handle, SETTLED_MS, isAlive).catch(() => undefined);
+      if (!isAlive()) {
+        await captures.remove(captureID);
+        fail("CAPTURE_FAILED", `sandbox '${sandboxID}' died while it was captured`);
+      }
+      const snapshot: Snapshot = {
+        snapshotID: `snap${randomBytes(10).toString("hex")}`,
+        sandboxID,
+        templateID: record.templateID,
+        captureID,
+        kind,
+        runtime: runtime.name,
+        image: record.image,
+        limits: record.limits,
+        envd: record.envd,
+        envdVersion: record.envdVersion,
+        user: claim.user,
+        workdir: claim.workdir,
+        strictFiles: claim.strictFiles,
+        env: claim.envVars,
+        sizeBytes,
+        createdAtWallMs: clock.wallMs(),
+      };
+      try {
+        snapshots.add(snapshot, name);
+      } catch (error) {
+        await captures.remove(captureID);
+        throw error;
+      }
+      report("sandbox.snapshotted", record, { snapshotID: snapshot.snapshotID, kind, sizeBytes });
+      return shown(snapshots.find(snapshot.snapshotID) as NamedSnapshot);
+    });
+}
+
+function checkName({ snapshots, templateIndex }: TakeSnapshotParts, name: string | undefined): void {
+  if (snapshots.size >= MAX_SNAPSHOTS) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_SNAPSHOTS} snapshots, the maximum; delete some`);
+  const [bare] = name?.split(":") ?? [];
+  if (bare !== undefined && templateIndex.bears(bare)) fail("INVALID_REQUEST", `name: '${bare}' is the name of a template; choose another`);
+}

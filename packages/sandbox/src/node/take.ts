@@ -1,0 +1,119 @@
+// Takes over a paused sandbox of another node: all of it is fetched first, then a compare-and-set makes it ours, then it is on record.
+import type { takeSandbox } from "@svc/contract/cluster.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Output } from "@svc/contract/operation.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Membership } from "../cluster/join.ts";
+import type { Records } from "../records/records.ts";
+import { isOwned, type Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { Travel } from "../travel/open-travel.ts";
+import type { Capacity } from "./capacity.ts";
+import type { Claims } from "./claims.ts";
+import type { Listing } from "./list.ts";
+import type { ResumeSandbox } from "./resume.ts";
+
+export type Taken = Output<typeof takeSandbox>;
+
+export type TakeParts = {
+  readonly apiKey: string;
+  readonly membership: Pick<Membership, "ownership" | "shared" | "members"> | undefined;
+  readonly travel: Pick<Travel, "importSandbox" | "exports">;
+  readonly registry: Pick<Registry, "get" | "owned">;
+  readonly records: Pick<Records, "ended">;
+  readonly aside: Pick<SetAside, "find">;
+  readonly claims: Pick<Claims, "arrive">;
+  readonly resume: ResumeSandbox;
+  readonly capacity: Pick<Capacity, "check">;
+  readonly log: Log;
+};
+
+export interface Takes {
+  /** It is here when this returns; resumed where a timeout is given. @throws what `takeSandbox` lists. */
+  take(sandboxID: string, timeoutSeconds?: number): Promise<Taken>;
+  /** Before it serves: what of another life of this node is on record in etcd, and not here. */
+  start(): Promise<void>;
+}
+
+/** Each writes a sandbox's memory to this disk. */
+const MAX_AT_ONCE = 8;
+
+export function openTake({ apiKey, membership, travel, registry, records, aside, claims, resume, capacity, log }: TakeParts): Takes {
+  /** By id: whoever asks for one that is on its way waits for it. */
+  const underWay = new Map<string, Promise<number>>();
+
+  async function fetch(sandboxID: string): Promise<number> {
+    const begin = performance.now();
+    const { ownership, members } =
+      membership ?? fail("INVALID_REQUEST", "this node runs alone: sandboxes move between the nodes of a deployment (cluster.etcd)");
+    // Ended here, and etcd may not have heard of it yet; or its record cannot be used.
+    if (records.ended(sandboxID) !== undefined || aside.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
+    const manifest = await ownership.takeable(sandboxID);
+    log.debug({ stage: "take-import", sandboxID }, "stage begins");
+    // Object storage has all of it, too: where etcd does not say who else does, it comes from there.
+    const url = await ownership
+      .ownerOf(sandboxID)
+      .then((holder) => (holder === undefined ? undefined : members.urlOf(holder)))
+      .catch(() => undefined);
+    const own = async () => {
+      log.debug({ stage: "take-own", sandboxID }, "stage begins");
+      await ownership.take(sandboxID, manifest);
+      log.debug({ stage: "take-record", sandboxID }, "stage begins");
+    };
+    await travel.importSandbox(manifest, own, url === undefined ? undefined : { url, apiKey });
+    return Math.round(performance.now() - begin);
+  }
+
+  async function arrive(sandboxID: string): Promise<number> {
+    if (isOwned(registry.get(sandboxID))) return 0;
+    const known = underWay.get(sandboxID);
+    if (known !== undefined) return known;
+    capacity.check();
+    if (underWay.size >= MAX_AT_ONCE)
+      throw new Failure("TOO_MANY_REQUESTS", `${underWay.size} sandboxes are moving to this node, the maximum; try again`, { retryAfterSeconds: 1 });
+    const fetching = fetch(sandboxID).finally(() => underWay.delete(sandboxID));
+    underWay.set(sandboxID, fetching);
+    return fetching;
+  }
+
+  return {
+    async take(sandboxID, timeoutSeconds) {
+      if (timeoutSeconds === undefined) return { importMs: await arrive(sandboxID), resumeMs: 0 };
+      // Who asks for it waits until it runs, and does not find it paused in between.
+      const arrived = claims.arrive(sandboxID);
+      try {
+        const importMs = await arrive(sandboxID);
+        const begin = performance.now();
+        const resumeFailed = await resume(sandboxID, { timeoutSeconds, cause: "request" }).then(
+          () => undefined,
+          (error: unknown) => asFailure(error).message,
+        );
+        return { importMs, resumeMs: Math.round(performance.now() - begin), ...(resumeFailed === undefined ? {} : { resumeFailed }) };
+      } finally {
+        arrived();
+      }
+    },
+    async start() {
+      if (membership === undefined) return;
+      const { ownership, shared } = membership;
+      for (const sandboxID of [...ownership.mine]) {
+        if (registry.get(sandboxID) !== undefined || aside.find("sandbox", sandboxID) !== undefined) continue;
+        // It was here and has ended: exports take it away. Without either, it was taken, and a kill came before it was on record.
+        if ((await travel.exports?.has(sandboxID)) === true) continue;
+        const isTaken = shared.get(sandboxID)?.manifest !== undefined;
+        const work = isTaken ? arrive(sandboxID) : ownership.forget(sandboxID);
+        await work.catch((error: unknown) =>
+          log.warn({ err: error, sandboxID }, "a sandbox that etcd lists as this node's is not here; it is fetched when a client needs it"),
+        );
+      }
+    },
+  };
+}
+
+export const clusterHandlers = ({ take }: Pick<Takes, "take">, travel: Pick<Travel, "templates" | "readSandbox">, { detail }: Pick<Listing, "detail">) => ({
+  dropTemplate: async ({ templateID, isOrphan }: { templateID: string; isOrphan: boolean }) => ({
+    dropped: await travel.templates.drop(templateID, isOrphan),
+  }),
+  readSandbox: async ({ manifest }: { manifest: string }) => detail(await travel.readSandbox(manifest)),
+  takeSandbox: ({ sandboxID, timeoutSeconds }: { sandboxID: string; timeoutSeconds?: number | undefined }) => take(sandboxID, timeoutSeconds),
+});

@@ -1,0 +1,141 @@
+// Builds all that watches over sandboxes: events, their streams, logs, audit log, usage, and the operations that show them.
+import { join } from "node:path";
+import type { Durability } from "@svc/kit/database.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { deriveToken } from "@svc/kit/secret.ts";
+import type { Handlers } from "@svc/kit/serve.ts";
+import { type Denial, denialText } from "../network/denial.ts";
+import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
+import { isOwned, isRunning, type Registry } from "../records/registry.ts";
+import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
+import { type Audit, openAudit } from "./audit.ts";
+import { type EventStreams, openEventStreams } from "./event-streams.ts";
+import { type Events, type EventType, openEvents, type Subject } from "./events.ts";
+import { type Asked, type ObserveOperations, observeHandlers, openCollector } from "./handlers.ts";
+import { auditNote, lifecycleEntry } from "./lifecycle-text.ts";
+import { openObserveMetrics } from "./observe-metrics.ts";
+import { openSandboxLogs, type SandboxLogs } from "./sandbox-logs.ts";
+import { type Measured, openUsageLog, type UsageLog } from "./usage.ts";
+
+export type Report = (
+  type: EventType,
+  subject: { readonly sandboxID?: string | undefined; readonly templateID?: string | undefined },
+  details: NonNullable<Subject["details"]>,
+) => void;
+
+export type Observe = {
+  readonly events: Events;
+  readonly streams: EventStreams;
+  readonly logs: SandboxLogs;
+  readonly usage: UsageLog;
+  /** Absent where the setting names no file. */
+  readonly audit: Audit | undefined;
+  readonly handlers: Handlers<ObserveOperations>;
+  /**
+   * What happened: an event, an entry of the sandbox's own log and of the node's, and an audit line where no request was the cause;
+   * durable when it returns. Never throws: what has happened was answered or will be, and a report that fails must not undo it.
+   */
+  readonly report: Report;
+  onDenied(denial: Denial): void;
+  /** Takes over what envd knows of its processes, as long as it lives: before a sandbox ends. Never throws. */
+  collect(sandboxID: string, boundMs?: number): Promise<void>;
+  /** Begins to sample, and removes logs of sandboxes that are gone; once the records are read back. */
+  start(): void;
+  close(): Promise<void>;
+};
+
+export type ObserveOptions = {
+  readonly home: string;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly records: Pick<Records, "ended">;
+  readonly registry: Registry;
+  readonly seed: string;
+  /** Where the audit log is, below the home; empty: none. */
+  readonly auditLog: string;
+  readonly durability: Durability;
+  runtimeNamed(name: RuntimeName): Runtime;
+};
+
+export function openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed }: ObserveOptions): Observe {
+  const parts = () => ({ events, streams, logs, usage, audit });
+  const counted = openObserveMetrics(metrics, parts);
+  const events = openEvents({ path: join(home, "events.db"), log, durability, onRecord: (type) => counted.events.inc({ type }) });
+  const streams = openEventStreams(events);
+  const audit = auditLog === "" ? undefined : openAudit({ path: join(home, auditLog), log });
+
+  function hasEnded(sandboxID: string): boolean {
+    const ended = isOwned(registry.get(sandboxID)) ? undefined : records.ended(sandboxID);
+    return ended !== undefined && Date.now() - ended.endedAtWallMs < ENDED_KEPT_MS;
+  }
+  function ask(sandboxID: string): Asked | undefined {
+    const { status } = registry.owned(sandboxID);
+    if (status.state !== "running") return undefined;
+    const { secure, startedAtWallMs } = status.claim;
+    return { handle: status.handle, accessToken: secure ? deriveToken(seed, "envd", sandboxID) : undefined, startedAtWallMs };
+  }
+  function find(sandboxID: string): Measured | undefined {
+    const record = registry.get(sandboxID);
+    return isRunning(record) ? { sandboxID, handle: record.status.handle, limits: record.limits } : undefined;
+  }
+  function* running(): Generator<Measured> {
+    for (const record of registry.all()) if (isRunning(record)) yield { sandboxID: record.sandboxID, handle: record.status.handle, limits: record.limits };
+  }
+
+  const logs = openSandboxLogs({ directory: join(home, "logs"), log, isKept: (sandboxID) => registry.get(sandboxID) !== undefined || hasEnded(sandboxID) });
+  const usage = openUsageLog({
+    running,
+    find,
+    isKept: (sandboxID) => isOwned(registry.get(sandboxID)),
+    measure: (handle) => runtimeNamed(handle.runtime).usage(handle),
+    onCpu: (seconds) => counted.cpu.inc(seconds),
+  });
+  const collect = openCollector({ ask, logs });
+
+  return {
+    events,
+    streams,
+    logs,
+    usage,
+    audit,
+    handlers: observeHandlers({ ask, hasEnded, collect, usage, logs }),
+    report(type, { sandboxID, templateID }, details) {
+      const subject = { ...(sandboxID === undefined ? {} : { sandboxID }), ...(templateID === undefined ? {} : { templateID }) };
+      try {
+        events.record(type, { ...subject, details });
+        const entry = lifecycleEntry(type, details);
+        if (entry !== undefined && sandboxID !== undefined) logs.write(sandboxID, entry);
+        const note = auditNote(type, { sandboxID }, details);
+        if (note !== undefined) audit?.note(note);
+      } catch (error) {
+        log.error({ err: error, type, ...subject }, "an event could not be reported");
+      }
+      log.info({ ...subject, ...details }, type);
+    },
+    onDenied(denial) {
+      for (const { sandboxID, status } of registry.all()) {
+        if (!("handle" in status) || status.handle?.network?.netns !== denial.slot.netns) continue;
+        const { protocol, address, port, name, reason, repeated } = denial;
+        const fields = { protocol, address, port, name, reason, repeated };
+        const known = Object.entries(fields).flatMap(([member, value]) => (value === undefined || value === "" ? [] : [[member, String(value)] as const]));
+        logs.writeDenial(sandboxID, { text: denialText(denial), fields: Object.fromEntries(known) });
+        return;
+      }
+    },
+    async collect(sandboxID, boundMs) {
+      await collect(sandboxID, boundMs).catch(() => {});
+    },
+    start() {
+      logs.sweep();
+      usage.start();
+    },
+    async close() {
+      streams.end();
+      usage.close();
+      logs.close();
+      await audit?.close();
+      events.close();
+    },
+  };
+}

@@ -1,0 +1,277 @@
+// Captures on disk: one folder each, its files checksummed when written and verified before anything starts from them.
+import { randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
+import { z } from "zod";
+import { missingHere, type Processor, processorShape, thisProcessor } from "../runtime/cpu.ts";
+import type { Capture, CaptureKind } from "../runtime/runtime.ts";
+import { bootID } from "./clock.ts";
+import { groundShape, openGrounds } from "./ground.ts";
+import { checkReached, checkSealed, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
+
+// $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
+//                                 files/           what the driver wrote, or found sealed
+//                                 on-disk          there when all of it is known to have reached the disk
+// $SVC_HOME/snapshots/discarded-<captureID>/      being deleted
+
+const madeWithShape = z.object({
+  /** As SandboxRecord has them. */
+  templateID: z.string(),
+  envd: z.string(),
+  envdVersion: z.string(),
+  initKey: z.string().optional(),
+  /** The runsc that wrote the memory, below `bin` of the home. */
+  runsc: z.string().optional(),
+});
+/** What a capture's programs are, and whom they obey: needed wherever it goes on. */
+export type MadeWith = z.output<typeof madeWithShape>;
+
+const manifest = z.object({
+  version: z.literal(1),
+  kind: z.enum(["memory", "filesystem"]),
+  runtime: z.string(),
+  createdAt: z.string(),
+  ground: groundShape.optional(),
+  /** Absent in captures of before they said so. */
+  madeWith: madeWithShape.optional(),
+  /** Of the machine that its memory was taken on. */
+  processor: processorShape.optional(),
+  /** Of the machine, when there are sealed files. */
+  bootID: z.string().optional(),
+  files: z.array(
+    z
+      .object({ name: z.string().regex(/^[\w.-]+$/), sizeBytes: z.number().int() })
+      .and(z.union([z.object({ xxh128: z.string() }), z.object({ sealed: sealedShape })])),
+  ),
+});
+type FileEntry = z.output<typeof manifest>["files"][number];
+
+export type CaptureInfo = { readonly captureID: string; readonly kind: CaptureKind; readonly sizeBytes: number };
+export type FoundCapture = Capture & CaptureInfo & { readonly initKey: string | undefined; readonly processor: Processor | undefined };
+/** `rootfs`: the folder of a template that it stands on, and that others may change. */
+export type CaptureOrigin = Omit<MadeWith, "runsc"> & {
+  readonly rootfs?: string | undefined;
+  /** Else it is for this process alone, and never synced. */
+  readonly isKept?: boolean | undefined;
+  /** That its memory was taken on; absent: this one. */
+  readonly processor?: Processor | undefined;
+};
+
+export interface Captures {
+  newID(): string;
+  /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
+  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>, origin: CaptureOrigin): Promise<CaptureInfo>;
+  /** Where a capture's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
+  find(captureID: string): Promise<FoundCapture>;
+  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, a sealed one was changed, or its ground was; SNAPSHOT_UNSUITABLE for this processor. */
+  verify(captureID: string): Promise<void>;
+  /** Keeps a capture on disk while `work` reads it, also when it is removed meanwhile. */
+  holding<T>(captureID: string, work: () => Promise<T>): Promise<T>;
+  remove(captureID: string): Promise<void>;
+  /** All but `inUse`: what a kill left half-made, and what nobody refers to any more. */
+  strays(inUse: ReadonlySet<string>): Promise<string[]>;
+  /** Waits for what still goes to disk in the background. */
+  close(): Promise<void>;
+}
+
+const CHECKSUM_TIMEOUT_MS = 10 * 60_000;
+const idPattern = /^c[0-9a-f]{24}$/;
+const DISCARDED = "discarded-";
+
+/** `durability`: with "disk" a capture is synced before `take` returns, else soon after. */
+export async function openCaptures(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Captures> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const syncing = new Set<Promise<void>>();
+  const holders = new Map<string, number>();
+  const doomed = new Set<string>();
+  const grounds = openGrounds(spawner);
+  const placeOf = (captureID: string) => join(folder, captureID);
+
+  /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
+  async function checksums(directory: string, names: readonly string[]): Promise<Map<string, string>> {
+    if (names.length === 0) return new Map();
+    const output = await spawner.check(["xxh128sum", "--", ...names], { cwd: directory, timeoutMs: CHECKSUM_TIMEOUT_MS, repeatable: true });
+    return new Map(
+      output
+        .trim()
+        .split("\n")
+        .map((line) => [line.slice(34), line.slice(0, 32)] as const),
+    );
+  }
+
+  async function entriesOf(directory: string, names: readonly string[]): Promise<FileEntry[]> {
+    const sums = await checksums(
+      directory,
+      names.filter((name) => !isSealed(name)),
+    );
+    return Promise.all(
+      names.map(async (name) => {
+        if (isSealed(name)) {
+          const { sizeBytes, ...sealed } = await sealedAs(join(directory, name));
+          return { name, sizeBytes, sealed };
+        }
+        const { size: sizeBytes } = await stat(join(directory, name));
+        return { name, sizeBytes, xxh128: sums.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`) };
+      }),
+    );
+  }
+
+  async function read(captureID: string) {
+    const text = await readFile(join(placeOf(captureID), "manifest.json"), "utf8").catch((cause: unknown) =>
+      fail("SNAPSHOT_DAMAGED", `capture ${captureID} is not on disk (${asFailure(cause).message})`, { cause }),
+    );
+    try {
+      return manifest.parse(JSON.parse(text));
+    } catch (cause) {
+      return fail("SNAPSHOT_DAMAGED", `the manifest of capture ${captureID} cannot be read`, { cause });
+    }
+  }
+
+  /** Files first, the manifest after them, then the names of both: a manifest on the disk never names what is not. */
+  const syncFiles = (place: string, names: readonly string[]) => syncAll([...names.map((name) => join(place, "files", name)), join(place, "files")]);
+  const syncManifest = (place: string) => syncAll([join(place, "manifest.json"), place, folder]);
+
+  /** A capture outlives this process at once; a power cut only after this. */
+  function syncLater(place: string, names: readonly string[]): void {
+    const work = syncFiles(place, names)
+      .then(() => syncManifest(place))
+      .then(() => markOnDisk(place))
+      .catch((error: unknown) => {
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a capture could not be synced to disk");
+      })
+      .finally(() => syncing.delete(work));
+    syncing.add(work);
+  }
+
+  /** What a killed node did not come to; what another boot wrote is known to be on the disk, or is not. */
+  async function syncUnmarked(): Promise<void> {
+    for (const captureID of (await readdir(folder)).filter((name) => idPattern.test(name))) {
+      const kept = await read(captureID).catch(() => undefined);
+      if (kept?.bootID !== bootID() || (await isOnDisk(placeOf(captureID)))) continue;
+      syncLater(
+        placeOf(captureID),
+        kept.files.map(({ name }) => name),
+      );
+    }
+  }
+  /** By another name first: what still goes to disk in the background must not put its mark into a folder that is being emptied. */
+  async function discard(captureID: string): Promise<void> {
+    const gone = join(folder, `${DISCARDED}${captureID}`);
+    try {
+      await rename(placeOf(captureID), gone);
+    } catch (error) {
+      if (isDiskFull(error)) return rm(placeOf(captureID), { recursive: true, force: true, maxRetries: 3 }); // no room for a name: none for a mark in it either
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    }
+    await rm(gone, { recursive: true, force: true });
+  }
+
+  for (const left of (await readdir(folder)).filter((name) => name.startsWith(DISCARDED))) await rm(join(folder, left), { recursive: true, force: true });
+  await syncUnmarked();
+
+  return {
+    newID: () => `c${randomBytes(12).toString("hex")}`,
+    async take(captureID, kind, runtime, write, { rootfs, isKept = true, processor = thisProcessor(), ...madeWith }) {
+      const place = placeOf(captureID);
+      const files = join(place, "files");
+      try {
+        await mkdir(files, { recursive: true, mode: 0o700 });
+        const [ground] = await Promise.all([rootfs === undefined ? undefined : grounds.of(rootfs), write({ directory: files, kind })]);
+        const names = (await readdir(files)).sort();
+        const entries = await entriesOf(files, names);
+        const text = JSON.stringify({
+          version: 1,
+          kind,
+          runtime,
+          createdAt: new Date().toISOString(),
+          ground,
+          madeWith: { ...madeWith, runsc: await notedRunsc(files) },
+          ...(kind === "memory" ? { processor } : {}),
+          ...(names.some(isSealed) ? { bootID: bootID() } : {}),
+          files: entries,
+        } satisfies z.input<typeof manifest>);
+        const isSynced = isKept && durability === "disk";
+        if (isSynced) await syncFiles(place, names);
+        await writeFile(join(place, "manifest.new"), `${text}\n`);
+        if (isSynced) await syncAll([join(place, "manifest.new")]);
+        await rename(join(place, "manifest.new"), join(place, "manifest.json"));
+        if (isSynced) {
+          await syncManifest(place);
+          await markOnDisk(place);
+        } else if (isKept) syncLater(place, names);
+        return { captureID, kind, sizeBytes: heldBytes(entries) };
+      } catch (error) {
+        await rm(place, { recursive: true, force: true });
+        throw captureFailure(error);
+      }
+    },
+    async find(captureID) {
+      const { kind, files, madeWith, processor } = await read(captureID);
+      return { captureID, kind, directory: join(placeOf(captureID), "files"), sizeBytes: heldBytes(files), initKey: madeWith?.initKey, processor };
+    },
+    async verify(captureID) {
+      const { files, ground, processor, bootID: writtenIn } = await read(captureID);
+      const misfit = processor === undefined ? undefined : missingHere(processor, thisProcessor());
+      if (misfit !== undefined)
+        fail(
+          "SNAPSHOT_UNSUITABLE",
+          `capture ${captureID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
+        );
+      const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
+      const standing = ground === undefined ? undefined : grounds.check(ground);
+      standing?.catch(() => undefined);
+      const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
+        fail("SNAPSHOT_DAMAGED", `capture ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
+      );
+      for (const file of files) {
+        if ("sealed" in file) await checkSealed(captureID, join(placeOf(captureID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
+        else if (found.get(file.name) !== file.xxh128)
+          fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
+      }
+      if (names.length < files.length) await checkReached(captureID, placeOf(captureID), writtenIn);
+      await standing;
+    },
+    async holding(captureID, work) {
+      holders.set(captureID, (holders.get(captureID) ?? 0) + 1);
+      try {
+        return await work();
+      } finally {
+        const left = (holders.get(captureID) ?? 1) - 1;
+        if (left > 0) holders.set(captureID, left);
+        else {
+          holders.delete(captureID);
+          if (doomed.delete(captureID)) await discard(captureID);
+        }
+      }
+    },
+    async remove(captureID) {
+      if (holders.has(captureID)) doomed.add(captureID);
+      else await discard(captureID);
+    },
+    strays: async (inUse) => (await readdir(folder)).filter((name) => idPattern.test(name) && !inUse.has(name)),
+    async close() {
+      await Promise.all(syncing);
+    },
+  };
+}
+
+/** The gVisor driver notes beside the memory which runsc wrote it. */
+async function notedRunsc(files: string): Promise<string | undefined> {
+  return readFile(join(files, "runsc"), "utf8").catch(() => undefined);
+}
+
+/** On disk; most of a sealed file's size is holes. */
+function heldBytes(files: readonly FileEntry[]): number {
+  return files.reduce((sum, file) => sum + ("sealed" in file ? file.sealed.heldBytes : file.sizeBytes), 0);
+}
+
+function captureFailure(error: unknown): Failure {
+  const failure = asFailure(error);
+  if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
+  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
+}

@@ -1,0 +1,19 @@
+// What records of earlier runs need of a node before it serves.
+import type { RuntimeName } from "../runtime/runtime.ts";
+import type { Records } from "./records.ts";
+import { isOwned } from "./registry.ts";
+
+/** Whether sandboxes exist whose tokens hang on the seed. */
+export function tokensInUse(records: Records): boolean {
+  return records.all().some((record) => isOwned(record) && (record.status.claim.secure || record.status.claim.trafficPrivate));
+}
+
+/** Drivers that sandboxes of earlier runs, paused ones and snapshots need. */
+export function runtimesInUse(records: Records): Set<RuntimeName> {
+  const names = new Set(records.snapshots.list({}).map(({ runtime }) => runtime));
+  for (const { status } of records.all()) {
+    if ("handle" in status && status.handle !== undefined) names.add(status.handle.runtime);
+    if ("kept" in status && status.kept !== undefined) names.add(status.kept.runtime);
+  }
+  return names;
+}

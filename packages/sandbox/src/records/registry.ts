@@ -1,0 +1,225 @@
+// All sandboxes of this node in memory and on disk: every change of state goes through here, record first.
+import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
+import { deriveToken } from "@svc/kit/secret.ts";
+import type { Clock } from "./clock.ts";
+import type { IdempotentCreate } from "./create-keys.ts";
+import type { Access, ProxyEntry, SandboxDirectory } from "./directory.ts";
+import type { Records } from "./records.ts";
+import type { SetAside } from "./set-aside.ts";
+import { advance, type Claim, type Event, type SandboxRecord, type Status } from "./state.ts";
+
+type Of<S extends Status["state"]> = SandboxRecord & { readonly status: Extract<Status, { state: S }> };
+export type RunningRecord = Of<"running">;
+export type PausedRecord = Of<"paused">;
+/** A client's, whether it runs or not; not one whose end is decided. */
+export type OwnedRecord = Of<"running" | "pausing" | "paused" | "resuming">;
+
+export interface Registry extends Omit<SandboxDirectory, "wake" | "isMoving" | "moveOver"> {
+  add(record: SandboxRecord): void;
+  /** Puts back what a record said at the last stop; nothing is written. */
+  restore(record: SandboxRecord): void;
+  get(sandboxID: string): SandboxRecord | undefined;
+  all(): IterableIterator<SandboxRecord>;
+  /** Moves on by `event`; on disk before in memory. @throws DISK_FULL; then it has not moved. */
+  move(sandboxID: string, event: Event): SandboxRecord;
+  /**
+   * Moves back to where it was before a step that failed. A start reads the state of that step in the same way, so a disk that
+   * takes nothing is no reason to refuse: `saveAll` writes it later.
+   */
+  moveBack(sandboxID: string, event: Extract<Event, { event: "thawed" | "stayed" }>): SandboxRecord;
+  /** Writes what no disk has taken yet. */
+  saveAll(): void;
+  claim(sandboxID: string, claim: Claim, idempotent: IdempotentCreate | undefined): RunningRecord;
+  /** As `move`, with the boot that its deadline counts from and the one that is seen inside. */
+  resumed(sandboxID: string, event: Event, boot: Pick<SandboxRecord, "bootID" | "guestBootID">): RunningRecord;
+  /** Forgets a paused sandbox that is this other node's now. */
+  release(sandboxID: string, nodeID: string): void;
+  /** Forgets a sandbox that is in state killing. */
+  forget(sandboxID: string): void;
+  /** A sandbox that a client owns and that runs. @throws SANDBOX_NOT_FOUND as `owned`; SANDBOX_PAUSED, SANDBOX_CHANGING_STATE. */
+  running(sandboxID: string): RunningRecord;
+  /** @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour; SANDBOX_MOVED. */
+  owned(sandboxID: string): OwnedRecord;
+  /** `onChange` hears of every sandbox of a client that begins to run, is paused or is gone. */
+  watch(onChange: (sandboxID: string, shown: "running" | "paused" | "gone") => void): () => void;
+  readonly size: number;
+  /** Those that clients own and that run. */
+  readonly runningCount: number;
+}
+
+const MAX_MOVED = 10_000;
+
+export function isRunning(record: SandboxRecord | undefined): record is RunningRecord {
+  return record?.status.state === "running";
+}
+
+export function isPaused(record: SandboxRecord | undefined): record is PausedRecord {
+  return record?.status.state === "paused";
+}
+
+export function isOwned(record: SandboxRecord | undefined): record is OwnedRecord {
+  return record !== undefined && "claim" in record.status && record.status.state !== "killing";
+}
+
+/** Clients know two states: one on its way to a pause still runs until its capture is whole, one on its way back is still paused. */
+export function shownState({ status }: Pick<OwnedRecord, "status">): "running" | "paused" {
+  return status.state === "running" || status.state === "pausing" ? "running" : "paused";
+}
+
+export function openRegistry(records: Records, seed: string, clock: Clock, aside: Pick<SetAside, "find">): Registry {
+  /** Moved back in memory alone. */
+  const unsaved = new Set<string>();
+  const byID = new Map<string, SandboxRecord>();
+  /** What the proxy sees: the running ones and those that traffic may resume, their tokens derived once. */
+  const running = new Map<string, ProxyEntry>();
+  const asleep = new Map<string, Access>();
+  /** The newest ones; where the others are, gateways know. */
+  const movedAway = new Map<string, string>();
+  const watchers = new Set<Parameters<Registry["watch"]>[0]>();
+
+  function accessOf({ sandboxID }: SandboxRecord, claim: Claim): Access {
+    const { secure, trafficPrivate, maskRequestHost } = claim;
+    const envdAccessToken = deriveToken(seed, "envd", sandboxID);
+    const trafficAccessToken = deriveToken(seed, "traffic", sandboxID);
+    return { sandboxID, secure, trafficPrivate, envdAccessToken, trafficAccessToken, maskRequestHost };
+  }
+
+  function show(record: SandboxRecord): void {
+    const { sandboxID } = record;
+    if (watchers.size > 0) tell(byID.get(sandboxID), record);
+    byID.set(sandboxID, record);
+    if (!isRunning(record)) running.delete(sandboxID);
+    else if (!running.has(sandboxID)) running.set(sandboxID, { ...accessOf(record, record.status.claim), handle: record.status.handle });
+    const sleeps = isOwned(record) && !isRunning(record) && record.status.claim.autoResume;
+    if (!sleeps) asleep.delete(sandboxID);
+    else if (!asleep.has(sandboxID)) asleep.set(sandboxID, accessOf(record, record.status.claim));
+  }
+
+  function tell(before: SandboxRecord | undefined, now: SandboxRecord): void {
+    const shown = isOwned(now) ? shownState(now) : "gone";
+    const was = isOwned(before) ? shownState(before) : "gone";
+    if (shown !== was) for (const watcher of watchers) watcher(now.sandboxID, shown);
+  }
+
+  function moved(sandboxID: string, event: Event): SandboxRecord {
+    const record = byID.get(sandboxID) ?? fail("INTERNAL", `no record of ${sandboxID}`);
+    return { ...record, status: advance(record.status, event) };
+  }
+
+  function owned(sandboxID: string): OwnedRecord {
+    const record = byID.get(sandboxID);
+    if (isOwned(record)) return record;
+    const held = aside.find("sandbox", sandboxID);
+    const nodeID = record === undefined ? movedAway.get(sandboxID) : undefined;
+    if (nodeID !== undefined)
+      throw new Failure("SANDBOX_MOVED", `sandbox '${sandboxID}' moved to node ${nodeID}: send the request there, or to a gateway`, {
+        details: { node: nodeID },
+      });
+    if (record === undefined && held !== undefined) fail("SET_ASIDE", `sandbox '${sandboxID}' is set aside: ${held.reason}`);
+    const ended = records.ended(sandboxID);
+    if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
+    const endedAt = new Date(ended.endedAtWallMs).toISOString();
+    throw new Failure("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found: it ended at ${endedAt} (${ended.reason})`, {
+      details: { reason: ended.reason, endedAt },
+    });
+  }
+
+  return {
+    add(record) {
+      records.put(record);
+      movedAway.delete(record.sandboxID);
+      show(record);
+    },
+    restore: show,
+    get: (sandboxID) => byID.get(sandboxID),
+    all: () => byID.values(),
+    move(sandboxID, event) {
+      const next = moved(sandboxID, event);
+      const { status } = next;
+      // A client that owned it is told why from this moment on, for an hour.
+      if (event.event === "dying" && isOwned(byID.get(sandboxID)) && status.state === "killing") {
+        records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
+      } else if (event.event === "dying") {
+        records.putBack(next);
+      } else {
+        records.put(next);
+      }
+      unsaved.delete(sandboxID);
+      show(next);
+      return next;
+    },
+    moveBack(sandboxID, event) {
+      const next = moved(sandboxID, event);
+      try {
+        records.putBack(next);
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+        unsaved.add(sandboxID);
+      }
+      show(next);
+      return next;
+    },
+    saveAll() {
+      for (const sandboxID of unsaved) {
+        const record = byID.get(sandboxID);
+        if (record !== undefined) records.putBack(record);
+        unsaved.delete(sandboxID);
+      }
+    },
+    claim(sandboxID, claim, idempotent) {
+      const next = moved(sandboxID, { event: "claimed", claim }) as RunningRecord;
+      records.putClaimed(next, idempotent, clock.wallMs());
+      show(next);
+      return next;
+    },
+    resumed(sandboxID, event, boot) {
+      const next = { ...moved(sandboxID, event), ...boot } as RunningRecord;
+      records.put(next);
+      show(next);
+      return next;
+    },
+    release(sandboxID, nodeID) {
+      if (!isPaused(byID.get(sandboxID))) return;
+      records.remove(sandboxID);
+      byID.delete(sandboxID);
+      asleep.delete(sandboxID);
+      unsaved.delete(sandboxID);
+      movedAway.set(sandboxID, nodeID);
+      if (movedAway.size > MAX_MOVED) movedAway.delete(movedAway.keys().next().value as string);
+      for (const watcher of watchers) watcher(sandboxID, "gone");
+    },
+    movedTo: (sandboxID) => movedAway.get(sandboxID),
+    forget(sandboxID) {
+      const record = byID.get(sandboxID);
+      if (record === undefined || record.status.state !== "killing") return;
+      records.remove(sandboxID);
+      byID.delete(sandboxID);
+      unsaved.delete(sandboxID);
+    },
+    owned,
+    running(sandboxID) {
+      const record = owned(sandboxID);
+      if (isRunning(record)) return record;
+      if (isPaused(record)) fail("SANDBOX_PAUSED", `sandbox '${sandboxID}' is paused; connect to it or resume it first`);
+      throw new Failure("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' is ${record.status.state}; try again in a moment`, { retryAfterSeconds: 1 });
+    },
+    find: (sandboxID) => running.get(sandboxID),
+    entries: () => running.values(),
+    sleeping: (sandboxID) => asleep.get(sandboxID),
+    sleepers: () => asleep.values(),
+    isPaused(sandboxID) {
+      const record = byID.get(sandboxID);
+      return isOwned(record) && !isRunning(record) && !asleep.has(sandboxID);
+    },
+    watch(onChange) {
+      watchers.add(onChange);
+      return () => watchers.delete(onChange);
+    },
+    get size() {
+      return byID.size;
+    },
+    get runningCount() {
+      return running.size;
+    },
+  };
+}

@@ -1,0 +1,151 @@
+// Snapshots as rows: what each holds, by which names it is found, and that it outlives the sandbox it was taken of.
+import type { Store } from "@svc/kit/database.ts";
+import { z } from "zod";
+import { type CaptureKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import type { SetAside } from "./set-aside.ts";
+
+export type Snapshot = {
+  readonly snapshotID: string;
+  readonly sandboxID: string;
+  readonly templateID: string;
+  readonly captureID: string;
+  readonly kind: CaptureKind;
+  readonly runtime: RuntimeName;
+  readonly image: RootImage;
+  readonly limits: Limits;
+  readonly envd: string;
+  readonly envdVersion: string;
+  readonly user: string;
+  readonly workdir: string;
+  readonly strictFiles?: boolean | undefined;
+  readonly env: Readonly<Record<string, string>>;
+  readonly sizeBytes: number;
+  readonly createdAtWallMs: number;
+};
+
+export type NamedSnapshot = Snapshot & { readonly names: readonly string[] };
+
+export type SnapshotQuery = { readonly sandboxID?: string | undefined; readonly name?: string | undefined };
+
+export interface Snapshots {
+  /** Keeps a snapshot; `name` (name:tag) moves to it from the one that bore it. */
+  add(snapshot: Snapshot, name: string | undefined): void;
+  /** By id, `name:tag`, or `name`, which means name:default. */
+  find(asked: string): NamedSnapshot | undefined;
+  /** The id of one whose record cannot be read, by id or name as `find`. */
+  unreadable(asked: string): string | undefined;
+  /** Newest first. */
+  list(query: SnapshotQuery): readonly NamedSnapshot[];
+  readonly size: number;
+  remove(snapshotID: string): void;
+}
+
+export const DEFAULT_TAG = "default";
+
+export function withTag(name: string): string {
+  return name.includes(":") ? name : `${name}:${DEFAULT_TAG}`;
+}
+
+/** Part of the schema in records.ts. */
+export const snapshotTables = `
+    CREATE TABLE IF NOT EXISTS snapshots (snapshot_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, created_at INTEGER NOT NULL, snapshot TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS snapshot_names (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL REFERENCES snapshots) STRICT;
+    CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (sandbox_id);
+    CREATE INDEX IF NOT EXISTS snapshot_names_of ON snapshot_names (snapshot_id);
+`;
+
+/** What is read of each before anything else is; the rest is as it was written. */
+const readable = z.looseObject({
+  snapshotID: z.string(),
+  captureID: z.string(),
+  kind: z.enum(["memory", "filesystem"]),
+  runtime: z.enum(runtimeNames),
+  image: z.looseObject({ rootfs: z.string() }),
+  createdAtWallMs: z.number(),
+});
+
+/** All rows are in memory, too, newest first: SQLite is read here only. A row that cannot be read is set aside. */
+export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable">): Snapshots {
+  const { db } = store;
+  const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
+  const name = db.prepare("INSERT INTO snapshot_names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET snapshot_id = excluded.snapshot_id");
+  const removeNames = db.prepare("DELETE FROM snapshot_names WHERE snapshot_id = ?");
+  const removeRow = db.prepare("DELETE FROM snapshots WHERE snapshot_id = ?");
+
+  const byID = new Map<string, NamedSnapshot>();
+  /** `name:tag` to id. */
+  const bearers = new Map<string, string>();
+  const unread = new Set<string>();
+  let newestFirst: readonly NamedSnapshot[] | undefined;
+
+  function put(snapshot: NamedSnapshot): void {
+    byID.set(snapshot.snapshotID, snapshot);
+    newestFirst = undefined;
+  }
+  function unname(bearer: string | undefined, taken: string): void {
+    const known = bearer === undefined ? undefined : byID.get(bearer);
+    if (known !== undefined) put({ ...known, names: known.names.filter((each) => each !== taken) });
+  }
+  function rename(taken: string, snapshotID: string): void {
+    unname(bearers.get(taken), taken);
+    bearers.set(taken, snapshotID);
+    const known = byID.get(snapshotID);
+    if (known !== undefined) put({ ...known, names: [...known.names, taken].sort() });
+  }
+  function all(): readonly NamedSnapshot[] {
+    newestFirst ??= [...byID.values()].sort((a, b) => b.createdAtWallMs - a.createdAtWallMs || (a.snapshotID < b.snapshotID ? -1 : 1));
+    return newestFirst;
+  }
+
+  const named = new Map<string, string[]>();
+  for (const row of db.prepare("SELECT name, snapshot_id FROM snapshot_names ORDER BY name").iterate()) {
+    const snapshotID = row["snapshot_id"] as string;
+    bearers.set(row["name"] as string, snapshotID);
+    named.set(snapshotID, [...(named.get(snapshotID) ?? []), row["name"] as string]);
+  }
+  for (const row of db.prepare("SELECT snapshot_id, snapshot FROM snapshots").iterate()) {
+    const snapshotID = row["snapshot_id"] as string;
+    const names = named.get(snapshotID) ?? [];
+    try {
+      put({ ...(readable.parse(JSON.parse(row["snapshot"] as string)) as unknown as Snapshot), names });
+    } catch {
+      unread.add(snapshotID);
+      const alias = names.length === 0 ? "" : ` (its name is ${names.join(", ")})`;
+      aside.addUnreadable({ kind: "snapshot", name: snapshotID, reason: `its record cannot be read${alias}` });
+    }
+  }
+
+  return {
+    add(snapshot, asked) {
+      store.write(() => {
+        insert.run(snapshot.snapshotID, snapshot.sandboxID, snapshot.createdAtWallMs, JSON.stringify(snapshot));
+        if (asked !== undefined) name.run(withTag(asked), snapshot.snapshotID);
+      });
+      put({ ...snapshot, names: [] });
+      if (asked !== undefined) rename(withTag(asked), snapshot.snapshotID);
+    },
+    find: (asked) => byID.get(asked) ?? byID.get(bearers.get(withTag(asked)) ?? ""),
+    unreadable: (asked) => [asked, bearers.get(withTag(asked)) ?? ""].find((snapshotID) => unread.has(snapshotID)),
+    list({ sandboxID, name: asked }) {
+      if (sandboxID === undefined && asked === undefined) return all();
+      return all().filter(
+        (each) =>
+          (sandboxID === undefined || each.sandboxID === sandboxID) &&
+          (asked === undefined || each.names.some((taken) => taken === asked || taken.slice(0, taken.indexOf(":")) === asked)),
+      );
+    },
+    get size() {
+      return byID.size;
+    },
+    remove(snapshotID) {
+      store.settle(() => {
+        removeNames.run(snapshotID);
+        removeRow.run(snapshotID);
+      });
+      for (const [taken, bearer] of bearers) if (bearer === snapshotID) bearers.delete(taken);
+      byID.delete(snapshotID);
+      unread.delete(snapshotID);
+      newestFirst = undefined;
+    },
+  };
+}

@@ -1,0 +1,40 @@
+// Why a start or a capture failed, in the words of what was run; a full disk is called by its name.
+import { readdir, stat, statfs } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { asFailure, diskFull, Failure, isDiskFull } from "@svc/contract/failures.ts";
+
+const NO_WORDS = "it said nothing";
+/** Less than any start takes. */
+const NO_ROOM_BYTES = 1024 * 1024;
+
+/** A program that finds no room may find none for its last words either; a start needs some room, and what it goes on from as much again. */
+export async function hadNoRoom(cause: unknown, directory: string, from: string | undefined): Promise<boolean> {
+  const { bavail, bsize } = await statfs(dirname(directory));
+  if (bavail * bsize < NO_ROOM_BYTES) return true;
+  if (!wordsOf(cause).endsWith(NO_WORDS)) return false;
+  const files = from === undefined ? [] : await readdir(from).catch(() => []);
+  const sizes = await Promise.all(files.map(async (name) => ((await stat(join(from ?? "", name)).catch(() => undefined))?.blocks ?? 0) * 512));
+  return bavail * bsize < NO_ROOM_BYTES + sizes.reduce((sum, size) => sum + size, 0);
+}
+
+const wordsOfFull = (error: unknown) => (error instanceof Failure && error.name === "DISK_FULL" ? error : diskFull(error)).message;
+const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
+export function captureFailure(runtimeID: string, error: unknown): Failure {
+  const failure = asFailure(error);
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not captured: ${wordsOfFull(error)}`, { cause: error });
+  return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} was not captured: ${failure.message}`, { cause: error }) : failure;
+}
+
+export function startFailure(runtimeID: string, error: unknown): Failure {
+  const failure = asFailure(error);
+  if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} was not started: ${wordsOfFull(error)}`, { cause: error });
+  if (failure.name === "HOST_UNSUITABLE" || failure.name === "SANDBOX_START_FAILED" || failure.name === "TIMED_OUT") return failure;
+  return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
+}
+
+/** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
+export function lastWords(text: string): string {
+  const [words = ""] = text.split(/\ngoroutine \d+ \[/);
+  return words.trim().split("\n").slice(-3).join(" ").slice(-600) || NO_WORDS;
+}

@@ -1,0 +1,117 @@
+// What a gVisor sandbox wrote, as files of its own: each checkpoint seals the newest, and the sandbox goes on in an empty one above.
+//
+// A sealed layer is never written again, by anyone: sandboxes and captures share it, each by a name (a hard link) of its own.
+import { readdirSync, statSync } from "node:fs";
+import { link, readdir, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import { SEALED } from "./capture.ts";
+import { COPY_TIMEOUT_MS } from "./layer-archive.ts";
+
+// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the newest is the one that it writes
+// DIRECTORY/upper/merged-NNNNNN            while a sandbox starts that copies them into the one that it will write
+// sealed-NNNNNN.img                        in a capture
+
+const BLOCK_BYTES = 512;
+const DIGITS = 6;
+/** Copied in 10 ms. */
+const SMALL_BYTES = 16 * 2 ** 20;
+const MAX_LAYERS = 8;
+const UPPER = "upper";
+const MERGED = "merged-";
+const IN_SANDBOX = /^runsc-filestore-\d{6}$/;
+const IN_CAPTURE = new RegExp(`^${SEALED}\\d{6}\\.img$`);
+const numbered = (number: number) => String(number).padStart(DIGITS, "0");
+
+/** The file to go on in; undefined for a sandbox of an earlier version, whose checkpoints hold all that it wrote. */
+export async function nextLayer(directory: string): Promise<string | undefined> {
+  const names = await layersIn(join(directory, UPPER), IN_SANDBOX);
+  const newest = names.at(-1);
+  if (newest === undefined) return undefined;
+  return join(directory, UPPER, `runsc-filestore-${numbered(Number(newest.slice(-DIGITS)) + 1)}`);
+}
+
+/**
+ * Names what lies below `next` in a capture, too. `end`: where the layers that the checkpoint lies on end.
+ * @throws CAPTURE_FAILED when they end elsewhere.
+ */
+export async function keepLayers(spawner: Spawner, directory: string, next: string, end: number, into: string): Promise<void> {
+  const folder = join(directory, UPPER);
+  let begin = 0;
+  let number = 0;
+  for (const name of await layersIn(folder, IN_SANDBOX)) {
+    const path = join(folder, name);
+    if (path >= next) break;
+    const { size } = await stat(path);
+    // One that was never written, because its checkpoint failed or nothing came in.
+    if (size <= begin) continue;
+    await linkOrCopy(spawner, path, join(into, `${SEALED}${numbered(number++)}.img`));
+    begin = size;
+  }
+  if (begin !== end) fail("CAPTURE_FAILED", `the checkpoint lies on layers up to ${end}, and there are some up to ${begin}`);
+}
+
+/** Below what the sandbox will write; which takes in the newest of them where that costs little, so that they stay few. */
+export async function stackLayers(spawner: Spawner, capture: string, directory: string): Promise<void> {
+  const names = await layersIn(capture, IN_CAPTURE);
+  const held = await Promise.all(names.map(async (name) => (await stat(join(capture, name))).blocks * BLOCK_BYTES));
+  const kept = keptLayers(held);
+  // A blank has the file that it will write already.
+  const [own] = await layersIn(join(directory, UPPER), IN_SANDBOX);
+  if (own !== undefined) await rename(join(directory, UPPER, own), join(directory, UPPER, `runsc-filestore-${numbered(kept)}`));
+  const place = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
+  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(capture, name), join(directory, UPPER, place(number)))));
+}
+
+/** Once the sandbox runs. */
+export async function dropMerged(directory: string): Promise<void> {
+  const names = await layersIn(join(directory, UPPER), /^merged-/);
+  await Promise.all(names.map((name) => rm(join(directory, UPPER, name), { force: true })));
+}
+
+/**
+ * How many of the layers, oldest first, stay as they are. The others are copied: small ones always, larger ones only with as much
+ * above them, so that a byte is copied again only when what lies over it has doubled.
+ */
+export function keptLayers(held: readonly number[]): number {
+  let kept = held.length;
+  let copied = 0;
+  const above = (number: number) => held.slice(number + 1).reduce((sum, bytes) => sum + bytes, 0);
+  for (let number = held.length - 1; number >= 0; number--) {
+    const bytes = held[number] as number;
+    if (bytes > SMALL_BYTES && bytes > copied) break;
+    copied += bytes;
+    kept = number;
+  }
+  if (kept <= MAX_LAYERS) return kept;
+  // Where that leaves too many: from the one on that is least against what lies above it.
+  const share = (number: number) => (held[number] as number) / above(number);
+  let best = held.length - 2;
+  for (let number = best; number >= 0; number--) if (share(number) < share(best)) best = number;
+  return best;
+}
+
+/** What a sandbox's layers hold on disk; 0 where it has none that bear a name. Synchronous: it never waits, and costs microseconds. */
+export function layerBytes(directory: string): number {
+  const folder = join(directory, UPPER);
+  try {
+    const names = readdirSync(folder).filter((name) => IN_SANDBOX.test(name));
+    return names.reduce((sum, name) => sum + statSync(join(folder, name)).blocks * BLOCK_BYTES, 0);
+  } catch {
+    return 0;
+  }
+}
+
+async function layersIn(folder: string, pattern: RegExp): Promise<string[]> {
+  return (await readdir(folder).catch(() => [])).filter((name) => pattern.test(name)).sort();
+}
+
+/** Where a home's folders lie on several file systems, each has a copy. */
+async function linkOrCopy(spawner: Spawner, path: string, as: string): Promise<void> {
+  await link(path, as).catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== "EXDEV" && error.code !== "EMLINK") throw error;
+    // Most of a layer is holes.
+    await spawner.check(["cp", "--reflink=auto", "--sparse=auto", "--", path, as], { timeoutMs: COPY_TIMEOUT_MS });
+  });
+}

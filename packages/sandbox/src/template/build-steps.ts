@@ -1,0 +1,114 @@
+// What the steps of a build mean: metadata folded into what later steps see, and the work that changes files.
+import { createHash } from "node:crypto";
+import { posix } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { BuildStep } from "@svc/contract/template-build.ts";
+import type { Chain, Surroundings } from "./build-record.ts";
+
+/** What changes files. `folders`: WORKDIRs named since the last work; they are made before it, for the user of that moment. */
+export type Action = { readonly folders: readonly Folder[] } & (
+  | { readonly kind: "run"; readonly command: string; readonly user: string; readonly workdir: string; readonly env: Readonly<Record<string, string>> }
+  | { readonly kind: "copy"; readonly source: string; readonly target: string; readonly owner: string; readonly mode: string; readonly filesHash: string }
+  | { readonly kind: "folders" }
+);
+export type Folder = { readonly path: string; readonly owner: string };
+
+export type Folded = { readonly surroundings: Surroundings; readonly folders: readonly Folder[]; readonly action: Action | undefined };
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const envName = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/** One step. `folders` are those still to be made. @throws INVALID_REQUEST that says what the step lacks. */
+export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, folders: readonly Folder[]): Folded {
+  const [first = "", second = "", third = "", fourth = ""] = step.args;
+  const stays = { env, user, workdir };
+  switch (step.type) {
+    case "ENV": {
+      const added = { ...env };
+      for (let at = 0; at < step.args.length; at += 2) added[step.args[at] ?? ""] = expanded(step.args[at + 1] ?? "", { PATH: defaultPath, ...added });
+      return { surroundings: { ...stays, env: added }, folders, action: undefined };
+    }
+    case "USER":
+      return { surroundings: { ...stays, user: expanded(first, env) }, folders, action: undefined };
+    case "WORKDIR": {
+      const path = absolute(expanded(first, env), workdir, user);
+      return { surroundings: { ...stays, workdir: path }, folders: [...folders, { path, owner: user }], action: undefined };
+    }
+    case "RUN":
+      return { surroundings: stays, folders: [], action: { kind: "run", command: first, user: second || user, workdir, env, folders } };
+    case "COPY": {
+      const named = expanded(second, env, "keep");
+      const target = absolute(named, workdir, user) + (/(^|\/)\.?\.?$/.test(named) && named !== "/" ? "/" : "");
+      return {
+        surroundings: stays,
+        folders: [],
+        action: {
+          kind: "copy",
+          source: first,
+          target: target === "//" ? "/" : target,
+          owner: third || user,
+          mode: fourth,
+          filesHash: step.filesHash ?? "",
+          folders,
+        },
+      };
+    }
+  }
+}
+
+/** @throws INVALID_REQUEST: before a build begins, with the step's number. */
+export function checkSteps(steps: readonly BuildStep[]): void {
+  steps.forEach((step, at) => {
+    const refuse = (why: string) => fail("INVALID_REQUEST", `step ${at + 1} (${step.type}): ${why}`);
+    const [first = "", second = "", , mode = ""] = step.args;
+    if (step.args.some((arg) => arg.includes("\0"))) refuse("an argument holds NUL");
+    if (step.type === "ENV") {
+      if (step.args.length === 0 || step.args.length % 2 === 1) refuse("expected name, value, name, value…");
+      for (let name = 0; name < step.args.length; name += 2)
+        if (!envName.test(step.args[name] ?? "")) refuse(`'${step.args[name]}' is not the name of a variable`);
+    } else if (first === "") {
+      refuse("the argument is empty");
+    }
+    if (step.type === "COPY") {
+      if (second === "") refuse("expected source and destination");
+      if (posix.isAbsolute(first) || posix.normalize(first).startsWith("..")) refuse(`source '${first}' lies outside the build's context`);
+      if (!/^([0-7]{3,4})?$/.test(mode)) refuse(`mode '${mode}' is not an octal number`);
+      if (step.filesHash == null) refuse("filesHash is missing; upload the files first");
+    }
+  });
+}
+
+/** The same work over the same files gives the same layer. */
+export function stepKey(chain: Chain, action: Action): string {
+  return createHash("sha256")
+    .update(JSON.stringify(["step:1", chain, action]))
+    .digest("hex");
+}
+
+export function describeStep({ type, args }: BuildStep): string {
+  if (type === "ENV") return `ENV ${args.filter((_, at) => at % 2 === 0).join(" ")}`;
+  const text = args.filter((arg) => arg !== "").join(" ");
+  return `${type} ${text.length > 200 ? `${text.slice(0, 200)}…` : text}`;
+}
+
+function absolute(path: string, workdir: string, user: string): string {
+  const name = user.split(":")[0];
+  const home = name === "root" || name === "0" ? "/root" : `/home/${name}`;
+  const full = path === "~" || path.startsWith("~/") ? home + path.slice(1) : path;
+  const clean = posix.resolve("/", workdir, full);
+  return clean;
+}
+
+/** $NAME, ${NAME}, ${NAME:-else}, ${NAME:+then}; a backslash before $ keeps it. What is not known is empty, as in a shell, or stays. */
+export function expanded(text: string, env: Readonly<Record<string, string>>, unknown: "empty" | "keep" = "empty"): string {
+  return text.replace(
+    /\\\$|\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^}]*))?\})/g,
+    (match, plain?: string, braced?: string, operator?: string, word = "") => {
+      if (match === "\\$") return "$";
+      const value = env[plain ?? braced ?? ""] ?? (unknown === "keep" && operator === undefined ? match : "");
+      if (operator === "-") return value === "" ? String(word) : value;
+      if (operator === "+") return value === "" ? "" : String(word);
+      return value;
+    },
+  );
+}

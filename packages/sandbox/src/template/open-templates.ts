@@ -1,0 +1,188 @@
+// Opens all that a node has of templates: database, layers, images, uploads, builds; in this order, and closes it.
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { StoreOptions } from "@svc/kit/database.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import type { Captures } from "../records/captures.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import { openBuildCache } from "./build-cache.ts";
+import { openBuildLog } from "./build-log.ts";
+import { type BuildQueue, openBuildQueue, type ReportBuild } from "./build-queue.ts";
+import type { Builder, BuildSandboxes } from "./builder.ts";
+import { openBuilds } from "./builds.ts";
+import { type Collected, collect } from "./collect.ts";
+import { openCopies } from "./copies.ts";
+import { openDatabase } from "./database.ts";
+import { type Images, openImages } from "./images.ts";
+import { openLayers } from "./layers.ts";
+import { splitReference } from "./reference.ts";
+import type { TemplateSettings } from "./settings.ts";
+import type { TemplateSource } from "./template.ts";
+import { openTemplateIndex, type SnapshotLookup, type TemplateIndex } from "./template-index.ts";
+import { openUploads } from "./uploads.ts";
+
+const MIB = 1024 * 1024;
+const COLLECT_EVERY_MS = 10 * 60_000;
+
+export type TemplatesOptions = {
+  readonly home: string;
+  readonly settings: TemplateSettings;
+  readonly spawner: Spawner;
+  readonly log: Log;
+  /** Set-up's templates. */
+  readonly setUp: TemplateSource;
+  readonly snapshots: SnapshotLookup;
+  readonly captures: Captures;
+  readonly sandboxes: BuildSandboxes;
+  /** Of the envd of new sandboxes. */
+  readonly envdVersion: string;
+  /** Signs the addresses of uploads. */
+  readonly secret: string;
+  readonly storage: Omit<StoreOptions, "schema"> & { readonly aside: SetAside };
+  /** `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
+  readonly imagesInUse: () => Iterable<string>;
+  readonly report: (
+    event: Parameters<ReportBuild>[0] | "template.deleted" | "template.dropped",
+    templateID: string,
+    details: Readonly<Record<string, string | number>>,
+  ) => void;
+  /** A template is no more: whoever keeps sandboxes of it ready ends them. */
+  readonly onDeleted: (templateID: string) => Promise<void>;
+  /** Its builds or tags changed, or it is gone. */
+  readonly onChanged: (templateID: string) => void;
+  readonly nowMs?: () => number;
+};
+
+export interface Templates {
+  readonly builder: Builder;
+  /** All of them, by name. */
+  readonly index: TemplateIndex;
+  readonly images: Images;
+  readonly queue: BuildQueue;
+  readonly snapshots: SnapshotLookup;
+  readonly envdVersion: string;
+  /** By id or name; builds under way end first. @throws TEMPLATE_NOT_FOUND, TEMPLATE_IN_USE for set-up's own. */
+  deleteTemplate(asked: string): Promise<void>;
+  /** A build that was fetched; sandboxes of it go on. */
+  dropCopy(buildID: string): Promise<void>;
+  collect(): Promise<Collected>;
+  /** When sandboxes can be started: builds go on, and what nobody needs is collected from now on. */
+  start(): void;
+  /** Ends builds; `everything`: unmounts all images, after the last sandbox's end. */
+  close(everything: boolean): Promise<void>;
+}
+
+export async function openTemplates(options: TemplatesOptions): Promise<Templates> {
+  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, storage, imagesInUse, report, onDeleted, onChanged } =
+    options;
+  const { nowMs = Date.now } = options;
+  const db = openDatabase(join(home, "templates.db"), storage);
+  const { aside, durability = "process" } = storage;
+  await sweepHalfFetched(home);
+  const layers = await openLayers(join(home, "layers"), spawner, { aside, durability });
+  const images = await openImages(home, layers, db, spawner, nowMs);
+  const builds = openBuilds(db, nowMs, aside, onChanged);
+  const copies = openCopies(db);
+  const index = openTemplateIndex({ builds, copies, images, setUp, snapshots, db, aside, log, nowMs, envdVersion });
+  const uploads = await openUploads(join(home, "files"), secret, { maxBytes: settings.upload_mb * MIB, db, nowMs, durability });
+  const builder: Builder = {
+    home,
+    settings,
+    spawner,
+    log,
+    nowMs,
+    cache: openBuildCache(db, nowMs),
+    builds,
+    copies,
+    buildLog: openBuildLog(db, nowMs),
+    layers,
+    images,
+    uploads,
+    captures,
+    sandboxes,
+    find: (asked) => index.find(asked),
+    layersInHand: new Map(),
+  };
+  const queue = openBuildQueue(builder, report);
+  let timer: NodeJS.Timeout | undefined;
+  let collecting: Promise<Collected> | undefined;
+
+  /** One at a time; whoever asks meanwhile gets the one under way. */
+  function collectOnce(): Promise<Collected> {
+    // What a record that cannot be read stands on is not known.
+    collecting ??= collect(builder, queue.running + queue.waiting > 0 || aside.isBlind, imagesInUse()).finally(() => {
+      collecting = undefined;
+    });
+    return collecting;
+  }
+
+  async function deleteTemplate(asked: string): Promise<void> {
+    const unread = builds.unreadable(asked);
+    if (unread?.kind === "build") {
+      builds.removeBuild(unread.name);
+      aside.drop("build", unread.name);
+      return onDeleted(unread.templateID);
+    }
+    const template = unread ?? builds.template(splitReference(asked).name);
+    if (template === undefined) {
+      if (index.setUp(asked) !== undefined)
+        fail("TEMPLATE_IN_USE", `template '${asked}' was made by set-up and cannot be deleted; \`./svc uninstall\` removes it`);
+      if (await snapshots.remove(asked)) return;
+      index.find(asked);
+      return fail("INVALID_REQUEST", `'${asked}' is a build; delete its template, by name or id`);
+    }
+    const { templateID, name } = template;
+    await queue.drop(templateID);
+    const taken = builds.of(templateID).flatMap(({ result }) => result?.captureID ?? []);
+    for (const each of [templateID, ...builds.remove(templateID)]) for (const kind of ["template", "build"] as const) aside.drop(kind, each);
+    await onDeleted(templateID);
+    for (const captureID of taken) await captures.remove(captureID);
+    report("template.deleted", templateID, { name });
+  }
+
+  return {
+    builder,
+    index,
+    images,
+    queue,
+    snapshots,
+    envdVersion,
+    deleteTemplate,
+    async dropCopy(buildID) {
+      const copy = copies.get(buildID);
+      if (copy === undefined) return;
+      copies.remove(buildID);
+      await onDeleted(copy.templateID);
+      if (copy.result.captureID !== undefined) await captures.remove(copy.result.captureID);
+      report("template.dropped", copy.templateID, { buildID });
+    },
+    collect: collectOnce,
+    start() {
+      queue.recover();
+      timer = setInterval(() => {
+        collectOnce().then(
+          (collected) => log.debug(collected, "templates collected"),
+          (error: unknown) => log.error({ err: error }, "unused files of templates could not be removed"),
+        );
+      }, COLLECT_EVERY_MS);
+      timer.unref();
+    },
+    async close(everything) {
+      clearInterval(timer);
+      await queue.close();
+      await collecting?.catch(() => undefined);
+      await images.close(everything);
+      db.close();
+    },
+  };
+}
+
+/** Blobs and credentials' files of fetches that a kill cut off. */
+async function sweepHalfFetched(home: string): Promise<void> {
+  await rm(join(home, "oci"), { recursive: true, force: true });
+  const run = join(home, "run");
+  await mkdir(run, { recursive: true, mode: 0o711 });
+  for (const name of await readdir(run)) if (/^registry-[0-9a-f]{16}\.json$/.test(name)) await rm(join(run, name), { force: true });
+}

@@ -1,0 +1,145 @@
+// One step's work inside a sandbox: a command, or files put where they belong.
+import { randomBytes } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { Guest } from "../agent/guest.ts";
+import type { Chain } from "./build-record.ts";
+import type { Action, Folder } from "./build-steps.ts";
+import { type Job, layered, leftMs } from "./builder.ts";
+import { copySources } from "./copy-match.ts";
+
+/** A line of output is a row in a database: many are written at once. */
+const FLUSH_LINES = 200;
+
+/** Runs the work over the chain; the chain that comes of it. */
+export async function runStep(job: Job, chain: Chain, action: Action, note: string): Promise<{ chain: Chain; layerID: string | undefined }> {
+  const done = await layered(job, chain, note, async (guest) => {
+    await makeFolders(job, guest, action.folders);
+    if (action.kind === "run") await runCommand(job, guest, action);
+    if (action.kind === "copy") await copyFiles(job, guest, action);
+  });
+  return { chain: done.chain, layerID: done.layer?.layerID };
+}
+
+async function runCommand(job: Job, guest: Guest, { command, user, workdir, env }: Extract<Action, { kind: "run" }>): Promise<void> {
+  const code = await runLogged(job, guest, { cmd: await shellOf(job, guest), args: ["-c", command], user, env, cwd: workdir });
+  if (code !== 0) fail("INVALID_REQUEST", `the command ended with exit code ${code}: ${command.length > 300 ? `${command.slice(0, 300)}…` : command}`);
+}
+
+/** bash where there is one, as for the clients' own commands; not as a login shell, whose profile would undo ENV PATH. */
+export async function shellOf(job: Job, guest: Guest): Promise<string> {
+  const code = await quietly(job, guest, "/bin/sh", ["-c", "test -x /bin/bash"]).catch((cause: unknown) =>
+    fail("INVALID_REQUEST", `the template has no /bin/sh that runs: ${(cause as Error).message}; a template needs a shell`, { cause }),
+  );
+  return code === 0 ? "/bin/bash" : "/bin/sh";
+}
+
+type Logged = { cmd: string; args: readonly string[]; user: string; env?: Readonly<Record<string, string>>; cwd?: string };
+
+/** Its output goes to the build's log, line by line: stdout as info, stderr as warn. */
+export async function runLogged(job: Job, guest: Guest, command: Logged): Promise<number> {
+  const { builder, build, step, signal } = job;
+  let lines: { level: "info" | "warn"; message: string }[] = [];
+  // Told at the end of the command: this runs where nobody could catch it.
+  let refused: unknown;
+  const flush = () => {
+    const ready = lines;
+    lines = [];
+    try {
+      builder.buildLog.write(build.buildID, step, ready);
+    } catch (error) {
+      refused ??= error;
+    }
+  };
+  let scheduled: NodeJS.Immediate | undefined;
+  try {
+    const code = await guest.run({
+      ...command,
+      timeoutMs: leftMs(job),
+      signal,
+      onLine(kind, message) {
+        lines.push({ level: kind === "stdout" ? "info" : "warn", message });
+        if (lines.length >= FLUSH_LINES) flush();
+        scheduled ??= setImmediate(() => {
+          scheduled = undefined;
+          flush();
+        });
+      },
+    });
+    flush();
+    if (refused !== undefined) throw asFailure(refused);
+    return code;
+  } finally {
+    clearImmediate(scheduled);
+    flush();
+  }
+}
+
+/** As root, for ourselves; `lines` gets stdout. */
+export function quietly(job: Job, guest: Guest, cmd: string, args: readonly string[], lines?: string[], errors?: string[]): Promise<number> {
+  const onLine = (kind: "stdout" | "stderr", line: string) => void (kind === "stdout" ? lines?.push(line) : errors?.push(line));
+  return guest.run({ cmd, args, user: "root", cwd: "/", timeoutMs: leftMs(job), signal: job.signal, onLine });
+}
+
+/** A script of ours with arguments. @throws with what it said. */
+export async function script(job: Job, guest: Guest, text: string, args: readonly string[], what: string): Promise<string[]> {
+  const lines: string[] = [];
+  const errors: string[] = [];
+  const code = await quietly(job, guest, "/bin/sh", ["-euc", text, "svc", ...args], lines, errors);
+  if (code !== 0) throw new Failure("INVALID_REQUEST", `${what}: ${errors.slice(-3).join(" ") || `ended with ${code}`}`);
+  return lines;
+}
+
+/** Folders that are missing belong to `owner`; those that are there stay as they are. */
+const madeFunction = `made() { [ -d "$1" ] && return 0; made "$(dirname "$1")"; mkdir "$1"; chown "$owner" "$1"; }`;
+
+async function makeFolders(job: Job, guest: Guest, folders: readonly Folder[]): Promise<void> {
+  for (const { path, owner } of folders) {
+    await script(job, guest, `owner=$1; ${madeFunction}; made "$2"`, [ownerOf(owner), path], `WORKDIR ${path}`);
+  }
+}
+
+const unpack = `mkdir -p "$1"
+if [ "$3" = gzip ]; then tar -xzpf "$2" -C "$1"; else tar -xpf "$2" -C "$1"; fi
+rm -f "$2"
+cd "$1"
+find .`;
+
+/** The sources end up with owner and mode before they are moved, so that nothing else is touched. */
+const place = `stage=$1; target=$2; several=$3; owner=$4; mode=$5; shift 5
+cd "$stage"
+${madeFunction}
+[ -z "$mode" ] || chmod -R "$mode" "$@"
+chown -Rh "$owner" "$@"
+for source do
+  case $target in */) folder=yes ;; *) folder=$several ;; esac
+  if [ -d "$source" ] && [ ! -L "$source" ]; then
+    made "$target"
+    for entry in "$source"/* "$source"/.[!.]* "$source"/..?*; do
+      if [ -e "$entry" ] || [ -L "$entry" ]; then cp -a "$entry" "$target/"; fi
+    done
+  elif [ "$folder" = yes ] || [ -d "$target" ]; then
+    made "$target"
+    cp -a "$source" "$target/"
+  else
+    made "$(dirname "$target")"
+    cp -a "$source" "$target"
+  fi
+done
+cd /
+rm -rf "$stage"`;
+
+async function copyFiles(job: Job, guest: Guest, { source, target, owner, mode, filesHash }: Extract<Action, { kind: "copy" }>): Promise<void> {
+  const files = await job.builder.uploads.find(filesHash);
+  const stage = `/tmp/.svc-copy-${randomBytes(6).toString("hex")}`;
+  await guest.upload(`${stage}.tar`, createReadStream(files.path), files.sizeBytes, job.signal);
+  const paths = await script(job, guest, unpack, [stage, `${stage}.tar`, files.packed], "the files cannot be unpacked");
+  const sources = copySources(source, paths);
+  await script(job, guest, place, [stage, target, sources.length > 1 ? "yes" : "no", ownerOf(owner), mode, ...sources], `COPY ${source} ${target}`);
+}
+
+/** A name alone brings its own group; a number alone stands for both. */
+function ownerOf(owner: string): string {
+  if (owner.includes(":")) return owner;
+  return /^\d+$/.test(owner) ? `${owner}:${owner}` : `${owner}:`;
+}

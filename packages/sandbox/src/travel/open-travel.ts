@@ -1,0 +1,275 @@
+// Opens all by which snapshots and paused sandboxes leave a node and come to it: files, and object storage where a setting names one.
+import { createHmac, type KeyObject, randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { Durability } from "@svc/kit/database.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Metrics } from "@svc/kit/metrics.ts";
+import { openObjects } from "@svc/kit/objects/open-objects.ts";
+import type { ObjectsSettings } from "@svc/kit/objects/settings.ts";
+import type { RawScope } from "@svc/kit/serve.ts";
+import type { Spawner } from "@svc/kit/spawn.ts";
+import type { InitKeys } from "../agent/init-keys.ts";
+import type { Report } from "../observe/open-observe.ts";
+import type { Captures } from "../records/captures.ts";
+import type { Registry } from "../records/registry.ts";
+import type { SetAside } from "../records/set-aside.ts";
+import type { Snapshots } from "../records/snapshots.ts";
+import type { SandboxRecord } from "../records/state.ts";
+import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
+import type { Templates } from "../template/open-templates.ts";
+import type { Template, TemplateSource } from "../template/template.ts";
+import { openBases } from "./bases.ts";
+import { openChunkStore } from "./chunk-store.ts";
+import { openChunkThread } from "./chunk-thread.ts";
+import { type CollectedChunks, collectChunks, endCollection } from "./collect-chunks.ts";
+import { type Exports, openExports, type Sharing } from "./exports.ts";
+import type { Deployment } from "./manifest.ts";
+import { openPacks } from "./packs.ts";
+import { type Peer, peerRoutes } from "./peer.ts";
+import type { SnapshotsSettings } from "./settings.ts";
+import { openSnapshotFiles, type SnapshotFiles } from "./snapshot-files.ts";
+import { openStored, type Stored } from "./stored.ts";
+import { openStoredTemplates } from "./stored-templates.ts";
+import { openTemplateExports, type TemplateExports } from "./template-exports.ts";
+import { BUILD_ID } from "./template-manifest.ts";
+import { openTravelMetrics } from "./travel-metrics.ts";
+
+// $SVC_HOME/travel/node-id        names this home in object storage
+//                  known/         what was found of folders that do not change (packs.ts)
+//                  exported/      what is in object storage of this home's (exports.ts)
+//                  templates/     the same of its templates (template-exports.ts)
+//                  in-*, pack-*   under way; the next start removes them
+
+export type TravelOptions = {
+  readonly home: string;
+  readonly settings: { readonly snapshots: SnapshotsSettings; readonly objects: ObjectsSettings; readonly durability: Durability };
+  readonly env: NodeJS.ProcessEnv;
+  /** By which envds know their nodes; the nodes of a deployment share the current one. */
+  readonly initKeys: InitKeys;
+  readonly bootID: string;
+  readonly spawner: Spawner;
+  readonly captures: Captures;
+  readonly registry: Registry;
+  readonly snapshots: Snapshots;
+  readonly aside: Pick<SetAside, "find">;
+  readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy">;
+  readonly setUp: TemplateSource;
+  readonly runtimes: ReadonlyMap<RuntimeName, Pick<Runtime, "program">>;
+  /** Where others may take over what is exported here: is told what is, and what has ended. */
+  readonly sharing: Sharing | undefined;
+  readonly metrics: Metrics;
+  readonly report: Report;
+  readonly log: Log;
+};
+
+export interface Travel {
+  readonly files: SnapshotFiles;
+  /** Absent without object storage, as `exports`. */
+  readonly stored: Pick<Stored, "exportSandbox" | "exportSnapshot" | "dropSnapshot"> | undefined;
+  readonly templates: TemplateTravel;
+  readonly exports: Exports | undefined;
+  /** What an export or a collection that failed need not be asked about again: it goes on in the background. */
+  readonly follow: Report;
+  /** After a snapshot or a pause, where settings want it in object storage before the answer. */
+  untilDurable(id: string): Promise<void>;
+  /**
+   * A paused sandbox of another node, by the manifest that was exported there; on record here, paused, when this returns. `own` is
+   * called when all of it is here, and makes sure that the other node resumes it no more. `peer`: that node, where it may be up.
+   * @throws SNAPSHOT_UNSUITABLE, SNAPSHOT_DAMAGED, SNAPSHOT_NOT_FOUND, …
+   */
+  importSandbox(manifest: string, own: () => Promise<void>, peer?: Peer): Promise<SandboxRecord>;
+  /** What the details of a paused sandbox of another node are told by. @throws as `importSandbox`. */
+  readonly readSandbox: Stored["readSandbox"];
+  /** Forgets a paused sandbox that this other node has taken over; what is in object storage is that node's. */
+  releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
+  /**
+   * A snapshot or a build of a template, by id, name or NAME:TAG, where object storage has it: the id by which it is found here
+   * when this returns. @throws what `receive` throws.
+   */
+  fetch(asked: string): Promise<string | undefined>;
+  collect(): Promise<CollectedChunks | undefined>;
+  /** For serve's `raw`: what other nodes read here. */
+  routes(scope: RawScope): void;
+  /** When sandboxes can be paused and resumed. */
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** This node's templates in object storage, and those of others here. */
+export type TemplateTravel = Pick<TemplateExports, "soon" | "shared"> & {
+  /** Copies of it; and what object storage has of it, where `isOrphan`. Whether there was any. */
+  drop(asked: string, isOrphan: boolean): Promise<boolean>;
+};
+
+const MIB = 2 ** 20;
+const LEFT = /^(in|pack)-/;
+
+export async function openTravel(options: TravelOptions): Promise<Travel> {
+  const { home, settings, initKeys, spawner, captures, registry, snapshots, templates, setUp, runtimes, report, log } = options;
+  const folder = join(home, "travel");
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  for (const name of await readdir(folder)) if (LEFT.test(name)) await rm(join(folder, name), { recursive: true, force: true });
+  if (settings.snapshots.durable && settings.objects.url === "") fail("SETTING_INVALID", "setting snapshots.durable: true needs objects.url, which is empty");
+
+  const thread = openChunkThread();
+  const packs = await openPacks(folder, spawner, thread);
+  const deployment: Deployment = {
+    key: codeKeyOf(seedOf(initKeys.signer(initKeys.current))),
+    keys: () => initKeys.seeds().map(codeKeyOf),
+    isOurs: initKeys.has,
+  };
+  const { layers, layersInHand, builds, copies } = templates.builder;
+  const metrics = openTravelMetrics(options.metrics, () => (exports?.waiting ?? 0) + (templateExports?.waiting ?? 0));
+  const describing = { home, unnamedKey: initKeys.unnamed, captures, images: templates.images, layers, setUp, thread, packs };
+  const here = {
+    home,
+    isOurs: initKeys.has,
+    get runtimes() {
+      return new Set(runtimes.keys());
+    },
+    program: async (name: RuntimeName) => runtimes.get(name)?.program(),
+  };
+  const maxBytes = settings.snapshots.import_mb * MIB;
+  const receiving = {
+    folder,
+    here,
+    currentKey: initKeys.current,
+    maxBytes,
+    captures,
+    images: templates.images,
+    layers,
+    layersInHand,
+    setUp,
+    packs,
+    thread,
+    spawner,
+  };
+  const templateIndex = templates.index;
+  const common = { captures, describing, receiving, thread, deployment, metrics, report, log };
+  const files = openSnapshotFiles({ ...common, snapshots, templateIndex });
+
+  const objects = settings.objects.url === "" ? undefined : await openObjects(settings.objects, settings.durability, options.env);
+  const { concurrency, bandwidth_mb_per_second } = settings.objects;
+  const store = objects && openChunkStore({ objects, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6, count: metrics.count });
+  const bases = store && openBases({ store, packs, thread, deployment });
+  const stored = objects && store && bases && openStored({ ...common, bases, home, bootID: options.bootID, objects, store, registry, snapshots, files });
+  const exports = stored && (await openExports({ folder, stored, registry, snapshots, aside: options.aside, sharing: options.sharing, log }));
+  const storedTemplates = objects && store && bases && openStoredTemplates({ ...common, bases, objects, store, images: templates.images, copies });
+  const { dropCopy } = templates;
+  const templateExports = storedTemplates && (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, report, log }));
+  const nodeID = await storageIDOf(folder);
+  let timer: NodeJS.Timeout | undefined;
+  let collecting: Promise<CollectedChunks> | undefined;
+
+  async function collect(): Promise<CollectedChunks | undefined> {
+    if (objects === undefined) return undefined;
+    collecting ??= metrics
+      .timed("collect", () => collectChunks(objects, { nodeID, graceMs: settings.objects.collect_grace_seconds * 1000 }))
+      .finally(() => {
+        collecting = undefined;
+      });
+    return collecting;
+  }
+
+  /** Before the first pause waits for them. */
+  async function sendBases(): Promise<void> {
+    const newest = new Map<string, Template>();
+    for (const each of setUp.list())
+      if (each.image.binds.length === 0 && each.createdAt >= (newest.get(each.name)?.createdAt ?? "")) newest.set(each.name, each);
+    for (const { image } of newest.values()) await bases?.file(await packs.contentOf(image.rootfs), image.rootfs);
+  }
+
+  async function dropTemplate(asked: string, isOrphan: boolean): Promise<boolean> {
+    const here = copies.of(asked);
+    for (const { buildID } of here) await dropCopy(buildID);
+    if (!isOrphan || stored === undefined || storedTemplates === undefined) return here.length > 0;
+    const buildID = here[0]?.buildID ?? (await stored.idOf(asked));
+    const wasThere = buildID !== undefined && BUILD_ID.test(buildID) && (await storedTemplates.dropTemplateOf(buildID));
+    return wasThere || here.length > 0;
+  }
+
+  return {
+    files,
+    stored,
+    exports,
+    templates: {
+      soon: (templateID) => templateExports?.soon(templateID),
+      shared: (templateID) => templateExports?.shared(templateID) ?? [],
+      drop: dropTemplate,
+    },
+    follow(type, { sandboxID, templateID }, details) {
+      if (exports === undefined) return;
+      if (type === "sandbox.paused" && sandboxID !== undefined) exports.soon(sandboxID);
+      if ((type === "sandbox.resumed" || type === "sandbox.ended") && sandboxID !== undefined) exports.drop(sandboxID);
+      if (type === "snapshot.imported" && templateID !== undefined && details["from"] === "file") exports.soon(templateID);
+      if (type === "sandbox.network_changed" && sandboxID !== undefined) exports.soon(sandboxID);
+      if (type === "sandbox.snapshotted") exports.soon(String(details["snapshotID"]));
+      if (type === "snapshot.deleted" && templateID !== undefined) exports.drop(templateID);
+    },
+    async untilDurable(id) {
+      if (settings.snapshots.durable) await exports?.now(id);
+    },
+    async importSandbox(manifest, own, peer) {
+      const record = await (stored ?? withoutStorage()).importSandbox(manifest, own, peer);
+      await exports?.note(record.sandboxID);
+      return record;
+    },
+    readSandbox: async (manifest) => (stored ?? withoutStorage()).readSandbox(manifest),
+    async releaseSandbox(sandboxID, nodeID) {
+      // The note first: without it nothing here takes away what the other node goes on with.
+      await exports?.forget(sandboxID);
+      await (stored ?? withoutStorage()).releaseSandbox(sandboxID, nodeID);
+    },
+    async fetch(asked) {
+      const id = await stored?.idOf(asked);
+      if (id === undefined) return undefined;
+      if (BUILD_ID.test(id)) return (await storedTemplates?.importBuild(id)) === true ? id : undefined;
+      const snapshot = await stored?.importSnapshot(id);
+      if (snapshot !== undefined) await exports?.note(snapshot.snapshotID);
+      return snapshot?.snapshotID;
+    },
+    collect,
+    routes: peerRoutes(captures),
+    async start() {
+      if (objects === undefined) return;
+      await exports?.start();
+      templateExports?.start();
+      endCollection(objects, nodeID).catch((error: unknown) => log.warn({ err: error }, "object storage does not answer; exports continue when it does"));
+      sendBases().catch((error: unknown) => log.warn({ err: error }, "base templates could not be sent to object storage; the first export will send them"));
+      const { collect_interval_seconds } = settings.objects;
+      if (collect_interval_seconds === 0) return;
+      timer = setInterval(() => {
+        collect().then(
+          (collected) => log.info({ ...collected }, "chunks collected"),
+          (error: unknown) => log.error({ err: error }, "unused chunks could not be collected"),
+        );
+      }, collect_interval_seconds * 1000);
+      timer.unref();
+    },
+    async close() {
+      clearInterval(timer);
+      await exports?.close();
+      await templateExports?.close();
+      await objects?.close();
+      await thread.close();
+    },
+  };
+}
+
+const withoutStorage = (): never => fail("SETTING_INVALID", "sandboxes move between nodes through object storage: set objects.url on both");
+
+/** What seals manifests is no key that envd knows. */
+const codeKeyOf = (seed: string) => createHmac("sha256", seed).update("svc:travel:v1").digest("hex");
+/** An Ed25519 key's own 32 bytes stand last. */
+const seedOf = (key: KeyObject) => key.export({ format: "der", type: "pkcs8" }).subarray(-32).toString("hex");
+
+async function storageIDOf(folder: string): Promise<string> {
+  const path = join(folder, "node-id");
+  const kept = await readFile(path, "utf8").catch(() => "");
+  if (/^[0-9a-f]{24}$/.test(kept)) return kept;
+  const made = randomBytes(12).toString("hex");
+  await writeFile(path, made);
+  return made;
+}

@@ -1,0 +1,58 @@
+// Snapshots and paused sandboxes as what travels, and as records of the node that they came to.
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import type { PausedRecord } from "../records/registry.ts";
+import type { NamedSnapshot, Snapshot } from "../records/snapshots.ts";
+import type { Claim, SandboxRecord } from "../records/state.ts";
+import type { Subject } from "./describe.ts";
+import type { Manifest } from "./manifest.ts";
+import type { Received } from "./receive.ts";
+
+export function snapshotSubject(snapshot: NamedSnapshot): Subject {
+  const { captureID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
+  const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, createdAtWallMs } = snapshot;
+  const shown = { snapshotID, sandboxID, templateID, names: [...names], user, workdir, env: { ...env }, createdAtWallMs };
+  return { captureID, kind, runtime, image, limits, envd, envdVersion, snapshot: { ...shown, ...(strictFiles === undefined ? {} : { strictFiles }) } };
+}
+
+export function sandboxSubject({ sandboxID, templateID, guestBootID, image, limits, envd, envdVersion, status }: PausedRecord): Subject {
+  const { claim, kept, pausedAtWallMs } = status;
+  const sandbox = { sandboxID, templateID, guestBootID, pausedAtWallMs, claim: claim as unknown as NonNullable<Manifest["sandbox"]>["claim"] };
+  return { captureID: kept.captureID, kind: kept.kind, runtime: kept.runtime, image, limits, envd, envdVersion, sandbox };
+}
+
+/** The capture that a sandbox is, which does not run; also while a resume may still fail. */
+export function keptAs(record: SandboxRecord | undefined): string | undefined {
+  const status = record?.status;
+  return status?.state === "paused" || status?.state === "resuming" ? status.kept.captureID : undefined;
+}
+
+export function snapshotOf({ snapshot, runtime, kind, limits, envd }: Manifest, { captureID, sizeBytes, image }: Received): Snapshot {
+  const { names: _, ...rest } = snapshot ?? fail("INVALID_REQUEST", "it is not a snapshot's");
+  return { ...rest, strictFiles: rest.strictFiles, captureID, kind, runtime, image, limits, envd: envd.name, envdVersion: envd.version, sizeBytes };
+}
+
+/** What its details are told by. */
+export function shownOf({ sandbox, runtime, kind, limits, envd, captureID }: Manifest) {
+  const { sandboxID, templateID, pausedAtWallMs, claim } = sandbox ?? fail("INVALID_REQUEST", "it is not a paused sandbox's");
+  const status = { state: "paused" as const, claim: claim as unknown as Claim, kept: { captureID, kind, runtime }, pausedAtWallMs };
+  return { sandboxID, templateID, limits, envdVersion: envd.version, status };
+}
+
+export function pausedRecordOf(
+  manifest: Manifest,
+  { captureID, image }: Received,
+  here: Pick<SandboxRecord, "bootID" | "initKey"> & { readonly home: string },
+): SandboxRecord {
+  const { status, ...shown } = shownOf(manifest);
+  return {
+    ...shown,
+    bootID: here.bootID,
+    initKey: here.initKey,
+    directory: join(here.home, "sandboxes", shown.sandboxID),
+    image,
+    envd: manifest.envd.name,
+    guestBootID: manifest.sandbox?.guestBootID ?? "",
+    status: { ...status, kept: { ...status.kept, captureID } },
+  };
+}

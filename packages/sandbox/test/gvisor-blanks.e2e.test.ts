@@ -1,0 +1,126 @@
+// Blanks of gVisor: what is loaded into one is what would have been started, under its own limits, and ends with all of it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Failure } from "@svc/contract/failures.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
+import { eventually } from "@svc/sandbox/runtime/process.ts";
+import type { Blank, Capture, RuntimeHandle, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
+import { type Fixture, healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
+
+const here = needs("root", "envd", "base", "runsc", "ip");
+const HEALTHY_MS = 60_000;
+
+async function blankFor(fixture: Fixture, spec: StartSpec): Promise<Blank> {
+  const { blanks } = fixture.runtime;
+  const kind = await blanks?.kindOf(spec);
+  assert.ok(blanks !== undefined && kind !== undefined);
+  const { runtimeID, directory, network } = fixture.spec();
+  return blanks.make(kind, { runtimeID, directory, network });
+}
+
+async function started(fixture: Fixture, spec: StartSpec): Promise<RuntimeHandle> {
+  const handle = await fixture.runtime.start(spec);
+  assert.ok(await eventually(() => healthy(handle), HEALTHY_MS));
+  return handle;
+}
+
+/** As on a network of the blank's own. */
+const into = (spec: StartSpec, blank: Blank): StartSpec => ({ ...spec, network: blank.handle.network, blank });
+
+async function paused(fixture: Fixture, handle: RuntimeHandle, end: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<Capture> {
+  await fixture.runtime.freeze(handle);
+  const from = await fixture.capture(handle, "memory");
+  await fixture.runtime.destroy(end);
+  return from;
+}
+
+void test("a paused sandbox goes on in a blank with its memory and files, over generations, and nothing of either is left after it", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const spec = fixture.spec();
+  let handle = await started(fixture, spec);
+  await run(
+    handle,
+    "sleep 100000 & echo $! >/dev/shm/sleeper; mkdir /opt/written; head -c 20M /dev/urandom >/opt/written/big; sha256sum /opt/written/big >/dev/shm/sum",
+  );
+  const blankIDs: string[] = [];
+  for (const generation of [1, 2, 3]) {
+    const from = await paused(fixture, handle, spec);
+    const returning = { ...spec, bootID: crypto.randomUUID(), from };
+    const blank = await blankFor(fixture, returning);
+    blankIDs.push(blank.handle.runtimeID);
+    handle = await started(fixture, into(returning, blank));
+    assert.deepEqual(handle, blank.handle);
+    assert.deepEqual(await fixture.runtime.list(), [spec.runtimeID]);
+    const { stdout } = await run(
+      handle,
+      `kill -0 $(cat /dev/shm/sleeper) && sha256sum --quiet -c /dev/shm/sum && echo ${generation} >>/opt/written/generations && cat /opt/written/generations /proc/sys/kernel/random/boot_id && hostname`,
+    );
+    assert.equal(stdout, `${[1, 2, 3].slice(0, generation).join("\n")}\n${returning.bootID}\n${spec.hostname}\n`);
+  }
+  await fixture.runtime.destroy(spec);
+  for (const runtimeID of [spec.runtimeID, ...blankIDs]) assert.deepEqual(remains(fixture.home, runtimeID), []);
+  assert.deepEqual(await fixture.runtime.list(), []);
+});
+
+void test("a first start in a blank is one under its name, with the limits that it was made for", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const spec = fixture.spec();
+  const blank = await blankFor(fixture, spec);
+  const { runtimeID, directory } = blank.handle;
+  const handle = await started(fixture, into({ ...spec, runtimeID, directory, hostname: runtimeID }, blank));
+  const { stdout } = await run(handle, "hostname; cat /etc/hostname /proc/sys/kernel/random/boot_id");
+  assert.equal(stdout, `${runtimeID}\n${runtimeID}\n${spec.bootID}\n`);
+  assert.ok((await fixture.runtime.usage(handle)).memoryLimitBytes < 2 * smallLimits.memoryMB * 2 ** 20);
+  await assert.rejects(fixture.runtime.start(into({ ...spec, runtimeID, directory, hostname: runtimeID }, blank)), Failure);
+});
+
+void test("a blank that was made for other limits, another image or another envd is refused and goes", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const source = await started(fixture, fixture.spec());
+  const from = await fixture.capture(source, "memory");
+  const spec = fixture.spec({ from });
+  const others: Partial<StartSpec>[] = [
+    { limits: { ...smallLimits, memoryMB: 257 } },
+    { limits: { ...smallLimits, diskSizeMB: 65 } },
+    { image: { ...spec.image, binds: ["/usr"] } },
+    { envd: { ...spec.envd, args: [...spec.envd.args, "-init-key", "other"] } },
+  ];
+  for (const other of others) {
+    const blank = await blankFor(fixture, { ...spec, ...other });
+    await assert.rejects(fixture.runtime.start(into(spec, blank)), /a blank of another kind/);
+    for (const runtimeID of [spec.runtimeID, blank.handle.runtimeID]) assert.deepEqual(remains(fixture.home, runtimeID), []);
+  }
+  assert.deepEqual(await fixture.runtime.list(), [source.runtimeID]);
+});
+
+void test("files alone, and what began with files alone, are started without a blank", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const source = await started(fixture, fixture.spec());
+  const files = await fixture.capture(source, "filesystem");
+  assert.equal(await fixture.runtime.blanks?.kindOf(fixture.spec({ from: files })), undefined);
+  const again = await started(fixture, fixture.spec({ from: files }));
+  assert.equal(await fixture.runtime.blanks?.kindOf(fixture.spec({ from: await fixture.capture(again, "memory") })), undefined);
+});
+
+void test("what a killed node leaves of blanks is found by its id, and what went on in one by the sandbox's", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const spec = fixture.spec();
+  const from = await paused(fixture, await started(fixture, spec), spec);
+  const [used, unused] = [await blankFor(fixture, { ...spec, from }), await blankFor(fixture, { ...spec, from })];
+  const handle = await started(fixture, into({ ...spec, from }, used));
+  const next = await openRuntime("gvisor", {
+    home: fixture.home,
+    spawner: fixture.spawner,
+    log: openLog("runtime-test", "silent"),
+    programs: { runsc: process.env["SVC_RUNSC"] },
+  });
+  assert.deepEqual(await next.list(), [spec.runtimeID, unused.handle.runtimeID].sort());
+  await next.destroy(unused.handle);
+  assert.equal(await healthy(handle), true);
+  // As a sandbox whose record cannot be read is destroyed: its own id and directory are all that is known.
+  await next.destroy(spec);
+  for (const runtimeID of [spec.runtimeID, used.handle.runtimeID, unused.handle.runtimeID]) assert.deepEqual(remains(fixture.home, runtimeID), []);
+  assert.equal(next.isAlive(handle), false);
+});

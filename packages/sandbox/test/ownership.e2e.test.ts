@@ -1,0 +1,89 @@
+// Who owns a sandbox that can move, over a real etcd: whatever nodes do at the same moment, one of them may run it.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { clusterKeys } from "@svc/contract/cluster-records.ts";
+import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { type Etcd, openEtcd } from "@svc/kit/etcd/client.ts";
+import { openOwnership } from "../src/cluster/ownership.ts";
+
+const ROUNDS = 60;
+const ID = "i0123456789abcdefghi";
+const manifest = (moment: number) => `sandboxes/${ID}/c${String(moment).padStart(24, "0")}`;
+
+void describe("ownership of sandboxes that move", needs("etcd"), () => {
+  let server: TestEtcd;
+  let etcd: Etcd;
+  before(async () => {
+    server = await startEtcd();
+    etcd = openEtcd({ endpoints: server.endpoints, attemptMs: 10_000, callMs: 60_000 });
+  });
+  after(async () => {
+    await etcd?.close();
+    await server?.[Symbol.asyncDispose]();
+  });
+
+  const keys = clusterKeys("ownership");
+  const node = async (nodeID: string, state: "serving" | "stopped" | "dead" = "serving") => {
+    const record = { version: 1, nodeID, slot: 1, generation: 1, state, isDraining: false, url: "http://127.0.0.1:1", changedAtMs: 0 };
+    await etcd.put(keys.node(nodeID), JSON.stringify(record));
+    return openOwnership(etcd, keys, nodeID);
+  };
+
+  void test("a node takes what is offered, or whose node does not serve, and nothing else", async () => {
+    const [a, b] = [await node("node-a"), await node("node-b")];
+    await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
+    await a.share(ID, manifest(1));
+    await assert.rejects(b.takeable(ID), { name: "NODE_LOST", message: /node-a owns .* neither stopped nor declared dead/ });
+    await a.offer(ID);
+    assert.equal(await b.takeable(ID), manifest(1));
+    await b.take(ID, manifest(1));
+    await assert.rejects(a.keep(ID), { name: "SANDBOX_MOVED", message: /moved to node node-b/ });
+    await b.keep(ID);
+    await assert.rejects(a.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
+    await b.share(ID, manifest(2));
+    await node("node-b", "dead");
+    assert.equal(await a.takeable(ID), manifest(2));
+    // It ran there again before it was declared dead, and was paused: another moment than the one that was fetched.
+    await assert.rejects(a.take(ID, manifest(1)), { name: "SANDBOX_CHANGING_STATE" });
+    await a.take(ID, manifest(2));
+    await assert.rejects(b.keep(ID), { name: "SANDBOX_MOVED" });
+    await a.forget(ID);
+    assert.equal(await etcd.get(keys.sandbox(ID)), undefined);
+  });
+
+  void test("a node that starts anew knows what it owns, and leaves alone what a later version wrote", async () => {
+    const a = await node("node-a");
+    await a.share(ID, manifest(3));
+    await etcd.put(keys.sandbox("ilater"), JSON.stringify({ version: 2 }));
+    const again = openOwnership(etcd, keys, "node-a");
+    assert.deepEqual([...(await again.load()).keys()], [ID]);
+    assert.deepEqual([...again.mine], [ID]);
+    await assert.rejects(again.keep("ilater"), { name: "ETCD_REFUSED", message: /upgrade this node/ });
+    await etcd.delete(keys.sandbox("ilater"));
+    await again.forget(ID);
+  });
+
+  void test("of nodes that resume and take a sandbox at the same moment one may run it", async () => {
+    const nodes = [await node("node-a"), await node("node-b"), await node("node-c")];
+    let owner = nodes[0] ?? assert.fail();
+    for (let round = 0; round < ROUNDS; round++) {
+      await owner.share(ID, manifest(round));
+      await owner.offer(ID);
+      const tried = await Promise.all(
+        nodes.map((each) => {
+          const run = each === owner ? each.keep(ID) : each.take(ID, manifest(round)).then(() => each.keep(ID));
+          return run.then(
+            () => each,
+            () => undefined,
+          );
+        }),
+      );
+      const running = tried.filter((each) => each !== undefined);
+      assert.equal(running.length, 1, `round ${round}: ${running.map(({ nodeID }) => nodeID).join()}`);
+      owner = running[0] ?? assert.fail();
+      assert.equal(await owner.ownerOf(ID), owner.nodeID);
+    }
+    await owner.forget(ID);
+  });
+});

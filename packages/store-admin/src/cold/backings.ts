@@ -1,0 +1,33 @@
+// Where an object's cold copy lies, as the master's route shows it.
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { encoded } from "@svc/store/client/cold/device-folder.ts";
+import type { Masters, ObjectName } from "../masters/masters.ts";
+import type { ColdTier } from "./cold-tier.ts";
+
+const PREFIX = "cold/";
+const COMPLETE = 3;
+const FILE_DIGITS = 8;
+
+/** Null where it has none. @throws STORE_KEY_NOT_FOUND where there is no such object. */
+export async function backingOf(object: ObjectName, masters: Masters, tier: ColdTier, tenant: string): Promise<object | null> {
+  const route = (await masters.route(object)) ?? fail("STORE_KEY_NOT_FOUND", `object ${object.key} was not found`);
+  const replica = route.replicas.find(({ segment }) => segment.startsWith(PREFIX));
+  if (replica === undefined) return null;
+  const diskID = replica.segment.slice(PREFIX.length);
+  const devices = [...(await tier.list(tenant, {})), ...(tenant === "" ? [] : await tier.list("", {}))];
+  const device = devices.find((each) => each.diskID === diskID);
+  const { members } = await masters.members();
+  const owner = members.find(({ clientID }) => clientID === replica.clientID);
+  const isWhole = replica.status === COMPLETE;
+  return {
+    device_id: device?.definition.cold_tier_id ?? diskID,
+    cold_tier_id: device?.definition.cold_tier_id ?? diskID,
+    owner: { stable_id: owner?.stableID ?? replica.clientID, epoch: Number(owner?.epoch ?? 0n) },
+    state: isWhole ? "materialized" : "pending_offload",
+    locator: isWhole && device !== undefined ? join(encoded(device.definition.cold_tier_id), replica.address.toString(16).padStart(FILE_DIGITS, "0")) : null,
+    length: Number(route.sizeBytes),
+    // Of 64 bits, in decimal digits.
+    checksum: route.checksum === undefined ? null : String(route.checksum),
+  };
+}

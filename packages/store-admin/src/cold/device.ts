@@ -1,0 +1,150 @@
+// A cold-tier device: who serves it, in which state it is, whether it takes new objects, and every move between its states.
+import { fail } from "@svc/contract/failures.ts";
+import type { DeviceTarget } from "@svc/store/client/cold/commands.ts";
+
+/** What its creator said: creating it again with the same changes nothing, with another is a conflict. */
+export type DeviceDefinition = {
+  readonly stable_id: string;
+  readonly cold_tier_id: string;
+  readonly kind: string;
+  readonly target: DeviceTarget;
+  readonly capacity_override_bytes: number | null;
+  readonly tags: readonly string[];
+};
+
+//                  register                 no room / room again
+//  unregistered ────────────▶ healthy ◀──────────────────────▶ full
+//    ▲   ▲                   │ ▲ ▲ └── disable ──▶ disabled_by_admin ◀── disable ──┘
+//    │   └── unregister ─────┘ │ └────── enable ──────┘                 (enable: full ▶ healthy)
+//    │ unregister, nothing left│ register
+//    └───────── draining ◀─────┴── drain, unregister with objects left: from healthy, full, disabled_by_admin
+//  failed: its owner cannot use it; from healthy and full, and back by register or a probe that finds it well
+export const deviceStates = ["unregistered", "healthy", "full", "disabled_by_admin", "draining", "failed"] as const;
+export type DeviceState = (typeof deviceStates)[number];
+
+export type Device = {
+  readonly definition: DeviceDefinition;
+  readonly state: DeviceState;
+  /** Of the owner's start that serves it; null while it is not registered. */
+  readonly epoch: number | null;
+  /** The master's name for it, once it was registered. */
+  readonly diskID: string | null;
+  readonly rootDir: string | null;
+  readonly capacityBytes: number | null;
+  readonly usedBytes: number;
+  readonly reservedBytes: number;
+  readonly failureCount: number;
+  readonly lastError: string | null;
+};
+
+/** What its owner says of it. */
+export type Usage = {
+  readonly diskID: string;
+  readonly rootDir: string;
+  readonly capacityBytes: number | null;
+  readonly usedBytes: number;
+  readonly reservedBytes: number;
+};
+
+/** `blocked`: objects whose backing here is not pending_delete; `reclaimable`: those of them that have a hot replica. */
+export type Holding = { readonly blocked: number; readonly reclaimable: number; readonly reservedBytes: number };
+
+export type DeviceEvent =
+  | { readonly type: "registered"; readonly epoch: number; readonly usage: Usage }
+  | { readonly type: "probed"; readonly epoch: number; readonly usage: Usage }
+  | { readonly type: "broke"; readonly epoch: number; readonly why: string }
+  | { readonly type: "disable" | "enable" | "drain" }
+  | { readonly type: "unregister"; readonly force: boolean; readonly holding: Holding };
+
+export const created = (definition: DeviceDefinition): Device => ({
+  definition,
+  state: "unregistered",
+  epoch: null,
+  diskID: null,
+  rootDir: definition.target.type === "directory" ? definition.target.path : null,
+  capacityBytes: definition.capacity_override_bytes,
+  usedBytes: 0,
+  reservedBytes: 0,
+  failureCount: 0,
+  lastError: null,
+});
+
+export const hasRoom = ({ capacityBytes, usedBytes, reservedBytes }: Device): boolean => capacityBytes === null || usedBytes + reservedBytes < capacityBytes;
+export const isSchedulable = (device: Device): boolean => device.state === "healthy" && hasRoom(device);
+export const isSame = (one: DeviceDefinition, other: DeviceDefinition): boolean => JSON.stringify(canonical(one)) === JSON.stringify(canonical(other));
+
+const canonical = ({ stable_id, cold_tier_id, kind, target, capacity_override_bytes, tags }: DeviceDefinition) => [
+  stable_id,
+  cold_tier_id,
+  kind,
+  target.type,
+  target.type === "directory" ? target.path : target.uuid,
+  capacity_override_bytes,
+  [...tags].sort(),
+];
+
+/** @throws INVALID_REQUEST for a move that its state does not have, STORE_CONFLICT for a stale epoch and for objects that would be stranded. */
+export function advance(device: Device, event: DeviceEvent): Device {
+  switch (event.type) {
+    case "registered":
+      if (device.epoch !== null && event.epoch < device.epoch) stale(device, event.epoch);
+      return settled({ ...used(device, event.usage), state: "healthy", epoch: event.epoch, lastError: null });
+    case "probed":
+      if (device.epoch === null || event.epoch < device.epoch) stale(device, event.epoch);
+      // A later start of its owner serves it again by itself.
+      return settled({ ...used(device, event.usage), state: device.state === "failed" ? "healthy" : device.state, epoch: event.epoch, lastError: null });
+    case "broke":
+      if (event.epoch !== device.epoch) stale(device, event.epoch);
+      return {
+        ...device,
+        // An administrator's word and a drain outlast what breaks meanwhile.
+        state: device.state === "healthy" || device.state === "full" ? "failed" : device.state,
+        failureCount: device.failureCount + 1,
+        lastError: event.why,
+      };
+    case "disable":
+      if (device.state !== "healthy" && device.state !== "full" && device.state !== "disabled_by_admin") refuse(device, "disabled", "healthy or full");
+      return { ...device, state: "disabled_by_admin" };
+    case "enable":
+      if (device.state !== "disabled_by_admin" && device.state !== "full" && device.state !== "healthy") refuse(device, "enabled", "disabled_by_admin or full");
+      return settled({ ...device, state: "healthy" });
+    case "drain":
+      if (device.state === "unregistered") refuse(device, "drained", "registered");
+      return { ...device, state: "draining" };
+    case "unregister":
+      return unregistered(device, event.force, event.holding);
+  }
+}
+
+function unregistered(device: Device, force: boolean, { blocked, reclaimable, reservedBytes }: Holding): Device {
+  const { cold_tier_id: id } = device.definition;
+  if (device.state === "unregistered") return device;
+  if (reservedBytes > 0) fail("STORE_CONFLICT", `device ${id} has ${reservedBytes} bytes reserved by operations in progress: try again once they have ended`);
+  if (force && blocked !== reclaimable)
+    fail("STORE_CONFLICT", `device ${id} has ${blocked - reclaimable} objects that are stored nowhere else: drain it first, or they would be lost`);
+  if (!force && blocked > 0) return { ...device, state: "draining" };
+  return { ...device, state: "unregistered", epoch: null, usedBytes: 0, reservedBytes: 0, lastError: null };
+}
+
+const used = (device: Device, { diskID, rootDir, capacityBytes, usedBytes, reservedBytes }: Usage): Device => ({
+  ...device,
+  diskID,
+  rootDir,
+  capacityBytes: device.definition.capacity_override_bytes ?? capacityBytes,
+  usedBytes,
+  reservedBytes,
+});
+
+/** healthy and full follow from what it holds. */
+function settled(device: Device): Device {
+  if (device.state !== "healthy" && device.state !== "full") return device;
+  return { ...device, state: hasRoom(device) ? "healthy" : "full" };
+}
+
+function stale(device: Device, epoch: number): never {
+  return fail("STORE_CONFLICT", `stale epoch ${epoch}: device ${device.definition.cold_tier_id} belongs to epoch ${device.epoch}`);
+}
+
+function refuse(device: Device, what: string, expected: string): never {
+  return fail("INVALID_REQUEST", `device ${device.definition.cold_tier_id} is ${device.state} and cannot be ${what}: expected one that is ${expected}`);
+}

@@ -1,0 +1,72 @@
+// Devices as the admin server's records keep them, apart for each tenant: made once, changed only from the state that was read.
+import { fail } from "@svc/contract/failures.ts";
+import type { Records, Version } from "../metadata/records.ts";
+import { advance, created, type Device, type DeviceDefinition, type DeviceEvent, isSame, isSchedulable } from "./device.ts";
+import type { DeviceFilter } from "./input.ts";
+
+const MAX_TRIES = 20;
+const MAX_DEVICES = 10_000;
+
+type Kept = { readonly device: Device; readonly version: Version };
+
+export class Devices {
+  readonly #records: Records;
+  readonly #prefix: string;
+
+  /** `tenant`: whose devices; "" for those of all. */
+  constructor(records: Records, tenant: string) {
+    this.#records = records;
+    this.#prefix = `cold/${Buffer.from(tenant).toString("hex")}/devices/`;
+  }
+
+  /** Whether it is new. @throws STORE_CONFLICT where one of that id is defined otherwise. */
+  async create(definition: DeviceDefinition): Promise<{ device: Device; isNew: boolean }> {
+    if ((await this.#records.list(this.#prefix)).length >= MAX_DEVICES) fail("TOO_MANY_REQUESTS", `there are ${MAX_DEVICES} devices, the maximum`);
+    const device = created(definition);
+    const isNew = (await this.#records.put(this.#keyOf(definition.cold_tier_id), JSON.stringify(device), 0n)) !== undefined;
+    if (isNew) return { device, isNew };
+    const { device: there } = await this.#read(definition.cold_tier_id);
+    if (!isSame(there.definition, definition)) fail("STORE_CONFLICT", `device ${definition.cold_tier_id} already exists with another definition`);
+    return { device: there, isNew: false };
+  }
+
+  async list({ stableID, state, schedulable, kind }: DeviceFilter = {}): Promise<Device[]> {
+    const devices = (await this.#records.list(this.#prefix)).map(({ value }) => JSON.parse(value) as Device);
+    return devices.filter(
+      (device) =>
+        (stableID === undefined || device.definition.stable_id === stableID) &&
+        (state === undefined || device.state === state) &&
+        (kind === undefined || device.definition.kind === kind) &&
+        (schedulable === undefined || isSchedulable(device) === schedulable),
+    );
+  }
+
+  /** @throws STORE_KEY_NOT_FOUND. */
+  async get(id: string): Promise<Device> {
+    return (await this.#read(id)).device;
+  }
+
+  /** Whether it could make that move. @throws what `advance` throws. */
+  check(device: Device, event: DeviceEvent): void {
+    advance(device, event);
+  }
+
+  /** Makes the move from the state that is kept now; what `advance` throws changes nothing. */
+  async move(id: string, event: DeviceEvent): Promise<Device> {
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      const { device, version } = await this.#read(id);
+      const moved = advance(device, event);
+      if ((await this.#records.put(this.#keyOf(id), JSON.stringify(moved), version)) !== undefined) return moved;
+    }
+    return fail("METADATA_UNAVAILABLE", `device ${id} was changed ${MAX_TRIES} times by others while this server tried to change it; try again`);
+  }
+
+  async #read(id: string): Promise<Kept> {
+    const entry = (await this.#records.get(this.#keyOf(id))) ?? fail("STORE_KEY_NOT_FOUND", `cold-tier device ${id} was not found`);
+    return { device: JSON.parse(entry.value) as Device, version: entry.version };
+  }
+
+  #keyOf(id: string): string {
+    return `${this.#prefix}${id}`;
+  }
+}

@@ -1,0 +1,89 @@
+// One route migration: what is asked for, its states, and every move between them.
+import assert from "node:assert/strict";
+
+export type MigrationMode = "copy" | "move";
+
+export type MigrationRequest = {
+  readonly mode: MigrationMode;
+  readonly authority: string;
+  readonly tenant: string;
+  readonly domain: string | null;
+  readonly object_set: string | null;
+  readonly key: string;
+  readonly source_segment: string;
+  readonly target_segments: readonly string[];
+  readonly task_executor: string;
+};
+
+export type RetryPolicy = { readonly maxRetries: number; readonly baseDelayMs: number; readonly maxDelayMs: number };
+
+/** What the master's route says of a migration's end: done, contradicted for good, or still to be done. */
+export type Verdict = { readonly is: "done" } | { readonly is: "conflict"; readonly why: string } | { readonly is: "open" };
+
+//            dispatched            reported running
+//  pending ────────────▶ dispatching ────────────▶ running ────▶ succeeded
+//     │  ▲                    │                       │             ▲
+//     │  └── woken ── retry_wait ◀── trouble ──────────┘             │ the route shows it done
+//     └──────── trouble ──────┤ └── woken, its execution known ──▶ dispatching
+//                             └──── no retry left, or contradicted by the route ────▶ failed
+/** `executionID`: under which the master knows the executor's task. */
+export type Phase =
+  | { readonly state: "pending" }
+  | { readonly state: "dispatching" | "running"; readonly executionID: string }
+  /** With an execution its status is asked for again; without one the task is dispatched anew. */
+  | { readonly state: "retry_wait"; readonly wakeAtMs: number; readonly executionID?: string }
+  | { readonly state: "succeeded" | "failed" };
+
+/** `attempts`: dispatches that were begun; `statusFailures`: of this execution. */
+export type Progress = { readonly phase: Phase; readonly attempts: number; readonly statusFailures: number; readonly lastError: string };
+
+export type MigrationEvent =
+  | { readonly type: "dispatched"; readonly executionID: string }
+  | { readonly type: "reported"; readonly isRunning: boolean }
+  | { readonly type: "completed" }
+  /** No executor took it; it reported failure, or its lease was lost; or its status could not be asked for. */
+  | { readonly type: "trouble"; readonly with: "dispatch" | "execution" | "status"; readonly why: string; readonly verdict: Verdict; readonly nowMs: number }
+  | { readonly type: "woken" };
+
+export const begun: Progress = { phase: { state: "pending" }, attempts: 0, statusFailures: 0, lastError: "" };
+
+export const isEnded = ({ phase }: Progress): boolean => phase.state === "succeeded" || phase.state === "failed";
+
+export function advance(progress: Progress, event: MigrationEvent, policy: RetryPolicy): Progress {
+  const { phase } = progress;
+  switch (event.type) {
+    case "dispatched":
+      assert.equal(phase.state, "pending");
+      return { ...progress, phase: { state: "dispatching", executionID: event.executionID }, attempts: progress.attempts + 1, statusFailures: 0 };
+    case "reported":
+      assert.ok(phase.state === "dispatching" || phase.state === "running");
+      return { ...progress, phase: { state: event.isRunning ? "running" : "dispatching", executionID: phase.executionID }, statusFailures: 0 };
+    case "completed":
+      assert.ok(phase.state === "dispatching" || phase.state === "running");
+      return { ...progress, phase: { state: "succeeded" }, lastError: "" };
+    case "woken":
+      assert.equal(phase.state, "retry_wait");
+      return { ...progress, phase: phase.executionID === undefined ? { state: "pending" } : { state: "dispatching", executionID: phase.executionID } };
+    case "trouble":
+      return afterTrouble(progress, event, policy);
+  }
+}
+
+function afterTrouble(progress: Progress, event: Extract<MigrationEvent, { type: "trouble" }>, policy: RetryPolicy): Progress {
+  const { phase } = progress;
+  assert.ok(event.with === "dispatch" ? phase.state === "pending" : phase.state === "dispatching" || phase.state === "running");
+  const attempts = progress.attempts + (event.with === "dispatch" ? 1 : 0);
+  const statusFailures = progress.statusFailures + (event.with === "status" ? 1 : 0);
+  // The route is the durable truth: an executor may vanish after doing the work.
+  if (event.verdict.is === "done") return { phase: { state: "succeeded" }, attempts, statusFailures, lastError: "" };
+  if (event.verdict.is === "conflict") return { phase: { state: "failed" }, attempts, statusFailures, lastError: `${event.why}; ${event.verdict.why}` };
+  const failures = event.with === "status" ? statusFailures : attempts;
+  if (failures >= policy.maxRetries) return { phase: { state: "failed" }, attempts, statusFailures, lastError: event.why };
+  const wakeAtMs = event.nowMs + backoffMs(failures, policy);
+  const kept = event.with === "status" && "executionID" in phase ? { executionID: phase.executionID } : {};
+  return { phase: { state: "retry_wait", wakeAtMs, ...kept }, attempts, statusFailures, lastError: event.why };
+}
+
+/** Before the try that follows the `failures`th failure. */
+export const backoffMs = (failures: number, { baseDelayMs, maxDelayMs }: RetryPolicy): number =>
+  Math.min(maxDelayMs, baseDelayMs * 2 ** Math.min(30, failures - 1));

@@ -1,0 +1,190 @@
+// A cluster of real processes for tests: master, services and admin server, each with a home of its own, killed and started again at will.
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
+import { fileURLToPath } from "node:url";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { until } from "@svc/harness/until.ts";
+import { RpcClient } from "@svc/store/rpc/client.ts";
+
+const programs = {
+  master: fileURLToPath(new URL("../../store/src/master/main.ts", import.meta.url)),
+  service: fileURLToPath(new URL("../../store/src/service/main.ts", import.meta.url)),
+  admin: fileURLToPath(new URL("../src/main.ts", import.meta.url)),
+} as const;
+
+export type Server = {
+  readonly url: string;
+  readonly pid: number;
+  readonly home: string;
+  /** All that it printed. */
+  log(): string;
+  kill(signal?: NodeJS.Signals): Promise<void>;
+  signal(signal: NodeJS.Signals): void;
+  /** Again, with the same home and at the same address. */
+  start(): Promise<void>;
+} & AsyncDisposable;
+
+/** `flags` are made anew for each start: they may name ports that are known by then. */
+export async function startServer(kind: keyof typeof programs, flags: (url: string) => readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Server> {
+  const home = makeHome();
+  let child: ChildProcess | undefined;
+  let [url, said] = ["", ""];
+  async function start(): Promise<void> {
+    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", programs[kind], `--home=${home}`, ...flags(url)], {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, ...env },
+    });
+    child = started;
+    const onExit = () => void started.kill("SIGKILL");
+    process.once("exit", onExit);
+    started.once("exit", () => process.off("exit", onExit));
+    let text = "";
+    const listen = (chunk: string) => {
+      said += chunk;
+      text += chunk;
+    };
+    started.stderr.setEncoding("utf8").on("data", listen);
+    started.stdout.setEncoding("utf8").on("data", listen);
+    await until(`a ready ${kind}`, () => {
+      if (started.exitCode !== null) throw new Error(`the ${kind} ended with ${started.exitCode}: ${text}`);
+      return / ready at (\S+)/.exec(text)?.[1];
+    }).then((found) => (url = found));
+  }
+  async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    const ending = child;
+    if (ending === undefined || ending.exitCode !== null || ending.signalCode !== null) return;
+    const ended = new Promise((resolve) => ending.once("exit", resolve));
+    ending.kill(signal);
+    await ended;
+  }
+  await start();
+  return {
+    get url() {
+      return url;
+    },
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    home,
+    log: () => said,
+    kill,
+    signal: (signal) => void child?.kill(signal),
+    start,
+    async [Symbol.asyncDispose]() {
+      await kill();
+      removeHome(home);
+    },
+  };
+}
+
+export type Cluster = {
+  readonly master: Server;
+  readonly admin: Server;
+  readonly rpc: string;
+  /** One more service, by its stable id; the name of its segments. */
+  addService(stableID: string, flags?: readonly string[]): Promise<Server & { segment(): Promise<string> }>;
+  /** A call of the admin server; the body as JSON where it is. */
+  ask(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<{ status: number; body: Body; headers: IncomingHttpHeaders }>;
+  connect(): Promise<RpcClient>;
+  put(service: Server, key: string, value: string): Promise<void>;
+} & AsyncDisposable;
+
+// biome-ignore lint/suspicious/noExplicitAny: answers are looked into by tests that know their shape
+export type Body = any;
+
+export type ClusterSetup = {
+  readonly master?: readonly string[];
+  readonly admin?: readonly string[];
+  readonly env?: NodeJS.ProcessEnv /** Masters that are named before the one that is there. */;
+  readonly before?: string;
+};
+
+/** A connection of its own for each: the server ends them all. */
+function exchange(
+  method: string,
+  url: string,
+  body: unknown,
+  headers: Record<string, string>,
+): Promise<{ status: number; text: string; headers: IncomingHttpHeaders }> {
+  return new Promise((resolve, reject) => {
+    const call = httpRequest(url, { method, headers, agent: false }, (answer) => {
+      let text = "";
+      answer.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
+      answer.once("end", () => resolve({ status: answer.statusCode ?? 0, text, headers: answer.headers })).once("error", reject);
+    });
+    // A body past the bound is answered before it was sent.
+    call.once("error", reject);
+    call.end(body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body));
+  });
+}
+
+const portOf = (url: string) => (url === "" ? "0" : new URL(url).port);
+
+export async function startCluster({ master: masterFlags = [], admin: adminFlags = [], env = {}, before = "" }: ClusterSetup = {}): Promise<Cluster> {
+  await using undo = new AsyncDisposableStack();
+  let rpcPort = "0";
+  const master = undo.use(
+    await startServer("master", (url) => [
+      `--listen=127.0.0.1:${portOf(url)}`,
+      "--rpc_address=127.0.0.1",
+      `--rpc_port=${rpcPort}`,
+      "--store.suspect_after_ms=1000",
+      "--client_ttl=3",
+      ...masterFlags,
+    ]),
+  );
+  rpcPort = /RPC at \S+:(\d+)/.exec(master.log())?.[1] ?? assert.fail("no RPC port");
+  const rpc = `127.0.0.1:${rpcPort}`;
+  const admin = undo.use(
+    await startServer(
+      "admin",
+      (url) => [
+        `--listen=127.0.0.1:${portOf(url)}`,
+        `--master=${before}${rpc}`,
+        "--store_admin.migration_retry_base_delay_ms=100",
+        "--store_admin.migration_retry_max_delay_ms=1000",
+        "--store_admin.migration_poll_interval_ms=20",
+        ...adminFlags,
+      ],
+      env,
+    ),
+  );
+  const own = undo.move();
+  return {
+    master,
+    admin,
+    rpc,
+    async addService(stableID, flags = []) {
+      const service = await startServer("service", (url) => [
+        "--host=127.0.0.1",
+        `--port=${portOf(url)}`,
+        `--master_server_address=${rpc}`,
+        `--stable_id=${stableID}`,
+        "--global_segment_size=32mb",
+        ...flags,
+      ]);
+      own.use(service);
+      // Not spread: its getters read what changes with a start.
+      return Object.assign(service, {
+        segment: () =>
+          until(`the segments of ${stableID}`, async () => {
+            const { clients } = (await (await fetch(`${master.url}/api/v1/clients`)).json()) as {
+              clients: { stable_id: string; heard: boolean; segments: string[] }[];
+            };
+            return clients.find((client) => client.stable_id === stableID && client.heard)?.segments[0];
+          }),
+      });
+    },
+    async ask(method, path, body, headers = {}) {
+      const { status, text, headers: given } = await exchange(method, `${admin.url}${path}`, body, headers);
+      return { status, body: text.startsWith("{") ? JSON.parse(text) : text, headers: given };
+    },
+    connect: () => RpcClient.connect("127.0.0.1", Number(rpcPort)),
+    async put(service, key, value) {
+      const answer = await fetch(`${service.url}/api/put`, { method: "PUT", body: JSON.stringify({ key, value }) });
+      assert.equal(answer.status, 200, await answer.text());
+    },
+    [Symbol.asyncDispose]: () => own[Symbol.asyncDispose](),
+  };
+}

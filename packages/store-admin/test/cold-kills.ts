@@ -1,0 +1,67 @@
+// What a device of the cold tier goes through while the admin server, the master and its owner are killed, and what must be there all the while.
+import assert from "node:assert/strict";
+import { until } from "@svc/harness/until.ts";
+import type { Cluster, Server } from "./cluster.ts";
+import { addDevice, ask, DEVICES, filesIn, look, offload, read, ready, restart } from "./cold.ts";
+
+export const COUNT = 12;
+export const keys = Array.from({ length: COUNT }, (_, at) => `key-${at}`);
+export const bytesOf = (key: string) => `the value of ${key} `.repeat(50);
+export const putAll = async (cluster: Cluster, owner: Server) => {
+  for (const key of keys) await cluster.put(owner, key, bytesOf(key));
+};
+export const readAll = async (service: Server) => {
+  for (const key of keys) await until(`${key} is read`, async () => (await read(service, key)) === bytesOf(key) || undefined, 100);
+};
+
+/** Operations that must leave a device as it is while its objects lie nowhere else. */
+export const acts = ["blockers", "unregister", "force", "manual-gc", "manual-free", "disable", "register"] as const;
+type Act = (typeof acts)[number];
+
+/** Each operation after the kill of one of them. */
+export async function betweenKills(cluster: Cluster, owner: Server, root: string, { kills }: { kills: readonly (readonly [Server, Act])[] }): Promise<void> {
+  const device = await addDevice(cluster, "owner", "cold-1", root);
+  await putAll(cluster, owner);
+  assert.equal((await offload(cluster, "owner")).materialized, COUNT);
+  await restart(owner);
+  await ready(cluster, "cold-1");
+  for (const [victim, act] of kills) {
+    await restart(victim);
+    await ready(cluster, "cold-1");
+    await readAll(owner);
+    if (act === "blockers") assert.equal((await look(cluster, "devices/cold-1/blockers")).blocked_objects, COUNT);
+    else if (act === "unregister") {
+      const left = await ask(cluster, "cold-1/unregister");
+      assert.deepEqual([left.state, left.blocked_objects], ["draining", COUNT]);
+    } else if (act === "force") await ask(cluster, "cold-1/unregister", { force: true }, 409);
+    else if (act === "disable") {
+      await ask(cluster, "cold-1/register", {}, 201);
+      assert.equal((await ask(cluster, "cold-1/disable", { reason: "test" })).state, "disabled_by_admin");
+    } else if (act === "register") assert.equal((await ask(cluster, "cold-1/register", {}, 201)).scanned_objects, COUNT);
+    else await ask(cluster, `cold-1/${act}`);
+    assert.equal(filesIn(device).length, COUNT);
+  }
+  await readAll(owner);
+}
+
+/** Each kill so many milliseconds after a forced unregister began. */
+export async function cutShort(cluster: Cluster, owner: Server, root: string, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
+  await putAll(cluster, owner);
+  const device = await addDevice(cluster, "owner", "cold-1", root);
+  for (const [victim, delayMs] of kills) {
+    await ask(cluster, "cold-1/register", {}, 201);
+    await offload(cluster, "owner");
+    assert.equal(filesIn(device).length, COUNT);
+    const begun = cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true }).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    await victim.kill();
+    await begun;
+    await victim.start();
+    await until("it goes in the end", async () => {
+      const again = await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true });
+      return again.status === 200 && again.body.state === "unregistered" ? true : undefined;
+    });
+    assert.equal(filesIn(device).length, 0);
+    await readAll(owner);
+  }
+}

@@ -1,0 +1,86 @@
+// Devices of the cold tier as tests use them: created and registered, filled, and asked.
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { until } from "@svc/harness/until.ts";
+import type { Body, Cluster, Server } from "./cluster.ts";
+
+export const COLD = "/v1/cold-tier";
+export const DEVICES = `${COLD}/devices`;
+
+/** A command that meets a start of its owner changes nothing and says so: it is tried again. */
+export async function ask(cluster: Cluster, path: string, body: object = {}, status = 200): Promise<Body> {
+  const answer = await until("an answer while the owner does not start", async () => {
+    const each = await cluster.ask("POST", `${DEVICES}/${path}`, body);
+    return each.status === 409 && /stale epoch .*try again/.test(JSON.stringify(each.body)) ? undefined : each;
+  });
+  assert.equal(answer.status, status, JSON.stringify(answer.body));
+  return answer.body;
+}
+
+export async function look(cluster: Cluster, path: string, status = 200): Promise<Body> {
+  const answer = await cluster.ask("GET", `${COLD}/${path}`);
+  assert.equal(answer.status, status, JSON.stringify(answer.body));
+  return answer.body;
+}
+
+/** A registered device; objects lie in the folder that is answered. */
+export async function addDevice(cluster: Cluster, stableID: string, id: string, root: string, more: object = {}): Promise<string> {
+  const definition = { stable_id: stableID, cold_tier_id: id, kind: "ssd", target: { type: "directory", path: root }, ...more };
+  const created = await cluster.ask("POST", DEVICES, definition);
+  assert.equal(created.status, 201, JSON.stringify(created.body));
+  const registered = await ask(cluster, `${id}/register`, {}, 201);
+  assert.equal(registered.state, "healthy");
+  return join(root, id);
+}
+
+/** Offloads of one owner, to their end. */
+export async function offload(cluster: Cluster, stableID: string, query = ""): Promise<Body> {
+  const begun = await cluster.ask("POST", `${COLD}/offloads/trigger${query}`, { stable_id: stableID });
+  assert.equal(begun.status, 202, JSON.stringify(begun.body));
+  return until(
+    "the end of an offload",
+    async () => {
+      const task = await look(cluster, `offloads/${begun.body.task_id}${query}`);
+      return task.state === "succeeded" || task.state === "failed" ? task : undefined;
+    },
+    100,
+  );
+}
+
+/** For the files of devices. */
+export function makeFolder(): { readonly path: string } & AsyncDisposable {
+  const path = makeHome();
+  return {
+    path,
+    async [Symbol.asyncDispose]() {
+      removeHome(path);
+    },
+  };
+}
+
+export const filesIn = (folder: string): string[] => readdirSync(folder).filter((name) => /^[0-9a-f]{8}$/.test(name));
+
+/** Bytes of an object as a service reads it; undefined for a miss. */
+export async function read(service: Server, key: string): Promise<string | undefined> {
+  const answer = await fetch(`${service.url}/api/get/${key}`);
+  return answer.status === 200 ? answer.text() : undefined;
+}
+
+/** The objects of its memory are gone with it; what lies on its devices is served again. */
+export async function restart(service: Server): Promise<void> {
+  await service.kill();
+  await service.start();
+}
+
+/** Once a device can be asked about again. */
+export const ready = (cluster: Cluster, id: string) =>
+  until(
+    `device ${id} is served`,
+    async () => {
+      const device = await look(cluster, `devices/${id}`);
+      return device.last_error === null && device.state !== "failed" ? (device as Body) : undefined;
+    },
+    50,
+  );

@@ -1,0 +1,39 @@
+// `svc store devices` and `migrations` as people run them: they find this machine's own admin server, and refuse what is not there by name.
+import assert from "node:assert/strict";
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { runStore } from "@svc/harness/store-command.ts";
+import { startCluster } from "./cluster.ts";
+import { DEVICES, makeFolder } from "./cold.ts";
+
+void test("the admin server of a home is found wherever it listens, and devices are created of what there is", async () => {
+  await using folder = makeFolder();
+  await using cluster = await startCluster();
+  await cluster.addService("first");
+  const { home } = cluster.admin;
+  const create = (id: string, ...words: string[]) => runStore(home, ["devices", "create", id, "--path", folder.path, ...words]);
+  assert.deepEqual(JSON.parse((await runStore(home, ["devices"])).stdout.toString()), []);
+  assert.deepEqual(JSON.parse((await runStore(home, ["migrations"])).stdout.toString()), []);
+  const file = join(folder.path, "file");
+  writeFileSync(file, "x");
+  for (const [outcome, says] of [
+    [await create("cold-1", "--owner", "frist"), /400: live runtime frist not found; live ones: first \(svc store clients/],
+    [await runStore(home, ["devices", "create", "cold-1", "--owner", "first", "--path", "/there/is/none"]), /400: expected a folder .*got \/there\/is\/none/],
+    [
+      await runStore(home, ["devices", "create", "cold-1", "--owner", "first", "--path", file, "--capacity", "1000"]),
+      /400: expected a folder .*which is not a folder/,
+    ],
+    [await runStore(home, ["devices", "create", "cold-1", "--path", folder.path]), /--owner: expected a value, got nothing; svc store devices --help/],
+  ] as const) {
+    assert.notEqual(outcome.code, 0);
+    assert.match(outcome.stderr, says);
+  }
+  assert.deepEqual((await cluster.ask("GET", DEVICES)).body.devices, [], "a refusal changes nothing");
+  assert.equal((await create("cold-1", "--owner", "first")).code, 0);
+  // An owner may come later, where its administrator says so.
+  assert.equal((await create("cold-2", "--owner", "later", "--no-check")).code, 0);
+  assert.equal((await cluster.ask("GET", DEVICES)).body.devices.length, 2);
+  await cluster.admin.kill("SIGTERM");
+  assert.equal(existsSync(join(home, "store-admin", "address.json")), false);
+});

@@ -1,0 +1,112 @@
+// What the script asks about keys, and what it wants kept.
+#include "addon.h"
+
+namespace svc {
+
+// (query string) → [status, body], as GET /query_key answers it. No lease.
+napi_value queryKey(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const std::string query = call.bytes(0);
+  std::string body;
+  const u32 status = server.with([&] { return queryKeyJson(server.store, query, body); });
+  const napi_value out = call.array(2);
+  call.set(out, 0, call.of(static_cast<double>(status)));
+  call.set(out, 1, call.copied(body));
+  return out;
+}
+
+// (key, tenant) → JSON, as an entry of /batch_query_keys. No lease.
+napi_value entry(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const std::string key = call.bytes(0), tenant = call.bytes(1);
+  return call.of(std::string_view(server.with([&] { return entryJson(server.store, server.store.tenantOf(tenant), key); })));
+}
+
+// (key, tenant) → JSON of its readable replicas; "[]" where there are none. No lease.
+napi_value descriptors(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const std::string key = call.bytes(0), tenant = call.bytes(1);
+  return call.of(std::string_view(server.with([&] {
+    u32 index = 0;
+    Store& store = server.store;
+    return store.read(store.tenantOf(tenant), key, false, index) == code::ok ? descriptorsJson(store, index) : std::string("[]");
+  })));
+}
+
+// (key, tenant) → JSON of all its replicas; "" where it is not there. No lease.
+napi_value route(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const std::string key = call.bytes(0), tenant = call.bytes(1);
+  return call.latin1(server.with([&] { return routeJson(server.store, server.store.tenantOf(tenant), key); }));
+}
+
+// (segment, cursor, records to look at) → [next cursor or 0, (tenant, key, bytes, whether it may be moved now) of each object that lies there...]
+napi_value objectsOn(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const u32 segment = static_cast<u32>(call.number(0));
+  u32 cursor = std::max(1u, static_cast<u32>(call.number(1)));
+  u32 records = static_cast<u32>(call.number(2));
+  struct Found {
+    std::string tenant, key;
+    u64 size;
+    bool movable;
+  };
+  std::vector<Found> found;
+  const u32 next = server.with([&] {
+    const Store& store = server.store;
+    for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
+      if (!store.table.live(cursor)) continue;
+      const Object& object = store.table[cursor];
+      bool here = false;
+      store.eachReplica(cursor, [&](const Replica& replica) { here = here || replica.segment == segment; });
+      if (!here) continue;
+      const bool busy = (object.flags & flag::unfinished) || (object.extra != 0 && store.table.extras[object.extra].task != TaskKind::none);
+      found.push_back({store.tenants[object.tenant].name, std::string(store.table.keyOf(cursor)), object.size, !busy});
+    }
+    return cursor < store.table.end() ? cursor : 0;
+  });
+  const napi_value out = call.array(1 + 4 * found.size());
+  call.set(out, 0, call.of(static_cast<double>(next)));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    call.set(out, 1 + 4 * i, call.latin1(found[i].tenant));
+    call.set(out, 2 + 4 * i, call.latin1(found[i].key));
+    call.set(out, 3 + 4 * i, call.of(static_cast<double>(found[i].size)));
+    call.set(out, 4 + 4 * i, call.of(found[i].movable));
+  }
+  return out;
+}
+
+// (kind, id, text) → whether the log took it: it is there after a restart.
+napi_value keepNote(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  Uuid id;
+  if (!uuidOf(call.bytes(1), id)) throw std::invalid_argument("expected an id of 32 hexadecimal digits");
+  std::string text = call.bytes(2);
+  return call.of(server.change([&] {
+    if (!server.room()) return false;
+    server.store.keepNote(static_cast<u8>(call.number(0)), id, std::move(text));
+    return true;
+  }));
+}
+
+napi_value dropNote(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  Uuid id;
+  if (uuidOf(call.bytes(0), id)) server.change([&] { server.store.dropNote(id); });
+  return call.undefined();
+}
+
+// (kind) → texts
+napi_value notes(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  std::vector<std::string> found;
+  server.with([&] {
+    for (const auto& [id, note] : server.store.notes())
+      if (note.kind == static_cast<u8>(call.number(0))) found.push_back(note.text);
+  });
+  const napi_value out = call.array(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) call.set(out, i, call.latin1(found[i]));
+  return out;
+}
+
+}  // namespace svc

@@ -1,0 +1,95 @@
+// KV events: what became readable and what is gone, in numbered batches that leave once the log holds their cause.
+#pragma once
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "journal.h"
+
+namespace svc {
+
+//  payload: msgpack [timestamp ms, [map...], 0], as the engines' batches are
+class KvEvents {
+ public:
+  static constexpr u32 perBatch = 64;
+  // Streams of a tenant: each counts its own events.
+  static constexpr u8 cpu = 0, disk = 1, media = 2;
+  static constexpr std::size_t batchBytes = 64 << 10, queueBytes = 64 << 20;
+
+  struct Settings {
+    bool on = false, objectKey = true, legacy = true;
+    std::string backend;
+    u32 queueEvents = 65'536;
+  };
+  struct Batch {
+    u64 sequence = 0, lsn = 0;
+    u32 events = 0;
+    std::string payload;
+  };
+  struct Object {
+    u16 tenant = 0;
+    std::string_view tenantName, key, group;
+    u8 medium = 0;
+  };
+
+  void configure(const Settings& settings);
+  bool on() const { return settings_.on; }
+
+  void stored(const Object& object, u64 unixMs) { add(object, unixMs, stored_[object.medium]); }
+  void removed(const Object& object, u64 unixMs) { add(object, unixMs, removed_[object.medium]); }
+  // The turn's events get their numbers, and the log a record of how far the numbers went.
+  void endTurn(Journal& journal);
+  void record(Journal& journal) const;
+  // An empty batch goes out: who listened to the former leader hears by its number whether something is missing.
+  void greet(u64 unixMs) {
+    openMs_ = unixMs;
+    greets_ = next_ > 0;
+  }
+
+  // As the log has it.
+  void restore(u64 next) { next_ = next; }
+  void restoreID(u16 tenant, u8 medium, u64 id) { idOf(tenant, medium) = id; }
+  // A number is left out: subscribers see that something is lost, and ask.
+  void skip() { ++next_; }
+  void atLeast(u64 next) { next_ = std::max(next_, next); }
+  u64 next() const { return next_; }
+  u64& idOf(u16 tenant, u8 medium);
+
+  // The oldest batch that a subscriber can still have; `next` when there is none.
+  u64 oldest() const { return queue_.empty() ? next_ : queue_.front().sequence; }
+  const std::deque<Batch>& queue() const { return queue_; }
+  // What lies before this number was taken by the socket.
+  void taken(u64 before);
+  u64 wanted() const { return taken_; }
+
+  // A `stored` map appended to `out`, for a dump; false where the key names no block and is not shown.
+  bool describe(const Object& object, u64 id, u64 unixMs, std::string& out) const;
+  static std::string payloadOf(u64 unixMs, u32 events, std::string_view maps);
+
+  u64 publishedBatches = 0, publishedEvents = 0, droppedEvents = 0, unparsedKeys = 0;
+
+ private:
+  // What of a map is the same in every event of a type, between the values that are not.
+  struct Kind {
+    std::string head, afterTime, afterTenant, afterGroup, tail;
+  };
+  void add(const Object& object, u64 unixMs, const Kind& kind);
+  bool append(const Object& object, u64 id, u64 unixMs, const Kind& kind, std::string& out) const;
+  void close();
+
+  Settings settings_;
+  Kind stored_[media], removed_[media];
+  u64 next_ = 0, taken_ = 0, openMs_ = 0;
+  std::vector<std::pair<u64, bool>> ids_;  // the next event's number, and whether this turn moved it; by tenant and medium
+  std::vector<u32> moved_;
+  std::string open_;
+  u32 openEvents_ = 0;
+  bool greets_ = false;
+  std::deque<Batch> queue_;
+  u64 queuedEvents_ = 0, queuedBytes_ = 0;
+};
+
+// The number that a key spells, in decimal or 0x-prefixed hexadecimal digits.
+bool hashOfKey(std::string_view key, u64& hash);
+
+}  // namespace svc

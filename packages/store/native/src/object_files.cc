@@ -1,0 +1,283 @@
+// Writing a file beside its place and renaming it; reading back what it says of itself.
+#include "object_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "checksum.h"
+
+namespace svc {
+
+namespace {
+
+struct Descriptor {
+  explicit Descriptor(int fd) : fd(fd) {}
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int fd;
+};
+
+std::string nameOf(u64 file) {
+  char name[24];
+  std::snprintf(name, sizeof name, "%08llx", static_cast<unsigned long long>(file));
+  return name;
+}
+
+bool numberOf(const std::string& name, u64& file) {
+  if (name.size() != 8 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
+  file = std::stoull(name, nullptr, 16);
+  return true;
+}
+
+int writeAll(int fd, std::vector<iovec> parts) {
+  constexpr std::size_t mostParts = 512;
+  for (std::size_t at = 0; at < parts.size();) {
+    const ssize_t wrote = writev(fd, &parts[at], static_cast<int>(std::min(mostParts, parts.size() - at)));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return errno;
+    if (wrote == 0) return EIO;
+    auto left = static_cast<std::size_t>(wrote);
+    while (at < parts.size() && left >= parts[at].iov_len) left -= parts[at++].iov_len;
+    if (at < parts.size()) {
+      parts[at].iov_base = static_cast<char*>(parts[at].iov_base) + left;
+      parts[at].iov_len -= left;
+    }
+  }
+  return 0;
+}
+
+bool readAll(int fd, void* into, std::size_t size, u64 at) {
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t got = pread(fd, static_cast<char*>(into) + done, size - done, static_cast<off_t>(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+u64 sumOf(const void* data, std::size_t size) {
+  const u64 words[3] = {reinterpret_cast<u64>(data), 0, size};
+  return checksumOf(words, 1);
+}
+
+u64 ownSum(const FileTrailer& trailer, std::string_view about) {
+  std::string all(about);
+  all.append(reinterpret_cast<const char*>(&trailer), offsetof(FileTrailer, ownChecksum));
+  return sumOf(all.data(), all.size());
+}
+
+int readAbout(int folder, u64 file, FoundFile& out) {
+  const Descriptor from(openat(folder, nameOf(file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (from.fd < 0 || fstat(from.fd, &info) != 0) return errno;
+  FileTrailer trailer;
+  const auto bytes = static_cast<u64>(info.st_size);
+  if (bytes < sizeof trailer) return EBADMSG;
+  if (!readAll(from.fd, &trailer, sizeof trailer, bytes - sizeof trailer)) return errno == 0 ? EBADMSG : errno;
+  const FileTrailer expected;
+  if (std::memcmp(trailer.magic, expected.magic, sizeof trailer.magic) != 0 || trailer.aboutBytes > ObjectFiles::mostAbout ||
+      trailer.size + trailer.aboutBytes + sizeof trailer != bytes)
+    return EBADMSG;
+  out.about.resize(trailer.aboutBytes);
+  if (!readAll(from.fd, out.about.data(), out.about.size(), trailer.size)) return errno == 0 ? EBADMSG : errno;
+  if (ownSum(trailer, out.about) != trailer.ownChecksum) return EBADMSG;
+  out.file = file;
+  out.size = trailer.size;
+  out.checksum = trailer.checksum;
+  return 0;
+}
+
+}  // namespace
+
+// Outlives its owner while a thread is still with the disk.
+struct ObjectFiles::State {
+  struct Lane {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<std::function<void()>> work;
+    bool ending = false;
+  };
+  int folder = -1, pending = -1, lock = -1;
+  bool syncs = false;
+  std::deque<Lane> lanes;
+  ~State() {
+    for (const int fd : {folder, pending, lock})
+      if (fd >= 0) close(fd);
+  }
+};
+
+ObjectFiles::ObjectFiles(const std::string& folder, u32 threads, bool syncs) : state_(std::make_shared<State>()) {
+  const auto refuse = [&](const std::string& path) { throw std::runtime_error(path + ": " + std::strerror(errno)); };
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder);
+  state_->folder = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (state_->folder < 0) refuse(folder);
+  if (mkdirat(state_->folder, "pending", 0700) != 0 && errno != EEXIST) refuse(folder + "/pending");
+  state_->pending = openat(state_->folder, "pending", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (state_->pending < 0) refuse(folder + "/pending");
+  state_->lock = openat(state_->folder, "lock", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (state_->lock < 0) refuse(folder + "/lock");
+  if (flock(state_->lock, LOCK_EX | LOCK_NB) != 0) throw std::runtime_error(folder + " is used by another process");
+  state_->syncs = syncs;
+  for (u32 i = 0; i < std::max(1u, threads); ++i) {
+    State::Lane& lane = state_->lanes.emplace_back();
+    std::thread([state = state_, &lane] {
+      std::unique_lock lock(lane.mutex);
+      while (true) {
+        lane.wake.wait(lock, [&] { return lane.ending || !lane.work.empty(); });
+        if (lane.work.empty()) return;
+        const std::function<void()> work = std::move(lane.work.front());
+        lane.work.pop_front();
+        lock.unlock();
+        work();
+        lock.lock();
+      }
+    }).detach();
+  }
+}
+
+ObjectFiles::~ObjectFiles() {
+  for (State::Lane& lane : state_->lanes) {
+    const std::lock_guard lock(lane.mutex);
+    lane.ending = true;
+    lane.wake.notify_one();
+  }
+}
+
+void ObjectFiles::add(u64 lane, std::function<int()> work, Done done) {
+  State::Lane& to = state_->lanes[lane % state_->lanes.size()];
+  const std::lock_guard lock(to.mutex);
+  to.work.push_back([work = std::move(work), done = std::move(done)] { done(work()); });
+  to.wake.notify_one();
+}
+
+void ObjectFiles::write(u64 file, std::vector<u64> words, std::string about, std::optional<u64> expected, std::shared_ptr<u64> checksum, Done done) {
+  add(file, [state = state_.get(), file, words = std::move(words), about = std::move(about), expected, checksum] {
+    FileTrailer trailer;
+    std::vector<iovec> parts;
+    for (std::size_t i = 0; i + 2 < words.size(); i += 3) {
+      parts.push_back({reinterpret_cast<void*>(words[i]), words[i + 2]});
+      trailer.size += words[i + 2];
+    }
+    *checksum = trailer.checksum = checksumOf(words.data(), words.size() / 3);
+    // The memory was given to another object meanwhile.
+    if (expected && *expected != trailer.checksum) return ECANCELED;
+    trailer.aboutBytes = static_cast<u32>(about.size());
+    trailer.ownChecksum = ownSum(trailer, about);
+    parts.push_back({const_cast<char*>(about.data()), about.size()});
+    parts.push_back({&trailer, sizeof trailer});
+    const std::string name = nameOf(file);
+    int error = 0;
+    {
+      const Descriptor to(openat(state->pending, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+      if (to.fd < 0) return errno;
+      error = writeAll(to.fd, std::move(parts));
+      if (error == 0 && state->syncs && fdatasync(to.fd) != 0) error = errno;
+    }
+    // A file system without hard links has the file in one place, like one that was compared.
+    const bool both = error == 0 && !expected && linkat(state->pending, name.c_str(), state->folder, name.c_str(), 0) == 0;
+    if (error == 0 && !both && renameat(state->pending, name.c_str(), state->folder, name.c_str()) != 0) error = errno;
+    if (error == 0 && state->syncs && fsync(state->folder) != 0) error = errno;
+    if (error != 0) unlinkat(state->pending, name.c_str(), 0);
+    return error;
+  }, std::move(done));
+}
+
+void ObjectFiles::remove(u64 file, Done done) {
+  add(file, [state = state_.get(), file] {
+    for (const int folder : {state->folder, state->pending})
+      if (unlinkat(folder, nameOf(file).c_str(), 0) != 0 && errno != ENOENT) return errno;
+    return 0;
+  }, std::move(done));
+}
+
+void ObjectFiles::settle(u64 file, Done done) {
+  add(file, [state = state_.get(), file] { return unlinkat(state->pending, nameOf(file).c_str(), 0) == 0 || errno == ENOENT ? 0 : errno; }, std::move(done));
+}
+
+void ObjectFiles::verify(u64 file, Done done) {
+  add(file, [state = state_.get(), file] {
+    FoundFile found;
+    if (const int error = readAbout(state->folder, file, found); error != 0) return error;
+    const Descriptor from(openat(state->folder, nameOf(file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (from.fd < 0) return errno;
+    std::vector<char> bytes(found.size);
+    if (!readAll(from.fd, bytes.data(), bytes.size(), 0)) return errno == 0 ? EBADMSG : errno;
+    return sumOf(bytes.data(), bytes.size()) == found.checksum ? 0 : EBADMSG;
+  }, std::move(done));
+}
+
+void ObjectFiles::about(u64 file, std::shared_ptr<FoundFile> out, Done done) {
+  add(file, [state = state_.get(), file, out] { return readAbout(state->folder, file, *out); }, std::move(done));
+}
+
+void ObjectFiles::list(std::shared_ptr<std::vector<u64>> out, std::shared_ptr<u64> next, Done done) {
+  add(0, [state = state_.get(), out, next] {
+    const auto each = [](int folder, auto visit) {
+      const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      DIR* at = copy < 0 ? nullptr : fdopendir(copy);
+      if (at == nullptr) {
+        const int error = errno;
+        if (copy >= 0) close(copy);
+        return error;
+      }
+      while (const dirent* entry = readdir(at)) visit(std::string(entry->d_name));
+      closedir(at);
+      return 0;
+    };
+    if (const int error = each(state->pending, [&](const std::string& name) {
+          u64 file = 0;
+          // Its place first: what is gone from here counts.
+          if (numberOf(name, file) && (unlinkat(state->folder, name.c_str(), 0) == 0 || errno == ENOENT)) unlinkat(state->pending, name.c_str(), 0);
+        }); error != 0) return error;
+    if (const int error = each(state->folder, [&](const std::string& name) {
+          if (u64 file = 0; numberOf(name, file)) out->push_back(file);
+        }); error != 0) return error;
+    std::sort(out->begin(), out->end());
+    *next = out->empty() ? 1 : out->back() + 1;
+    const Descriptor from(openat(state->folder, "next", O_RDONLY | O_CLOEXEC));
+    u64 kept = 0;
+    if (from.fd >= 0 && readAll(from.fd, &kept, sizeof kept, 0)) *next = std::max(*next, kept);
+    return 0;
+  }, std::move(done));
+}
+
+void ObjectFiles::reserve(u64 next, Done done) {
+  add(0, [state = state_.get(), next] {
+    {
+      const Descriptor to(openat(state->folder, "next.part", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+      if (to.fd < 0) return errno;
+      u64 kept = next;
+      if (const int error = writeAll(to.fd, {{&kept, sizeof kept}}); error != 0) return error;
+      if (fdatasync(to.fd) != 0) return errno;
+    }
+    return renameat(state->folder, "next.part", state->folder, "next") == 0 ? 0 : errno;
+  }, std::move(done));
+}
+
+void ObjectFiles::space(std::shared_ptr<std::pair<u64, u64>> out, Done done) {
+  add(0, [state = state_.get(), out] {
+    struct statvfs info {};
+    if (fstatvfs(state->folder, &info) != 0) return errno;
+    *out = {info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize};
+    return 0;
+  }, std::move(done));
+}
+
+}  // namespace svc

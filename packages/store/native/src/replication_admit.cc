@@ -1,0 +1,89 @@
+// How a standby comes to have what its leader has: refused, given what it missed, or given the whole state in slices.
+#include "replication.h"
+
+namespace svc {
+
+namespace {
+constexpr u32 recordsPerSlice = 2'000;
+// What waits for a standby that takes in the state, before more of it is walked.
+constexpr std::size_t aheadBytes = 4 << 20;
+}  // namespace
+
+void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs) {
+  Peer* peer = peerOf(id);
+  if (peer == nullptr || peer->state != Peer::State::asking) return;
+  peer->heardMs = nowMs;
+  if (mayResume && resume(*peer, self)) return flush();
+  // What it had does not count.
+  peer->nextLsn = 0;
+  peer->state = Peer::State::syncing;
+  StreamHead head;
+  head.type = Message::begin;
+  head.epoch = epoch_;
+  head.lsn = store_.journal.nextLsn;
+  head.sentMs = log_.reign();
+  peer->stream.say(head, self);
+  Journal journal;
+  journal.epochMs = store_.journal.epochMs;
+  store_.snapshotHead(journal);
+  head.type = Message::part;
+  head.records = journal.count;
+  peer->stream.say(head, journal.pending);
+  flush();
+}
+
+// Where it has the beginning of this log and the rest is still in memory, it gets the rest.
+bool Replication::resume(Peer& peer, std::string_view self) {
+  if (peer.nextLsn == 0 || !log_.continues(peer.reign, peer.nextLsn)) return false;
+  const u64 next = store_.journal.nextLsn;
+  if (!tail_.from(peer.nextLsn, next, [](std::string_view) {})) return false;
+  StreamHead head;
+  head.type = Message::resume;
+  head.epoch = epoch_;
+  head.lsn = peer.nextLsn;
+  head.sentMs = log_.reign();
+  peer.stream.say(head, self);
+  head = {};
+  head.type = Message::frame;
+  head.epoch = epoch_;
+  tail_.from(peer.nextLsn, next, [&](std::string_view frame) { peer.stream.say(head, frame); });
+  head.type = Message::whole;
+  head.lsn = lastLsn();
+  peer.stream.say(head);
+  peer.state = Peer::State::saving;
+  return true;
+}
+
+void Replication::refuse(u64 id, std::string_view why) {
+  Peer* peer = peerOf(id);
+  if (peer == nullptr) return;
+  StreamHead head;
+  head.type = Message::refused;
+  head.epoch = epoch_;
+  peer->stream.say(head, why);
+  peer->stream.flush();
+  // It says no more; a standby that was told why closes by itself.
+  lose(*peer, "it was refused");
+}
+
+// The next slice of the state; true while there is more of it.
+bool Replication::slice(Peer& peer) {
+  if (peer.stream.unsent() > aheadBytes) return false;
+  Journal journal;
+  journal.epochMs = store_.journal.epochMs;
+  peer.cursor = store_.snapshotSome(journal, peer.cursor, recordsPerSlice);
+  StreamHead head;
+  head.epoch = epoch_;
+  head.type = Message::part;
+  head.records = journal.count;
+  if (journal.count > 0) peer.stream.say(head, journal.pending);
+  if (peer.cursor != 0) return true;
+  head.type = Message::whole;
+  head.records = 0;
+  head.lsn = lastLsn();
+  peer.stream.say(head);
+  peer.state = Peer::State::saving;
+  return false;
+}
+
+}  // namespace svc

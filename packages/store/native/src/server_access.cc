@@ -1,0 +1,47 @@
+// Calls that are refused for want of a key, and what the key that a connection showed allows.
+#include "server.h"
+
+namespace svc {
+
+namespace {
+constexpr u64 tellDeniedMs = 1'000;
+}  // namespace
+
+std::string Server::authorize(u64 id, Rights rights, std::string tenant) {
+  const std::lock_guard lock(mutex_);
+  Connection* connection = connectionOf(id);
+  if (connection == nullptr) return {};
+  connection->rights = rights;
+  connection->tenant = std::move(tenant);
+  connection->closing = rights == Rights::none;
+  return peerOf(connection->fd);
+}
+
+std::pair<Rights, std::string> Server::callerOf(u64 id) {
+  const std::lock_guard lock(mutex_);
+  const Connection* connection = connectionOf(id);
+  if (connection == nullptr) return {Rights::none, {}};
+  return {connection->rights, connection->tenant};
+}
+
+void Server::refuseCall(u32 slot, const Request& request, u8 error, const std::string& body) {
+  Connection& connection = conns_[slot];
+  const std::size_t before = connection.out.size();
+  WireWriter to(connection.out);
+  to.frame(request.seq, error);
+  connection.out.append(body);
+  to.end();
+  connection.appended += connection.out.size() - before;
+  touch(slot);
+}
+
+// However many there are, the script hears of them once a second.
+void Server::tellDenied(u32 slot, u32 function) {
+  ++denied_;
+  if (nowMs() < deniedAtMs_) return;
+  tell_({EventKind::denied, denied_, 0, function, peerOf(conns_[slot].fd)});
+  denied_ = 0;
+  deniedAtMs_ = nowMs() + tellDeniedMs;
+}
+
+}  // namespace svc

@@ -1,0 +1,149 @@
+// From memory to a client's disk: which objects wait for it, what its owner is given to store, and what becomes of their memory.
+#include <algorithm>
+
+#include "store.h"
+
+namespace svc {
+
+//  put, or about to be evicted ──> queued ──handed out──> offload task ──stored──> a file beside the memory, or in its place
+//                                     └──gone, changed──> (nothing)   └──a writer, a failure, its time──> as before
+
+bool Store::busy(const Object& object) const {
+  const TaskKind task = object.extra == 0 ? TaskKind::none : table.extras[object.extra].task;
+  return task != TaskKind::none && task != TaskKind::offload;
+}
+
+Segment* Store::diskFor(u32 index) {
+  Segment* found = nullptr;
+  eachReplica(index, [&](const Replica& replica) {
+    const Segment* memory = cluster.segment(replica.segment);
+    if (found != nullptr || !readable(replica) || memory->onDisk()) return;
+    for (const u32 each : cluster.client(memory->client).segments) {
+      Segment* segment = cluster.segment(each);
+      if (segment->onDisk() && !segment->cold() && segment->readable() && segment->disk->enabled && table[index].size <= segment->disk->capacity) found = segment;
+    }
+  });
+  return found;
+}
+
+void Store::queueOffload(u32 index) {
+  if ((table[index].flags & (flag::queued | flag::unfinished)) || anyWhere(index, true)) return;
+  Segment* disk = diskFor(index);
+  if (disk == nullptr) return;
+  if (disk->disk->offload.size() >= settings.offloadQueue) {
+    // The look for objects that no disk has finds it later.
+    ++counters.offloadsSkipped;
+    disk->disk->cursor = std::min(disk->disk->cursor, index);
+    return;
+  }
+  table[index].flags |= flag::queued;
+  disk->disk->offload.push_back({table[index].tenant, std::string(table.keyOf(index))});
+}
+
+bool Store::leaveToDisk(u32 index) {
+  if (!settings.offload || !settings.offloadOnEvict || anyWhere(index, true)) return false;
+  const bool waits = (table[index].flags & flag::queued) != 0;
+  if (!waits && diskFor(index) == nullptr) return false;
+  const auto most = static_cast<u32>(settings.offloadCapRatio * settings.offloadQueue);
+  if (waits || evictQueued_ < most) {
+    if (!waits) {
+      queueOffload(index);
+      ++evictQueued_;
+    }
+    if (table[index].flags & flag::queued) {
+      table[index].flags |= flag::leaving;
+      // Its room comes a little later.
+      evicted_ += table[index].size;
+      return true;
+    }
+  }
+  return !settings.offloadForceEvict;
+}
+
+void Store::dropMemory(u32 index) {
+  dropReplicas(index, [&](const Replica& replica) { return !onDisk(replica); }, 0);
+  announce(index);
+  log(index);
+}
+
+std::vector<Disk::Offload> Store::takeOffloads(Segment& disk, u32 most) {
+  std::vector<Disk::Offload> out;
+  auto& queue = disk.disk->offload;
+  while (!queue.empty() && out.size() < most) {
+    const Disk::Key item = std::move(queue.front());
+    queue.pop_front();
+    const u32 index = find(item.tenant, item.key);
+    if (index == 0) continue;
+    Object& object = table[index];
+    object.flags &= static_cast<u8>(~flag::queued);
+    if ((object.flags & flag::unfinished) || (disk.cold() ? anyCold(index) : anyWhere(index, true)) || (object.extra != 0 && table.extras[object.extra].task != TaskKind::none)) continue;
+    u64 address = 0;
+    bool found = false;
+    eachReplica(index, [&](const Replica& replica) {
+      const Segment* memory = cluster.segment(replica.segment);
+      if (found || !readable(replica) || memory->onDisk() || memory->client != disk.client) return;
+      found = true;
+      address = memory->base + memory->allocator.offsetOf(replica.node);
+    });
+    if (!found) continue;
+    Extra& extra = extraOf(index);
+    extra.task = TaskKind::offload;
+    extra.taskClient = disk.client;
+    lastOffload_ = lastOffload_ >= StoredFile::unknownTask - 1 ? 1 : lastOffload_ + 1;
+    extra.taskSource = lastOffload_;
+    extra.taskStarted = tick();
+    ++cluster.client(disk.client).objects;
+    out.push_back({index, lastOffload_, address});
+  }
+  return out;
+}
+
+bool Store::endOffload(Segment& disk, u32 index, u32 task) {
+  if (table[index].extra == 0) return false;
+  Extra& extra = table.extras[table[index].extra];
+  if (extra.task != TaskKind::offload || extra.taskClient != disk.client || extra.taskSource != task) return false;
+  cancelOffload(index);
+  return true;
+}
+
+void Store::cancelOffload(u32 index) {
+  if (table[index].extra == 0 || table.extras[table[index].extra].task != TaskKind::offload) return;
+  Extra& extra = table.extras[table[index].extra];
+  --cluster.client(extra.taskClient).objects;
+  extra.task = TaskKind::none;
+  extra.taskClient = extra.taskSource = 0;
+}
+
+i32 Store::failOffload(Segment& disk, u16 tenant, std::string_view key, u32 task) {
+  const u32 index = find(tenant, key);
+  if (index == 0 || !endOffload(disk, index, task)) return code::noTask;
+  ++counters.offloadsFailed;
+  // The next eviction that finds it does not wait for this disk again, unless it takes objects by then.
+  table[index].flags &= static_cast<u8>(~flag::leaving);
+  return code::ok;
+}
+
+// Objects that lie on no disk, since one was mounted later, was full of orders, or the master was started again.
+void Store::fillOffloads(u32 budget) {
+  if (settings.offloadOnEvict) return;
+  for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
+    Segment* segment = cluster.segment(number);
+    if (segment == nullptr || !segment->onDisk() || segment->cold() || !segment->readable() || !segment->disk->enabled) continue;
+    Disk& disk = *segment->disk;
+    for (u32 left = budget; left > 0 && disk.cursor < table.end() && disk.offload.size() < settings.offloadQueue / 2; --left) {
+      const u32 index = disk.cursor++;
+      if (table.live(index) && diskFor(index) == segment) queueOffload(index);
+    }
+  }
+}
+
+void Store::forgetOrders(Segment& disk) {
+  for (const Disk::Key& item : disk.disk->offload) {
+    const u32 index = table.find(item.tenant, item.key, table.hashOf(item.tenant, item.key));
+    if (index != 0) table[index].flags &= static_cast<u8>(~(flag::queued | flag::leaving));
+  }
+  disk.disk->offload.clear();
+  disk.disk->promote.clear();
+}
+
+}  // namespace svc

@@ -1,0 +1,62 @@
+// What callers say to the store, and what it counts.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kv_events.h"
+
+namespace svc {
+
+// What a writer wishes for its replicas; views into the request.
+struct Wish {
+  u64 replicas = 1, nofReplicas = 0, dfsReplicas = 0;
+  u8 softPin = 0;  // 0 keep, 1 enable, 2 disable
+  std::optional<u64> softPinMs;
+  bool hardPin = false, sameNode = false;
+  u8 dataType = 0;
+  std::string_view hostID;
+  std::vector<std::string_view> preferred;
+  std::vector<std::string_view> avoided;  // endpoints that its writer could not reach
+};
+
+// What a writer says of the bytes once they are there.
+struct Ended {
+  std::optional<u64> checksum;
+  std::string_view fingerprint;
+};
+
+struct SegmentSpec {
+  Uuid id;
+  std::string_view name, endpoint, protocol, hostID;
+  u64 base = 0, size = 0;
+};
+
+struct Tenant {
+  std::string name;
+  bool registered = false;
+  u64 quota = 0, charged = 0;
+  u64 announced[KvEvents::media] = {};  // objects that subscribers of KV events know
+  u32 cursor = 1;     // where its own eviction looks next
+};
+
+// Every key that can be read, as batches of KV events whose numbers end right before the next one's.
+struct Dump {
+  u64 first = 0;
+  u32 batches = 0, made = 0, end = 0;
+  std::vector<u64> ids;
+};
+
+// What the script wants kept across restarts, by its kind and id.
+struct Note {
+  u8 kind = 0;
+  std::string text;
+};
+
+struct Counters {
+  u64 evictedObjects = 0, evictedBytes = 0, evictions = 0, allocationFailures = 0, discarded = 0, clientsLost = 0, replicasLost = 0, restoredObjects = 0;
+  u64 offloadedObjects = 0, offloadedBytes = 0, offloadsFailed = 0, offloadsSkipped = 0, promotedObjects = 0, promotionsFailed = 0, damagedFiles = 0;
+};
+
+}  // namespace svc

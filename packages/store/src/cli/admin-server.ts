@@ -1,0 +1,57 @@
+// The store's admin server as `svc store migrations` calls it.
+import { type FailureName, fail } from "@svc/contract/failures.ts";
+import { homeDirectory } from "@svc/kit/config.ts";
+import { tokenFrom } from "../access/keys.ts";
+import { ownAdmin } from "../rpc/own-servers.ts";
+import type { Words } from "./words.ts";
+
+const DEFAULT_URL = "http://127.0.0.1:18080";
+const HTTP_MS = 60_000;
+const refusals: Readonly<Record<number, FailureName>> = {
+  400: "INVALID_REQUEST",
+  401: "UNAUTHENTICATED",
+  404: "STORE_KEY_NOT_FOUND",
+  409: "STORE_CONFLICT",
+  429: "TOO_MANY_REQUESTS",
+};
+
+/** @throws INVALID_REQUEST where another store is named: this machine's admin server is not that one's. */
+function adminUrl(words: Words): string {
+  const given = words.text("admin") ?? (process.env["SVC_STORE_ADMIN_URL"] || undefined);
+  if (given === undefined && !words.isOwn)
+    fail(
+      "INVALID_REQUEST",
+      `--admin: expected http://HOST:PORT, the admin server of the store at ${words.master || words.url}, got nothing; SVC_STORE_ADMIN_URL names it, too`,
+    );
+  return (given ?? ownAdmin(homeDirectory())?.url ?? DEFAULT_URL).replace(/\/+$/, "");
+}
+
+/** The answer's JSON. @throws SERVER_UNREACHABLE, and what the server says in an answer that is no success. */
+export async function askAdmin<T>(words: Words, method: "GET" | "POST", path: string, body?: object): Promise<T> {
+  const url = adminUrl(words);
+  const file = words.text("admin-token-file") ?? "";
+  const token = file === "" ? process.env["SVC_STORE_ADMIN_TOKEN"] || undefined : tokenFrom("--admin-token-file", file, {});
+  let answer: Response;
+  try {
+    answer = await fetch(`${url}${path}`, {
+      method,
+      headers: token === undefined ? {} : { Authorization: `Bearer ${token}` },
+      signal: AbortSignal.timeout(HTTP_MS),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  } catch (error) {
+    const cause = (error as { cause?: { message?: string } }).cause?.message ?? (error as Error).message;
+    return fail("SERVER_UNREACHABLE", `no admin server answers at ${url}: ${cause}; use --admin or SVC_STORE_ADMIN_URL for another one`, { cause: error });
+  }
+  const said = await answer.text();
+  if (answer.ok) return JSON.parse(said) as T;
+  return fail(refusals[answer.status] ?? "STORE_REFUSED", `the admin server at ${url} answered ${answer.status}: ${messageOf(said)}`);
+}
+
+function messageOf(said: string): string {
+  try {
+    return (JSON.parse(said) as { error?: string }).error ?? said;
+  } catch {
+    return said.slice(0, 300);
+  }
+}

@@ -1,0 +1,59 @@
+// `svc store copy` and `move`: a task for the client that holds the key, watched to its end.
+import { setTimeout as sleep } from "node:timers/promises";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { printJSON } from "@svc/contract/table.ts";
+import type { StoreClient } from "../client/store-client.ts";
+import { codes } from "../rpc/codes.ts";
+import { openClient, operands, progress, type Words } from "./words.ts";
+
+const POLL_MS = 100;
+/** Above the master's own limits for a task that waits and one that runs. */
+const MAX_WAIT_MS = 660_000;
+
+export async function copyKey(words: Words): Promise<number> {
+  const [key = ""] = operands(words, "KEY");
+  const targets = segmentsOf(words, "to");
+  await using client = await openClient(words);
+  return await watch(words, client, key, await client.createCopyTask(key, targets).catch(unknownSegment));
+}
+
+export async function moveKey(words: Words): Promise<number> {
+  const [key = ""] = operands(words, "KEY");
+  const [[source = ""], [target = ""]] = [segmentsOf(words, "from", 1), segmentsOf(words, "to", 1)];
+  if (source === target) fail("INVALID_REQUEST", `--to: expected another segment than --from, got ${target} for both`);
+  await using client = await openClient(words);
+  return await watch(words, client, key, await client.createMoveTask(key, source, target).catch(unknownSegment));
+}
+
+async function watch(words: Words, client: StoreClient, key: string, id: string): Promise<number> {
+  const endMs = performance.now() + MAX_WAIT_MS;
+  let state = await client.task(id);
+  while (state.status === "pending" || state.status === "processing") {
+    if (performance.now() > endMs) fail("TIMED_OUT", `task ${id} is ${state.status} after ${MAX_WAIT_MS / 1000} s`);
+    progress(`${words.verb} ${key}: ${state.status}, ${Math.round((Date.now() - state.createdAt.getTime()) / 1000)} s`);
+    await sleep(POLL_MS);
+    state = await client.task(id);
+  }
+  progress("");
+  if (state.status === "failed") fail("STORE_REFUSED", `${words.verb} ${key} failed: ${state.message}`);
+  const tookMs = state.updatedAt.getTime() - state.createdAt.getTime();
+  if (words.isJSON) printJSON({ task: id, key, status: state.status, tookMs });
+  else process.stdout.write(`${words.verb} ${key}: done after ${tookMs} ms\n`);
+  return 0;
+}
+
+/** The master says only that an argument is wrong. */
+function unknownSegment(error: unknown): never {
+  if (error instanceof Failure && error.details["storeCode"] === codes.INVALID_PARAMS)
+    fail("STORE_KEY_NOT_FOUND", "a segment of that name is not mounted; svc store segments lists them", { cause: error });
+  throw error;
+}
+
+function segmentsOf(words: Words, flag: string, most = 64): string[] {
+  const names = (words.text(flag) ?? "").split(",").filter((name) => name !== "");
+  if (names.length >= 1 && names.length <= most) return names;
+  return fail(
+    "INVALID_REQUEST",
+    `--${flag}: expected ${most === 1 ? "the name of a segment" : "names of segments, joined by commas"}; svc store segments lists them`,
+  );
+}

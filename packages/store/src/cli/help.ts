@@ -1,0 +1,165 @@
+// What `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
+
+/** A form of the command line, or a flag, and what it does. */
+type Entry = readonly [head: string, does: string];
+type Page = { readonly forms: readonly Entry[]; readonly flags?: readonly Entry[]; readonly example: string; readonly asksAdmin?: true };
+
+const DRY_RUN: Entry = ["--dry-run", "change nothing, and show what would happen"];
+const DETACH: Entry = ["--detach", "return at once instead of waiting"];
+
+const pages: Readonly<Record<string, Page>> = {
+  put: {
+    forms: [["put KEY [FILE]", "store a file, or stdin; an existing key keeps its value"]],
+    flags: [
+      ["--upsert", "replace the value of an existing key"],
+      ["--replicas N", "how many segments get it (1); fewer if fewer have room"],
+      ["--segment NAME", "preferred segment, as svc store segments lists it; another one if it has no room"],
+      ["--soft-pin, --hard-pin", "evict it last, or never"],
+    ],
+    example: "svc store put models/a weights.bin --replicas 2",
+  },
+  get: {
+    forms: [["get KEY [FILE]", "write the value to stdout or a file"]],
+    flags: [["--force", "overwrite an existing file"]],
+    example: "svc store get models/a copy.bin",
+  },
+  ls: {
+    forms: [["ls [PREFIX]", "list keys with their size and holders"]],
+    flags: [
+      ["--limit N", "how many keys (1000)"],
+      ["--after CURSOR", "continue where the previous page ended"],
+    ],
+    example: "svc store ls models/ --limit 20",
+  },
+  stat: { forms: [["stat KEY", "size, checksum and replicas of a key, or why it does not exist"]], example: "svc store stat models/a" },
+  replicas: { forms: [["replicas KEY", "where the bytes of a key are"]], example: "svc store replicas models/a" },
+  rm: {
+    forms: [["rm KEY...", "remove keys"]],
+    flags: [
+      ["--match PATTERN", "every key that matches a regular expression"],
+      ["--all", "every key"],
+      ["--force", "also keys that readers have leased"],
+    ],
+    example: "svc store rm --match '^models/' --force",
+  },
+  copy: { forms: [["copy KEY --to SEGMENT[,SEGMENT]", "copy a key to more segments, and wait"]], example: "svc store copy models/a --to 10.0.0.7:14001" },
+  move: {
+    forms: [["move KEY --from SEGMENT --to SEGMENT", "move a replica to another segment, and wait"]],
+    example: "svc store move models/a --from 10.0.0.7:14001 --to 10.0.0.8:14001",
+  },
+  drain: {
+    forms: [["drain SEGMENT...", "move all objects off segments, and wait"]],
+    flags: [
+      ["--to SEGMENT[,SEGMENT]", "target segments (any with room)"],
+      ["--concurrency N", "objects in progress at a time (4)"],
+      DETACH,
+      ["--cancel JOB", "cancel a job; its segments take objects again"],
+    ],
+    example: "svc store drain 10.0.0.7:14001",
+  },
+  undrain: {
+    forms: [["undrain SEGMENT...", "put segments that a drain emptied, or could not empty, back into use"]],
+    example: "svc store undrain 10.0.0.7:14001",
+  },
+  migrations: {
+    forms: [
+      ["migrations [TASK]", "list copies and moves of the admin server, or show one"],
+      ["migrations copy|move KEY --from SEGMENT --to SEGMENT[,SEGMENT] --executor STABLE-ID", "start one, and wait"],
+    ],
+    flags: [
+      ["--executor STABLE-ID", "the client that moves the bytes, as svc store clients lists it"],
+      ["--retries N", "maximum number of attempts (5)"],
+      ["--domain NAME, --object-set NAME", "namespace of the key (default)"],
+      ["--authority ID", "the stable id of the master to ask first (store-master)"],
+      DETACH,
+    ],
+    example: "svc store migrations move models/a --from 10.0.0.7:14001 --to 10.0.0.8:14001 --executor second",
+    asksAdmin: true,
+  },
+  devices: {
+    forms: [
+      ["devices [DEVICE]", "list devices of the cold tier, or show the current state of one"],
+      ["devices create DEVICE --owner STABLE-ID --path FOLDER | --uuid UUID", "define a folder on an owner's host as a device"],
+      ["devices register|enable|disable|drain|unregister DEVICE", "start serving it; allow or stop new objects; empty it; release it"],
+      ["devices blockers|manual-gc|manual-free|orphan-quarantine DEVICE", "show what is stored there, or make room manually"],
+      ["devices offload STABLE-ID", "copy objects from an owner's memory to its device, and wait"],
+    ],
+    flags: [
+      ["--kind ssd|nfs, --capacity BYTES", "of create: its kind (ssd), and how much objects may use (nine tenths of the file system)"],
+      ["--no-check", "of create: do not check with the owner that it can use the folder"],
+      ["--executor STABLE-ID, --to SEGMENT[,SEGMENT]", "of drain: who moves objects that are nowhere else, and to which segments"],
+      ["--force", "of unregister: drop copies of objects that are in memory too"],
+      ["--objects N", "of offload: maximum number of objects (64)"],
+      DRY_RUN,
+    ],
+    example: "svc store devices create cold-1 --owner first --path /mnt/ssd",
+    asksAdmin: true,
+  },
+  leader: { forms: [["leader", "with several masters: which one leads"]], example: "svc store leader" },
+  standbys: { forms: [["standbys", "with several masters: which ones can take over"]], example: "svc store standbys" },
+  lead: { forms: [["lead --to NAME", "hand the lead over to a standby that is in sync; nothing is lost"]], example: "svc store lead --to bob" },
+  segments: { forms: [["segments", "the memory of each holder, and how full it is"]], example: "svc store segments" },
+  clients: { forms: [["clients", "clients that hold memory, with their stable ids"]], example: "svc store clients" },
+  summary: { forms: [["summary", "the whole store at a glance"]], example: "svc store summary" },
+  top: {
+    forms: [["top", "live view: operations, latency, keys, bytes, evictions, holders"]],
+    flags: [["--interval SECONDS", "seconds between updates (1)"]],
+    example: "svc store top",
+  },
+};
+
+const shared: readonly Entry[] = [
+  [
+    "--master HOST:PORT",
+    "the master's RPC, or etcd://HOST:PORT[;HOST:PORT...] for the current leader (default $SVC_STORE_MASTER, else this machine's own master)",
+  ],
+  ["--url URL", "the master's HTTP (default $SVC_STORE_URL, else port 9003 beside RPC port 50051, else that of this machine's own master)"],
+  ["--token-file FILE", "token, if the master requires one (default $SVC_STORE_TOKEN)"],
+  ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
+  ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],
+  ["--tenant NAME, --brand WORD", "tenant of the keys; brand word of the masters' RPC (svc)"],
+  ["--output table|json", "a table on a terminal, JSON in a pipe"],
+];
+const ofAdmin: readonly Entry[] = [
+  ["--admin URL", "the admin server (default $SVC_STORE_ADMIN_URL, else, for this machine's own master, this machine's own or http://127.0.0.1:18080)"],
+  ["--admin-token-file FILE", "its token (default $SVC_STORE_ADMIN_TOKEN)"],
+];
+
+/** The whole page, or that of one verb. */
+export function helpOf(verb: string | undefined): string {
+  const page = verb !== undefined && Object.hasOwn(pages, verb) ? pages[verb] : undefined;
+  if (page === undefined) return wholePage();
+  return [
+    "Usage:",
+    ...page.forms.flatMap(([form, does]) => [`  svc store ${form}`, `      ${does}`]),
+    "",
+    ...(page.flags === undefined ? [] : ["Flags:", ...entries(page.flags), ""]),
+    "Flags of every verb:",
+    ...entries([...(page.asksAdmin === true ? ofAdmin : []), ...shared]),
+    "",
+    "Example:",
+    `  ${page.example}`,
+    "",
+  ].join("\n");
+}
+
+function wholePage(): string {
+  return [
+    "svc store: reads, writes and inspects a cache store.",
+    "",
+    ...entries(Object.values(pages).flatMap(({ forms }) => forms.map(([form, does]): Entry => [`svc store ${form}`, does]))),
+    "",
+    "  svc store VERB --help shows the flags of a verb, and an example.",
+    "  svc store master | service | admin   run a server in the foreground, each with its own --help",
+    "",
+    ...entries([...shared, ...ofAdmin]),
+    "",
+  ].join("\n");
+}
+
+const WIDTH = 34;
+
+/** What a long head does stands below it. */
+function entries(list: readonly Entry[]): string[] {
+  return list.flatMap(([head, does]) => (head.length < WIDTH ? [`  ${head.padEnd(WIDTH)} ${does}`] : [`  ${head}`, `  ${" ".repeat(WIDTH)} ${does}`]));
+}

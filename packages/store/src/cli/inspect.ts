@@ -1,0 +1,136 @@
+// `svc store stat`, `replicas`, `segments`, `clients`, `summary`: what the master knows, without changing it.
+import { fail } from "@svc/contract/failures.ts";
+import { byteSize, printJSON } from "@svc/contract/table.ts";
+import { entriesOf, type KeyEntry } from "./key-entries.ts";
+import { metricsFrom } from "./master-metrics.ts";
+import { whyMissing } from "./objects.ts";
+import { type SegmentDetail, segmentDetails } from "./segments.ts";
+import { ask, openClient, operands, print, type Words } from "./words.ts";
+
+type ClientDetail = { client_id: string; stable_id: string; epoch: number; heard: boolean };
+
+export async function stat(words: Words): Promise<number> {
+  const { key, sizeBytes, replicas } = await found(words);
+  await using client = await openClient(words);
+  const checksum = (await client.stat(key))?.checksum;
+  const shown = checksum === undefined ? undefined : `xxh3:${checksum.toString(16).padStart(16, "0")}`;
+  if (words.isJSON) printJSON({ key, sizeBytes, checksum: shown ?? null, replicas });
+  else
+    print(
+      words,
+      undefined,
+      ["KEY", "SIZE", "CHECKSUM", "HOLDERS"],
+      [[key, byteSize(sizeBytes), shown ?? "none: its writer gave none", replicas.map(({ endpoint }) => endpoint).join(", ")]],
+    );
+  return 0;
+}
+
+export async function replicas(words: Words): Promise<number> {
+  const entry = await found(words);
+  print(
+    words,
+    entry.replicas,
+    ["HOLDER", "ADDRESS", "SIZE", "PROTOCOL"],
+    entry.replicas.map(({ endpoint, address, sizeBytes, protocol }) => [endpoint, address, byteSize(sizeBytes), protocol]),
+  );
+  return 0;
+}
+
+async function found(words: Words): Promise<KeyEntry> {
+  const [key = ""] = operands(words, "KEY");
+  const [entry] = await entriesOf(words, [key]);
+  if (entry !== undefined) return entry;
+  await using client = await openClient(words);
+  return fail("STORE_KEY_NOT_FOUND", await whyMissing(words, client, key));
+}
+
+export async function segments(words: Words): Promise<number> {
+  operands(words);
+  const rows = await segmentDetails(words);
+  print(
+    words,
+    rows,
+    ["SEGMENT", "ID", "SIZE", "USED", "PROTOCOL", "STATUS"],
+    rows.map((row) => [
+      row.segment_name,
+      row.segment_id,
+      byteSize(row.size_bytes),
+      usage(row.allocator_used_bytes, row.size_bytes),
+      row.protocol,
+      statusOf(row),
+    ]),
+  );
+  return 0;
+}
+
+export async function clients(words: Words): Promise<number> {
+  operands(words);
+  const { clients: known } = (await (await ask(words, "/api/v1/clients")).json()) as { clients: ClientDetail[] };
+  const names = new Map(known.map((row) => [row.client_id, row]));
+  // Those without memory are shown where they have a name: a migration may be theirs to run.
+  const byID = new Map<string, SegmentDetail[]>(known.flatMap((row) => (row.epoch > 0 ? [[row.client_id, []]] : [])));
+  for (const row of await segmentDetails(words)) byID.set(row.client_id, [...(byID.get(row.client_id) ?? []), row]);
+  const rows = [...byID].map(([clientID, held]) => ({
+    clientID,
+    stableID: names.get(clientID)?.stable_id ?? clientID,
+    epoch: names.get(clientID)?.epoch ?? 0,
+    names: [...new Set(held.map((row) => row.segment_name))],
+    segments: held.length,
+    sizeBytes: held.reduce((sum, row) => sum + row.size_bytes, 0),
+    usedBytes: held.reduce((sum, row) => sum + row.allocator_used_bytes, 0),
+    readable: held.every((row) => row.readable !== false) && names.get(clientID)?.heard !== false,
+  }));
+  print(
+    words,
+    rows,
+    ["CLIENT", "STABLE ID", "EPOCH", "NAME", "SEGMENTS", "SIZE", "USED", "STATE"],
+    rows.map((row) => [
+      row.clientID,
+      row.stableID,
+      row.epoch === 0 ? "none" : String(row.epoch),
+      row.names.join(", "),
+      String(row.segments),
+      byteSize(row.sizeBytes),
+      usage(row.usedBytes, row.sizeBytes),
+      row.readable ? "heard" : "not heard",
+    ]),
+  );
+  return 0;
+}
+
+export async function summary(words: Words): Promise<number> {
+  operands(words);
+  const [figures, rows] = await Promise.all([metricsFrom(words), segmentDetails(words)]);
+  const value = {
+    url: words.url,
+    keys: figures.keys,
+    usedBytes: figures.usedBytes,
+    capacityBytes: figures.capacityBytes,
+    unfinishedPuts: figures.unfinishedPuts,
+    evictedKeys: figures.evictedKeys,
+    lostKeys: figures.lostKeys,
+    holders: new Set(rows.map((row) => row.client_id)).size,
+    segments: rows.length,
+    unreadableSegments: rows.filter((row) => row.readable === false).length,
+  };
+  print(
+    words,
+    value,
+    ["MASTER", "KEYS", "USED", "OF", "HOLDERS", "EVICTED", "LOST"],
+    [
+      [
+        words.url,
+        String(value.keys),
+        usage(value.usedBytes, value.capacityBytes),
+        byteSize(value.capacityBytes),
+        `${value.holders}${value.unreadableSegments === 0 ? "" : ` (${value.unreadableSegments} segments not readable)`}`,
+        String(value.evictedKeys),
+        String(value.lostKeys),
+      ],
+    ],
+  );
+  return 0;
+}
+
+export const usage = (used: number, of: number) => `${byteSize(used)} (${of === 0 ? 0 : Math.round((100 * used) / of)} %)`;
+const statusOf = (row: SegmentDetail) => (row.readable === false ? `${row.status}, not readable` : row.status);

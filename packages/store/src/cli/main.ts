@@ -1,0 +1,91 @@
+// `svc store VERB`: the cache store from a terminal; its servers are programs of their own.
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { copyKey, moveKey } from "./copy.ts";
+import { devices } from "./devices.ts";
+import { drain, undrain } from "./drain.ts";
+import { helpOf } from "./help.ts";
+import { clients, replicas, segments, stat, summary } from "./inspect.ts";
+import { lead, leader, standbys } from "./lead.ts";
+import { list } from "./list.ts";
+import { migrations } from "./migrations.ts";
+import { get, put } from "./objects.ts";
+import { remove } from "./remove.ts";
+import { top } from "./top.ts";
+import { readWords, type VerbFlags, type Words } from "./words.ts";
+
+type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
+
+const text = { type: "string" } as const;
+const yes = { type: "boolean" } as const;
+export const verbs: Readonly<Record<string, Verb>> = {
+  put: { flags: { upsert: yes, replicas: text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
+  get: { flags: { force: yes }, run: get },
+  ls: { flags: { limit: text, after: text }, run: list },
+  stat: { flags: {}, run: stat },
+  replicas: { flags: {}, run: replicas },
+  rm: { flags: { match: text, all: yes, force: yes }, run: remove },
+  copy: { flags: { to: text }, run: copyKey },
+  move: { flags: { from: text, to: text }, run: moveKey },
+  drain: { flags: { to: text, concurrency: text, cancel: text, detach: yes }, run: drain },
+  undrain: { flags: {}, run: undrain },
+  migrations: {
+    flags: {
+      from: text,
+      to: text,
+      executor: text,
+      retries: text,
+      domain: text,
+      "object-set": text,
+      authority: text,
+      detach: yes,
+      admin: text,
+      "admin-token-file": text,
+    },
+    run: migrations,
+  },
+  devices: {
+    flags: {
+      owner: text,
+      kind: text,
+      path: text,
+      uuid: text,
+      capacity: text,
+      executor: text,
+      to: text,
+      objects: text,
+      force: yes,
+      "dry-run": yes,
+      "no-check": yes,
+      admin: text,
+      "admin-token-file": text,
+    },
+    run: devices,
+  },
+  segments: { flags: {}, run: segments },
+  clients: { flags: {}, run: clients },
+  leader: { flags: {}, run: leader },
+  standbys: { flags: {}, run: standbys },
+  lead: { flags: { to: text }, run: lead },
+  summary: { flags: {}, run: summary },
+  top: { flags: { interval: text }, run: top },
+};
+
+/** The exit code: 0 done, 1 failed, 2 not understood. */
+export async function main(argv: readonly string[]): Promise<number> {
+  const [name = "--help", ...rest] = argv;
+  if (name === "help" || name === "--help" || name === "-h" || rest.includes("--help") || rest.includes("-h")) {
+    process.stdout.write(helpOf(name === "help" ? rest[0] : name));
+    return 0;
+  }
+  try {
+    const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined;
+    if (verb === undefined) fail("INVALID_REQUEST", "expected a verb; svc store --help lists them");
+    return await verb.run(readWords(name, rest, verb.flags));
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    process.stderr.write(`svc store ${name}: ${error.message}\n`);
+    return error.name === "INVALID_REQUEST" && error.details["storeCode"] === undefined ? 2 : 1;
+  }
+}
+
+if (process.argv[1] === import.meta.filename) process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,102 @@
+// `svc store top`: what the master does, again and again: in place on a terminal, a line of JSON for each look in a pipe.
+import { setTimeout as sleep } from "node:timers/promises";
+import { styleText } from "node:util";
+import { asFailure } from "@svc/contract/failures.ts";
+import { openScreen, type Screen } from "@svc/contract/screen.ts";
+import { byteSize, plain, printJSONLine } from "@svc/contract/table.ts";
+import { usage } from "./inspect.ts";
+import { type MasterMetrics, metricsFrom, type Rate, ratesBetween } from "./master-metrics.ts";
+import { segmentDetails } from "./segments.ts";
+import { operands, type Words, wholeNumber } from "./words.ts";
+
+const MAX_INTERVAL_S = 3600;
+const SHOWN_HOLDERS = 32;
+
+type Look = {
+  readonly figures: MasterMetrics;
+  readonly rates: readonly Rate[];
+  readonly evictedPerSecond: number;
+  readonly holders: readonly {
+    readonly name: string;
+    readonly sizeBytes: number;
+    readonly usedBytes: number;
+    readonly status: string;
+    readonly readable: boolean;
+  }[];
+};
+
+export async function top(words: Words): Promise<number> {
+  operands(words);
+  const everyMs = wholeNumber(words, "interval", 1, MAX_INTERVAL_S) * 1000;
+  let before = await metricsFrom(words);
+  if (words.isJSON) {
+    while (true) {
+      await sleep(everyMs);
+      const look = await lookAt(words, before);
+      before = look.figures;
+      const { operations: _, atMs: __, ...figures } = look.figures;
+      printJSONLine({ time: new Date().toISOString(), ...figures, evictedPerSecond: look.evictedPerSecond, operations: look.rates, holders: look.holders });
+    }
+  }
+  let lines: string[] = [`${words.url}: looking …`];
+  const screen: Screen = openScreen(() => screen.draw(lines));
+  const left = screen.left.then(() => "left" as const);
+  screen.draw(lines);
+  while ((await Promise.race([left, sleep(everyMs)])) !== "left") {
+    try {
+      const look = await lookAt(words, before);
+      before = look.figures;
+      lines = linesOf(words.url, look);
+    } catch (error) {
+      // A master that is away is what one watches for.
+      lines = [styleText("red", asFailure(error).message, { stream: process.stdout }), "", ...lines.filter((line) => !/answers|answered/.test(line))];
+    }
+    screen.draw(lines);
+  }
+  screen.close();
+  return 0;
+}
+
+async function lookAt(words: Words, before: MasterMetrics): Promise<Look> {
+  const [figures, rows] = await Promise.all([metricsFrom(words), segmentDetails(words)]);
+  const evicted = Math.max(0, figures.evictedKeys - before.evictedKeys);
+  return {
+    figures,
+    rates: ratesBetween(before, figures),
+    evictedPerSecond: evicted / Math.max(0.001, (figures.atMs - before.atMs) / 1000),
+    holders: rows.map((row) => ({
+      name: row.segment_name,
+      sizeBytes: row.size_bytes,
+      usedBytes: row.allocator_used_bytes,
+      status: row.status,
+      readable: row.readable !== false,
+    })),
+  };
+}
+
+function linesOf(url: string, { figures, rates, evictedPerSecond, holders }: Look): string[] {
+  const bold = (text: string) => styleText("bold", text, { stream: process.stdout });
+  const sum = rates.reduce((total, rate) => total + rate.perSecond, 0);
+  const us = (value: number) => (Number.isFinite(value) ? `${value.toFixed(value < 100 ? 1 : 0)} us` : "long");
+  return [
+    `${bold(url)}   ${sum.toFixed(0)} operations/s   ${figures.connections} connections   q leaves`,
+    `keys ${figures.keys}   used ${usage(figures.usedBytes, figures.capacityBytes)} of ${byteSize(figures.capacityBytes)}   ` +
+      `evicted ${figures.evictedKeys} (${evictedPerSecond.toFixed(0)}/s)   lost ${figures.lostKeys}   unfinished puts ${figures.unfinishedPuts}`,
+    "",
+    bold(`${"OPERATION".padEnd(24)}${"PER SECOND".padStart(12)}${"MEAN".padStart(12)}${"P99 BELOW".padStart(12)}${"FAILED/S".padStart(10)}`),
+    ...rates.map(
+      (rate) =>
+        `${rate.operation.padEnd(24)}${rate.perSecond.toFixed(rate.perSecond < 10 ? 1 : 0).padStart(12)}${us(rate.meanUs).padStart(12)}` +
+        `${us(rate.p99Us).padStart(12)}${rate.failedPerSecond.toFixed(0).padStart(10)}`,
+    ),
+    "",
+    bold(`${"HOLDER".padEnd(24)}${"SIZE".padStart(12)}${"USED".padStart(22)}  STATUS`),
+    ...holders
+      .slice(0, SHOWN_HOLDERS)
+      .map(
+        ({ name, sizeBytes, usedBytes, status, readable }) =>
+          `${plain(name).padEnd(24)}${byteSize(sizeBytes).padStart(12)}${usage(usedBytes, sizeBytes).padStart(22)}  ${status}${readable ? "" : ", not readable"}`,
+      ),
+    ...(holders.length > SHOWN_HOLDERS ? [`and ${holders.length - SHOWN_HOLDERS} more`] : []),
+  ];
+}

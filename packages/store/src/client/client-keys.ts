@@ -1,0 +1,181 @@
+// Keys, pins, places and tasks: the half of the client that asks the master and moves no bytes.
+import type { Failure } from "@svc/contract/failures.ts";
+import { codes } from "../rpc/codes.ts";
+import type { Expected } from "../rpc/schema.ts";
+import type { ReplicaList } from "../rpc/shapes.ts";
+import { ClientBytes } from "./client-bytes.ts";
+import type { BytesParts } from "./parts.ts";
+import { refusal } from "./session/refusal.ts";
+import type { Session } from "./session/session.ts";
+import { fromWire, toWire } from "./wishes.ts";
+
+export type Replica = { readonly endpoint: string; readonly address: bigint; readonly sizeBytes: number; readonly protocol: string };
+
+export type ObjectInfo = {
+  readonly sizeBytes: number;
+  /** XXH3 of the bytes; undefined where the writer gave none. */
+  readonly checksum: bigint | undefined;
+  readonly replicas: readonly Replica[];
+};
+
+/** The order is that of `Gone` in native/src/recent.h. */
+export const missReasons = [
+  "unknown",
+  "never_stored",
+  "removed",
+  "evicted",
+  "expired",
+  "holder_lost",
+  "tenant",
+  "quota",
+  "fingerprint",
+  "unfinished",
+  "checksum",
+] as const;
+
+export type Miss = {
+  /** checksum: its only bytes are damaged. never_stored: nothing was heard of it for as far back as the master remembers; unknown: too much happened since. */
+  readonly reason: (typeof missReasons)[number];
+  /** When it went, where that is known. */
+  readonly at: Date | undefined;
+};
+
+export type TaskState = {
+  readonly status: "pending" | "processing" | "failed" | "succeeded";
+  readonly message: string;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+};
+
+const taskStatuses = ["pending", "processing", "failed", "succeeded"] as const;
+
+export class ClientKeys extends ClientBytes {
+  /** Its membership: mounts, and calls that the client has no name for. */
+  readonly session: Session;
+  readonly #tenant: string;
+
+  constructor(parts: BytesParts, session: Session, tenant: string) {
+    super(parts);
+    this.session = session;
+    this.#tenant = tenant;
+  }
+
+  /** Whether it can be read now; if so it is leased, as a read would. */
+  async exists(key: string): Promise<boolean> {
+    return (await this.existsBatch([key]))[0] as boolean;
+  }
+  async existsBatch(keys: readonly string[]): Promise<boolean[]> {
+    const answers = await this.session.call(
+      "BatchExistKey",
+      keys.map((key) => this.wireKey(key)),
+      this.#tenant,
+    );
+    return keys.map((key, at) => answered(answers[at], `asking for key ${key}`));
+  }
+
+  /** Undefined where it is not there, or has another layout than this client's. */
+  async stat(key: string): Promise<ObjectInfo | undefined> {
+    const [answer] = await this.session.call("ReadObjects", [this.wireKey(key)], this.parts.getParts.fingerprint, this.#tenant);
+    if (answer?.ok === true) return infoOf(answer.value);
+    if (answer?.code === codes.OBJECT_NOT_FOUND || answer?.code === codes.REPLICA_IS_NOT_READY) return undefined;
+    throw refusal(answer?.code ?? codes.INTERNAL_ERROR, `looking at key ${key}`);
+  }
+  /** In bytes; undefined where it is not there. */
+  async size(key: string): Promise<number | undefined> {
+    return (await this.stat(key))?.sizeBytes;
+  }
+  /** Where its bytes lie in memory; empty where they lie in none. */
+  async replicas(key: string): Promise<readonly Replica[]> {
+    return (await this.stat(key))?.replicas ?? [];
+  }
+  /** The segments that hold it, in memory and on disks, readable or not; without a lease. Empty where it is not there. @throws INVALID_REQUEST where the master is another maker's. */
+  async holders(key: string): Promise<readonly string[]> {
+    const answer = await this.session.call("FindRoute", this.wireKey(key), this.#tenant);
+    if (!answer.ok && answer.code === codes.OBJECT_NOT_FOUND) return [];
+    return answered(answer, `looking for the replicas of key ${key}`).replicas.map(({ segment }) => fromWire(segment));
+  }
+  /** Replicas of every key that fits the pattern, a regular expression; without leases. @throws INVALID_REQUEST for a pattern that is none. */
+  async replicasMatching(pattern: string): Promise<ReadonlyMap<string, readonly Replica[]>> {
+    const found = answered(await this.session.call("GetReplicaListByRegex", this.parts.scope + toWire(pattern), this.#tenant), `listing keys by ${pattern}`);
+    return new Map([...found].map(([key, replicas]) => [fromWire(key.slice(this.parts.scope.length)), replicasOf(replicas)]));
+  }
+
+  /** Why a key that was missed is not there, where the master remembers. */
+  async whyMissing(key: string): Promise<Miss> {
+    const damagedAtMs = this.parts.damaged.find(this.wireKey(key));
+    if (damagedAtMs !== undefined) return { reason: "checksum", at: new Date(damagedAtMs) };
+    const [miss] = await this.session.call("WhyMissing", [this.wireKey(key)], this.parts.getParts.fingerprint, this.#tenant);
+    const atMs = Number(miss?.atMs ?? 0n);
+    return { reason: missReasons[miss?.reason ?? 0] ?? "unknown", at: atMs === 0 ? undefined : new Date(atMs) };
+  }
+
+  /**
+   * @param isForced also while readers have a lease; those that know its place may read it until their lease ends.
+   * @throws STORE_KEY_NOT_FOUND, STORE_CONFLICT (leased, being written, being copied).
+   */
+  async remove(key: string, isForced = false): Promise<void> {
+    const [failure] = await this.removeBatch([key], isForced);
+    if (failure !== undefined) throw failure;
+  }
+  /** Why each one was not removed; undefined where it was. */
+  async removeBatch(keys: readonly string[], isForced = false): Promise<(Failure | undefined)[]> {
+    const names = keys.map((key) => this.wireKey(key));
+    for (const name of names) this.parts.getParts.places.forget(name);
+    const answers = await this.session.call("BatchRemove", names, isForced, this.#tenant);
+    return keys.map((key, at) => {
+      const answer = answers[at];
+      return answer?.ok === true ? undefined : refusal(answer?.code ?? codes.INTERNAL_ERROR, `removing key ${key}`);
+    });
+  }
+  /** How many of the keys that fit the pattern were removed. @throws INVALID_REQUEST for a pattern that is none. */
+  async removeMatching(pattern: string, isForced = false): Promise<number> {
+    this.parts.getParts.places.clear();
+    return Number(
+      answered(await this.session.call("RemoveByRegex", this.parts.scope + toWire(pattern), isForced, this.#tenant), `removing keys by ${pattern}`),
+    );
+  }
+  /** How many objects were removed; leased ones stay unless forced. */
+  async removeAll(isForced = false): Promise<number> {
+    this.parts.getParts.places.clear();
+    const removed = Number(await this.session.call("RemoveAll", isForced, this.#tenant));
+    if (removed < 0) throw refusal(removed, "removing all keys");
+    return removed;
+  }
+
+  /** Has a replica made in each of the segments, by the client that holds the object. The task's id. @throws INVALID_REQUEST, STORE_KEY_NOT_FOUND. */
+  async createCopyTask(key: string, targets: readonly string[]): Promise<string> {
+    return answered(await this.session.call("CreateCopyTask", this.wireKey(key), this.#tenant, targets), `copying key ${key}`);
+  }
+  /** Has the replica in one segment moved to another. The task's id. */
+  async createMoveTask(key: string, source: string, target: string): Promise<string> {
+    return answered(await this.session.call("CreateMoveTask", this.wireKey(key), this.#tenant, source, target), `moving key ${key}`);
+  }
+  /** @throws STORE_KEY_NOT_FOUND for a task that the master does not know any more. */
+  async task(id: string): Promise<TaskState> {
+    const { status, message, createdMs, updatedMs } = answered(await this.session.call("QueryTask", id), `task ${id}`);
+    return {
+      status: taskStatuses[status] ?? "failed",
+      message: fromWire(message),
+      createdAt: new Date(Number(createdMs)),
+      updatedAt: new Date(Number(updatedMs)),
+    };
+  }
+}
+
+function answered<T>(answer: Expected<T> | undefined, what: string): T {
+  if (answer?.ok === true) return answer.value;
+  throw refusal(answer?.code ?? codes.INTERNAL_ERROR, what);
+}
+
+const infoOf = ({ replicas, checksum }: ReplicaList): ObjectInfo => {
+  const [first] = replicas;
+  const sizeBytes = first === undefined || first.place.type === "dfs" ? 0 : "buffer" in first.place ? first.place.buffer.sizeBytes : first.place.sizeBytes;
+  return { sizeBytes: Number(sizeBytes), checksum, replicas: replicasOf(replicas) };
+};
+
+const replicasOf = (list: ReplicaList["replicas"]): Replica[] =>
+  list.flatMap(({ place }) => {
+    if (place.type !== "memory") return [];
+    const { endpoint, address, sizeBytes, protocol } = place.buffer;
+    return [{ endpoint, address, sizeBytes: Number(sizeBytes), protocol }];
+  });

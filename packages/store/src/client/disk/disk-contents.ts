@@ -1,0 +1,61 @@
+// Which files a disk has and how many bytes they take, in the order in which they came: the oldest goes first.
+import { type ObjectFiles, OVERHEAD_BYTES } from "./object-files.ts";
+
+const READ_AT_ONCE = 16;
+
+export class DiskContents {
+  readonly #sizes = new Map<number, number>();
+  usedBytes = 0;
+
+  /** What is damaged is removed, or whatever `discard` does with it. */
+  static async read(files: ObjectFiles, discard = (file: number) => files.remove(file)): Promise<DiskContents> {
+    const contents = new DiskContents();
+    const numbers = await files.list();
+    for (let at = 0; at < numbers.length; at += READ_AT_ONCE) {
+      const some = numbers.slice(at, at + READ_AT_ONCE);
+      const found = await Promise.all(some.map((file) => files.about(file).catch(() => undefined)));
+      for (const [index, file] of some.entries()) {
+        const about = found[index];
+        if (about === undefined) await discard(file).catch(() => undefined);
+        else contents.add(file, about.sizeBytes);
+      }
+    }
+    return contents;
+  }
+
+  get count(): number {
+    return this.#sizes.size;
+  }
+
+  has(file: number): boolean {
+    return this.#sizes.has(file);
+  }
+
+  add(file: number, sizeBytes: number): void {
+    this.#sizes.set(file, sizeBytes);
+    this.usedBytes += sizeBytes + OVERHEAD_BYTES;
+  }
+
+  delete(file: number): void {
+    const sizeBytes = this.#sizes.get(file);
+    if (sizeBytes === undefined) return;
+    this.#sizes.delete(file);
+    this.usedBytes -= sizeBytes + OVERHEAD_BYTES;
+  }
+
+  files(): number[] {
+    return [...this.#sizes.keys()];
+  }
+
+  /** The oldest files whose bytes are enough, `most` of them at the most. */
+  oldest(bytes: number, most: number): number[] {
+    const chosen: number[] = [];
+    let left = bytes;
+    for (const [file, sizeBytes] of this.#sizes) {
+      if (left <= 0 || chosen.length === most) break;
+      chosen.push(file);
+      left -= sizeBytes + OVERHEAD_BYTES;
+    }
+    return chosen;
+  }
+}

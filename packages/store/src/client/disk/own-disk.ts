@@ -1,0 +1,274 @@
+// A disk of this client's as a tier below memory: mounted at the master, its orders carried out, and withdrawn when it stops answering.
+import { randomUUID } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
+import { codes } from "../../rpc/codes.ts";
+import type { DiskOrders } from "../../rpc/shapes.ts";
+import { refusal } from "../session/refusal.ts";
+import { DiskContents } from "./disk-contents.ts";
+import { type ColdParts, DEFAULT_SHARE, type DiskParts, type DiskState } from "./disk-parts.ts";
+import { DiskWriter } from "./disk-writer.ts";
+import { ObjectFiles } from "./object-files.ts";
+import { promote } from "./promote.ts";
+
+//   away ──mount──> mounted ──the master forgot it, the disk is silent──> away
+//     └──────────────┴──stop──> stopped
+
+const IDLE_MS = 100;
+const RETRY_MS = 1000;
+/** A disk that says nothing this long is withdrawn: readers are sent elsewhere. */
+const SILENT_MS = 10_000;
+const MAX_OTHERS = 64;
+const LOST: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT"];
+const STOP_MS = 15_000;
+/** What asking again does not change before the master is another one. */
+const REFUSED_MS = 10_000;
+
+export class OwnDisk {
+  readonly #parts: DiskParts;
+  readonly id: string;
+  readonly #label: number;
+  readonly #files: ObjectFiles;
+  readonly #contents: DiskContents;
+  readonly #writer: DiskWriter;
+  readonly #capacityBytes: number;
+  readonly segmentName: string;
+  #state: "away" | "mounted" | "stopped" = "away";
+  #isEnabled = true;
+  /** The master may think that an answer arrived which did not. */
+  #isUnsure = false;
+  #trouble = "";
+  #mustAnnounce = false;
+  #turned = Promise.withResolvers<{ readonly offloads: number; readonly drops: number }>();
+  #stopping = new AbortController();
+  #loop: Promise<void> = Promise.resolve();
+
+  private constructor(parts: DiskParts, opened: { id: string; files: ObjectFiles; contents: DiskContents; capacityBytes: number; segmentName: string }) {
+    this.#parts = parts;
+    this.#label = parts.label ?? 0;
+    this.id = opened.id;
+    this.#files = opened.files;
+    this.#contents = opened.contents;
+    this.#capacityBytes = opened.capacityBytes;
+    this.segmentName = opened.segmentName;
+    this.#writer = new DiskWriter({
+      session: parts.session,
+      diskID: opened.id,
+      files: opened.files,
+      contents: opened.contents,
+      capacityBytes: opened.capacityBytes,
+      quarantine: parts.cold?.quarantine,
+    });
+  }
+
+  /** Makes the folder (not those above it), and reads what it has; the master is told in the background. @throws SETTING_INVALID where the folder cannot be used. */
+  static async open(parts: DiskParts): Promise<OwnDisk> {
+    const { folder, label = 0 } = parts;
+    const files = ObjectFiles.open(folder, parts.syncs);
+    try {
+      const contents = await DiskContents.read(files, parts.cold?.quarantine);
+      const [totalBytes] = await files.space();
+      const capacityBytes = parts.capacityBytes > 0 ? parts.capacityBytes : Math.floor(totalBytes * DEFAULT_SHARE);
+      if (parts.engine.getTransport("nvmeof") === undefined) await parts.engine.installTransport("nvmeof");
+      const segmentName = await parts.engine.serveFolder(String(label), folder);
+      const disk = new OwnDisk(parts, { id: await idOf(folder), files, contents, capacityBytes, segmentName });
+      disk.#loop = disk.#run();
+      return disk;
+    } catch (error) {
+      files.close();
+      throw error;
+    }
+  }
+
+  get state(): DiskState {
+    const { count, usedBytes } = this.#contents;
+    const { reservedBytes, isAnnounced } = this.#writer;
+    const isMounted = this.#state === "mounted";
+    return { files: count, usedBytes, capacityBytes: this.#capacityBytes, isMounted, trouble: this.#trouble, reservedBytes, isAnnounced };
+  }
+
+  /** Objects that it stored, and objects on their way. */
+  get progress(): { readonly stored: number; readonly writing: number } {
+    return { stored: this.#writer.stored, writing: this.#writer.writing };
+  }
+
+  /** How many orders of each kind came the next time the master was asked. */
+  turned(): Promise<{ readonly offloads: number; readonly drops: number }> {
+    return this.#turned.promise;
+  }
+
+  /** Whether it takes objects from now on; the master knows when this resolves. */
+  async setSchedulable(cold: ColdParts, isSchedulable: boolean): Promise<void> {
+    cold.isSchedulable = isSchedulable;
+    if (this.#state === "mounted") await this.#declare();
+  }
+
+  /** Whether the master knows of every file. */
+  whenAnnounced(): Promise<boolean> {
+    return this.#writer.whenAnnounced();
+  }
+
+  /** Ends it where no object lies there any more. @throws STORE_CONFLICT where one does. */
+  async giveUp(): Promise<void> {
+    const { session, folder, engine } = this.#parts;
+    const outcome = await session.calls.callUntil(STOP_MS, "UnmountDisk", session.clientID, this.id, true);
+    if (!outcome.ok && outcome.code === codes.REPLICA_IS_NOT_READY) fail("STORE_CONFLICT", `there are objects in ${folder}: drain the device first`);
+    if (!outcome.ok) throw refusal(outcome.code, `withdrawing the device at ${folder}`);
+    this.#state = "stopped";
+    this.#stopping.abort();
+    await this.#loop;
+    engine.stopFolder(String(this.#label));
+    this.#files.close();
+  }
+
+  /** The master names this client as owner of no file any more, and nothing is stored here from now on. What is read already goes on. */
+  async stop(): Promise<void> {
+    this.#state = "stopped";
+    this.#stopping.abort();
+    // What is under way may mount it once more.
+    await this.#loop;
+    const { session } = this.#parts;
+    const outcome = await session.calls.callUntil(STOP_MS, "UnmountDisk", session.clientID, this.id, false);
+    if (!outcome.ok) throw refusal(outcome.code, `withdrawing the disk at ${this.#parts.folder}`);
+  }
+
+  /** As stop, but a master that does not answer finds out by itself. Waits for no disk. */
+  async close(): Promise<void> {
+    const wasMounted = this.#state === "mounted";
+    this.#state = "stopped";
+    this.#stopping.abort();
+    await this.#loop;
+    const { session } = this.#parts;
+    if (wasMounted && session.isJoined) await session.calls.call("UnmountDisk", session.clientID, this.id, false).catch(() => undefined);
+    this.#parts.engine.stopFolder(String(this.#label));
+    this.#files.close();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      let delayMs = IDLE_MS;
+      try {
+        if (this.#files.silentMs > SILENT_MS) await this.#leave(`the disk has not answered for ${SILENT_MS / 1000} s`);
+        else if (this.#state === "away") delayMs = await this.#mount();
+        else if (await this.#turn()) delayMs = 0;
+      } catch (error) {
+        if (signal.aborted) return;
+        const failure = asFailure(error);
+        if (this.#state === "mounted") {
+          // Who answers next may be a master that lost its log.
+          if (LOST.includes(failure.name)) this.#mustAnnounce ||= this.#parts.cold?.announces ?? true;
+          if (failure.details["storeCode"] === codes.SEGMENT_NOT_FOUND) this.#state = "away";
+        }
+        this.#note(failure);
+        delayMs = RETRY_MS;
+      }
+      if (delayMs > 0) await Promise.race([sleep(delayMs, undefined, { signal, ref: false }).catch(() => undefined), this.#writer.whenFree()]);
+    }
+  }
+
+  async #mount(): Promise<number> {
+    // While something waits for the disk, it would be withdrawn at once again.
+    if (this.#files.silentMs > RETRY_MS) return RETRY_MS;
+    const code = await this.#declare();
+    if (code === codes.UNABLE_OFFLOAD) {
+      this.#note(refusal(code, "this master takes no disks (its setting store.enable_offload is off)"));
+      return REFUSED_MS;
+    }
+    if (code === codes.ILLEGAL_CLIENT) throw refusal(code, `another live owner, or a later start of this one, serves the device at ${this.#parts.folder}`);
+    if (code !== codes.OK) throw refusal(code, `mounting the disk at ${this.#parts.folder}`);
+    if (this.#state !== "away") return 0;
+    this.#state = "mounted";
+    this.#trouble = "";
+    this.#parts.onEvent?.({ type: "disk-mounted", folder: this.#parts.folder, files: this.#contents.count });
+    // Files that are to be removed are not announced first: a device of the cold tier would set them aside as nobody's.
+    this.#mustAnnounce = this.#parts.cold?.announces ?? true;
+    return 0;
+  }
+
+  async #declare(): Promise<number> {
+    const { session, engine } = this.#parts;
+    const disk = {
+      id: this.id,
+      label: this.#label,
+      isOurs: true,
+      isEnabled: this.#isEnabled && (this.#parts.cold?.isSchedulable ?? true),
+      capacityBytes: BigInt(this.#capacityBytes),
+      endpoint: engine.getServerName(),
+    };
+    const outcome = await session.calls.call("MountDisk", session.clientID, disk);
+    return outcome.ok ? codes.OK : outcome.code;
+  }
+
+  /** Whether there is more to do at once. */
+  async #turn(): Promise<boolean> {
+    const { session } = this.#parts;
+    const pause = this.#writer.pause;
+    if ((pause === undefined) !== this.#isEnabled) {
+      this.#isEnabled = pause === undefined;
+      this.#trouble = pause?.message ?? "";
+      if (pause !== undefined) this.#parts.onEvent?.({ type: "disk-paused", folder: this.#parts.folder, failure: pause });
+      this.#isUnsure = true;
+    }
+    if (this.#isUnsure) await this.#declare();
+    this.#isUnsure = true;
+    await this.#writer.tell();
+    const room = this.#parts.cold?.isSchedulable === false ? 0 : this.#writer.room;
+    const outcome = await session.calls.call("TakeDiskOrders", session.clientID, this.id, room, MAX_OTHERS);
+    if (!outcome.ok) {
+      if (outcome.code !== codes.SEGMENT_NOT_FOUND) throw refusal(outcome.code, "asking for objects to store");
+      this.#state = "away";
+      return true;
+    }
+    this.#isUnsure = false;
+    const { offload, drop } = outcome.value;
+    const isMore = this.#obey(outcome.value);
+    if ((this.#mustAnnounce || this.#writer.isAnnounceDue) && drop.length < MAX_OTHERS) {
+      this.#mustAnnounce = false;
+      this.#writer.announceAll();
+    }
+    this.#turned.resolve({ offloads: offload.length, drops: drop.length });
+    this.#turned = Promise.withResolvers();
+    return isMore;
+  }
+
+  #obey({ offload, promote: wanted, drop, check }: DiskOrders): boolean {
+    for (const order of offload) this.#writer.store(order);
+    this.#writer.removeAll(drop.map(Number));
+    for (const doubt of check) this.#writer.check(doubt);
+    for (const order of wanted) {
+      promote({ ...this.#parts, segmentName: this.segmentName }, order).catch((error) => this.#note(asFailure(error)));
+    }
+    return (offload.length > 0 && this.#writer.room > 0) || drop.length === MAX_OTHERS;
+  }
+
+  async #leave(why: string): Promise<void> {
+    if (this.#state !== "mounted") {
+      await sleep(RETRY_MS, undefined, { signal: this.#stopping.signal, ref: false }).catch(() => undefined);
+      return;
+    }
+    const { session } = this.#parts;
+    const outcome = await session.calls.call("UnmountDisk", session.clientID, this.id, false);
+    if (!outcome.ok) throw refusal(outcome.code, "withdrawing a disk that does not answer");
+    this.#state = "away";
+    this.#note(refusal(codes.UNABLE_OFFLOAD, `${why}; readers are sent elsewhere until it does`));
+  }
+
+  #note(failure: Failure): void {
+    if (this.#trouble === failure.message) return;
+    this.#trouble = failure.message;
+    this.#parts.onEvent?.({ type: "disk-away", folder: this.#parts.folder, failure });
+  }
+}
+
+/** The folder's own id: its files belong to it, whichever process serves them. */
+async function idOf(folder: string): Promise<string> {
+  const path = join(folder, "id");
+  const known = (await readFile(path, "utf8").catch(() => "")).trim();
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(known)) return known;
+  const id = randomUUID();
+  await writeFile(path, `${id}\n`);
+  return id;
+}

@@ -1,0 +1,280 @@
+// Reading objects: from places that are known without asking the master, else from where it says; never bytes whose checksum is another's.
+import { Failure } from "@svc/contract/failures.ts";
+import { codes } from "../rpc/codes.ts";
+import type { Expected } from "../rpc/schema.ts";
+import type { ReplicaList } from "../rpc/shapes.ts";
+import { diskPlace, isDiskSegment } from "./disk/places.ts";
+import { call, type Flow, type Move, move, wait } from "./flow.ts";
+import type { Part } from "./memory.ts";
+import { type Avoided, type Place, type Places, tooSmall } from "./places.ts";
+import { checksumOf } from "./put.ts";
+import { doesNotLead } from "./session/connections.ts";
+import { refusal } from "./session/refusal.ts";
+
+//  known place ──read, checksum right, lease not over──> there
+//       └──────────any of these not──┐
+//  ask the master (lease) <──────────┘
+//       ├──not there──> miss
+//       └──read a replica ──failed, or wrong bytes──> the next replica ──none left──> ask again ──> miss or failure
+
+/** Where the bytes of one object go: memory of the caller's, or memory made once its size is known. */
+export type Destination = {
+  readonly key: string;
+  /** Undefined where the object has no room there. May be asked again; the last answer counts. */
+  room(sizeBytes: number): readonly Part[] | undefined;
+};
+
+/** The object's size; undefined for a miss. */
+export type GetOutcome = number | undefined | Failure;
+
+export type GetParts = {
+  readonly tenant: string;
+  readonly fingerprint: string;
+  readonly places: Places;
+  readonly avoided: Avoided;
+  /** Read from here first: this client's own segments. */
+  readonly ownEndpoint: string;
+  /** Whether checksums are compared when the master was asked; places that were known always are. */
+  readonly isVerified: boolean;
+  readonly timeoutMs: number;
+  count(what: "readKnown" | "readAsked" | "readDisk" | "misses" | "wrongBytes" | "unreached"): void;
+  /** A key whose only bytes were wrong. */
+  onDamaged(key: string): void;
+  onRead(key: string): void;
+};
+
+const MAX_ROUNDS = 3;
+const READ_MS = 1000;
+const BYTES_PER_MS = 50_000;
+const AVOID_MS = 2000;
+const RETRY_MS = 20;
+
+type Replica = { readonly endpoint: string; readonly address: bigint };
+type Buffered = Extract<ReplicaList["replicas"][number]["place"], { type: "memory" }>;
+type Source = Replica & {
+  /** On a disk: what the master calls the replica. */
+  readonly fileID?: bigint | undefined;
+  readonly index: number;
+  readonly sizeBytes: number;
+  readonly checksum: bigint | undefined;
+  readonly untilMs: number;
+  readonly parts: readonly Part[];
+  /** Other bytes came than were stored. */
+  isWrong?: boolean;
+};
+
+export function* getAll(parts: GetParts, wanted: readonly Destination[]): Flow<GetOutcome[]> {
+  const outcomes: GetOutcome[] = new Array(wanted.length).fill(undefined);
+  const open = new Set(wanted.keys());
+  yield* readKnown(parts, wanted, open, outcomes);
+  const endMs = performance.now() + parts.timeoutMs;
+  for (let round = 0; open.size > 0; round++) {
+    const indices = [...open];
+    const askedMs = performance.now();
+    let answers: readonly Expected<ReplicaList>[];
+    try {
+      answers = yield* call(
+        "ReadObjects",
+        indices.map((index) => (wanted[index] as Destination).key),
+        parts.fingerprint,
+        parts.tenant,
+      );
+    } catch (error) {
+      if (performance.now() > endMs || !(error instanceof Failure) || error.name === "SHUTTING_DOWN") throw error;
+      yield* wait(RETRY_MS);
+      continue;
+    }
+    if (doesNotLead(answers) && performance.now() < endMs) {
+      // A takeover is under way, or the log is being read.
+      round--;
+      yield* wait(RETRY_MS);
+      continue;
+    }
+    const isLast = round + 1 >= MAX_ROUNDS || performance.now() > endMs;
+    yield* readAnswers(parts, { wanted, indices, answers, askedMs, isLast }, open, outcomes);
+  }
+  return outcomes;
+}
+
+function* readKnown(parts: GetParts, wanted: readonly Destination[], open: Set<number>, outcomes: GetOutcome[]): Flow<void> {
+  const sources: Source[] = [];
+  wanted.forEach((destination, index) => {
+    const place = parts.places.find(destination.key);
+    if (place === undefined) return;
+    const source = sourceOf(destination, index, place);
+    if (source instanceof Failure) {
+      outcomes[index] = source;
+      open.delete(index);
+    } else {
+      sources.push(source);
+    }
+  });
+  if (sources.length === 0) return;
+  for (const source of yield* readSome(parts, sources, true)) {
+    outcomes[source.index] = source.sizeBytes;
+    open.delete(source.index);
+    parts.count("readKnown");
+  }
+  for (const { index } of sources) if (open.has(index)) parts.places.forget((wanted[index] as Destination).key);
+}
+
+type Round = {
+  readonly wanted: readonly Destination[];
+  readonly indices: readonly number[];
+  readonly answers: readonly Expected<ReplicaList>[];
+  readonly askedMs: number;
+  readonly isLast: boolean;
+};
+
+function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLast }: Round, open: Set<number>, outcomes: GetOutcome[]): Flow<void> {
+  const queues = new Map<number, Source[]>();
+  indices.forEach((index, at) => {
+    const answer = answers[at];
+    const destination = wanted[index] as Destination;
+    if (answer?.ok === true) {
+      const candidates = candidatesOf(parts, destination, index, answer.value, askedMs);
+      if (!(candidates instanceof Failure)) {
+        queues.set(index, candidates);
+        return;
+      }
+      outcomes[index] = candidates;
+    } else if (answer?.code === codes.OBJECT_NOT_FOUND || answer?.code === codes.REPLICA_IS_NOT_READY) {
+      parts.count("misses");
+    } else {
+      outcomes[index] = refusal(answer?.code ?? codes.INTERNAL_ERROR, `reading key ${destination.key}`);
+    }
+    open.delete(index);
+  });
+  // A replica of each at a time; what was not read goes on with its next one.
+  while (queues.size > 0) {
+    const sources = [...queues.values()].flatMap((queue) => queue.shift() ?? []);
+    for (const [index, queue] of queues) if (queue.length === 0 && !sources.some((source) => source.index === index)) queues.delete(index);
+    if (sources.length === 0) break;
+    const there = yield* readSome(parts, sources, parts.isVerified);
+    const lost = sources.filter((source) => source.fileID !== undefined && !there.includes(source));
+    if (lost.length > 0) yield* readAlone(parts, wanted, lost, there);
+    for (const source of there) {
+      outcomes[source.index] = source.sizeBytes;
+      open.delete(source.index);
+      queues.delete(source.index);
+      parts.onRead((wanted[source.index] as Destination).key);
+      parts.count(source.fileID === undefined ? "readAsked" : "readDisk");
+      // A file may be removed at any time: its place is asked for at each read, by which the master knows what is read often.
+      if (source.fileID !== undefined) continue;
+      const { endpoint, address, sizeBytes, checksum } = source;
+      const answer = answers[indices.indexOf(source.index)] as { ok: true; value: ReplicaList };
+      if (checksum !== undefined)
+        parts.places.learn((wanted[source.index] as Destination).key, { endpoint, address, sizeBytes, checksum }, askedMs, Number(answer.value.leaseMs));
+    }
+  }
+  if (!isLast) {
+    if (indices.some((index) => open.has(index))) yield* wait(RETRY_MS);
+    return;
+  }
+  for (const index of indices) {
+    if (!open.delete(index)) continue;
+    parts.count("misses");
+  }
+}
+
+/** Files whose bytes did not come, one by one: another file of the same disk may be why. Owners are asked to look at those that are wrong. */
+function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: readonly Source[], there: Source[]): Flow<void> {
+  const perDisk = new Map<string, number>();
+  for (const { endpoint } of lost) perDisk.set(endpoint, (perDisk.get(endpoint) ?? 0) + 1);
+  for (const source of lost) {
+    const again = (perDisk.get(source.endpoint) ?? 0) > 1 && performance.now() < source.untilMs;
+    const found = again ? yield* readSome(parts, [source], parts.isVerified) : [];
+    if (found.length > 0) {
+      there.push(source);
+      continue;
+    }
+    const { key } = wanted[source.index] as Destination;
+    if (source.isWrong) parts.onDamaged(key);
+    try {
+      yield* call("ReportWrongBytes", key, source.fileID as bigint, parts.tenant);
+    } catch {
+      // The next reader reports it.
+    }
+  }
+}
+
+/** Those whose bytes are there, and right. */
+function* readSome(parts: GetParts, sources: readonly Source[], isVerified: boolean): Flow<Source[]> {
+  const words = new Map<string, bigint[]>();
+  let bytes = 0;
+  for (const { endpoint, address, parts: into, sizeBytes } of sources) {
+    bytes += sizeBytes;
+    const list = words.get(endpoint) ?? [];
+    words.set(endpoint, list);
+    let from = address;
+    for (const part of into) {
+      const length = BigInt(part.sizeBytes);
+      list.push(part.address, from, length);
+      from += length;
+    }
+  }
+  const moves: Move[] = [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) }));
+  const failed = yield* move("READ", moves, READ_MS + Math.ceil(bytes / BYTES_PER_MS));
+  for (const endpoint of failed.keys()) {
+    parts.count("unreached");
+    // One file that is gone says nothing of its disk.
+    if (isDiskSegment(endpoint)) continue;
+    parts.avoided.add(endpoint, AVOID_MS);
+    parts.places.forgetHolder(endpoint);
+  }
+  // Past the lease's end the range may have become another object's while it was read.
+  const now = performance.now();
+  return sources.filter((source) => {
+    if (failed.has(source.endpoint) || now >= source.untilMs) return false;
+    if (!isVerified || source.checksum === undefined || checksumOf(source.parts) === source.checksum) return true;
+    parts.count("wrongBytes");
+    source.isWrong = true;
+    return false;
+  });
+}
+
+function sourceOf(
+  destination: Destination,
+  index: number,
+  place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint },
+): Source | Failure {
+  const room = destination.room(place.sizeBytes);
+  if (room === undefined) return tooSmall(place.sizeBytes, 0);
+  const { endpoint, address, sizeBytes, checksum, untilMs, fileID } = place;
+  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, parts: clipped(room, sizeBytes) };
+}
+
+/** Memory of this client first, then holders that were reached; disks, and holders that were not reached, come last. */
+function candidatesOf(parts: GetParts, destination: Destination, index: number, list: ReplicaList, askedMs: number): Source[] | Failure {
+  const rank = ({ endpoint, fileID }: Source) => (endpoint === parts.ownEndpoint ? 0 : fileID !== undefined ? 2 : parts.avoided.has(endpoint) ? 3 : 1);
+  const found: Source[] = [];
+  const untilMs = askedMs + Number(list.leaseMs);
+  for (const replica of list.replicas) {
+    const { place, id } = replica;
+    const disk = diskPlace(replica);
+    if (place.type !== "memory" && disk === undefined) continue;
+    const known =
+      disk !== undefined
+        ? { endpoint: disk.segment, address: disk.address, sizeBytes: disk.sizeBytes, checksum: list.checksum, untilMs, fileID: id }
+        : { ...(place as Buffered).buffer, sizeBytes: Number((place as Buffered).buffer.sizeBytes), checksum: list.checksum, untilMs };
+    const source = sourceOf(destination, index, known);
+    if (source instanceof Failure) return source;
+    found.push(source);
+  }
+  return found.sort((one, other) => rank(one) - rank(other));
+}
+
+/** The first `sizeBytes` of the room. */
+function clipped(room: readonly Part[], sizeBytes: number): readonly Part[] {
+  const first = room[0];
+  if (room.length === 1 && first?.sizeBytes === sizeBytes) return room;
+  const out: Part[] = [];
+  let left = sizeBytes;
+  for (const part of room) {
+    if (left === 0) break;
+    const taken = Math.min(left, part.sizeBytes);
+    out.push({ address: part.address, sizeBytes: taken });
+    left -= taken;
+  }
+  return out;
+}

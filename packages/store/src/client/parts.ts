@@ -1,0 +1,21 @@
+// What the client's parts have in common: the engine, the memory that it may use, and what is known about places and extents.
+import type { TransferEngine } from "@svc/transfer/engine.ts";
+import type { ClientMetrics } from "./client-metrics.ts";
+import type { GetParts } from "./get.ts";
+import type { LocalMemory } from "./memory.ts";
+import type { Damaged } from "./places.ts";
+import type { PutParts } from "./put.ts";
+import type { Runner } from "./runner.ts";
+
+export type BytesParts = {
+  readonly engine: TransferEngine;
+  readonly runner: Runner;
+  readonly memory: LocalMemory;
+  readonly putParts: PutParts;
+  readonly getParts: GetParts;
+  readonly figures: ClientMetrics;
+  readonly damaged: Damaged;
+  readonly hostID: string;
+  /** What comes before each key on the wire. */
+  readonly scope: string;
+};

@@ -1,0 +1,208 @@
+// Storing objects: bytes into memory leased ahead, then one commit; what failed is done again elsewhere, within a bound.
+import { asFailure, Failure } from "@svc/contract/failures.ts";
+import { codes } from "../rpc/codes.ts";
+import type { ResultOf } from "../rpc/operations.ts";
+import { type Extents, giveBack, type LeasedExtent } from "./extents.ts";
+import { call, type Flow, type Move, move, wait } from "./flow.ts";
+import type { Part } from "./memory.ts";
+import { nativeClient } from "./native.ts";
+import type { Avoided, Places } from "./places.ts";
+import { refusal } from "./session/refusal.ts";
+import { grouped, type Wish } from "./wishes.ts";
+
+//  take extent ──> write ──> commit ──ok──> stored
+//      ^   ^         |          |──exists──> it was there (the extent is used by the next put)
+//      |   └─failed──┘          |──the lease is over, its holder is gone──┐
+//      └────────────────────────────────────────────────────────────────<┘
+
+export type PutItem = { readonly key: string; readonly parts: readonly Part[]; readonly sizeBytes: number };
+/** Whether it was stored; false where the key was there already. */
+export type PutOutcome = boolean | Failure;
+
+export type PutParts = {
+  readonly clientID: string;
+  readonly tenant: string;
+  readonly fingerprint: string;
+  readonly extents: Extents;
+  readonly places: Places;
+  readonly avoided: Avoided;
+  readonly timeoutMs: number;
+  onFailedMove(endpoint: string): void;
+};
+
+export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean };
+
+/** A holder that answers at all takes the first bytes within this; one that was stopped is given up for another. */
+const FIRST_TRY_MS = 1000;
+const LATER_TRY_MS = 4000;
+/** The least that a path is taken to move in a millisecond. */
+const BYTES_PER_MS = 50_000;
+const AVOID_MS = 2000;
+const RETRY_MS = 20;
+/** What the master says of an extent that it does not lease any more; one that reads its log has forgotten all of them. */
+const LOST: readonly number[] = [codes.INVALID_WRITE, codes.SEGMENT_NOT_FOUND, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.UNAVAILABLE_IN_CURRENT_STATUS];
+const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
+
+type Pending = {
+  readonly index: number;
+  readonly item: PutItem;
+  readonly checksum: bigint;
+  extent: LeasedExtent | undefined;
+  /** Its bytes lie in the extent. */
+  isWritten: boolean;
+  /** A commit had no answer: it may be stored by us. */
+  isUnsure: boolean;
+};
+
+export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
+  const outcomes: PutOutcome[] = new Array(items.length);
+  const endMs = performance.now() + parts.timeoutMs;
+  let left: Pending[] = [];
+  items.forEach((item, index) => {
+    const wrong = refused(item);
+    if (wrong !== undefined) outcomes[index] = wrong;
+    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: false });
+  });
+  for (let attempt = 0; left.length > 0; attempt++) {
+    let failure: Failure | undefined;
+    try {
+      const ready = yield* withExtents(parts, left, wishes);
+      const written = yield* write(parts, ready, attempt);
+      yield* commitAll(parts, written, wishes, outcomes);
+    } catch (error) {
+      failure = asFailure(error);
+      if (!PASSING.includes(failure.name)) {
+        yield* abandon(parts, left);
+        for (const { index } of left) outcomes[index] ??= failure;
+        return outcomes;
+      }
+      parts.avoided.clear();
+    }
+    left = left.filter(({ index }) => outcomes[index] === undefined);
+    if (left.length === 0) break;
+    if (performance.now() > endMs) {
+      yield* abandon(parts, left);
+      failure ??= new Failure("TIMED_OUT", `not stored within ${parts.timeoutMs} ms: no holder could be reached`, { details: { storeCode: -800 } });
+      for (const { index } of left) outcomes[index] = failure;
+      return outcomes;
+    }
+    if (failure !== undefined) yield* wait(RETRY_MS);
+  }
+  return outcomes;
+}
+
+function refused({ key, sizeBytes }: PutItem): Failure | undefined {
+  if (key !== "" && sizeBytes > 0) return undefined;
+  return new Failure("INVALID_REQUEST", key === "" ? "the key is empty" : `key ${key}: expected a value of at least one byte`, {
+    details: { storeCode: codes.INVALID_PARAMS },
+  });
+}
+
+/** Those of `left` that got memory; the others come in the next round. */
+function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { wish }: PutWish): Flow<Pending[]> {
+  const bySize = new Map<number, Pending[]>();
+  for (const pending of left) {
+    if (pending.extent !== undefined) continue;
+    const same = bySize.get(pending.item.sizeBytes);
+    if (same === undefined) bySize.set(pending.item.sizeBytes, [pending]);
+    else same.push(pending);
+  }
+  for (const [sizeBytes, same] of bySize) {
+    const taken = yield* extents.take(sizeBytes, wish, same.length, avoided.list());
+    taken.forEach((extent, at) => {
+      (same[at] as Pending).extent = extent;
+    });
+  }
+  return left.filter(({ extent }) => extent !== undefined);
+}
+
+/** Those whose bytes lie with all their holders. */
+function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Flow<Pending[]> {
+  const unwritten = ready.filter(({ isWritten }) => !isWritten);
+  if (unwritten.length === 0) return [...ready];
+  const { moves, bytes } = movesOf(unwritten);
+  const failed = yield* move("WRITE", moves, (attempt === 0 ? FIRST_TRY_MS : LATER_TRY_MS) + Math.ceil(bytes / BYTES_PER_MS));
+  const isFailed = ({ extent }: Pending) => failed.size > 0 && (extent as LeasedExtent).ranges.some(({ endpoint }) => failed.has(endpoint));
+  for (const pending of unwritten) pending.isWritten = !isFailed(pending);
+  if (failed.size === 0) return [...ready];
+  for (const endpoint of failed.keys()) {
+    parts.avoided.add(endpoint, AVOID_MS);
+    parts.places.forgetHolder(endpoint);
+    parts.onFailedMove(endpoint);
+  }
+  const lost = unwritten.filter(({ isWritten }) => !isWritten);
+  yield* giveBack(
+    parts.clientID,
+    lost.map(({ extent }) => extent as LeasedExtent),
+    true,
+  );
+  for (const pending of lost) pending.extent = undefined;
+  // Nothing was written to these, and nothing will be.
+  for (const endpoint of failed.keys()) yield* giveBack(parts.clientID, parts.extents.takeOf(endpoint), false);
+  return ready.filter(({ extent }) => extent !== undefined);
+}
+
+function movesOf(list: readonly Pending[]): { moves: Move[]; bytes: number } {
+  const words = new Map<string, bigint[]>();
+  let bytes = 0;
+  for (const { item, extent } of list) {
+    bytes += item.sizeBytes;
+    for (const { endpoint, address } of (extent as LeasedExtent).ranges) {
+      let to = address;
+      const into = words.get(endpoint) ?? [];
+      words.set(endpoint, into);
+      for (const part of item.parts) {
+        const length = BigInt(part.sizeBytes);
+        into.push(part.address, to, length);
+        to += length;
+      }
+    }
+  }
+  return { moves: [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) })), bytes };
+}
+
+function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group, isReplacing }: PutWish, outcomes: PutOutcome[]): Flow<void> {
+  if (written.length === 0) return;
+  const commits = written.map(({ item, extent, checksum }) => ({ extent: (extent as LeasedExtent).id, key: item.key, checksum }));
+  let answers: ResultOf<"CommitPuts">;
+  try {
+    answers = yield* call("CommitPuts", parts.clientID, commits, grouped(wish, group, commits.length), parts.fingerprint, isReplacing, parts.tenant);
+  } catch (error) {
+    for (const pending of written) pending.isUnsure = true;
+    throw error;
+  }
+  written.forEach((pending, at) => {
+    const answer = answers[at];
+    const extent = pending.extent as LeasedExtent;
+    if (answer?.ok === true) {
+      outcomes[pending.index] = true;
+      parts.places.forget(pending.item.key);
+      return;
+    }
+    pending.extent = undefined;
+    pending.isWritten = false;
+    if (answer === undefined || LOST.includes(answer.code)) return;
+    parts.extents.putBack(pending.item.sizeBytes, wish, extent);
+    // Where our own commit may have come through before its answer was lost, it did.
+    outcomes[pending.index] = answer.code === codes.OBJECT_ALREADY_EXISTS ? pending.isUnsure : refusal(answer.code, `storing key ${pending.item.key}`);
+  });
+}
+
+/** What was perhaps written stays closed to others until no late byte can arrive. */
+function* abandon({ clientID }: PutParts, left: readonly Pending[]): Flow<void> {
+  yield* giveBack(
+    clientID,
+    left.flatMap(({ extent }) => extent ?? []),
+    true,
+  );
+  for (const pending of left) pending.extent = undefined;
+}
+
+export function checksumOf(parts: readonly Part[]): bigint {
+  const words = new BigUint64Array(parts.length * 3);
+  parts.forEach(({ address, sizeBytes }, at) => {
+    words[at * 3] = address;
+    words[at * 3 + 2] = BigInt(sizeBytes);
+  });
+  return nativeClient().checksum(words, 0, parts.length);
+}

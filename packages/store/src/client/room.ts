@@ -1,0 +1,35 @@
+// Bytes that may be under way at once: who comes later waits for its turn, and one alone may be larger than all of it.
+
+type Waiting = { readonly bytes: number; enter(): void };
+
+export class Room {
+  readonly #mostBytes: number;
+  readonly #waiting: Waiting[] = [];
+  #usedBytes = 0;
+
+  constructor(mostBytes: number) {
+    this.#mostBytes = mostBytes;
+  }
+
+  /** Each that entered leaves once, with the same number. */
+  enter(bytes: number): Promise<void> {
+    if (this.#waiting.length === 0 && this.#fits(bytes)) {
+      this.#usedBytes += bytes;
+      return Promise.resolve();
+    }
+    return new Promise((enter) => this.#waiting.push({ bytes, enter }));
+  }
+
+  leave(bytes: number): void {
+    this.#usedBytes -= bytes;
+    for (let next = this.#waiting[0]; next !== undefined && this.#fits(next.bytes); next = this.#waiting[0]) {
+      this.#usedBytes += next.bytes;
+      this.#waiting.shift();
+      next.enter();
+    }
+  }
+
+  #fits(bytes: number): boolean {
+    return this.#usedBytes === 0 || this.#usedBytes + bytes <= this.#mostBytes;
+  }
+}

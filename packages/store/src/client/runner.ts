@@ -1,0 +1,113 @@
+// Runs flows: with promises, or holding the thread; and keeps the handles of the holders that they move bytes to and from.
+import { setTimeout as sleep } from "node:timers/promises";
+import { asFailure, type Failure } from "@svc/contract/failures.ts";
+import type { TransferEngine } from "@svc/transfer/engine.ts";
+import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
+import { isDiskSegment } from "./disk/places.ts";
+import type { Flow, Step } from "./flow.ts";
+import type { Connections } from "./session/connections.ts";
+import type { SyncCalls } from "./sync-calls.ts";
+
+type MoveStep = Extract<Step, { kind: "move" }>;
+
+const asleep = new Int32Array(new SharedArrayBuffer(4));
+
+export class Runner {
+  readonly #engine: TransferEngine;
+  readonly #calls: Connections;
+  readonly #syncCalls: SyncCalls;
+  readonly #handles = new Map<string, bigint>();
+
+  constructor(engine: TransferEngine, calls: Connections, syncCalls: SyncCalls) {
+    this.#engine = engine;
+    this.#calls = calls;
+    this.#syncCalls = syncCalls;
+  }
+
+  async run<T>(flow: Flow<T>): Promise<T> {
+    for (let next = flow.next(); ; ) {
+      if (next.done) return next.value;
+      let result: unknown;
+      let failure: unknown;
+      try {
+        result = await this.#do(next.value);
+      } catch (error) {
+        failure = error;
+      }
+      next = failure === undefined ? flow.next(result) : flow.throw(failure);
+    }
+  }
+
+  runSync<T>(flow: Flow<T>): T {
+    for (let next = flow.next(); ; ) {
+      if (next.done) return next.value;
+      let result: unknown;
+      let failure: unknown;
+      try {
+        result = this.#doSync(next.value);
+      } catch (error) {
+        failure = error;
+      }
+      next = failure === undefined ? flow.next(result) : flow.throw(failure);
+    }
+  }
+
+  /** The handle of a holder that was reached before. */
+  handleOf(endpoint: string): bigint | undefined {
+    return this.#handles.get(endpoint);
+  }
+
+  /** @throws SERVER_UNREACHABLE: the call may have been obeyed all the same. */
+  callSync<N extends OperationName>(name: N, args: ArgsOf<N>): ResultOf<N> {
+    return this.#syncCalls.call(name, args);
+  }
+
+  /** Files are read by a transport that few clients need. */
+  async #open(endpoint: string): Promise<bigint> {
+    if (isDiskSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
+    return this.#engine.openSegment(endpoint);
+  }
+
+  #openSync(endpoint: string): bigint {
+    if (isDiskSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
+    return this.#engine.openSegmentSync(endpoint);
+  }
+
+  async #do(step: Step): Promise<unknown> {
+    if (step.kind === "wait") return sleep(step.ms);
+    if (step.kind === "call") return this.#calls.call(step.name as "ServiceReady", ...(step.args as []));
+    const failed = new Map<string, Failure>();
+    await Promise.all(
+      step.moves.map(async ({ endpoint, words }) => {
+        try {
+          const handle = this.#handles.get(endpoint) ?? (await this.#open(endpoint));
+          this.#handles.set(endpoint, handle);
+          await this.#engine.transfer(step.opcode, handle, words, step.timeoutMs);
+        } catch (error) {
+          failed.set(endpoint, asFailure(error));
+        }
+      }),
+    );
+    return failed;
+  }
+
+  #doSync(step: Step): unknown {
+    if (step.kind === "wait") return Atomics.wait(asleep, 0, 0, step.ms);
+    if (step.kind === "call") return this.#syncCalls.call(step.name as OperationName & "ServiceReady", step.args as []);
+    return this.#moveSync(step);
+  }
+
+  #moveSync({ opcode, moves, timeoutMs }: MoveStep): Map<string, Failure> {
+    const failed = new Map<string, Failure>();
+    for (const { endpoint, words } of moves) {
+      try {
+        const handle = this.#handles.get(endpoint) ?? this.#openSync(endpoint);
+        this.#handles.set(endpoint, handle);
+        this.#engine.transferSync(opcode, handle, words, timeoutMs);
+      } catch (error) {
+        failed.set(endpoint, asFailure(error));
+      }
+    }
+    return failed;
+  }
+}

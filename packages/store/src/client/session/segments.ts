@@ -1,0 +1,180 @@
+// The memory that this client offers: registered with the engine, mounted at the master, and freed once nobody can touch it.
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import type { TransferEngine } from "@svc/transfer/engine.ts";
+import type { Proto } from "@svc/transfer/engine-segments.ts";
+import type { Segment } from "../../rpc/shapes.ts";
+import { type Bytes, FreshMemory } from "./fresh-memory.ts";
+
+//   mounting ──taken──> mounted ──unmount with grace──> leaving ──its time──> freeing ──no transfer touches it──> (gone)
+//       \──refused──────────\──────────unmount at once─────────────────────────>/
+
+export type SegmentState =
+  | { readonly name: "mounting" }
+  | { readonly name: "mounted" }
+  | { readonly name: "leaving"; readonly atMs: number }
+  /** The master knows it no more. */
+  | { readonly name: "freeing" };
+
+/** What one call mounted: one segment, or several where the protocol bounds a registration. */
+type Region = { readonly memory: Bytes; parts: number };
+
+export type Mounted = {
+  readonly segment: Segment;
+  readonly memory: Bytes;
+  readonly region: Region;
+  /** What the mount was for, in the caller's words; an unmount may ask for it. */
+  readonly purpose: string;
+  state: SegmentState;
+  timer?: NodeJS.Timeout;
+  /** Of this process, who read it without the engine. */
+  readonly held: Set<Promise<void>>;
+};
+
+export type MountOptions = {
+  /** How peers reach it; one that the engine has installed. */
+  readonly protocol?: string;
+  /** A device or place near it, for the engine. */
+  readonly location?: string;
+  /** The most that one registration may have; none by default. */
+  readonly maxRegistrationBytes?: number;
+  readonly purpose?: string;
+};
+
+const FIRST_RETRY_MS = 20;
+const MAX_RETRY_MS = 1000;
+/** Segments of one client. */
+const MAX_SEGMENTS = 4096;
+
+export type SegmentsOptions = { readonly engine: TransferEngine; readonly hostID: string; readonly name?: string };
+
+/** The table of segments and their memory; it does not speak to the master. */
+export class Segments {
+  readonly #engine: TransferEngine;
+  readonly #hostID: string;
+  readonly #name: string;
+  readonly #fresh = new FreshMemory();
+  readonly #all = new Map<string, Mounted>();
+  readonly #freeing = new Set<Promise<void>>();
+  #isClosed = false;
+
+  constructor({ engine, hostID, name }: SegmentsOptions) {
+    this.#engine = engine;
+    this.#hostID = hostID;
+    this.#name = name ?? engine.getServerName();
+  }
+
+  all(): readonly Mounted[] {
+    return [...this.#all.values()];
+  }
+
+  get(id: string): Mounted | undefined {
+    return this.#all.get(id);
+  }
+
+  /** Zeroed memory of this process, registered. */
+  async allocate(sizeBytes: number, options: MountOptions): Promise<Mounted[]> {
+    return this.#register(() => this.#fresh.allocate(sizeBytes), sizeBytes, options);
+  }
+
+  /** A shared memory object that another process made, registered. */
+  async map(name: string, offset: number, sizeBytes: number, options: MountOptions): Promise<Mounted[]> {
+    return this.#register(() => this.#fresh.map(name, offset, sizeBytes), sizeBytes, options);
+  }
+
+  /** All that the master should know of, as it is told after a restart. */
+  known(): Segment[] {
+    return this.all().flatMap(({ segment, state }) => (state.name === "mounted" || state.name === "leaving" ? [segment] : []));
+  }
+
+  /** Keeps the memory of a range until the answer is called; undefined where it is none that is mounted. */
+  hold(address: bigint, sizeBytes: number): (() => void) | undefined {
+    for (const { segment, state, held } of this.#all.values()) {
+      if (address < segment.base || address + BigInt(sizeBytes) > segment.base + segment.sizeBytes || state.name === "freeing") continue;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      held.add(promise);
+      return () => {
+        held.delete(promise);
+        resolve();
+      };
+    }
+    return undefined;
+  }
+
+  /** From here on no peer reaches it; the memory goes once no transfer touches it. */
+  free(mounted: Mounted): Promise<void> {
+    clearTimeout(mounted.timer);
+    mounted.state = { name: "freeing" };
+    const freed = this.#free(mounted).finally(() => this.#freeing.delete(freed));
+    this.#freeing.add(freed);
+    return freed;
+  }
+
+  /** Waits for what is being freed. What a transfer still touches after `boundMs` is kept until this process ends. */
+  async close(boundMs: number): Promise<void> {
+    this.#isClosed = true;
+    for (const mounted of this.all()) if (mounted.state.name !== "freeing") void this.free(mounted);
+    await Promise.race([Promise.all(this.#freeing), sleep(boundMs, undefined, { ref: false })]);
+  }
+
+  async #register(make: () => Bytes, sizeBytes: number, options: MountOptions): Promise<Mounted[]> {
+    const { protocol = "tcp", location = "*", maxRegistrationBytes = sizeBytes, purpose = "" } = options;
+    if (this.#isClosed) fail("SHUTTING_DOWN", "the store's client is closed");
+    if (this.#engine.getTransport(protocol as Proto) === undefined)
+      fail("TRANSPORT_UNAVAILABLE", `protocol ${JSON.stringify(protocol)} is not installed in this engine, and no other is used instead`);
+    const parts = Math.ceil(sizeBytes / maxRegistrationBytes);
+    if (this.#all.size + parts > MAX_SEGMENTS)
+      fail("CAPACITY_EXHAUSTED", `${parts} more segments: the maximum of one client is ${MAX_SEGMENTS}, and it has ${this.#all.size}`);
+    const memory = make();
+    const region: Region = { memory, parts };
+    const pieces = Array.from({ length: parts }, (_, at) => memory.subarray(at * maxRegistrationBytes, Math.min(sizeBytes, (at + 1) * maxRegistrationBytes)));
+    const registered: bigint[] = [];
+    try {
+      for (const piece of pieces) registered.push(await this.#engine.registerLocalMemory(piece, { location: location === "" ? "*" : location }));
+    } catch (error) {
+      // No peer was told of any of them.
+      for (const base of registered) await this.#unregister(base);
+      this.#fresh.free(memory);
+      throw error;
+    }
+    return pieces.map((piece, at) => {
+      const base = registered[at] as bigint;
+      const segment: Segment = {
+        id: randomUUID(),
+        name: this.#name,
+        base,
+        sizeBytes: BigInt(piece.byteLength),
+        endpoint: this.#engine.getServerName(),
+        protocol,
+        hostID: this.#hostID,
+      };
+      const mounted: Mounted = { segment, memory: piece, region, purpose, state: { name: "mounting" }, held: new Set() };
+      this.#all.set(segment.id, mounted);
+      return mounted;
+    });
+  }
+
+  async #free(mounted: Mounted): Promise<void> {
+    const { segment, region, held } = mounted;
+    await this.#unregister(segment.base);
+    await Promise.all(held);
+    this.#all.delete(segment.id);
+    region.parts--;
+    if (region.parts === 0) this.#fresh.free(region.memory);
+  }
+
+  /** Returns once no transfer touches it; while one may, it is closed to new ones. */
+  async #unregister(base: bigint): Promise<void> {
+    for (let delayMs = FIRST_RETRY_MS; ; delayMs = Math.min(MAX_RETRY_MS, delayMs * 2)) {
+      try {
+        return await this.#engine.unregisterLocalMemory(base);
+      } catch (error) {
+        // Gone from the engine is what was wanted; a record that could not be published names what peers are refused.
+        if (!this.#engine.checkOverlap(base, 1)) return;
+        if (!(error instanceof Failure)) throw error;
+        await sleep(delayMs, undefined, { ref: false });
+      }
+    }
+  }
+}

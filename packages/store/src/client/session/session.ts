@@ -1,0 +1,299 @@
+// A client's membership in the cluster: its id, its pings, its memory as the master knows it, its tasks, and its end.
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { RpcClient } from "../../rpc/client.ts";
+import type { ArgsOf, OperationName, ResultOf } from "../../rpc/operations.ts";
+import { HANDSHAKE_VERSION } from "../../rpc/version.ts";
+import { Connections } from "./connections.ts";
+import { type Discovery, openDiscovery } from "./discovery.ts";
+import { Holdings } from "./holdings.ts";
+import { refusal } from "./refusal.ts";
+import { type Mounted, type MountOptions, Segments } from "./segments.ts";
+import type { SessionOptions } from "./session-options.ts";
+import { runTasks, type TaskExecutor } from "./task-loop.ts";
+
+const NEEDS_REMOUNT = 2;
+const PING_MS = 1000;
+/** While it looks for the master that leads. */
+const SEEK_MS = 50;
+const CALL_MS = 5000;
+const JOIN_MS = 10_000;
+/** What may be repeated is, while the master does not answer, for as many times of one call. */
+const REPEATED_CALLS = 3;
+/** What waiting for the master does not change. */
+const LASTING = ["HOST_UNSUITABLE", "UNAUTHENTICATED", "ACCESS_DENIED"];
+const CLOSE_CALL_MS = 2000;
+const CLOSE_MEMORY_MS = 5000;
+/** A timer's longest time is 24.8 days. */
+export const MAX_GRACE_MS = 7 * 86_400_000;
+
+export class Session {
+  readonly clientID = randomUUID() as string;
+  readonly hostID: string;
+  readonly segments: Segments;
+  readonly discovery: Discovery;
+  readonly #options: SessionOptions;
+  readonly #calls: Connections;
+  /** Pings and mounts wait behind no batch of keys. */
+  readonly #membership: Connections;
+  readonly #holdings: Holdings;
+  readonly #repeatMs: number;
+  readonly #stop = new AbortController();
+  /** Changes of what is mounted come one after the other. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #loops: Promise<unknown>[] = [];
+  #state: "joining" | "joined" | "away" | "closed" = "joining";
+  /** The master may have taken a mount for all that we have. */
+  #mustRemount = false;
+  #nudge = new AbortController();
+
+  private constructor(options: SessionOptions) {
+    this.#options = options;
+    this.hostID = options.hostID ?? hostname();
+    this.segments = new Segments({ engine: options.engine, hostID: this.hostID });
+    this.#holdings = new Holdings({ clientID: this.clientID, segments: this.segments, maxBytes: options.remembersBytes ?? 0 });
+    const brand = options.brand ?? "svc";
+    this.discovery = openDiscovery(options.master, { brand, clusterID: options.clusterID });
+    const shared = { master: this.discovery, brand, callMs: options.callMs ?? CALL_MS, token: options.token };
+    this.#repeatMs = shared.callMs * REPEATED_CALLS;
+    this.#calls = new Connections({ ...shared, count: options.connections ?? 3 });
+    this.#membership = new Connections({ ...shared, count: 1, greet: (rpc) => this.#greet(rpc) });
+    this.discovery.onMove(() => this.#onMove());
+  }
+
+  /** @throws SERVER_UNREACHABLE when no master answers within `joinMs`, HOST_UNSUITABLE when it speaks another version, UNAUTHENTICATED without a key that it knows. */
+  static async open(options: SessionOptions): Promise<Session> {
+    const session = new Session(options);
+    const endMs = performance.now() + (options.joinMs ?? JOIN_MS);
+    try {
+      while (!(await session.#ping(performance.now() > endMs))) await sleep(Math.min(200, options.pingMs ?? PING_MS));
+    } catch (error) {
+      await session.close();
+      throw error;
+    }
+    session.#loops = [session.#pingLoop(), session.#followLoop(), ...(options.execute === undefined ? [] : [session.#taskLoop(options.execute)])];
+    return session;
+  }
+
+  /** Whether the master knows this client now. */
+  get isJoined(): boolean {
+    return this.#state === "joined";
+  }
+
+  /** Connections for calls about keys. */
+  get calls(): Connections {
+    return this.#calls;
+  }
+
+  /** @see Connections.call */
+  call<N extends OperationName>(name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
+    return this.#calls.call(name, ...args);
+  }
+
+  /** Memory of this process for the cluster's objects. */
+  mountNew(sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
+    return this.#inTurn(async () => this.#mount(await this.segments.allocate(sizeBytes, options)));
+  }
+
+  /** A shared memory object of this host, from `offset` on. */
+  mountShared(name: string, offset: number, sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
+    return this.#inTurn(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
+  }
+
+  /**
+   * With a grace period the segment takes no new objects and stays readable until its end; without one its objects are gone at once.
+   * The memory is freed once no transfer touches it; with `graceMs` 0, before this returns unless a transfer does.
+   * @throws STORE_KEY_NOT_FOUND for an id that is not mounted, SERVER_UNREACHABLE: then it stays mounted.
+   */
+  async unmount(id: string, graceMs = 0): Promise<void> {
+    await this.#inTurn(async () => {
+      const mounted = this.segments.get(id) ?? fail("STORE_KEY_NOT_FOUND", `segment ${id} is not mounted here`);
+      if (mounted.state.name === "freeing") return;
+      if (graceMs > 0) await this.#leave(mounted, Math.min(graceMs, MAX_GRACE_MS));
+      else await this.#unmountNow(mounted);
+    });
+  }
+
+  /** Unmounts all, waits for transfers within a bound, and says no more. */
+  async close(): Promise<void> {
+    if (this.#state === "closed") return;
+    const wasJoined = this.isJoined;
+    this.#state = "closed";
+    this.#stop.abort();
+    const endMs = performance.now() + CLOSE_CALL_MS;
+    await Promise.race([this.#turn, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
+    // A master that does not answer misses our pings soon enough.
+    const bounded = (asked: Promise<unknown>) => Promise.race([asked.catch(() => undefined), sleep(endMs - performance.now(), undefined, { ref: false })]);
+    for (const { segment } of this.segments.all())
+      if (performance.now() < endMs) await bounded(this.#membership.call("UnmountSegment", segment.id, this.clientID));
+    if (wasJoined) await bounded(this.#membership.call("Leave", this.clientID));
+    this.#membership.close();
+    this.#calls.close();
+    await this.discovery.close();
+    await this.segments.close(CLOSE_MEMORY_MS);
+    await Promise.all(this.#loops);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #mount(pieces: Mounted[]): Promise<Mounted[]> {
+    try {
+      this.#mustRemount = true;
+      for (const mounted of pieces) {
+        const outcome = await this.#membership.callUntil(this.#repeatMs, "MountSegment", mounted.segment, this.clientID);
+        if (!outcome.ok) throw refusal(outcome.code, `mounting ${mounted.segment.sizeBytes} bytes by ${mounted.segment.protocol}`);
+        mounted.state = { name: "mounted" };
+      }
+      // A master that had lost us took the new ones for all that we have; where this fails, the next ping does it.
+      await this.#membership
+        .connection()
+        .then((rpc) => this.#remount(rpc))
+        .catch(() => undefined);
+      return pieces;
+    } catch (error) {
+      for (const mounted of pieces) {
+        await this.#membership.call("UnmountSegment", mounted.segment.id, this.clientID).catch(() => undefined);
+        void this.segments.free(mounted);
+      }
+      throw error;
+    }
+  }
+
+  async #leave(mounted: Mounted, graceMs: number): Promise<void> {
+    const outcome = await this.#membership.callUntil(this.#repeatMs, "GracefulUnmountSegment", mounted.segment.id, this.clientID, BigInt(graceMs));
+    if (!outcome.ok) throw refusal(outcome.code, `unmounting segment ${mounted.segment.id}`);
+    clearTimeout(mounted.timer);
+    mounted.state = { name: "leaving", atMs: Date.now() + graceMs };
+    mounted.timer = setTimeout(() => this.#expire(mounted), graceMs).unref();
+  }
+
+  /** Its grace period is over: the master ends it by its own clock, and we say so as well. */
+  #expire(mounted: Mounted): void {
+    this.#inTurn(async () => {
+      if (mounted.state.name === "leaving" && !this.#stop.signal.aborted) await this.#unmountNow(mounted);
+    }).catch(() => {
+      if (this.#stop.signal.aborted) return;
+      mounted.timer = setTimeout(() => this.#expire(mounted), PING_MS).unref();
+    });
+  }
+
+  async #unmountNow(mounted: Mounted): Promise<void> {
+    const { id } = mounted.segment;
+    const outcome = await this.#membership.callUntil(this.#repeatMs, "UnmountSegment", id, this.clientID);
+    if (!outcome.ok) throw refusal(outcome.code, `unmounting segment ${id}`);
+    const freed = this.segments.free(mounted).then(() => this.#options.onEvent?.({ type: "unmounted", segmentID: id }));
+    await Promise.race([freed, sleep(CLOSE_MEMORY_MS, undefined, { ref: false })]);
+  }
+
+  /** On each new connection: a master of another version is none of ours. */
+  async #greet(rpc: RpcClient): Promise<void> {
+    const version = await rpc.call("ServiceReady");
+    if (!version.ok) throw refusal(version.code, "asking the master for its version");
+    if (version.value !== HANDSHAKE_VERSION)
+      fail(
+        "HOST_UNSUITABLE",
+        `the store's master speaks version ${JSON.stringify(version.value)}, this client ${HANDSHAKE_VERSION}: use clients and master of one release`,
+      );
+  }
+
+  /** Whether the master knows us now; with `mustJoin`, it throws why not. */
+  async #ping(mustJoin: boolean): Promise<boolean> {
+    try {
+      const rpc = await this.#membership.connection();
+      const pong = await rpc.call("Ping", this.clientID);
+      if (!pong.ok) throw refusal(pong.code, "pinging the master");
+      const isNew = pong.value.status === NEEDS_REMOUNT || this.#mustRemount;
+      if (isNew) await this.#inTurn(() => this.#remount(rpc));
+      if (this.#state === "closed") return false;
+      const again = this.#state !== "joining";
+      const changed = isNew || this.#state !== "joined";
+      this.#state = "joined";
+      if (changed) this.#options.onEvent?.({ type: "joined", again });
+      return true;
+    } catch (error) {
+      const failure = asFailure(error);
+      if (mustJoin || (LASTING.includes(failure.name) && this.#state === "joining")) throw failure;
+      if (this.#state === "joined") {
+        this.#state = "away";
+        this.#options.onEvent?.({ type: "away", failure });
+      }
+      return false;
+    }
+  }
+
+  /** All that we have, with the ids, bases and sizes that it had: a master that comes back knows it by these. */
+  async #remount(rpc: RpcClient): Promise<void> {
+    // Where this fails half-way, the next ping goes on with it.
+    this.#mustRemount = true;
+    const objects = await this.#holdings.bringBack(rpc);
+    if (objects > 0) this.#options.onEvent?.({ type: "restored", objects });
+    const outcome = await rpc.call("ReMountSegment", this.segments.known(), this.clientID);
+    if (!outcome.ok) throw refusal(outcome.code, "mounting again what this client has");
+    await this.#announce(rpc);
+    for (const { segment, state } of this.segments.all()) {
+      if (state.name !== "leaving") continue;
+      // A master that forgot the deadline gets what is left of it.
+      const leftMs = Math.max(1, state.atMs - Date.now());
+      await rpc.call("GracefulUnmountSegment", segment.id, this.clientID, BigInt(leftMs));
+    }
+    this.#mustRemount = false;
+  }
+
+  /** A master of the field knows no names, and a key of one tenant may not give one: both see a client without. */
+  async #announce(rpc: RpcClient): Promise<void> {
+    const { identity } = this.#options;
+    if (identity === undefined) return;
+    const outcome = await rpc.call("Announce", this.clientID, identity.stableID, identity.epoch).catch((error: unknown) => {
+      if (error instanceof Failure && (error.name === "INVALID_REQUEST" || error.name === "ACCESS_DENIED")) return undefined;
+      throw error;
+    });
+    if (outcome?.ok === false) this.#options.onEvent?.({ type: "unnamed" });
+  }
+
+  /** Another master leads: it is told at once what this client has. */
+  #onMove(): void {
+    this.#calls.drop();
+    this.#membership.drop();
+    // What only the former leader was told of, this one is told again.
+    this.#mustRemount = true;
+    this.#nudge.abort();
+  }
+
+  async #pingLoop(): Promise<void> {
+    const { signal } = this.#stop;
+    const pingMs = this.#options.pingMs ?? PING_MS;
+    while (!signal.aborted) {
+      this.#nudge = new AbortController();
+      const waitMs = this.discovery.isMoving && !this.isJoined ? Math.min(SEEK_MS, pingMs) : pingMs;
+      await sleep(waitMs, undefined, { signal: AbortSignal.any([signal, this.#nudge.signal]), ref: false }).catch(() => undefined);
+      if (!signal.aborted) await this.#ping(false);
+    }
+  }
+
+  #followLoop(): Promise<void> {
+    return this.#holdings.run(this.#stop.signal, {
+      connection: async () => (this.isJoined ? this.#calls.connection() : undefined),
+      onLost: () => {
+        this.#mustRemount = true;
+        this.#nudge.abort();
+      },
+    });
+  }
+
+  #taskLoop(execute: TaskExecutor): Promise<void> {
+    const { obey, pingMs = PING_MS } = this.#options;
+    const shared = { clientID: this.clientID, connections: this.#membership, execute, everyMs: pingMs, signal: this.#stop.signal };
+    return runTasks({ ...shared, ...(obey === undefined ? {} : { obey }) });
+  }
+
+  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+    if (this.#stop.signal.aborted) return Promise.reject(new Failure("SHUTTING_DOWN", "the store's client is closed"));
+    const turn = this.#turn.then(act);
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+}

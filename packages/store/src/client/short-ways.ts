@@ -1,0 +1,115 @@
+// The shortest ways of one small object, holding the thread: nothing is built that one object does not need. What is unusual goes the general way.
+import { Failure } from "@svc/contract/failures.ts";
+import type { Memory } from "@svc/transfer/memory.ts";
+import { codes } from "../rpc/codes.ts";
+import { giveBack } from "./extents.ts";
+import { nativeClient } from "./native.ts";
+import type { BytesParts } from "./parts.ts";
+import type { Place } from "./places.ts";
+import type { Wish } from "./wishes.ts";
+
+/** A holder that was reached before answers within this, or the general way looks for another. */
+const MOVE_MS = 1000;
+
+export class ShortWays {
+  readonly #parts: BytesParts;
+  readonly #words = new BigUint64Array(3);
+
+  constructor(parts: BytesParts) {
+    this.#parts = parts;
+  }
+
+  /** Into one piece of registered memory, from a holder that was reached before. Undefined where that is not so, or for a miss. */
+  read(key: string, into: Memory): number | undefined {
+    const { memory, getParts, figures } = this.#parts;
+    const part = memory.partOf(into);
+    if (part === undefined) return undefined;
+    const known = getParts.places.find(key);
+    const place = known ?? this.#ask(key);
+    if (place === undefined || part.sizeBytes < place.sizeBytes) return undefined;
+    if (!this.#move("READ", place.endpoint, part.address, place.address, place.sizeBytes)) {
+      getParts.places.forgetHolder(place.endpoint);
+      return undefined;
+    }
+    if (performance.now() >= place.untilMs || nativeClient().checksum(this.#words, 0, 1) !== place.checksum) {
+      getParts.places.forget(key);
+      return undefined;
+    }
+    figures.read(place.sizeBytes, known === undefined ? "readAsked" : "readKnown");
+    return place.sizeBytes;
+  }
+
+  /** From one piece of registered memory, into memory that was leased ahead. Undefined where there is none, or it did not go through. */
+  put(key: string, value: Memory, wish: Wish): boolean | "unsure" | undefined {
+    const { memory, runner, putParts, figures } = this.#parts;
+    const part = memory.partOf(value);
+    if (part === undefined || key === "") return undefined;
+    const extent = putParts.extents.takeOne(part.sizeBytes, wish);
+    const range = extent?.ranges[0];
+    if (extent === undefined || range === undefined) return undefined;
+    if (extent.ranges.length > 1 || putParts.avoided.has(range.endpoint) || runner.handleOf(range.endpoint) === undefined) {
+      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      return undefined;
+    }
+    if (!this.#move("WRITE", range.endpoint, part.address, range.address, part.sizeBytes)) {
+      runner.runSync(giveBack(putParts.clientID, [extent], true));
+      return undefined;
+    }
+    const checksum = nativeClient().checksum(this.#words, 0, 1);
+    const { clientID, fingerprint, tenant } = putParts;
+    try {
+      const [answer] = runner.callSync("CommitPuts", [clientID, [{ extent: extent.id, key, checksum }], wish.config, fingerprint, false, tenant]);
+      if (answer?.ok === true) {
+        putParts.places.forget(key);
+        figures.storedOne(part.sizeBytes);
+        return true;
+      }
+      if (answer?.code !== codes.OBJECT_ALREADY_EXISTS) return undefined;
+      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      figures.count("existed");
+      return false;
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      return "unsure";
+    }
+  }
+
+  /** Asks the master; undefined but for an object with a checksum that lies with a holder that is reached. */
+  #ask(key: string): Place | undefined {
+    const { runner, getParts } = this.#parts;
+    const askedMs = performance.now();
+    try {
+      const [answer] = runner.callSync("ReadObjects", [[key], getParts.fingerprint, getParts.tenant]);
+      if (answer?.ok !== true || answer.value.checksum === undefined || answer.value.replicas.length > 1) return undefined;
+      const place = answer.value.replicas[0]?.place;
+      if (place?.type !== "memory" || getParts.avoided.has(place.buffer.endpoint)) return undefined;
+      const { endpoint, address, sizeBytes } = place.buffer;
+      return getParts.places.learn(
+        key,
+        { endpoint, address, sizeBytes: Number(sizeBytes), checksum: answer.value.checksum },
+        askedMs,
+        Number(answer.value.leaseMs),
+      );
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      return undefined;
+    }
+  }
+
+  #move(opcode: "READ" | "WRITE", endpoint: string, local: bigint, remote: bigint, sizeBytes: number): boolean {
+    const { engine, runner } = this.#parts;
+    const handle = runner.handleOf(endpoint);
+    if (handle === undefined) return false;
+    const words = this.#words;
+    words[0] = local;
+    words[1] = remote;
+    words[2] = BigInt(sizeBytes);
+    try {
+      engine.transferSync(opcode, handle, words, MOVE_MS);
+      return true;
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      return false;
+    }
+  }
+}

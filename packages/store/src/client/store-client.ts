@@ -1,0 +1,288 @@
+// The client of the cache store: stores and reads objects in the memory of all holders, and offers memory of its own.
+import { setTimeout as sleep } from "node:timers/promises";
+import { Failure } from "@svc/contract/failures.ts";
+import { openMetrics } from "@svc/kit/metrics.ts";
+import type { Memory } from "@svc/transfer/memory.ts";
+import { scopePrefix } from "../rpc/scope.ts";
+import { HANDSHAKE_VERSION } from "../rpc/version.ts";
+import { type ClientHttp, openClientHttp } from "./client-http.ts";
+import { ClientKeys } from "./client-keys.ts";
+import { ClientMetrics } from "./client-metrics.ts";
+import { ColdDevices, type ColdTierOptions } from "./cold/cold-devices.ts";
+import type { DiskEvent, DiskState } from "./disk/disk-parts.ts";
+import { OwnDisk } from "./disk/own-disk.ts";
+import { openExecutor } from "./executor.ts";
+import { Extents, giveBack } from "./extents.ts";
+import { LocalMemory } from "./memory.ts";
+import { nativeClient } from "./native.ts";
+import { Avoided, Damaged, Places } from "./places.ts";
+import { Runner } from "./runner.ts";
+import type { MountOptions } from "./session/segments.ts";
+import { Session } from "./session/session.ts";
+import type { SessionEvent } from "./session/session-options.ts";
+import { openEngine } from "./session/transfer-engine.ts";
+import { SyncCalls } from "./sync-calls.ts";
+import { toWire } from "./wishes.ts";
+
+export type ClientOptions = {
+  /** HOST:PORT of the master's RPC, or etcd://HOST:PORT[;HOST:PORT...]: whoever leads the cluster of masters. */
+  readonly master: string;
+  /** Of that cluster; "svc_cluster" by default. */
+  readonly clusterID?: string | undefined;
+  /** This host as peers reach it. */
+  readonly localHostname?: string;
+  /** P2PHANDSHAKE (the default), http://host:port/path, [etcd://]host:port or redis://host:port. */
+  readonly metadata?: string;
+  /** tcp (the default), rdma or shm: how peers on other hosts are reached. */
+  readonly protocol?: string;
+  /** Holders on this host are reached through shared memory. On by default. */
+  readonly sharesMemory?: boolean;
+  /** Network devices for rdma, joined by commas. */
+  readonly deviceName?: string;
+  readonly brand?: string;
+  /** A key of the master's, where it asks for one. */
+  readonly token?: string | undefined;
+  /** Memory that this client offers to the cluster, in bytes. 0 (the default): it only reads and writes. */
+  readonly segmentBytes?: number;
+  /** Memory through which bytes are copied that lie in no registered buffer. 16 MiB by default. */
+  readonly localBufferBytes?: number;
+  readonly tenant?: string;
+  /** Its keys are those of this domain and object set alone; both `default` by default. */
+  readonly domain?: string;
+  readonly objectSet?: string;
+  /** Of the bytes' layout: stored with every put; a read of an object that was stored with another one is a miss. Empty: not compared. */
+  readonly fingerprint?: string;
+  /** The name by which others know this client across its restarts, such as that of a migration's executor. Without it, its id. */
+  readonly stableID?: string;
+  /** Grows with each start under that name; the time in ms by default. */
+  readonly epoch?: number;
+  /** Equal on clients of one host. */
+  readonly hostID?: string;
+  /** Compare checksums also when the master was asked for the place; reads of places that are known always do. On by default. */
+  readonly verifies?: boolean;
+  /** Places remembered under their lease; 0 asks the master for every read. 65,536 by default. */
+  readonly knownPlaces?: number;
+  /** Lease memory ahead of puts of sizes that come often. On by default. */
+  readonly leasesAhead?: boolean;
+  /**
+   * Memory in which it remembers what lies in its own memory and has a checksum, so that a master which lost its log knows it again.
+   * 128 MiB by default, enough for about 600,000 objects; 0 remembers nothing.
+   */
+  readonly remembersBytes?: number;
+  /** How long a put or a get may take in all, retries included. 10 s by default. */
+  readonly timeoutMs?: number;
+  /** How long to wait for a master that does not answer yet. 10 s by default. */
+  readonly joinMs?: number;
+  /** Carries out the copies and moves that the master assigns. On by default. */
+  readonly executesTasks?: boolean;
+  /** Serves /version, /health and /metrics at `clientHttpPort`. Off by default. */
+  readonly enableClientHttpServer?: boolean;
+  /** 9300 by default; 0 takes a free one. */
+  readonly clientHttpPort?: number;
+  readonly clientHttpHost?: string;
+  /** Settings of the transfer engine, as docs/transfer-engine.md lists them. */
+  readonly engineSettings?: Readonly<Record<string, string | number | boolean>>;
+  /** A folder of this host as a tier below memory: objects that lie in this client's memory go there where the master says so. */
+  readonly ssdFolder?: string;
+  /** What they may take there; 0 (the default) is nine tenths of its file system. */
+  readonly ssdBytes?: number;
+  /** A file counts once it is on the device, so that none is lost with the power. Off by default. */
+  readonly ssdSyncs?: boolean;
+  /** Serves devices of the cold tier, as the admin server of the store says. Needs a `stableID`. */
+  readonly coldTier?: ColdTierOptions;
+  readonly onEvent?: (event: SessionEvent | DiskEvent) => void;
+};
+
+const MIB = 1 << 20;
+const LOCAL_BUFFER_BYTES = 16 * MIB;
+const KNOWN_PLACES = 65_536;
+const REMEMBERS_BYTES = 128 * MIB;
+const TIMEOUT_MS = 10_000;
+const CALL_MS = 5000;
+const HTTP_PORT = 9300;
+const TEND_MS = 1000;
+
+export class StoreClient extends ClientKeys implements AsyncDisposable {
+  #extents!: Extents;
+  #syncCalls!: SyncCalls;
+  #http: ClientHttp | undefined;
+  #disk: OwnDisk | undefined;
+  #cold: ColdDevices | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** @throws SERVER_UNREACHABLE, HOST_UNSUITABLE (another version, no native part), UNAUTHENTICATED, INVALID_REQUEST, TRANSPORT_UNAVAILABLE. */
+  static async open(options: ClientOptions): Promise<StoreClient> {
+    nativeClient();
+    const { brand = "svc", tenant = "", fingerprint = "", timeoutMs = TIMEOUT_MS, localHostname = "127.0.0.1", protocol = "tcp" } = options;
+    await using undo = new AsyncDisposableStack();
+    const engine = undo.adopt(
+      await openEngine({
+        localHostname,
+        metadata: options.metadata ?? "P2PHANDSHAKE",
+        protocol,
+        brand,
+        ...(options.deviceName === undefined ? {} : { deviceName: options.deviceName }),
+        ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
+      }),
+      (each) => each.freeEngine(),
+    );
+    if (options.sharesMemory === false) await engine.uninstallTransport("shm");
+    const memory = await LocalMemory.open(engine, options.localBufferBytes ?? LOCAL_BUFFER_BYTES);
+    const figures = new ClientMetrics();
+    let execute: ReturnType<typeof openExecutor> | undefined;
+    let cold: ColdDevices | undefined;
+    const epoch = options.epoch ?? Date.now();
+    const obey = (command: string) => cold?.obey(command) ?? Promise.reject(new Failure("SERVER_UNREACHABLE", "this client is starting: try again"));
+    const session = undo.use(
+      await Session.open({
+        master: options.master,
+        engine,
+        brand,
+        callMs: CALL_MS,
+        token: options.token,
+        remembersBytes: options.remembersBytes ?? REMEMBERS_BYTES,
+        clusterID: options.clusterID,
+        ...(options.stableID === undefined ? {} : { identity: { stableID: toWire(options.stableID), epoch: BigInt(epoch) } }),
+        ...(options.coldTier === undefined ? {} : { obey }),
+        ...(options.hostID === undefined ? {} : { hostID: options.hostID }),
+        ...(options.joinMs === undefined ? {} : { joinMs: options.joinMs }),
+        ...(options.executesTasks === false
+          ? {}
+          : { execute: async (tasks, signal) => execute?.(tasks, signal) ?? tasks.map(() => new Error("not ready yet")) }),
+        ...(options.onEvent === undefined ? {} : { onEvent: options.onEvent }),
+      }),
+    );
+    const { clientID, hostID } = session;
+    const syncCalls = new SyncCalls(session.discovery, brand, CALL_MS, options.token);
+    const runner = new Runner(engine, session.calls, syncCalls);
+    execute = openExecutor({ clientID, runner, memory, onWrongBytes: () => figures.count("wrongBytes") });
+    const [places, avoided, damaged] = [new Places(options.knownPlaces ?? KNOWN_PLACES), new Avoided(), new Damaged()];
+    const shared = { tenant: toWire(tenant), fingerprint: toWire(fingerprint), places, avoided, timeoutMs };
+    const extents = new Extents({ clientID, tenant: shared.tenant, isAhead: options.leasesAhead ?? true });
+    const putParts = { ...shared, clientID, extents, onFailedMove: () => figures.count("unreached") };
+    const getParts = {
+      ...shared,
+      ownEndpoint: engine.getServerName(),
+      isVerified: options.verifies ?? true,
+      count: (what: Parameters<typeof figures.count>[0]) => figures.count(what),
+      onDamaged: (key: string) => damaged.add(key),
+      onRead: (key: string) => damaged.forget(key),
+    };
+    const client = new StoreClient(
+      { engine, runner, memory, putParts, getParts, figures, damaged, hostID, scope: toWire(scopePrefix(options)) },
+      session,
+      shared.tenant,
+    );
+    client.#extents = extents;
+    client.#syncCalls = syncCalls;
+    if ((options.segmentBytes ?? 0) > 0) await session.mountNew(options.segmentBytes as number, { protocol });
+    if (options.ssdFolder !== undefined) {
+      const { ssdFolder: folder, ssdBytes: capacityBytes = 0, ssdSyncs: syncs = false, onEvent } = options;
+      client.#disk = await OwnDisk.open({ session, engine, runner, memory, folder, capacityBytes, syncs, ...(onEvent === undefined ? {} : { onEvent }) });
+    }
+    if (options.coldTier !== undefined) {
+      const { stableID = clientID, ssdSyncs: syncs = false, onEvent } = options;
+      const parts = { session, engine, runner, memory, syncs, owner: { stableID, epoch }, ...(onEvent === undefined ? {} : { onEvent }) };
+      cold = await ColdDevices.open(options.coldTier, parts);
+      client.#cold = cold;
+    }
+    if (options.enableClientHttpServer === true) client.#http = await client.#serve(options);
+    client.#timer = setInterval(() => void client.#tend(), TEND_MS).unref();
+    undo.move();
+    return client;
+  }
+
+  get clientID(): string {
+    return this.session.clientID;
+  }
+  /** The name of this client's segments. */
+  get segmentName(): string {
+    return this.parts.engine.getServerName();
+  }
+  /** Prometheus text of its transfer engine. */
+  transferMetrics(): string {
+    return this.parts.engine.metrics();
+  }
+  /** Where its own HTTP listens. */
+  get httpPort(): number | undefined {
+    return this.#http?.port;
+  }
+
+  /** Bytes in it are moved without a copy until it is unregistered; it must not be resized or transferred. @throws MEMORY_OVERLAPS, INVALID_REQUEST. */
+  registerBuffer(memory: Memory): Promise<void> {
+    return this.parts.memory.register(memory);
+  }
+  /** @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while a transfer uses it. */
+  unregisterBuffer(memory: Memory): Promise<void> {
+    return this.parts.memory.unregister(memory);
+  }
+
+  /** Offers memory to the cluster; the ids of its segments. */
+  async mount(sizeBytes: number, options: MountOptions = {}): Promise<string[]> {
+    return (await this.session.mountNew(sizeBytes, options)).map(({ segment }) => segment.id);
+  }
+  /** With a grace period its objects stay readable until then. @throws STORE_KEY_NOT_FOUND, SERVER_UNREACHABLE. */
+  unmount(segmentID: string, graceMs = 0): Promise<void> {
+    return this.session.unmount(segmentID, graceMs);
+  }
+
+  /** What lies on this client's own disk; undefined where it has none. */
+  get disk(): DiskState | undefined {
+    return this.#disk?.state;
+  }
+  /**
+   * Withdraws this client's disk for good: the master names it no more, so readers miss at once, and what is being read has `graceMs` to end.
+   * Its files stay, for the next process that opens the folder. Does nothing where there is none.
+   */
+  async unmountDisk(graceMs = 0): Promise<void> {
+    if (this.#disk === undefined) return;
+    await this.#disk.stop();
+    if (graceMs > 0) await sleep(graceMs);
+  }
+
+  /** Whether the master knows this client and answers. */
+  async health(): Promise<boolean> {
+    if (!this.session.isJoined) return false;
+    return this.session.call("ServiceReady").then(
+      (answer) => answer.ok,
+      () => false,
+    );
+  }
+
+  /** Gives back what it leased and unmounts its memory: objects there are gone unless they lie elsewhere too. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#http?.close();
+    await this.#disk?.close();
+    await this.#cold?.close();
+    await this.parts.runner.run(giveBack(this.clientID, this.#extents.takeAll(), false));
+    await this.session.close();
+    this.#syncCalls.close();
+    await this.parts.memory.close();
+    await this.parts.engine.freeEngine();
+  }
+
+  /** Extents that nobody needed go back before their lease is over. */
+  async #tend(): Promise<void> {
+    await this.parts.runner.run(giveBack(this.clientID, this.#extents.takeOld(), false));
+  }
+
+  #serve({ clientHttpHost = "127.0.0.1", clientHttpPort = HTTP_PORT }: ClientOptions): Promise<ClientHttp> {
+    const metrics = openMetrics();
+    metrics.gauge("svc_store_client_leased_extents", "Extents leased ahead and not used yet", [], (gauge) => gauge.set(this.#extents.count));
+    return openClientHttp(clientHttpHost, clientHttpPort, {
+      version: HANDSHAKE_VERSION,
+      metrics: this.parts.figures.exposedBy(metrics),
+      isHealthy: () => this.session.isJoined,
+    });
+  }
+}

@@ -1,0 +1,95 @@
+// A master's part in a cluster of masters, built from its settings.
+
+import { openEtcd } from "@svc/kit/etcd/client.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { AccessKeys } from "../access/keys.ts";
+import { defaultName, folderIdentity, hasLog } from "./folder-identity.ts";
+import { Ha } from "./ha.ts";
+import { LEASE_MS, type ReplicationCore } from "./parts.ts";
+import { ownIdentity } from "./process-identity.ts";
+import { Record } from "./record.ts";
+import { restart } from "./restart.ts";
+
+/** A member of etcd that does not answer is left for another one; a change waits no longer than clients do. */
+const ATTEMPT_MS = 500;
+const CALL_MS = 2_000;
+
+export type HaSettings = {
+  readonly etcd_endpoints: string;
+  readonly cluster_id: string;
+  readonly member_name: string;
+  readonly brand: readonly string[];
+  readonly rpc_address: string;
+  readonly advertised_host: string;
+  readonly replication: "sync" | "async";
+  readonly takeover_after_ms: number;
+  readonly standby_timeout_ms: number;
+  readonly resume_log_bytes: number;
+  readonly enable_offload: boolean;
+};
+
+export type OpenHa = {
+  readonly native: ReplicationCore;
+  readonly settings: HaSettings;
+  readonly home: string;
+  readonly keys: AccessKeys | undefined;
+  readonly token: string | undefined;
+  readonly log: Log;
+  /** Bound ports. */
+  readonly ports: { readonly rpc: number; readonly http: number; readonly stream: number };
+};
+
+/** `HOST:PORT[;…]`, as masters and clients of the field write it; a scheme may stand before. */
+export const etcdUrls = (text: string): string[] =>
+  text
+    .split(/[;,]/)
+    .map((each) => each.trim())
+    .filter((each) => each !== "")
+    .map((each) => (/^https?:\/\//.test(each) ? each : `http://${each}`));
+
+/** What other hosts dial. */
+export function advertisedHost({ advertised_host, rpc_address }: HaSettings): string {
+  const host = advertised_host === "" ? rpc_address : advertised_host;
+  return host.includes(":") ? `[${host}]` : host;
+}
+
+/** Before the core starts. */
+export function configureReplication(native: ReplicationCore, settings: HaSettings): void {
+  const times = { silenceMs: settings.takeover_after_ms, standbyMs: settings.standby_timeout_ms, leaseMs: LEASE_MS, resumeBytes: settings.resume_log_bytes };
+  native.configureReplication(times, settings.replication === "sync");
+}
+
+export function openHa({ native, settings, home, keys, token, log, ports }: OpenHa): { ha: Ha; close(): Promise<void> } {
+  const etcd = openEtcd({ endpoints: etcdUrls(settings.etcd_endpoints), attemptMs: ATTEMPT_MS, callMs: CALL_MS });
+  const id = folderIdentity(home);
+  const host = advertisedHost(settings);
+  const ha = new Ha({
+    native,
+    record: new Record(etcd, { brands: settings.brand, clusterID: settings.cluster_id }),
+    self: {
+      id,
+      name: settings.member_name === "" ? defaultName(id) : settings.member_name,
+      rpc: `${host}:${ports.rpc}`,
+      http: `http://${host}:${ports.http}`,
+      stream: `${host}:${ports.stream}`,
+    },
+    process: ownIdentity(),
+    clusterID: settings.cluster_id,
+    offload: settings.enable_offload,
+    isEmpty: !hasLog(home),
+    token,
+    log,
+    mayFollow(shown) {
+      const key = keys?.find(shown);
+      return keys === undefined || (key !== undefined && key.tenant === undefined);
+    },
+    restart: (reason) => restart(log, reason),
+  });
+  return {
+    ha,
+    async close() {
+      await ha.close();
+      await etcd.close();
+    },
+  };
+}

@@ -1,0 +1,127 @@
+// A standby's life: it follows the leader, and takes the lead where it is in the set and the leader is gone.
+import { lookup } from "node:dns/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type LeaderHello, LOG_FORMAT, leaderHello, parsed } from "./hello.ts";
+import type { Known } from "./leadership.ts";
+import { type HaParts, LEASE_MS, RETRY_MS } from "./parts.ts";
+import { hasEnded } from "./process-identity.ts";
+
+//   standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
+//      ^────refused, not reached, not in the set──┘                                                       └─lost──> begins anew
+
+/** A kernel closes a process's sockets this long before it is gone, and more. */
+const PROOF_MS = 100;
+
+export type StandState = "standby" | "catching_up" | "candidate";
+
+export class Stand {
+  readonly #parts: HaParts;
+  readonly #onLead: (known: Known, holdMs: number) => void;
+  #leader: LeaderHello | undefined;
+  #isOver = false;
+  #lastReason = "";
+  state: StandState = "standby";
+
+  constructor(parts: HaParts, onLead: (known: Known, holdMs: number) => void) {
+    this.#parts = parts;
+    this.#onLead = onLead;
+  }
+
+  /** Follows whom the record names, however long that takes. */
+  async follow(known: Known): Promise<void> {
+    const { native, self, clusterID, offload, token, log } = this.#parts;
+    const { leader, epoch } = known.leadership;
+    // The end of whom it followed before proves nothing of this one.
+    this.#leader = undefined;
+    const at = leader.stream.lastIndexOf(":");
+    try {
+      const { address } = await lookup(leader.stream.slice(0, at).replace(/^\[|\]$/g, ""));
+      const hello = { clusterID, member: self, format: LOG_FORMAT, offload, ...(token === undefined ? {} : { token }) };
+      native.follow(address, Number(leader.stream.slice(at + 1)), epoch, JSON.stringify(hello));
+    } catch (error) {
+      log.warn({ leader: leader.name, reason: (error as Error).message }, "the leader's address cannot be reached");
+      await this.#lost((error as Error).message);
+    }
+  }
+
+  onFollowed(text: string, resumes: boolean): void {
+    this.#leader = parsed(leaderHello, text);
+    this.state = "catching_up";
+    this.#parts.log.info({ leader: this.#leader?.member.name }, resumes ? "going on from what is here" : "taking in the leader's state");
+  }
+
+  onFollowLost(reason: string): void {
+    void this.#lost(reason);
+  }
+
+  /** The leader said so; etcd decides. */
+  onHandover(): void {
+    void this.#take(Promise.resolve(true));
+  }
+
+  onRecord(known: Known | undefined): void {
+    if (known?.leadership.inSync.some(({ id }) => id === this.#parts.self.id) && this.state === "catching_up") this.state = "standby";
+  }
+
+  async #lost(reason: string): Promise<void> {
+    const { log, restart } = this.#parts;
+    if (this.#isOver) return;
+    if (reason === "begins anew") restart("the leader sends its whole state");
+    if (reason !== this.#lastReason) log.warn({ reason }, "the stream of the leader ended");
+    this.#lastReason = reason;
+    if (reason.startsWith("refused: ")) {
+      await sleep(RETRY_MS);
+      return this.#again();
+    }
+    await this.#take(this.#leader === undefined ? Promise.resolve(false) : hasEnded(this.#leader.process, PROOF_MS));
+  }
+
+  async #again(): Promise<void> {
+    const { record, self } = this.#parts;
+    const known = await record.read().catch(() => record.known);
+    if (known === undefined) {
+      // The leader writes it again; whoever has none of its data must not.
+      await sleep(RETRY_MS);
+      return this.#again();
+    }
+    return known.leadership.leader.id === self.id ? this.#take(Promise.resolve(false)) : this.follow(known);
+  }
+
+  /** Takes the lead if it is ours to take; else follows, or begins anew. */
+  async #take(proof: Promise<boolean>): Promise<void> {
+    const { record, self, log } = this.#parts;
+    if (this.#isOver || this.state === "candidate") return;
+    const before = this.state;
+    this.state = "candidate";
+    let tried = 0;
+    for (;;) {
+      const known = await record.read().catch((error: Error) => {
+        if (this.#lastReason !== error.message) log.warn({ reason: error.message }, "the leader is lost, and etcd does not answer");
+        this.#lastReason = error.message;
+      });
+      if (known === undefined) {
+        await sleep(RETRY_MS);
+        continue;
+      }
+      const { epoch, leader, inSync } = known.leadership;
+      if (leader.id === self.id) {
+        // Written by us with an answer that was lost, or by a leader that had stopped answering before it wrote.
+        return this.#lead(known, epoch !== tried || (await proof) ? 0 : LEASE_MS);
+      }
+      if (!inSync.some(({ id }) => id === self.id)) {
+        this.state = before === "catching_up" ? "standby" : before;
+        await sleep(RETRY_MS);
+        return this.follow(known);
+      }
+      tried = epoch + 1;
+      const changed = await record.change(known, { epoch: tried, leader: self, inSync: [] });
+      if (changed.outcome === "written") return this.#lead(changed.known, (await proof) ? 0 : LEASE_MS);
+    }
+  }
+
+  #lead(known: Known, holdMs: number): void {
+    this.#isOver = true;
+    this.#parts.log.warn({ epoch: known.leadership.epoch, holdMs }, "this master becomes the leader");
+    this.#onLead(known, holdMs);
+  }
+}

@@ -1,0 +1,65 @@
+// What owners of disks call: our own, whose files are segments of the transfer engine, and those of the field.
+import { codes } from "../rpc/codes.ts";
+import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
+import type { Descriptor, Order } from "../rpc/shapes.ts";
+import type { NativeMaster } from "./native.ts";
+import { done, wrong } from "./outcome.ts";
+
+/** Objects that an owner of the field gets with one heartbeat; it sends one each ten seconds. */
+const MAX_FIELD_ORDERS = 1000;
+
+const items = (orders: Order[] | number) =>
+  typeof orders === "number" ? wrong(orders) : ({ ok: true, value: orders.map(({ tenant, key, sizeBytes }) => ({ tenant, key, sizeBytes })) } as const);
+
+type Handlers = { readonly [N in OperationName]?: (...args: ArgsOf<N>) => ResultOf<N> };
+
+export function diskHandlers(native: NativeMaster): Handlers {
+  return {
+    TakeDiskOrders(clientID, diskID, offloads, others) {
+      const orders = native.diskOrders(clientID, diskID, offloads, others);
+      return typeof orders === "number" ? wrong(orders) : { ok: true, value: orders };
+    },
+    KeepFiles: (clientID, diskID, files) => native.keepFiles(clientID, diskID, files).map(done),
+    DropFiles: (clientID, diskID, files, damaged) => done(native.dropFiles(clientID, diskID, files, damaged)),
+    FailOffloads: (clientID, diskID, failed) => done(native.failOffloads(clientID, diskID, failed)),
+    ReportWrongBytes: (key, replicaID, tenant) => done(native.doubt(tenant, key, replicaID)),
+
+    MountLocalDiskSegment: (clientID, isEnabled) =>
+      done(native.mountDisk(clientID, { id: clientID, label: 0, isOurs: false, isEnabled, capacityBytes: 2n ** 63n - 1n, endpoint: "" })),
+    UnmountLocalDiskSegment: (clientID) => done(native.unmountDisks(clientID)),
+    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_FIELD_ORDERS)),
+    PromotionObjectHeartbeat: (clientID) => items(native.fieldPromotions(clientID)),
+    ReportSsdCapacity: (clientID, bytes) => done(bytes < 0n ? codes.INVALID_PARAMS : native.setCapacity(clientID, bytes)),
+    PollRemoveAll(clientID) {
+      const wipe = native.takeWipe(clientID);
+      return wipe < 0 ? wrong(wipe) : { ok: true, value: wipe === 1 };
+    },
+    NotifyOffloadSuccess(clientID, tasks, files) {
+      if (tasks.length !== files.length || tasks.some(({ sizeBytes }) => sizeBytes < 0n)) return done(codes.INVALID_PARAMS);
+      return done(native.keepFieldFiles(clientID, tasks, files[0]?.endpoint ?? ""));
+    },
+    PromotionAllocStart(clientID, key, tenant, sizeBytes, preferred) {
+      const [code, text] = native.promoteStart(clientID, tenant, key, sizeBytes, preferred);
+      const [target] = code === codes.OK ? descriptorsFrom(text) : [];
+      return target === undefined ? wrong(code === codes.OK ? codes.INTERNAL_ERROR : code) : { ok: true, value: { target } };
+    },
+    NotifyPromotionSuccess: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, true)),
+    NotifyPromotionFailure: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, false)),
+    EvictDiskReplica: (clientID, key, tenant) => done(native.dropFieldFile(clientID, tenant, key)),
+    BatchEvictDiskReplica: (clientID, keys, tenant) => keys.map((key) => done(native.dropFieldFile(clientID, tenant, key))),
+  };
+}
+
+type ReplicaRow = { id: string; sizeBytes: string; address?: string; protocol?: string; clientID?: string; endpoint: string; status: number };
+
+/** Of the core's JSON. */
+export function descriptorsFrom(text: string): readonly Descriptor[] {
+  return (JSON.parse(text) as ReplicaRow[]).map(({ id, sizeBytes: size, address = "0", protocol = "", clientID, endpoint, status }) => {
+    const sizeBytes = BigInt(size);
+    const place: Descriptor["place"] =
+      clientID === undefined
+        ? { type: "memory", buffer: { sizeBytes, address: BigInt(address), protocol, endpoint } }
+        : { type: "localDisk", clientID, sizeBytes, endpoint };
+    return { id: BigInt(id), place, status };
+  });
+}

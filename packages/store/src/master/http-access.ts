@@ -1,0 +1,44 @@
+// Keys on the master's HTTP: which paths need none, and what a tenant's key may ask.
+
+import type { Denials } from "../access/denials.ts";
+import { type AccessKeys, bearerOf } from "../access/keys.ts";
+import type { Request } from "../http/request.ts";
+import type { Answer } from "../http/server.ts";
+import { codes } from "../rpc/codes.ts";
+import { json } from "./api.ts";
+import { searchOf } from "./query.ts";
+
+/** What browsers, load balancers, probes and scrapers ask, who have no key; none of them names a key of the store. */
+const openPaths = new Set(["/", "/health", "/version", "/metrics", "/metrics/summary", "/role", "/leader"]);
+const tenantRoutes = new Set([
+  "GET /query_key",
+  "GET /batch_query_keys",
+  "GET /get_all_keys",
+  "GET /api/v1/objects",
+  "POST /api/v1/remove_all",
+  "GET /api/v1/tenant_quotas",
+  "GET /ha_status",
+  "GET /kv_events/status",
+]);
+
+export type HttpAccess = { readonly keys: AccessKeys; readonly denials: Denials };
+
+const refused = (status: number, message: string): Answer => json({ success: false, error_code: codes.ILLEGAL_CLIENT, error_message: message }, status);
+const percentEncoded = (bytes: string) => Buffer.from(bytes, "latin1").toString("hex").replaceAll(/../g, "%$&");
+
+/** The query string that the caller's key makes of the request's, or a refusal. */
+export function admit({ keys, denials }: HttpAccess, { method, authorization }: Request, path: string, search: string, peer: () => string): string | Answer {
+  if (openPaths.has(path)) return search;
+  const key = keys.find(bearerOf(authorization));
+  if (key === undefined) {
+    denials.note(peer(), "an HTTP request without a token of this master's was refused");
+    const answer = refused(401, "expected the header Authorization: Bearer TOKEN with a token of this master's (store.access_file)");
+    return { ...answer, headers: { "WWW-Authenticate": "Bearer" } };
+  }
+  if (key.tenant === undefined) return search;
+  const named = searchOf(search, "tenant_id") ?? "";
+  if (!tenantRoutes.has(`${method} ${path}`)) return refused(403, "this key is for one tenant's keys: the path needs a key without a tenant");
+  if (named !== "" && named !== key.tenant) return refused(403, "this key is for another tenant than tenant_id says");
+  // The first member of a name is the one that counts.
+  return `tenant_id=${percentEncoded(key.tenant)}&${search}`;
+}

@@ -1,0 +1,55 @@
+// HTTP connections that the core hands over: those that ask anything but GET /query_key, with what they sent until then.
+import { Socket } from "node:net";
+import { fail } from "@svc/contract/failures.ts";
+import { type HttpOptions, serveHttp, sharedByConnections } from "../http/server.ts";
+import { refuseHttp } from "./http.ts";
+import type { NativeMaster } from "./native.ts";
+import type { MasterSettings } from "./settings.ts";
+
+const MAX_BODY_BYTES = 1 << 20;
+
+export type HttpConnections = {
+  readonly port: number;
+  adopt(descriptor: number, begun: Buffer): void;
+  close(): Promise<void>;
+};
+
+export type HttpConnectionOptions = Pick<HttpOptions, "answer" | "observe"> & {
+  readonly native: NativeMaster;
+  readonly settings: MasterSettings;
+  readonly isGuarded: boolean;
+};
+
+/** @throws SETTING_INVALID where the address cannot be bound. */
+export function openHttp({ native, settings, isGuarded, answer, observe }: HttpConnectionOptions): HttpConnections {
+  const { host, port } = settings.listen;
+  const maxConnections = settings.max_http_connections;
+  const options: HttpOptions = { maxBodyBytes: MAX_BODY_BYTES, bodySetting: "none: a fixed bound", maxConnections, answer, observe, refuse: refuseHttp };
+  const sockets = new Set<Socket>();
+  const shared = sharedByConnections();
+  let bound: number;
+  try {
+    // Where keys are asked for, one place checks them: the core answers nothing by itself.
+    bound = native.listenHttp(host, port, !isGuarded);
+  } catch (error) {
+    return fail("SETTING_INVALID", `setting store.listen: ${host}:${port}: ${(error as Error).message}`, { cause: error });
+  }
+  return {
+    port: bound,
+    adopt(descriptor, begun) {
+      const socket = new Socket({ fd: descriptor, readable: true, writable: true });
+      if (sockets.size >= maxConnections) {
+        socket.destroy();
+        return;
+      }
+      sockets.add(socket);
+      socket.once("close", () => sockets.delete(socket));
+      serveHttp(socket, options, shared, begun);
+    },
+    async close() {
+      const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once("close", resolve)));
+      for (const socket of sockets) socket.destroySoon();
+      await Promise.all(closed);
+    },
+  };
+}

@@ -1,0 +1,71 @@
+// Which client bears which stable id, and which of its starts it is: clients announce it whenever the master does not know them.
+import { codes } from "../rpc/codes.ts";
+import type { Membership } from "../rpc/shapes.ts";
+import { type ClientRow, clientRows, type NativeMaster, segmentRows } from "./native.ts";
+
+const MAX_NAME_BYTES = 1024;
+/** Names of clients that are gone are forgotten once there are as many more. */
+const SPARE = 1024;
+
+type Name = { readonly stableID: string; readonly epoch: bigint };
+export type Member = Membership["members"][number];
+
+export class Members {
+  readonly #native: NativeMaster;
+  readonly #names = new Map<string, Name>();
+  readonly #left = new Set<number>();
+
+  constructor(native: NativeMaster) {
+    this.#native = native;
+  }
+
+  /** A later start of the same name is never displaced by an earlier one. */
+  announce(clientID: string, stableID: string, epoch: bigint): number {
+    if (stableID === "" || stableID.length > MAX_NAME_BYTES || epoch === 0n) return codes.INVALID_PARAMS;
+    const rows = clientRows(this.#native);
+    const heard = new Set(rows.filter(isHeard).map(({ id }) => id));
+    for (const [other, name] of this.#names)
+      if (other !== clientID && name.stableID === stableID && name.epoch >= epoch && heard.has(other)) return codes.ILLEGAL_CLIENT;
+    this.#names.set(clientID, { stableID, epoch });
+    // Its memory went with its earlier start: nobody is sent there, and no file is given up because memory has the object too.
+    for (const [other, name] of this.#names) if (other !== clientID && name.stableID === stableID && heard.has(other)) this.#native.suspect(other);
+    if (this.#names.size > 2 * rows.length + SPARE) this.#forget(new Set(rows.map(({ id }) => id)));
+    return codes.OK;
+  }
+
+  /** Of one that ends in order: where it holds nothing, nobody misses it. */
+  leave(clientID: string): void {
+    const row = clientRows(this.#native).find(({ id }) => id === clientID);
+    if (row !== undefined && row.segments === 0) this.#left.add(row.number);
+  }
+
+  /** Whether the client of that number, which is not heard any more, said that it ends. It may be forgotten, and its number another's. */
+  hasLeft(number: number, isLost: boolean): boolean {
+    return isLost ? this.#left.delete(number) : this.#left.has(number);
+  }
+
+  all(): Member[] {
+    const segments = new Map<string, Set<string>>();
+    for (const { clientID, name } of segmentRows(this.#native)) segments.set(clientID, (segments.get(clientID) ?? new Set()).add(name));
+    return clientRows(this.#native).map((row) => ({
+      clientID: row.id,
+      stableID: this.#names.get(row.id)?.stableID ?? row.id,
+      epoch: this.#names.get(row.id)?.epoch ?? 0n,
+      isHeard: isHeard(row),
+      segments: [...(segments.get(row.id) ?? [])],
+    }));
+  }
+
+  /** The latest start of that name that pings; with an epoch, that one or none. */
+  find(stableID: string, epoch: bigint): Member | "stale" | undefined {
+    const found = this.all().filter((member) => member.isHeard && member.stableID === stableID);
+    const latest = found.reduce<Member | undefined>((best, each) => (best === undefined || each.epoch > best.epoch ? each : best), undefined);
+    return latest !== undefined && epoch !== 0n && latest.epoch !== epoch ? "stale" : latest;
+  }
+
+  #forget(known: ReadonlySet<string>): void {
+    for (const clientID of this.#names.keys()) if (!known.has(clientID)) this.#names.delete(clientID);
+  }
+}
+
+const isHeard = ({ known, silent }: ClientRow) => known && !silent;

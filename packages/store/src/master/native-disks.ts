@@ -1,0 +1,34 @@
+// The part of the native seam that is about the disks of clients.
+import type { Disk, DiskOrders, FailedOrder, FileOf, Order, StoredFile } from "../rpc/shapes.ts";
+
+export interface NativeDisks {
+  mountDisk(clientID: string, disk: Disk): number;
+  unmountDisks(clientID: string): number;
+  /** Or an error code: the disk is not mounted, or not mounted again since a restart. */
+  diskOrders(clientID: string, diskID: string, offloads: number, others: number): DiskOrders | number;
+  keepFiles(clientID: string, diskID: string, files: readonly StoredFile[]): number[];
+  dropFiles(clientID: string, diskID: string, files: readonly FileOf[], damaged: boolean): number;
+  failOffloads(clientID: string, diskID: string, failed: readonly FailedOrder[]): number;
+  /** These are for owners of the field, whose one disk has its client's id. */
+  fieldOrders(clientID: string, enabled: boolean, most: number): Order[] | number;
+  fieldPromotions(clientID: string): Order[] | number;
+  keepFieldFiles(clientID: string, files: readonly { tenant: string; key: string; sizeBytes: bigint }[], endpoint: string): number;
+  dropFieldFile(clientID: string, tenant: string, key: string): number;
+  setCapacity(clientID: string, bytes: bigint): number;
+  /** 1 once after everything was removed, else 0, or an error code. */
+  takeWipe(clientID: string): number;
+  /** [code, JSON of the range to write] */
+  promoteStart(clientID: string, tenant: string, key: string, sizeBytes: bigint, preferred: readonly string[]): [number, string];
+  promoteEnd(clientID: string, tenant: string, key: string, isWhole: boolean): number;
+  doubt(tenant: string, key: string, replicaID: bigint): number;
+  /** JSON, a list. */
+  disks(): string;
+  /** With `empty`, only where no object lies there. */
+  unmountDisk(clientID: string, diskID: string, empty: boolean): number;
+  /** [code, objects that wait for the device now, whether the whole table was looked at]; tenant "" for those of all. */
+  queueCold(clientID: string, diskID: string, tenant: string, most: number, records: number): [number, number, boolean];
+  /** Gives up the file of an object that readable memory has too. */
+  releaseCold(diskID: string, tenant: string, key: string, file: bigint): number;
+  /** [next cursor, or 0; (tenant, key, bytes, file, whether memory has it too) of each object on the disk...] */
+  filesOn(diskID: string, cursor: number, records: number): [number, ...(string | bigint | boolean)[]];
+}

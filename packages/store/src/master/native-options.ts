@@ -1,0 +1,43 @@
+// With what the master's core begins: its settings as numbers and flags.
+
+export type NativeOptions = {
+  leaseMs: number;
+  softPinMs: number;
+  maxSoftPinMs: number;
+  evictSoftPinned: boolean;
+  evictionRatio: number;
+  highWatermark: number;
+  clientTtlMs: number;
+  suspectMs: number;
+  discardMs: number;
+  releaseMs: number;
+  taskTimeoutMs: number;
+  /** Of `strategies`. */
+  strategy: number;
+  multiTenant: boolean;
+  offload: boolean;
+  offloadOnEvict: boolean;
+  offloadForceEvict: boolean;
+  offloadCapRatio: number;
+  offloadQueue: number;
+  promoteOnHit: boolean;
+  promoteThreshold: number;
+  promoteAtOnce: number;
+  promoteQueue: number;
+  aheadRatio: number;
+  maxFrameBytes: number;
+  maxConnections: number;
+  maxHttpConnections: number;
+  maxBufferedBytes: number;
+  halfFrameMs: number;
+  snapshotBytes: number;
+  kvEvents: boolean;
+  emitObjectKey: boolean;
+  emitLegacy: boolean;
+  eventBackend: string;
+  /** Events that wait, and that a replay can bring. */
+  eventQueue: number;
+  folder: string;
+  disk: boolean;
+  logFileBytes: number;
+};

@@ -1,0 +1,6 @@
+// Answers that carry nothing but the store's code.
+import { codes } from "../rpc/codes.ts";
+import type { Expected } from "../rpc/schema.ts";
+
+export const wrong = (code: number) => ({ ok: false, code }) as const;
+export const done = (code: number): Expected<undefined> => (code === codes.OK ? { ok: true, value: undefined } : wrong(code));

@@ -1,0 +1,68 @@
+// Keys on the RPC: what a connection's key allows it to call, and the tenant that its calls are for.
+
+import type { Denials } from "../access/denials.ts";
+import type { AccessKeys } from "../access/keys.ts";
+import { errorBody } from "../rpc/frame.ts";
+import type { Operation, OperationName } from "../rpc/operations.ts";
+import { type NativeMaster, rights, segmentRows } from "./native.ts";
+
+const NO_KEY =
+  "this master asks for a key: show a token of store.access_file (svc store --token-file, SVC_STORE_TOKEN) first; clients that know none come from store.access_trusted_cidrs";
+const WRONG_KEY = "the token is not one of this master's (store.access_file, SVC_STORE_TOKEN)";
+export const OTHER_TENANT = "this connection's key is for one tenant's keys: other tenants, memory and tasks need a key without a tenant";
+
+/** Without a tenant in their arguments, and open to a tenant's key all the same: a client that only reads and writes needs them. */
+const openCalls: readonly OperationName[] = [
+  "Authorize",
+  "ServiceReady",
+  "GetFsdir",
+  "GetStorageConfig",
+  "Ping",
+  "ReMountSegment",
+  "Leave",
+  "ReturnExtents",
+  "QueryTask",
+];
+
+/** An answer that is always the same was given without looking at the tenant. */
+export const isForTenants = (name: OperationName, { tenantAt }: Operation, isConstant: boolean): boolean =>
+  openCalls.includes(name) || (tenantAt >= 0 && !isConstant);
+
+export type RpcAccess = {
+  /** The tenant of the key, "" for a key that allows everything; why not, where the token is none. */
+  authorize(connection: number, token: string): { readonly tenant: string } | { readonly refusal: string };
+  /** The arguments with the tenant that the connection's key is for; undefined where it may not make this call. */
+  scoped(connection: number, name: OperationName, operation: Operation, args: readonly unknown[]): readonly unknown[] | undefined;
+};
+
+export type RpcAccessOptions = {
+  readonly native: NativeMaster;
+  readonly keys: AccessKeys;
+  readonly trusted: readonly string[];
+  readonly denials: Denials;
+  /** Ids of Authorize, one for each brand. */
+  readonly functions: readonly number[];
+};
+
+export function openRpcAccess({ native, keys, trusted, denials, functions }: RpcAccessOptions): RpcAccess {
+  native.guard(functions, trusted, errorBody(NO_KEY), errorBody(OTHER_TENANT));
+  return {
+    authorize(connection, token) {
+      const key = keys.find(token);
+      const peer = native.authorize(connection, key === undefined ? rights.none : key.tenant === undefined ? rights.all : rights.tenant, key?.tenant ?? "");
+      if (key !== undefined) return { tenant: key.tenant ?? "" };
+      denials.note(peer, "an RPC client showed a token that is not one of this master's");
+      return { refusal: WRONG_KEY };
+    },
+    scoped(connection, name, { tenantAt }, args) {
+      const [allowed, tenant] = native.callerOf(connection);
+      if (allowed === rights.all) return args;
+      if (allowed === rights.none) return undefined;
+      if (tenantAt >= 0) return args[tenantAt] === "" || args[tenantAt] === tenant ? args.with(tenantAt, tenant) : undefined;
+      if (name !== "ReMountSegment") return args;
+      // A client without memory says so when it joins; memory, and clients that have some, are not a tenant's.
+      const [segments, clientID] = args as [readonly unknown[], string];
+      return segments.length > 0 || segmentRows(native).some((row) => row.clientID === clientID) ? undefined : args;
+    },
+  };
+}

@@ -1,0 +1,121 @@
+// Joins the cluster: the store's client at the master that is meant, and the service's own memory.
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { DiskEvent } from "../client/disk/disk-parts.ts";
+import type { SessionEvent } from "../client/session/session-options.ts";
+import { StoreClient } from "../client/store-client.ts";
+import { ownMaster } from "../rpc/own-servers.ts";
+import { beginIdentity, type Identity } from "./identity.ts";
+import { Mounts } from "./mounts.ts";
+import { Objects } from "./objects.ts";
+import type { ServiceSettings } from "./settings.ts";
+
+/** How long one address of this machine's own master is tried before it is looked up again: it may have moved. */
+const OWN_TRY_MS = 3000;
+const LOOK_MS = 200;
+
+export type LocalDisk = { state(): StoreClient["disk"]; unmount(graceMs: number): Promise<void> };
+
+export type Member = {
+  /** HOST:PORT, or etcd://... */
+  readonly master: string;
+  readonly mounts: Mounts;
+  readonly objects: Objects;
+  readonly disk: LocalDisk;
+  /** "" while the master knows this service. */
+  trouble(): string;
+  mountedBytes(): number;
+  segmentCount(): number;
+  engineMetrics(): string;
+  close(): Promise<void>;
+};
+
+/** @throws SERVER_UNREACHABLE when no master answers within `max_wait_seconds`, and whatever keeps the engine from starting. */
+export async function joinCluster(settings: ServiceSettings, token: string | undefined, home: string, log: Log): Promise<Member> {
+  let mounts: Mounts | undefined;
+  const identity = beginIdentity(home, settings.stable_id, log);
+  const { client, master } = await openClient({ settings, token, home, identity }, (event, at) => {
+    if (event.type === "unnamed")
+      log.warn({ stableID: identity.stableID }, "another service that started later has this stable id: this one continues under its client id");
+    else if (event.type === "away") log.warn({ err: event.failure, master: at }, "the master does not answer; retrying");
+    else if (event.type === "joined") log.info({ master: at, again: event.again }, "the master knows this service");
+    else if (event.type === "restored") log.warn({ master: at, objects: event.objects }, "the master had lost its log; this service reported its objects");
+    else if (event.type === "unmounted") mounts?.forget(event.segmentID);
+    else if (event.type === "disk-mounted") log.info({ folder: event.folder, files: event.files }, "the master knows this service's disk");
+    else
+      log.warn(
+        { folder: event.folder, err: event.failure },
+        event.type === "disk-paused" ? "the disk accepts no objects for a while" : "the disk is withdrawn",
+      );
+  });
+  const { session } = client;
+  mounts = new Mounts({ session, protocol: settings.protocol, limits: settings.registration_limits, maxRegistrationBytes: settings.max_mr_size });
+  try {
+    await mounts.mountOwn(settings.global_segment_size);
+  } catch (error) {
+    await client.close();
+    throw error;
+  }
+  return {
+    master,
+    mounts,
+    objects: new Objects(client),
+    disk: { state: () => client.disk, unmount: (graceMs) => client.unmountDisk(graceMs) },
+    trouble: () => (session.isJoined ? "" : `the master at ${master} does not answer`),
+    mountedBytes: () => session.segments.all().reduce((total, { segment }) => total + Number(segment.sizeBytes), 0),
+    segmentCount: () => session.segments.all().length,
+    engineMetrics: () => client.transferMetrics(),
+    close: () => client.close(),
+  };
+}
+
+type OnEvent = (event: SessionEvent | DiskEvent, master: string) => void;
+
+async function openClient(
+  { settings, token, home, identity }: { settings: ServiceSettings; token: string | undefined; home: string; identity: Identity },
+  onEvent: OnEvent,
+): Promise<{ client: StoreClient; master: string }> {
+  const endMs = performance.now() + settings.max_wait_seconds * 1000;
+  const given = settings.master_server_address;
+  while (true) {
+    const leftMs = Math.max(0, endMs - performance.now());
+    const master = given === "" ? ownMaster(home)?.rpc : given;
+    if (master === undefined) {
+      if (leftMs === 0)
+        fail("SERVER_UNREACHABLE", `no master of this machine within ${settings.max_wait_seconds} s: none has written ${join(home, "store/master.json")}`);
+      await sleep(LOOK_MS);
+      continue;
+    }
+    try {
+      const client = await StoreClient.open({
+        ...optionsOf(settings),
+        ...identity,
+        coldTier: { file: join(home, "store-service", "cold-devices.json"), allowed: settings.cold_tier_folders },
+        token,
+        master,
+        joinMs: given === "" ? Math.min(OWN_TRY_MS, leftMs) : leftMs,
+        onEvent: (event) => onEvent(event, master),
+      });
+      return { client, master };
+    } catch (error) {
+      if (given !== "" || leftMs <= OWN_TRY_MS || !(error instanceof Failure) || !["SERVER_UNREACHABLE", "TIMED_OUT"].includes(error.name)) throw error;
+    }
+  }
+}
+
+const optionsOf = (settings: ServiceSettings) => ({
+  localHostname: settings.local_hostname,
+  metadata: settings.metadata_server,
+  protocol: settings.protocol,
+  deviceName: settings.device_name,
+  brand: settings.brand,
+  clusterID: settings.cluster_id,
+  localBufferBytes: settings.local_buffer_size,
+  tenant: settings.tenant_id,
+  enableClientHttpServer: settings.enable_client_http_server,
+  clientHttpPort: settings.client_http_port,
+  clientHttpHost: settings.host,
+  ...(settings.enable_ssd_offload ? { ssdFolder: settings.ssd_offload_path, ssdBytes: settings.ssd_offload_size, ssdSyncs: settings.ssd_offload_sync } : {}),
+});

@@ -1,0 +1,143 @@
+// The REST service's HTTP: paths, bodies, answers and errors.
+import { asFailure } from "@svc/contract/failures.ts";
+import { PAGE_TYPE } from "@svc/kit/home-page.ts";
+import type { Request } from "../http/request.ts";
+import type { Answer } from "../http/server.ts";
+import { checkKey, type ServiceAccess } from "./access.ts";
+import { type Fields, graceSeconds, jsonAnswer, MAX_LOCAL_DISK_GRACE_SECONDS, Refused, readFields } from "./body.ts";
+import type { LocalDisk } from "./join.ts";
+import type { Mounts } from "./mounts.ts";
+import type { Objects } from "./objects.ts";
+import { servicePage } from "./page.ts";
+
+const METRICS_TYPE = "text/plain; version=0.0.4";
+
+export type ServiceParts = {
+  /** Undefined until the service has joined its master. */
+  readonly mounts: () => Mounts | undefined;
+  readonly objects: () => Objects | undefined;
+  readonly disk: () => LocalDisk | undefined;
+  /** "" when it is ready, else why not. */
+  readonly trouble: () => string;
+  readonly version: { readonly version: string; readonly display_version: string };
+  /** Undefined: everybody may ask. */
+  readonly access: ServiceAccess | undefined;
+  metrics(): Promise<string>;
+};
+
+type Parts = { readonly mounts: Mounts; readonly objects: Objects; readonly disk: LocalDisk };
+type Route = (request: Request, parts: Parts, rest: string) => Promise<Answer>;
+/** By method and path, each with one sentence for the page of the API. */
+type Routes<T> = Readonly<Record<string, readonly [does: string, route: T]>>;
+
+const withFields =
+  (act: (fields: Fields, parts: Parts) => Promise<object>): Route =>
+  async (request, parts) =>
+    jsonAnswer(await act(readFields(request.body), parts));
+
+/** One that ends with a slash has a key behind it. */
+const routes: Routes<Route> = {
+  "POST /api/mount_shm": ["Mounts shared memory as a segment", withFields((fields, { mounts }) => mounts.mountShared(fields))],
+  "POST /api/unmount_shm": ["Unmounts it", withFields((fields, { mounts }) => mounts.unmount(fields, "shm"))],
+  "POST /api/mount": ["Mounts memory of this service as a segment", withFields((fields, { mounts }) => mounts.mount(fields))],
+  "POST /api/unmount": ["Unmounts it", withFields((fields, { mounts }) => mounts.unmount(fields, "memory"))],
+  "POST /api/unmount_local_disk": [
+    "Unmounts this service's disk after a grace in seconds",
+    withFields(async (fields, { disk }) => {
+      await disk.unmount(graceSeconds(fields, MAX_LOCAL_DISK_GRACE_SECONDS) * 1000);
+      return { status: "success" };
+    }),
+  ],
+  "POST /api/reconfigure": ["Brings the mounted memory to another size", withFields((fields, { mounts }) => mounts.reconfigure(fields))],
+  "PUT /api/put": ["Stores a value; the body has key and value", put],
+  "GET /api/get/": ["The value of the key behind the slash", get],
+  "GET /api/exist/": ["Whether the key behind the slash exists", async (_request, { objects }, key) => jsonAnswer({ exists: await objects.exists(key) })],
+  "DELETE /api/remove/": ["Removes the key behind the slash", remove],
+  "DELETE /api/remove_all": [
+    "Removes every key of this service's tenant",
+    async (_request, { objects }) => jsonAnswer({ status: `success removed ${await objects.removeAll()} keys` }),
+  ],
+};
+
+const always: Routes<(parts: ServiceParts) => Answer | Promise<Answer>> = {
+  "GET /": ["This page", () => ({ status: 200, type: PAGE_TYPE, body: page })],
+  "GET /health": ["200 once it has joined its master; else 503 with the reason", health],
+  "GET /version": ["The version that clients compare", ({ version }) => jsonAnswer(version)],
+  "GET /metrics": ["Metrics for Prometheus", async (parts) => ({ status: 200, type: METRICS_TYPE, body: Buffer.from(await parts.metrics()) })],
+};
+const page = Buffer.from(servicePage(Object.entries({ ...routes, ...always }).map(([route, [does]]) => [route, does] as const)));
+
+async function put(request: Request, { objects }: Parts): Promise<Answer> {
+  const { key, value } = readFields(request.body);
+  if (typeof key !== "string" || key === "" || typeof value !== "string" || value === "") throw new Refused(400, "Missing key or value");
+  await objects.put(key, Buffer.from(value));
+  return jsonAnswer({ status: "success" });
+}
+
+async function get(_request: Request, { objects }: Parts, key: string): Promise<Answer> {
+  const value = await objects.get(key);
+  if (value === undefined) throw new Refused(404, "Key not found");
+  return { status: 200, type: "application/octet-stream", body: value };
+}
+
+async function remove(_request: Request, { objects }: Parts, key: string): Promise<Answer> {
+  await objects.remove(key);
+  return jsonAnswer({ status: "success" });
+}
+
+function health({ trouble }: ServiceParts): Answer {
+  const why = trouble();
+  return { status: why === "" ? 200 : 503, type: METRICS_TYPE, body: Buffer.from(why === "" ? "OK" : why) };
+}
+
+const paths = [...Object.keys(routes), ...Object.keys(always)].map((name) => name.slice(name.indexOf(" ") + 1));
+
+/** As a label of a metric: never a key. */
+export function knownPath(target: string): string {
+  const path = pathOf(target);
+  return paths.find((known) => (known.endsWith("/") && known !== "/" ? path.startsWith(known) : path === known)) ?? "other";
+}
+
+const pathOf = (target: string) => target.split("?", 1)[0] as string;
+
+export function answerService(request: Request, parts: ServiceParts, done: (answer: Answer) => void, peer: () => string): void {
+  answer(request, parts, peer).then(done, (error) => done(refuseService(error)));
+}
+
+async function answer(request: Request, parts: ServiceParts, peer: () => string): Promise<Answer> {
+  const path = pathOf(request.target);
+  const known = knownPath(request.target);
+  if (parts.access !== undefined) checkKey(parts.access, request, known, peer);
+  const name = `${request.method === "HEAD" ? "GET" : request.method} ${known}`;
+  const own = Object.hasOwn(always, name) ? always[name]?.[1] : undefined;
+  if (own !== undefined) return own(parts);
+  const route = Object.hasOwn(routes, name) ? routes[name]?.[1] : undefined;
+  if (route === undefined) {
+    const allow = [...Object.keys(routes), ...Object.keys(always)].flatMap((each) => (each.endsWith(` ${known}`) ? [each.slice(0, each.indexOf(" "))] : []));
+    if (allow.length === 0) throw new Refused(404, `There is no ${path.slice(0, 200)}`);
+    return { ...jsonAnswer({ error: `Expected ${allow.join(" or ")}, got ${request.method}` }, 405), allow: allow.join(", ") };
+  }
+  const rest = known.endsWith("/") ? keyOf(path.slice(known.length)) : "";
+  const [mounts, objects, disk] = [parts.mounts(), parts.objects(), parts.disk()];
+  if (mounts === undefined || objects === undefined || disk === undefined) throw new Refused(503, parts.trouble());
+  return route(request, { mounts, objects, disk }, rest);
+}
+
+function keyOf(text: string): string {
+  try {
+    const key = decodeURIComponent(text);
+    if (key !== "") return key;
+  } catch {
+    throw new Refused(400, "The key is not percent-encoded UTF-8");
+  }
+  throw new Refused(400, "Missing key");
+}
+
+export function refuseService(error: unknown): Answer {
+  if (error instanceof Refused) {
+    const answer = jsonAnswer({ error: error.message, ...error.more }, error.status);
+    return error.status === 401 ? { ...answer, headers: { "WWW-Authenticate": "Bearer" } } : answer;
+  }
+  const failure = asFailure(error);
+  return jsonAnswer({ error: failure.message, ...failure.details }, failure.row.http);
+}

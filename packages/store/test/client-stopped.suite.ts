@@ -1,0 +1,38 @@
+// A client that stands still for longer than its leases, in the middle of a put.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { openClient, startClient } from "./client.ts";
+import { startMaster } from "./master.ts";
+
+const MIB = 1 << 20;
+/** Bytes that say which key they belong to. */
+const bytesOf = (key: string, sizeBytes = 4096) => Buffer.alloc(sizeBytes, `${key};`);
+
+/** `momentsMs`: after the beginning of a put; one round for each. */
+export function clientStoppedSuite(momentsMs: readonly number[]): void {
+  void test("a client that was stopped past its leases writes over nobody's bytes, and its put comes through in the end", async () => {
+    await using master = await startMaster({ flags: ["--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2"] });
+    await using _holder = await startClient(master, { segmentBytes: 4 * MIB });
+    await using writer = await startClient(master);
+    await using client = await openClient(master);
+    for (const [round, afterMs] of momentsMs.entries()) {
+      // Its leases were taken a moment ago; somewhere in this put it is stopped.
+      for (let at = 0; at < 8; at++) await writer.ask("put", `warm-${round}-${at}`, bytesOf("warm", 8192).toString("base64"));
+      const put = writer.ask("put", `late-${round}`, bytesOf(`late-${round}`, 8192).toString("base64"));
+      await sleep(afterMs);
+      writer.signal("SIGSTOP");
+      await sleep(4000);
+      const others = Array.from({ length: 20 }, (_, at) => `other-${round}-${at}`);
+      for (const key of others) assert.equal(await client.put(key, bytesOf(key, 8192)), true);
+      writer.signal("SIGCONT");
+      assert.equal(await put, true);
+      assert.deepEqual(await client.get(`late-${round}`), bytesOf(`late-${round}`, 8192));
+      for (const key of others) {
+        const found = await client.get(key);
+        if (found !== undefined) assert.deepEqual(found, bytesOf(key, 8192));
+      }
+      await client.removeAll(true);
+    }
+  });
+}

@@ -1,0 +1,211 @@
+// Several masters and their etcd for tests: each a process on ports of its own, to kill, stop and start again.
+import { type ChildProcess, spawn } from "node:child_process";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { freePorts } from "@svc/harness/ports.ts";
+import { until } from "@svc/harness/until.ts";
+import { RpcClient } from "../src/rpc/client.ts";
+
+const children = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of children) child.kill("SIGKILL");
+});
+const MAIN = fileURLToPath(new URL("../src/master/main.ts", import.meta.url));
+
+export type HaNode = {
+  readonly name: string;
+  readonly url: string;
+  readonly rpcPort: number;
+  readonly home: string;
+  readonly pid: number;
+  readonly isRunning: boolean;
+  /** What it said on stderr. */
+  log(): string;
+  rpc(): Promise<RpcClient>;
+  signal(signal: NodeJS.Signals): void;
+  kill(signal?: NodeJS.Signals): Promise<void>;
+  start(more?: readonly string[]): Promise<void>;
+  ask(path: string, init?: RequestInit): Promise<{ status: number; text: string }>;
+  ha(): Promise<HaView>;
+};
+export type HaView = {
+  name: string;
+  role: "leader" | "standby";
+  state: string;
+  reason: string;
+  epoch: number;
+  leader: { name: string; rpc: string; http: string; stream: string } | null;
+  view_version: number;
+  in_sync: string[];
+  standbys: { name: string; state: string; in_sync: boolean; lag: number }[];
+  records: number;
+  committed_records: number;
+};
+
+export type Cluster = AsyncDisposable & {
+  readonly etcd: TestEtcd;
+  readonly clusterID: string;
+  /** `etcd://HOST:PORT` for clients. */
+  readonly address: string;
+  readonly nodes: readonly HaNode[];
+  node(name: string): HaNode;
+  /** The node that leads and serves; waits for it. */
+  leader(): Promise<HaNode>;
+  /** Waits until so many standbys are in the set. */
+  inSync(standbys: number): Promise<HaNode>;
+};
+
+export type ClusterSetup = {
+  readonly masters?: number;
+  readonly flags?: readonly string[];
+  readonly flagsOf?: (name: string) => readonly string[];
+  readonly level?: string;
+  /** Before the first master starts. */
+  prepare?(etcd: TestEtcd): Promise<void>;
+  readonly endpoints?: (etcd: TestEtcd, name: string) => readonly string[];
+};
+
+export async function startCluster({
+  masters = 2,
+  flags = [],
+  flagsOf = () => [],
+  level = "info",
+  prepare,
+  endpoints = (etcd) => etcd.endpoints,
+}: ClusterSetup = {}): Promise<Cluster> {
+  const etcd = await startEtcd();
+  await prepare?.(etcd);
+  const clusterID = "test";
+  const names = ["ada", "bob", "cyd"].slice(0, masters);
+  const ports = await freePorts(3 * masters);
+  const nodes: HaNode[] = names.map((name, at) => {
+    const own = [
+      `--etcd_endpoints=${endpoints(etcd, name)
+        .map((each) => each.replace("http://", ""))
+        .join(";")}`,
+      ...flags,
+      ...flagsOf(name),
+    ];
+    return haNode({ name, ports: ports.slice(3 * at, 3 * at + 3), flags: own, level, clusterID });
+  });
+  async function leader(): Promise<HaNode> {
+    return until(
+      "a master leads and serves",
+      async () => {
+        for (const node of nodes) {
+          if (!node.isRunning) continue;
+          const view = await node.ha().catch(() => undefined);
+          if (view?.role === "leader" && view.state === "serving") return node;
+        }
+        return undefined;
+      },
+      5,
+    );
+  }
+  try {
+    // The first one leads.
+    for (const node of nodes) await node.start();
+  } catch (error) {
+    for (const node of nodes) await node.kill();
+    await etcd[Symbol.asyncDispose]();
+    throw error;
+  }
+  return {
+    etcd,
+    clusterID,
+    address: `etcd://${etcd.endpoints.map((each) => each.replace("http://", "")).join(";")}`,
+    nodes,
+    node: (name) => nodes.find((each) => each.name === name) as HaNode,
+    leader,
+    async inSync(standbys) {
+      return until(
+        `${standbys} standbys are in sync`,
+        async () => {
+          const node = await leader();
+          const view = await node.ha().catch(() => undefined);
+          return view?.in_sync.length === standbys ? node : undefined;
+        },
+        10,
+      );
+    },
+    async [Symbol.asyncDispose]() {
+      for (const node of nodes) {
+        await node.kill();
+        removeHome(node.home);
+      }
+      await etcd[Symbol.asyncDispose]();
+    },
+  };
+}
+
+type NodeSetup = { name: string; ports: readonly number[]; flags: readonly string[]; level: string; clusterID: string };
+
+function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
+  const home = makeHome();
+  const [rpcPort = 0, httpPort = 0, streamPort = 0] = ports;
+  const url = `http://127.0.0.1:${httpPort}`;
+  let child: ChildProcess | undefined;
+  let said = "";
+  async function start(more: readonly string[] = []): Promise<void> {
+    const own = [
+      `--listen=127.0.0.1:${httpPort}`,
+      `--rpc_port=${rpcPort}`,
+      "--rpc_address=127.0.0.1",
+      `--store.replication_port=${streamPort}`,
+      `--home=${home}`,
+      "--brand=svc,mooncake",
+      "--enable_ha=true",
+      `--cluster_id=${clusterID}`,
+      `--name=${name}`,
+      `--log-level=${level}`,
+    ];
+    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], { stdio: ["ignore", "pipe", "pipe"] });
+    child = started;
+    children.add(started);
+    started.once("exit", () => children.delete(started));
+    started.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
+    await new Promise<void>((resolve, reject) => {
+      let text = "";
+      started.stdout.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+        said += chunk;
+        if (/ready at/.test(text)) resolve();
+      });
+      started.once("exit", (code) => reject(new Error(`master ${name} ended with ${code}: ${said}`)));
+    });
+  }
+  async function ask(path: string, init: RequestInit = {}): Promise<{ status: number; text: string }> {
+    const answer = await fetch(`${url}${path}`, { ...init, signal: AbortSignal.timeout(10_000) });
+    return { status: answer.status, text: await answer.text() };
+  }
+  return {
+    name,
+    url,
+    rpcPort,
+    home,
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    get isRunning() {
+      return child !== undefined && child.exitCode === null && child.signalCode === null;
+    },
+    log: () => said,
+    rpc: () => RpcClient.connect("127.0.0.1", rpcPort, { connectMs: 1000, callMs: 5000 }),
+    signal: (signal) => void child?.kill(signal),
+    async kill(signal = "SIGKILL") {
+      const ending = child;
+      child = undefined;
+      if (ending === undefined || ending.exitCode !== null || ending.signalCode !== null) return;
+      const ended = new Promise((resolve) => ending.once("exit", resolve));
+      ending.kill(signal);
+      await ended;
+    },
+    start,
+    ask,
+    ha: async () => JSON.parse((await ask("/api/v1/ha")).text) as HaView,
+  };
+}
+
+export const logFolder = (node: HaNode) => join(node.home, "store");

@@ -1,0 +1,31 @@
+// The commands of docs/store-operations.md: they work as they stand, but for ports that are free here and homes of their own.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { startEtcd } from "@svc/harness/etcd.ts";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { freePorts } from "@svc/harness/ports.ts";
+import { ROOT, runGuide } from "@svc/harness/run-guide.ts";
+
+void test("the commands of docs/store-operations.md start two masters, hand the lead over and make a backup as they stand", needs("curl"), async () => {
+  const text = readFileSync(`${ROOT}/docs/store-operations.md`, "utf8");
+  const home = makeHome();
+  await using etcd = await startEtcd();
+  const [ada, bob, adaRpc, bobRpc, service] = await freePorts(5);
+  const commands = [...text.matchAll(/^```bash\n(.*?)^```$/gms)]
+    .map(([, code = ""]) => code)
+    .join("\n")
+    .replaceAll("127.0.0.1:2379", etcd.endpoints[0]?.replace("http://", "") ?? "")
+    .replaceAll("/tmp/", `${home}/`)
+    .replaceAll(":9003", `:${ada}`)
+    .replaceAll(":9004", `:${bob}`)
+    .replaceAll("50051", String(adaRpc))
+    .replaceAll("50052", String(bobRpc))
+    .replaceAll("localhost:8080", `localhost:${service}`);
+  const { code, said } = await runGuide(commands, { SVC_HOME: home, SVC_STORE_SERVICE_PORT: String(service) });
+  removeHome(home);
+  assert.equal(code, 0, said.slice(-6000));
+  assert.match(said, /"name": "bob"/);
+  assert.match(said, /"role": "leader"/);
+});

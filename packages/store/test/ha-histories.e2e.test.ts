@@ -1,0 +1,41 @@
+// Histories of many clients over leaders that die, freeze and hand over, judged by a register that does one step at a time.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { needs } from "@svc/harness/needs.ts";
+import { startCluster } from "./ha-cluster.ts";
+import { faultRound, freeze, handOver, kill, quietFlags } from "./ha-rounds.ts";
+
+const ROUNDS = 6;
+const faults = [kill, freeze, handOver];
+const seedOf = () => Number(process.env["SVC_TEST_SEED"] ?? Math.floor(Math.random() * 1e9));
+
+void test("puts, gets and removals at whichever master answers look like one step after the other, while leaders are killed, frozen and relieved", async (t) => {
+  const seed = seedOf();
+  t.diagnostic(`seed ${seed}`);
+  await using cluster = await startCluster({ flags: quietFlags, level: "warn" });
+  let judged = 0;
+  for (let round = 0; round < ROUNDS; round++) judged += await faultRound(cluster, faults[round % faults.length] ?? kill, seed + round);
+  t.diagnostic(`${judged} steps`);
+  assert.ok(judged > 50 * ROUNDS, `only ${judged} steps were judged`);
+});
+
+void test(
+  "where the stream between leader and standby is cut, or the leader's host vanishes, never two masters acknowledge, and nothing is lost",
+  needs("root", "nft", "ip"),
+  async (t) => {
+    const seed = seedOf();
+    t.diagnostic(`seed ${seed}`);
+    const world = fileURLToPath(new URL("ha-cut-world.ts", import.meta.url));
+    const child = spawn("unshare", ["--net", "--kill-child", process.execPath, "--disable-warning=ExperimentalWarning", world, String(seed)], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let said = "";
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
+    const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+    assert.equal(code, 0, said.slice(-6000));
+    assert.match(said, /"judged":\d{3}/);
+    t.diagnostic(said.trim());
+  },
+);

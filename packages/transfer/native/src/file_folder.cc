@@ -1,0 +1,66 @@
+// Folders as file segments: files by number, opened when they are read, and the file systems that a reader's thread may wait for.
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "control_page.h"
+#include "file_transport.h"
+#include "svc/transfer_engine.h"
+
+namespace svc {
+
+namespace {
+/** The kernel answers for these itself; others wait for a process or a network, and then only their owner's threads may. */
+bool answersByItself(int fd) {
+  constexpr int64_t EXT = 0xEF53, XFS = 0x58465342, BTRFS = 0x9123683E, TMPFS = 0x01021994, OVERLAY = 0x794C7630, F2FS = 0xF2F52010, ZFS = 0x2FC12FC1;
+  struct statfs info {};
+  if (fstatfs(fd, &info) != 0) return false;
+  for (int64_t known : {EXT, XFS, BTRFS, TMPFS, OVERLAY, F2FS, ZFS})
+    if (int64_t(info.f_type) == known) return true;
+  return false;
+}
+}  // namespace
+
+std::shared_ptr<FileSegment> FileSegment::openFolder(const PublishedFolder& folder, bool isOwner) {
+  if (!isOwner && folder.bootID != hostBootID()) {
+    setLastError("folder " + folder.path + " is on another host");
+    return nullptr;
+  }
+  auto segment = std::make_shared<FileSegment>();
+  segment->folder_.reset(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat info {};
+  if (!segment->folder_ || fstat(segment->folder_.get(), &info) != 0) {
+    setLastError("folder " + folder.path + ": " + errnoText());
+    return nullptr;
+  }
+  // Another mount namespace may have another folder under the same path.
+  if (uint64_t(info.st_dev) != folder.device || uint64_t(info.st_ino) != folder.inode) {
+    setLastError("folder " + folder.path + " is another one here");
+    return nullptr;
+  }
+  if (!isOwner && !answersByItself(segment->folder_.get())) {
+    setLastError("folder " + folder.path + " is on a file system that may stop answering");
+    return nullptr;
+  }
+  segment->folderPath_ = folder.path;
+  return segment;
+}
+
+std::unique_ptr<FileSegment::Part> FileSegment::fileAt(uint64_t offset, bool direct, std::string& why) const {
+  const uint64_t number = offset >> FOLDER_FILE_SHIFT;
+  char name[24];
+  snprintf(name, sizeof name, "%08llx", static_cast<unsigned long long>(number));
+  auto part = std::make_unique<Part>();
+  part->path = folderPath_ + "/" + name;
+  part->start = number << FOLDER_FILE_SHIFT;
+  part->buffered.reset(openat(folder_.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!part->buffered || fstat(part->buffered.get(), &info) != 0) {
+    why = part->path + ": " + errnoText();
+    return nullptr;
+  }
+  part->length = uint64_t(info.st_size);
+  if (direct) part->direct.reset(openat(folder_.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT));
+  return part;
+}
+
+}  // namespace svc

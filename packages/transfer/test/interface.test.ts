@@ -1,0 +1,15 @@
+// The walls of the C++ core: which of its files may know which transport there is.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const folder = new URL("../native/src/", import.meta.url);
+const ofOneTransport = /#include "(tcp|rdma|fabric|file|host)_|#include "same_host/;
+/** Where they are made, and where files are served to others. */
+const knowing = ["engine_files.cc", "engine_transports.cc"];
+
+void test("requests, segments, memory and recovery know transports by one interface only", () => {
+  const core = readdirSync(folder).filter((name) => /^(engine|segment|slice|transport|batch)[^.]*\.(h|cc)$/.test(name) && !knowing.includes(name));
+  assert.ok(core.length > 10);
+  for (const name of core) assert.doesNotMatch(readFileSync(new URL(name, folder), "utf8"), ofOneTransport, name);
+});

@@ -1,0 +1,44 @@
+# `./svc setup --import FILE`: takes in what another machine exported, as far as this tree wants it. Sourced by `setup.sh`; $1 is FILE, or -.
+
+export SVC_SETUP_PURPOSE=run
+step() { bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$@"; }
+say() { printf 'svc: %s\n' "$*" >&2; }
+
+source=$1
+if [[ $source != - && ! -r $source ]]; then say "import: $source is not there, or may not be read"; exit 2; fi
+if ! mkdir -p "$SVC_CACHE/logs" "$SVC_CACHE/locks" 2>/dev/null; then say "import: set-up needs a cache in $SVC_CACHE, which $(id -un) cannot write; set SVC_CACHE to a folder of yours"; exit 1; fi
+exec 8>"$SVC_CACHE/locks/import.lock"
+flock -w 600 8 || { say "import: another import has gone on for ten minutes; try again when it has ended"; exit 1; }
+rm -rf --one-file-system "$SVC_CACHE"/.making-import-*
+
+work=$SVC_CACHE/.making-import-$$
+trap 'rm -rf --one-file-system "$work"' EXIT
+mkdir "$work"
+refuse() { say "import: $*; nothing was taken in"; exit 1; }
+
+# Each part is checked against the manifest before any is taken in.
+tar --extract --file "$source" --directory "$work" --no-same-owner 2>"$work/errors" || refuse "$source is not a whole export ($(tail -n 1 "$work/errors"))"
+[[ -f $work/manifest && $(head -n 1 "$work/manifest") == 'svc-export 1' ]] || refuse "$source is not an export of svc, or one of a later version"
+arch=$(sed -n 's/^arch //p' "$work/manifest")
+[[ $arch == "$(uname -m)" ]] || refuse "$source was made on $arch, and this machine is $(uname -m)"
+paths=() count=0
+while read -r _ sum path; do
+  count=$((count + 1))
+  [[ $path =~ ^(node|runsc|envd|native|templates|npm|debs)/[A-Za-z0-9._-]+$ && ${path#*/} != .* ]] || refuse "the manifest of $source names '$path', which does not belong in an export"
+  [[ -f $work/$count.tar && $(sha256sum <"$work/$count.tar" | cut -d ' ' -f 1) == "$sum" ]] || refuse "$path in $source is damaged: its checksum is not that of the manifest"
+  paths+=("$path")
+done < <(grep '^part ' "$work/manifest")
+((count)) || refuse "$source holds nothing"
+
+wanted=" $(for name in $run_steps; do step "$name" parts; done | tr '\n' ' ')"
+taken=0
+for ((at = 0; at < count; at++)); do
+  path=${paths[at]}
+  if [[ $wanted != *" $path "* ]]; then say "import: $path is not what this tree and machine use, and is left out"; continue; fi
+  if [[ -e $SVC_CACHE/$path ]]; then continue; fi
+  mkdir -p "$work/whole" "$SVC_CACHE/${path%/*}"
+  tar --extract --numeric-owner --preserve-permissions --xattrs --xattrs-include='*' --file "$work/$((at + 1)).tar" --directory "$work/whole" "$path"
+  mv -T "$work/whole/$path" "$SVC_CACHE/$path"
+  taken=$((taken + 1))
+done
+say "import: $taken of $count parts taken in"

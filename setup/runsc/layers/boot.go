@@ -1,0 +1,19 @@
+// What only a restore knows of the root container, since its sandbox may have been made before: its name, and its layers.
+package boot
+
+// takeRoot adds the layers to the file that the root will write; see configureRestore.
+func (cm *containerManager) takeRoot(o *RestoreOpts) error {
+	cm.l.root.spec.Hostname = o.Hostname
+	end := len(o.Files)
+	if o.HaveDeviceFile {
+		end--
+	}
+	for i := end - o.NumLayers; i < end; i++ {
+		layer, err := o.ReleaseFD(i)
+		if err != nil {
+			return err
+		}
+		cm.l.root.goferFilestoreFDs = append(cm.l.root.goferFilestoreFDs, layer)
+	}
+	return nil
+}

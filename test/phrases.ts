@@ -1,0 +1,105 @@
+// Phrases that people should not have to read: each with what the field says instead, and where such text stands in a source.
+
+/** The glossary of the house, as far as a phrase is never the right word in a text for people; ordinary words are free. */
+const phrases: readonly (readonly [RegExp, string])[] = [
+  [/\basked for\b/i, 'expected X, got "Y"; requested'],
+  [/\bat most (was|were) /i, "the maximum is"],
+  [/(?<!\bthere )\bis no (?!longer\b|more\b)/i, "is not a valid …"],
+  [/\bmend(s|ed|ing)?\b/i, "fix, workaround"],
+  [/\bshel(f|ves)\b/i, "template pool"],
+  [/\b(front )?doors?\b/i, "route, endpoint, proxy"],
+  [/\btak(e|es|ing) turns\b/i, "serialized by a keyed lock"],
+  [/\btaken apart\b/i, "torn down"],
+  [/\bfigures\b/i, "metrics"],
+  [/\breckon(s|ed|ing)?\b/i, "compute"],
+  [/\bpatience\b/i, "retry, bound"],
+  [/\bworkshop\b/i, "build context"],
+  [/\bwants (?!\|)/i, 'expected X, got "Y"'],
+  [/\bleftovers?\b/i, "pending, slice"],
+];
+
+export function phraseIn(text: string): string | undefined {
+  for (const [phrase, better] of phrases) {
+    const found = phrase.exec(text);
+    if (found !== null) return `"${found[0].trim()}" (write: ${better})`;
+  }
+  return undefined;
+}
+
+/** The string and template literals of a TypeScript source, by line, without the code inside `${}`. */
+export function textsOf(source: string): readonly { readonly line: number; readonly text: string }[] {
+  const found: { line: number; text: string }[] = [];
+  let line = 1;
+  let at = 0;
+  /** The last character that is neither white space nor comment: a slash behind one of these begins a regular expression. */
+  let before = "(";
+  const braces: number[] = [];
+
+  function literal(quote: string): void {
+    let text = "";
+    let begin = line;
+    const emit = () => {
+      if (text.trim() !== "") found.push({ line: begin, text });
+      text = "";
+    };
+    for (; at < source.length; at++) {
+      const char = source[at] ?? "";
+      if (char === "\\") {
+        text += source.slice(at, at + 2);
+        at++;
+      } else if (char === quote) break;
+      else if (quote === "`" && char === "$" && source[at + 1] === "{") {
+        braces.push(0);
+        at += 2;
+        emit();
+        return;
+      } else if (char === "\n") {
+        emit();
+        line++;
+        begin = line;
+      } else text += char;
+    }
+    at++;
+    before = quote;
+    emit();
+  }
+
+  function pattern(): void {
+    let isClass = false;
+    for (at++; at < source.length && source[at] !== "\n"; at++) {
+      const char = source[at];
+      if (char === "\\") at++;
+      else if (char === "[") isClass = true;
+      else if (char === "]") isClass = false;
+      else if (char === "/" && !isClass) break;
+    }
+    at++;
+    before = ")";
+  }
+
+  while (at < source.length) {
+    const char = source[at] ?? "";
+    const two = source.slice(at, at + 2);
+    if (two === "//") at = Math.max(source.indexOf("\n", at), at + 2);
+    else if (two === "/*") {
+      const end = source.indexOf("*/", at);
+      line += source.slice(at, end).split("\n").length - 1;
+      at = end + 2;
+    } else if (char === '"' || char === "'" || char === "`") {
+      at++;
+      literal(char);
+    } else if (char === "/" && /[(,=:[!&|?{};+>]/.test(before)) pattern();
+    else if (char === "}" && braces.at(-1) === 0) {
+      braces.pop();
+      at++;
+      literal("`");
+    } else {
+      if (char === "{" && braces.length > 0) braces.push((braces.pop() ?? 0) + 1);
+      if (char === "}" && braces.length > 0) braces.push((braces.pop() ?? 1) - 1);
+      if (char === "\n") line++;
+      if (!/\s/.test(char)) before = char;
+      at++;
+    }
+  }
+  return found;
+}
