@@ -10,6 +10,7 @@ import { promisify } from "node:util";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { allUp, startFrontedNodes } from "@svc/harness/fronted-nodes.ts";
 import type { TestNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
@@ -171,7 +172,8 @@ async function lose(node: TestNode, signal: "SIGKILL" | "SIGSTOP"): Promise<{ no
     while (!isOver) others.push(await tookMs(() => ask(gateway.url, second)));
   })();
   const begin = performance.now();
-  process.kill(node.pid, signal);
+  if (signal === "SIGSTOP") await freeze(node.pid);
+  else process.kill(node.pid, signal);
   let noticedMs = 0;
   for (let status = 0; status !== 502; noticedMs = performance.now() - begin) status = (await ask(gateway.url, first)).status;
   await sleep(300);
@@ -190,7 +192,7 @@ for (const [signal, goal] of [
     const found = await lose(first.node, signal);
     noticed.push(found.noticedMs);
     others.push(...found.others);
-    if (signal === "SIGSTOP") process.kill(pid, "SIGCONT");
+    if (signal === "SIGSTOP") thaw(pid);
     else await first.node.restart("SIGKILL");
     await allUp(gateway);
   }

@@ -129,9 +129,9 @@ const killed: Strike = async (leader, writers) => {
 };
 const frozen: Strike = async (leader, writers) => {
   const atMs = performance.now();
-  leader.signal("SIGSTOP");
+  await leader.freeze();
   await writers.more(WRITERS + 1);
-  return { gapMs: writers.gapAfter(atMs), heal: async () => leader.signal("SIGCONT") };
+  return { gapMs: writers.gapAfter(atMs), heal: async () => leader.thaw() };
 };
 const relieved: Strike = async (leader, writers) => {
   const atMs = performance.now();

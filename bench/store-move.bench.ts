@@ -73,7 +73,7 @@ async function migrations(cluster: Cluster, from: string, to: string): Promise<n
 async function byExecutor(cluster: Cluster, worker: Server, from: string, to: string): Promise<number> {
   const [host = "", port] = cluster.rpc.split(":");
   const rpc = await RpcClient.connect(host, Number(port));
-  worker.signal("SIGSTOP");
+  await worker.freeze();
   const ids: string[] = [];
   for (let at = 0; at < keys.length; at += ASSIGNED_AT_ONCE) {
     const some = keys.slice(at, at + ASSIGNED_AT_ONCE);
@@ -87,7 +87,7 @@ async function byExecutor(cluster: Cluster, worker: Server, from: string, to: st
     if (!answer.ok || answer.value.status === FAILED) throw new Error(`task ${id}: ${answer.ok ? answer.value.message : answer.code}`);
     return answer.value.status;
   };
-  worker.signal("SIGCONT");
+  worker.thaw();
   const begun = performance.now();
   let endedMs = begun;
   // The last one is fetched last; only where others are still under way are they waited for one by one.

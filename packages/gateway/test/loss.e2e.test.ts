@@ -5,6 +5,7 @@ import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { removeNode, setNodeStatus } from "@svc/contract/node-control.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { allUp, type FrontedNodes, KEY, startFrontedNodes, startMember } from "@svc/harness/fronted-nodes.ts";
 import { startGateway } from "@svc/harness/gateway.ts";
 import { needs } from "@svc/harness/needs.ts";
@@ -44,7 +45,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
       const [first, second] = held as [(typeof held)[number], (typeof held)[number]];
       assert.equal((await ask(first)).status, 204);
       if (how === "SIGKILL") await first.node.kill("SIGKILL");
-      else process.kill(first.node.pid, "SIGSTOP");
+      else await freeze(first.node.pid);
       try {
         const refused = await until("502", async () => {
           const response = await ask(first);
@@ -79,7 +80,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
         for (const { sandboxID } of created) await gateway.call(deleteSandbox, { sandboxID });
       } finally {
         if (how === "SIGKILL") await first.node.start();
-        else process.kill(first.node.pid, "SIGCONT");
+        else thaw(first.node.pid);
       }
       await allUp(gateway);
       assert.equal((await until("its sandbox again", async () => ((await ask(first)).status === 204 ? first : undefined))).sandboxID, first.sandboxID);

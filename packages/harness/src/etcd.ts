@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freeze, thaw } from "./freeze.ts";
 import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
 
@@ -10,8 +11,9 @@ export type EtcdMember = {
   /** `http://127.0.0.1:PORT`, for clients; the same after a new start. */
   readonly url: string;
   readonly pid: number;
-  /** SIGSTOP and SIGCONT, or another signal that does not end it. */
-  signal(signal: NodeJS.Signals): void;
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void>;
+  thaw(): void;
   /** SIGKILL, and waits for its end. */
   kill(): Promise<void>;
   /** A new process on the same ports and data. */
@@ -105,7 +107,8 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
     },
     hasEnded,
     spawn: begin,
-    signal: (signal: NodeJS.Signals) => void child?.kill(signal),
+    freeze: () => freeze(child?.pid as number),
+    thaw: () => thaw(child?.pid as number),
     kill,
     start,
     async wipe() {

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { createSnapshot, listSnapshots } from "@svc/contract/lifecycle.ts";
 import { createSandbox } from "@svc/contract/sandbox.ts";
 import { boundedDiskNeeds, openBoundedDisk } from "../src/bounded-disk.ts";
+import { freeze } from "../src/freeze.ts";
 import { needs } from "../src/needs.ts";
 import { destroyAll, startNode } from "../src/node.ts";
 
@@ -35,7 +36,7 @@ void test(
     // What stands before is on the disk; what follows is answered, and synced by nobody.
     execFileSync("sync", ["-f", disk.path]);
     const { snapshotID } = await node.call(createSnapshot, { sandboxID });
-    process.kill(node.pid, "SIGSTOP");
+    await freeze(node.pid);
     const cut = disk.powerCut();
     await node.kill("SIGKILL");
     await destroyAll(disk.path);

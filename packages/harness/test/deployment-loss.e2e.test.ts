@@ -6,6 +6,7 @@ import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { startDeployment } from "../src/deployment.ts";
+import { freeze, thaw } from "../src/freeze.ts";
 import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
@@ -25,7 +26,7 @@ void test("while etcd stands still or is gone, creates, commands, pauses and res
   const early = await create(node);
   await run(node, early, "echo early > kept");
   for (const [gone, back] of [
-    [() => etcd?.signal("SIGSTOP"), () => etcd?.signal("SIGCONT")],
+    [() => etcd?.freeze(), () => etcd?.thaw()],
     [() => etcd?.kill(), () => etcd?.start()],
   ] as const) {
     const lost = node.log().split("lease in etcd expired").length;
@@ -89,10 +90,10 @@ void test("a node that stood still until it was declared dead stops by itself, a
   const running = await create(node);
   const kept = await create(resting);
   await resting.kill("SIGTERM");
-  process.kill(node.pid, "SIGSTOP");
+  await freeze(node.pid);
   const { url, pid } = node;
   await deployment.nodeAt(url, "is dead", ({ state }) => state === "dead");
-  process.kill(pid, "SIGCONT");
+  thaw(pid);
   await until("it stops", () => (/this node was declared dead.*"stopped"/s.test(node.log()) ? true : undefined));
   await node.kill();
   await node.start();

@@ -103,9 +103,9 @@ export function moveCrashSuite({ source, target, both }: MoveCrashes): void {
           watched,
           step,
           async () => {
-            etcd?.signal("SIGSTOP");
+            await etcd?.freeze();
             await Promise.all([from.kill("SIGKILL"), to.kill("SIGKILL")]);
-            etcd?.signal("SIGCONT");
+            etcd?.thaw();
           },
           true,
         );

@@ -12,6 +12,7 @@ import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxesV1 } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { DEPLOYMENT_KEY, type Deployment, startDeployment } from "../src/deployment.ts";
+import { freeze } from "../src/freeze.ts";
 import { startGateway, type TestGateway } from "../src/gateway.ts";
 import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
@@ -176,7 +177,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     const { message } = (await misspelt.json()) as { message: string };
     assert.deepEqual([misspelt.status, message.includes("nodeId")], [400, true], message);
     assert.equal(await has(from, sandboxID), true);
-    process.kill(to.pid, "SIGSTOP");
+    await freeze(to.pid);
     const moving = gateway.call(moveSandbox, { sandboxID, nodeID: await idOf(to) }).then(
       () => "moved",
       (error: Error) => error.name,

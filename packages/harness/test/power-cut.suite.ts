@@ -9,6 +9,7 @@ import { createSandbox, deleteSandbox, getSandbox } from "@svc/contract/sandbox.
 import { assignTags, deleteTemplate, listTags } from "@svc/contract/template.ts";
 import { Sandbox } from "e2b";
 import { boundedDiskNeeds, openBoundedDisk } from "../src/bounded-disk.ts";
+import { freeze } from "../src/freeze.ts";
 import { needs } from "../src/needs.ts";
 import { destroyAll, startNode, type TestNode } from "../src/node.ts";
 import { connectionTo, ended, startBuild } from "../src/template.ts";
@@ -83,7 +84,7 @@ export function powerCutSuite(rounds: number): void {
           paused.length + snapshots.length >= MIN_ACKNOWLEDGED && deletedSandboxes.length > 0 && deletedSnapshots.length > 0 ? true : undefined,
         );
         await sleep(randomInt(MAX_FURTHER_MS));
-        process.kill(node.pid, "SIGSTOP");
+        await freeze(node.pid);
         const before = structuredClone(acknowledged);
         const cut = disk.powerCut();
         await node.kill("SIGKILL");

@@ -107,10 +107,10 @@ void test("whoever holds a lease is told when etcd knows it no more, and when et
   const silent = Promise.withResolvers<string>();
   const second = await bounded.lease(5, silent.resolve);
   await etcd.put("leased", "x", second.id);
-  server.members[0]?.signal("SIGSTOP");
+  await server.members[0]?.freeze();
   assert.match(await silent.promise, /has not renewed it for \d+ ms/);
   assert.equal(second.isHeld(), false);
-  server.members[0]?.signal("SIGCONT");
+  server.members[0]?.thaw();
   await until("the key goes with its lease", async () => ((await etcd.get("leased")) === undefined ? true : undefined));
 });
 
@@ -122,10 +122,10 @@ void test("a client goes on with another member when one is killed or stands sti
   await first?.kill();
   await etcd.put("k", "two");
   await first?.start();
-  second?.signal("SIGSTOP");
+  await second?.freeze();
   await etcd.put("k", "three");
   assert.equal((await etcd.get("k"))?.value, "three");
-  second?.signal("SIGCONT");
+  second?.thaw();
   await server.healthy();
 });
 

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
 import { fileURLToPath } from "node:url";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "@svc/store/rpc/client.ts";
@@ -20,7 +21,9 @@ export type Server = {
   /** All that it printed. */
   log(): string;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  signal(signal: NodeJS.Signals): void;
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void>;
+  thaw(): void;
   /** Again, with the same home and at the same address. */
   start(): Promise<void>;
 } & AsyncDisposable;
@@ -69,7 +72,8 @@ export async function startServer(kind: keyof typeof programs, flags: (url: stri
     home,
     log: () => said,
     kill,
-    signal: (signal) => void child?.kill(signal),
+    freeze: () => freeze(child?.pid as number),
+    thaw: () => thaw(child?.pid as number),
     start,
     async [Symbol.asyncDispose]() {
       await kill();

@@ -66,7 +66,7 @@ void test("a task runs on its executor alone: it waits while that one stands sti
   const two = await cluster.addService("two");
   const worker = await cluster.addService("worker", ["--global_segment_size=0"]);
   const [a, b] = [await one.segment(), await two.segment()];
-  worker.signal("SIGSTOP");
+  await worker.freeze();
   const id = await submit(cluster, "move", { key: "k", source_segment: a, target_segments: [b], task_executor: "worker", max_retries: 100 });
   await until("a task in trouble", async () => ((await cluster.ask("GET", `${MIGRATIONS}/${id}`)).body.last_error === "" ? undefined : true));
   assert.deepEqual(await places(cluster, "k"), [a], "no other client took it");

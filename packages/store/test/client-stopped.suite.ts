@@ -21,11 +21,11 @@ export function clientStoppedSuite(momentsMs: readonly number[]): void {
       for (let at = 0; at < 8; at++) await writer.ask("put", `warm-${round}-${at}`, bytesOf("warm", 8192).toString("base64"));
       const put = writer.ask("put", `late-${round}`, bytesOf(`late-${round}`, 8192).toString("base64"));
       await sleep(afterMs);
-      writer.signal("SIGSTOP");
+      await writer.freeze();
       await sleep(4000);
       const others = Array.from({ length: 20 }, (_, at) => `other-${round}-${at}`);
       for (const key of others) assert.equal(await client.put(key, bytesOf(key, 8192)), true);
-      writer.signal("SIGCONT");
+      writer.thaw();
       assert.equal(await put, true);
       assert.deepEqual(await client.get(`late-${round}`), bytesOf(`late-${round}`, 8192));
       for (const key of others) {

@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { type ClientOptions, StoreClient } from "../src/client/store-client.ts";
 import type { TestMaster } from "./master.ts";
 
@@ -15,7 +16,9 @@ export type ClientProcess = {
   readonly pid: number;
   ask<T = unknown>(op: string, ...args: readonly unknown[]): Promise<T>;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  signal(signal: NodeJS.Signals): void;
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void>;
+  thaw(): void;
 } & AsyncDisposable;
 
 type Answer = { seq: number; value?: unknown; error?: string; message?: string };
@@ -62,7 +65,8 @@ export async function startClient(master: Pick<TestMaster, "rpcPort">, options: 
       child.kill(signal);
       await ended;
     },
-    signal: (signal) => void child.kill(signal),
+    freeze: () => freeze(child.pid as number),
+    thaw: () => thaw(child.pid as number),
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await ended;

@@ -77,10 +77,10 @@ void test("of two tasks for one key the second is refused, and the others of the
   await using second = await startClient(master, { segmentBytes: 64 * MIB });
   await using client = await openClient(master);
   for (const key of ["a", "b"]) await client.put(key, bytesOf(key, 4096), { preferredSegments: [first.name] });
-  first.signal("SIGSTOP");
+  await first.freeze();
   const ids: string[] = [];
   for (const key of ["a", "a", "b"]) ids.push(await client.createMoveTask(key, first.name, second.name));
-  first.signal("SIGCONT");
+  first.thaw();
   const states: string[] = [];
   for (const id of ids)
     states.push(

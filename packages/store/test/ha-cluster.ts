@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { until } from "@svc/harness/until.ts";
@@ -24,7 +25,9 @@ export type HaNode = {
   /** What it said on stderr. */
   log(): string;
   rpc(): Promise<RpcClient>;
-  signal(signal: NodeJS.Signals): void;
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void>;
+  thaw(): void;
   kill(signal?: NodeJS.Signals): Promise<void>;
   start(more?: readonly string[]): Promise<void>;
   ask(path: string, init?: RequestInit): Promise<{ status: number; text: string }>;
@@ -193,7 +196,8 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
     },
     log: () => said,
     rpc: () => RpcClient.connect("127.0.0.1", rpcPort, { connectMs: 1000, callMs: 5000 }),
-    signal: (signal) => void child?.kill(signal),
+    freeze: () => freeze(child?.pid as number),
+    thaw: () => thaw(child?.pid as number),
     async kill(signal = "SIGKILL") {
       const ending = child;
       child = undefined;

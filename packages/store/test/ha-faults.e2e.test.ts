@@ -1,6 +1,5 @@
 // Frozen leaders, dead standbys, an etcd that is away: who answers then, and that nothing acknowledged is lost.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "@svc/harness/until.ts";
@@ -33,8 +32,7 @@ void test("a leader that was frozen loses the lead, answers nothing when it wake
   const second = cluster.nodes.find((node) => node !== first) as HaNode;
   const rpc = await mountAt(first);
   assert.equal(await put(rpc, "key", 1n), 0);
-  first.signal("SIGSTOP");
-  await until("it stands still", () => (/^\S+ \(.*\) T/.test(readFileSync(`/proc/${first.pid}/stat`, "latin1")) ? true : undefined));
+  await first.freeze();
   // Asked while it stands still: what it says when it wakes must not be old.
   const late = rpc.call("GetReplicaList", "key", "").then(
     (answer) => answer.ok,
@@ -47,7 +45,7 @@ void test("a leader that was frozen loses the lead, answers nothing when it wake
   );
   assert.ok(found.ok);
   assert.equal(found.value.checksum, 1n);
-  first.signal("SIGCONT");
+  first.thaw();
   assert.equal(await late, false, "a leader that was deposed meanwhile answered a read");
   rpc.close();
   await cluster.inSync(1);
@@ -66,11 +64,11 @@ void test("a standby that freezes leaves the set before anything is acknowledged
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
   const rpc = await mountAt(leader);
   assert.equal(await put(rpc, "before", 1n), 0);
-  standby.signal("SIGSTOP");
+  await standby.freeze();
   const outcome = await until("a put is acknowledged again", async () => ((await put(rpc, `during-${performance.now()}`, 2n)) === 0 ? true : undefined));
   assert.ok(outcome);
   assert.deepEqual((await leader.ha()).in_sync, []);
-  standby.signal("SIGCONT");
+  standby.thaw();
   await cluster.inSync(1);
   assert.equal((await leader.ha()).role, "leader");
   rpc.close();
@@ -146,7 +144,7 @@ void test("after all masters were killed the ones that come back have all that w
     const rpc = await mountAt(leader);
     for (let at = 0; at < 20; at++) assert.equal(await put(rpc, `${order}-${at}`, BigInt(at)), 0);
     rpc.close();
-    for (const node of cluster.nodes) node.signal("SIGKILL");
+    for (const node of cluster.nodes) process.kill(node.pid, "SIGKILL");
     for (const node of cluster.nodes) await node.kill();
     await (cluster.nodes[order] as HaNode).start();
     await (cluster.nodes[1 - order] as HaNode).start();

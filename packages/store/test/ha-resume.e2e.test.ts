@@ -50,10 +50,10 @@ void test("a standby that was killed or frozen goes on from what it has, and has
   await standby.start();
   await cluster.inSync(1);
   assert.deepEqual(await joins(leader), { resumes: 1, wholes: 1 });
-  standby.signal("SIGSTOP");
+  await standby.freeze();
   await until("the leader goes on without it", async () => ((await leader.ha()).in_sync.length === 0 ? true : undefined), 5);
   await put(rpc, 100, 50);
-  standby.signal("SIGCONT");
+  standby.thaw();
   await cluster.inSync(1);
   assert.deepEqual(await joins(leader), { resumes: 2, wholes: 1 });
   assert.match(standby.log(), /going on from what is here/);
@@ -95,10 +95,10 @@ void test("a standby that was away for longer than the leader's kept log, or has
   await cluster.inSync(1);
   assert.deepEqual(await joins(leader), { resumes: 0, wholes: 2 });
   // Frozen, the leader does not learn that it lost the lead; what it writes when it wakes is nobody's.
-  leader.signal("SIGSTOP");
+  await leader.freeze();
   const late = rpc.call("UpsertStart", clientID, "nobody's", 64n, plain, "").catch(() => undefined);
   const next = await until("the standby leads", async () => ((await standby.ha().catch(() => undefined))?.state === "serving" ? standby : undefined), 5);
-  leader.signal("SIGCONT");
+  leader.thaw();
   await late;
   rpc.close();
   await cluster.inSync(1);

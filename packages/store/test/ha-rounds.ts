@@ -33,9 +33,9 @@ export const killStandby: Fault = {
 export const freeze: Fault = {
   name: "freeze",
   async strike(_cluster, leader) {
-    leader.signal("SIGSTOP");
+    await leader.freeze();
     await sleep(FROZEN_MS);
-    leader.signal("SIGCONT");
+    leader.thaw();
   },
 };
 export const handOver: Fault = {

@@ -171,8 +171,8 @@ void test("with replication off the way of answers, a put is acknowledged while 
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
   const rpc = await mountAt(leader);
-  standby.signal("SIGSTOP");
+  await standby.freeze();
   await put(rpc, "key", 1n);
-  standby.signal("SIGCONT");
+  standby.thaw();
   rpc.close();
 });

@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 
 const SCRIPT = fileURLToPath(new URL("member-process.ts", import.meta.url));
 /** Ten times and more what a command here should take. */
@@ -23,7 +24,9 @@ export type Member = {
   ask<T = unknown>(op: string, command?: object): Promise<T>;
   state(): Promise<MemberState>;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  signal(signal: NodeJS.Signals): void;
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void>;
+  thaw(): void;
 } & AsyncDisposable;
 
 /** @throws what the process said when it did not join: "NAME: message". */
@@ -66,5 +69,12 @@ export async function startMember(setup: object): Promise<Member> {
     child.kill(signal);
     await ended;
   }
-  return { ask, state: () => ask("state"), kill, signal: (signal) => void child.kill(signal), [Symbol.asyncDispose]: () => kill() };
+  return {
+    ask,
+    state: () => ask("state"),
+    kill,
+    freeze: () => freeze(child.pid as number),
+    thaw: () => thaw(child.pid as number),
+    [Symbol.asyncDispose]: () => kill(),
+  };
 }

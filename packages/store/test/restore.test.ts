@@ -123,14 +123,14 @@ void test("bytes that were written over, and keys that were stored anew, are not
   await engine.registerLocalMemory(garbage, { remoteAccessible: false });
   await engine.transfer("WRITE", await engine.openSegment(replica.endpoint), [{ local: garbage, remote: replica.address }]);
   // The holder sleeps while the master comes back empty, and others store its key.
-  holder.signal("SIGSTOP");
+  await holder.freeze();
   await loseHome(master);
   await master.start();
   await using other = await startClient(master, { segmentBytes: 64 * MIB });
   await until("the other holder takes puts", async () => (await client.put("whole", bytesOf("newer"))) || undefined);
   await client.put("passing", bytesOf("passing"));
   await client.remove("passing", true);
-  holder.signal("SIGCONT");
+  holder.thaw();
   await until("the holder is known again", async () => {
     const { segments } = (await (await fetch(`${master.url}/get_segments_detail`)).json()) as { segments: unknown[] };
     return segments.length === 2 ? true : undefined;

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { until } from "@svc/harness/until.ts";
 import { plain } from "./calls.ts";
 import { startMaster, type TestMaster } from "./master.ts";
@@ -88,16 +89,16 @@ void test("a client goes on when a master that stood still runs on, and when it 
   await using master = await startMaster({ flags: ["--client_ttl=2s", "--store.suspect_after_ms=1000"] });
   await using member = await memberOf(master, { callMs: 500 });
   const [segment] = await mount(member);
-  process.kill(master.pid, "SIGSTOP");
+  await freeze(master.pid);
   await until("it is away", async () => ((await member.state()).isJoined ? undefined : true));
   await assert.rejects(mount(member), /TIMED_OUT|SERVER_UNREACHABLE/, "nothing waits for ever");
   assert.equal((await member.state()).segments.filter(({ state }) => state !== "freeing").length, 1, "what could not be mounted is let go");
-  process.kill(master.pid, "SIGCONT");
+  thaw(master.pid);
   await until("it is back", async () => ((await member.state()).isJoined ? true : undefined));
   await until("one segment is listed", async () => ((await detail(master)).map((row) => row.segment_id).join() === segment?.id ? true : undefined));
-  member.signal("SIGSTOP");
+  await member.freeze();
   await until("the master lost it", async () => ((await detail(master)).length === 0 ? true : undefined));
-  member.signal("SIGCONT");
+  member.thaw();
   await until("it is known again", async () => ((await detail(master)).map((row) => row.segment_id).join() === segment?.id ? true : undefined));
 });
 

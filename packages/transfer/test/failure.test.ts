@@ -12,7 +12,7 @@ void test("a peer killed in mid-transfer fails what is in flight, with peer and 
   const remote = BigInt(await peer.ask<string>({ op: "register", length: source.length }));
   const target = await engine.openSegment(peer.segment);
   const flights = Array.from({ length: 8 }, () => engine.transfer("WRITE", target, [{ local: source, remote }]));
-  peer.signal("SIGKILL");
+  peer.child.kill("SIGKILL");
   const ended = await Promise.allSettled(flights);
   for (const one of ended) if (one.status === "rejected") assert.match(String(one.reason), new RegExp(`${peer.segment.replaceAll(".", "\\.")}.*0x`));
   assert.throws(() => engine.transferSync("WRITE", target, [{ local: source, remote }]), { name: "TRANSFER_FAILED" });
@@ -47,7 +47,7 @@ void test("a transfer to a stopped peer times out as FAILED with its cause, its 
   const start = await engine.registerLocalMemory(source);
   const remote = await peer.ask<string>({ op: "register", length: MIB });
   const targetID = await engine.openSegment(peer.segment);
-  await peer.stop();
+  await peer.freeze();
   try {
     const batch = engine.allocateBatchID(4);
     engine.submitTransfer(
@@ -62,7 +62,7 @@ void test("a transfer to a stopped peer times out as FAILED with its cause, its 
     engine.freeBatchID(batch);
     assert.throws(() => engine.transferSync("WRITE", targetID, [{ local: source, remote: BigInt(remote) }]), /timed out/);
   } finally {
-    peer.signal("SIGCONT");
+    peer.thaw();
   }
   await eventually(
     () =>

@@ -1,10 +1,10 @@
 // What the tests of this package start: engines that end with the test, and the field's own engine as a peer.
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomFillSync } from "node:crypto";
-import { existsSync, readdirSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { type EngineOptions, type InitOptions, TransferEngine } from "../src/engine.ts";
 import type { Proto } from "../src/engine-segments.ts";
 
@@ -87,16 +87,13 @@ export class LineChild {
     return this.line<T>();
   }
 
-  signal(name: NodeJS.Signals): void {
-    this.child.kill(name);
+  /** Stands still when this is back, until `thaw`. */
+  freeze(): Promise<void> {
+    return freeze(this.child.pid as number);
   }
 
-  /** SIGSTOP, and back when no thread of it runs any more: they stop one after the other. */
-  async stop(): Promise<void> {
-    this.child.kill("SIGSTOP");
-    const tasks = `/proc/${this.child.pid}/task`;
-    const isStopped = async (task: string) => /\) T /.test(await readFile(`${tasks}/${task}/stat`, "latin1").catch(() => ""));
-    await eventually(async () => (await Promise.all(readdirSync(tasks).map(isStopped))).every(Boolean) || undefined, "every thread stops");
+  thaw(): void {
+    thaw(this.child.pid as number);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -82,14 +82,14 @@ void test("requests in flight to a peer that is stopped for a while complete whe
   const address = await peer.ask<string>({ op: "register", length: source.length });
   const target = await engine.openSegment(peer.segment);
   await engine.transfer("WRITE", target, [{ local: source.subarray(0, MIB), remote: BigInt(address) }]);
-  await peer.stop();
+  await peer.freeze();
   const flights = Array.from({ length: 8 }, (_, i) =>
     engine.transfer("WRITE", target, [{ local: source.subarray(i * MIB, (i + 1) * MIB), remote: BigInt(address) + BigInt(i * MIB) }]),
   );
   const settled = Promise.all(flights);
   // Long enough for the engine to ask after it, in vain, more than once.
   await new Promise((resolve) => setTimeout(resolve, 1500));
-  peer.signal("SIGCONT");
+  peer.thaw();
   await settled;
   assert.equal(await peer.ask({ op: "hash", address, length: source.length }), sha256(source));
 });

@@ -140,12 +140,12 @@ void test("a peer stopped in mid-transfer and let go on completes what was in fl
   for (let round = 0; round < 3; round++) {
     // The peer stops somewhere in the first one; none of the second one has been answered when it stands.
     const first = submit();
-    await peer.stop();
+    await peer.freeze();
     const second = submit();
     assert.equal(await engine.waitBatch(second, 100), false, "a stopped peer acknowledges nothing");
     assert.equal(engine.getBatchTransferStatus(second).status, "WAITING");
     assert.throws(() => engine.freeBatchID(second), { name: "TRANSFER_BUSY" });
-    peer.signal("SIGCONT");
+    peer.thaw();
     for (const batch of [first, second]) {
       assert.equal(await engine.waitBatch(batch, 60_000), true);
       assert.equal(engine.getBatchTransferStatus(batch).status, "COMPLETED");

@@ -63,7 +63,7 @@ void test("requests that were queued for a peer before it was killed and restart
   const first = await startChild({ metadata: service.metadata, name: "phoenix" });
   const before = BigInt(await first.ask<string>({ op: "register", length: source.length }));
   const target = await engine.openSegment("phoenix");
-  await first.stop();
+  await first.freeze();
   const flights = Promise.allSettled(Array.from({ length: 8 }, () => engine.transfer("WRITE", target, [{ local: source, remote: before }])));
   await first[Symbol.asyncDispose]();
   await using second = await startChild({ metadata: service.metadata, name: "phoenix" });

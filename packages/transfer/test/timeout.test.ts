@@ -25,7 +25,7 @@ void test("requests to a stopped peer fail at their time-out, on however many co
   const target = await engine.openSegment(peer.segment);
   const write = (timeoutMs?: number) => engine.transfer("WRITE", target, [{ local: source, remote }], timeoutMs);
   await Promise.all(Array.from({ length: 64 }, () => write()));
-  await peer.stop();
+  await peer.freeze();
   try {
     const took = await Promise.all(Array.from({ length: 64 }, () => failsAfter(() => write())));
     assert.ok(Math.max(...took) < KEPT_MS, `the last failed after ${Math.max(...took)} ms`);
@@ -38,10 +38,10 @@ void test("requests to a stopped peer fail at their time-out, on however many co
     const began = performance.now();
     for (const at of [remote, 4096n]) assert.throws(() => engine.transferSync("WRITE", target, [{ local: source, remote: at }], TIMEOUT_MS), /timed out/);
     assert.ok(performance.now() - began < 2 * KEPT_MS);
-    peer.signal("SIGCONT");
+    peer.thaw();
     await patient;
   } finally {
-    peer.signal("SIGCONT");
+    peer.thaw();
   }
   await eventually(
     () =>

@@ -44,7 +44,7 @@ for (const [shared, path] of [
     const { writer, engine, sink, remote, writing } = await start();
     await using _ = writer;
     await using __ = engine;
-    await writer.stop();
+    await writer.freeze();
     try {
       // It may have stopped between two copies, which holds nothing; nearly always it was in one.
       const refused = await engine.unregisterLocalMemory(remote).then(
@@ -56,7 +56,7 @@ for (const [shared, path] of [
         assert.match(refused.message, new RegExp(`process ${writer.child.pid} has begun a copy`));
         assert.equal(engine.checkOverlap(remote, 1), true, "the range cannot be registered anew meanwhile");
         await assert.rejects(engine.transfer("READ", OWN_SEGMENT, [{ local: sink.subarray(0, 8), remote }]), { name: "MEMORY_NOT_REGISTERED" });
-        writer.signal("SIGCONT");
+        writer.thaw();
         await eventually(
           () =>
             engine.unregisterLocalMemory(remote).then(
@@ -68,7 +68,7 @@ for (const [shared, path] of [
       }
       sink.fill(0);
     } finally {
-      writer.signal("SIGCONT");
+      writer.thaw();
     }
     assert.match(String(await writing), /refused the range|unregistered/);
     assert.ok(isBlank(sink));
@@ -96,7 +96,7 @@ void test("an engine that is freed while a stopped process is in a copy says so,
     await writer.ask({ op: "fill", address, length: LENGTH });
     void writer.ask({ op: "write", target: engine.getServerName(), address, remote, length: LENGTH, piece: LENGTH, rounds: 1e9, sync: true }).catch(String);
     await untilWritten(sink);
-    await writer.stop();
+    await writer.freeze();
     refused = await engine.freeEngine().then(
       () => false,
       (error: Error) => error.name === "TRANSFER_BUSY",

@@ -33,11 +33,11 @@ void test("a caller that waits for a stopped peer sleeps, and its request comple
   const write = { op: "write", target: peer.segment, address: source, remote: sink, length: MIB, piece: 4096, rounds: 1, sync: true };
   await waiting.ask({ ...write, rounds: 50 });
   const before = await waiting.ask<number>({ op: "cpu" });
-  await peer.stop();
+  await peer.freeze();
   const begun = performance.now();
   const written = waiting.ask(write);
   await after(WAIT_MS);
-  peer.signal("SIGCONT");
+  peer.thaw();
   await written;
   const busy = (await waiting.ask<number>({ op: "cpu" })) - before;
   assert.ok(busy < (MOST_BUSY * (performance.now() - begun)) / 1000, `${busy} s of processor time while the peer was stopped`);

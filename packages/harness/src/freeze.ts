@@ -1,0 +1,15 @@
+// A process that stands still: SIGSTOP and SIGCONT.
+import { readdir, readFile } from "node:fs/promises";
+import { until } from "./until.ts";
+
+/** Back when no thread of it runs any more: they stop one after the other, and what still runs still answers. */
+export async function freeze(pid: number): Promise<void> {
+  process.kill(pid, "SIGSTOP");
+  const tasks = `/proc/${pid}/task`;
+  const isStopped = async (task: string) => /\) [TZX] /.test(await readFile(`${tasks}/${task}/stat`, "latin1").catch(() => ") X "));
+  await until(`every thread of ${pid} to stop`, async () => (await Promise.all((await readdir(tasks)).map(isStopped))).every(Boolean) || undefined, 1);
+}
+
+export function thaw(pid: number): void {
+  process.kill(pid, "SIGCONT");
+}
