@@ -37,6 +37,13 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     return kept === undefined ? undefined : sandboxRecord.parse(JSON.parse(kept.value));
   };
   const shared = (sandboxID: string) => until("it is shared", async () => ((await recordOf(sandboxID))?.manifest === undefined ? undefined : true));
+  const goesOn = (sandboxID: string) =>
+    until("it goes on", () =>
+      run(gateway, sandboxID, "cat kept").then(
+        (text) => (text === "mine" ? true : undefined),
+        () => undefined,
+      ),
+    );
   const idOf = async ({ url }: TestNode) => (await deployment.nodeAt(url, "serves", ({ state }) => state === "serving")).nodeID;
   const allReady = () =>
     until("both nodes", async () => {
@@ -239,12 +246,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await from.kill("SIGKILL");
     // Not before it was declared dead.
     await assert.rejects(to.call(connectSandbox, { sandboxID: paused }), { name: "SANDBOX_NOT_FOUND" });
-    await until("it goes on", () =>
-      run(gateway, paused, "cat kept").then(
-        (text) => (text === "mine" ? true : undefined),
-        () => undefined,
-      ),
-    );
+    await goesOn(paused);
     assert.equal((await deployment.nodes()).find((node) => node.nodeID === nodeID)?.state, "dead");
     assert.equal(await has(to, paused), true);
     await assert.rejects(gateway.call(getSandbox, { sandboxID: running }), { name: "NODE_LOST" });
@@ -287,12 +289,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await assert.rejects(gateway.call(resumeSandbox, { sandboxID, timeout: 60 }), { name: "ETCD_UNAVAILABLE" });
     await etcd?.start();
 
-    await until("it goes on", () =>
-      run(gateway, sandboxID, "cat kept").then(
-        (text) => (text === "mine" ? true : undefined),
-        () => undefined,
-      ),
-    );
+    await goesOn(sandboxID);
     await from.start();
     await allReady();
     await assert.rejects(from.call(getSandbox, { sandboxID }), { name: "SANDBOX_MOVED" });
