@@ -6,6 +6,7 @@ import { createServer } from "node:http";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
+import { proxyLimits } from "@svc/kit/proxy/limits.ts";
 import { bodyOf, type Fixture, listening, openFixture } from "./proxy-fixture.ts";
 
 const hostLine = (port: number, sandboxID: string) => `Host: ${port}-${sandboxID}.localhost\r\n`;
@@ -37,6 +38,30 @@ void test("dropping a sandbox answers waiting requests with 502 and cuts off str
   // The same connection goes on: the refused body's rest, then a request to another sandbox.
   waiting.send(`1234567GET / HTTP/1.1\r\n${hostLine(otherPort, other.sandboxID)}\r\n`);
   await waiting.until((received) => received.endsWith("other"));
+});
+
+void test("a connection whose body comes after the answer goes on, or its answer says that it ends", async () => {
+  await using fixture = await openFixture();
+  const sandbox = fixture.sandbox();
+  const { port } = await fixture.serve(sandbox.host, 0, (request, response) => response.end(`answer ${request.url}`));
+  const long = 2 * proxyLimits.discardBytes;
+  for (const [framing, rest] of [
+    ["Content-Length: 6", "cdef"],
+    ["Transfer-Encoding: chunked", "4\r\ncdef\r\n0\r\n\r\n"],
+  ]) {
+    using client = fixture.dial();
+    const begun = framing?.includes("chunked") ? "2\r\nab\r\n" : "ab";
+    client.send(`POST /early HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}${framing}\r\n\r\n${begun}`);
+    assert.doesNotMatch(await client.until((received) => received.includes("answer /early")), /Connection: close/i);
+    client.send(rest ?? "");
+    client.send(`GET /next HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}\r\n`);
+    await client.until((received) => received.includes("answer /next"));
+  }
+  for (const lines of [`Content-Length: ${long}`, "Content-Length: 6\r\nExpect: 100-continue"]) {
+    using client = fixture.dial();
+    client.send(`POST /early HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}${lines}\r\n\r\n`);
+    assert.match(await client.until((received, closed) => closed && received.includes("answer /early")), /Connection: close/i);
+  }
 });
 
 void test("a server's answer to a body that it does not read to its end arrives, though its connection is closed on the rest", async () => {

@@ -44,6 +44,11 @@ export class BodyScanner {
     this.#state = bytes === 0 ? "none" : bytes > 0 ? "length" : bytes === -1 ? "size" : "close";
   }
 
+  /** Bytes that are known to be missing: all of them where the length is known, of a chunked body those of its current chunk. */
+  get missing(): number {
+    return this.#remaining;
+  }
+
   get endsWithConnection(): boolean {
     return this.#state === "close";
   }

@@ -15,7 +15,7 @@ import { BEHIND, HELD, SLOW, TURN, Wire, type WireOwner } from "./wire.ts";
 /**
  * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
  *   ├──▶ asleep ─▶ head               its target must wake first; then it is read again from its first byte
- *   └──▶ discard ─▶ head              answered here; its body is thrown away
+ *   └──▶ discard ─▶ head              answered here, or before its body was whole; the rest of that is thrown away
  * body|waiting ─▶ tunnel              after 101
  * any ─▶ linger                       the last answer was sent; what still arrives is thrown away
  */
@@ -213,10 +213,19 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.front.observe(this.kind, given.status, this.startedAt === 0 ? 0 : performance.now() - this.startedAt);
     this.kind = -1;
     if (!this.keepAlive) return this.linger();
-    this.state = "discard";
-    this.#discarded = 0;
+    const now = performance.now();
+    if (bytes === undefined && this.body.done) return this.next(now);
+    this.discardRest(now);
     if (bytes !== undefined) this.discard(bytes, at, end);
-    else if (this.body.done) this.next(performance.now());
+  }
+
+  /** What was answered before its body was whole: the rest is read and thrown away, and the connection goes on. */
+  protected discardRest(now: number): void {
+    this.state = "discard";
+    this.since = now;
+    this.#discarded = 0;
+    this.wire.resume(BEHIND);
+    this.wire.resume(HELD);
   }
 
   protected discard(bytes: Buffer, start: number, end: number) {
@@ -245,6 +254,8 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     if (this.state === "linger" && waited > limits.lingerMs) this.wire.destroy();
     else if (this.state === "head" && this.held !== undefined && waited > limits.headMs)
       this.refuse(408, `The request head was not complete within ${limits.headMs} ms`);
+    // It has its answer.
+    else if (this.state === "discard" && waited > limits.headMs) this.wire.destroy();
     else if (this.isIdle && waited > limits.idleMs) this.wire.destroy();
   }
 }

@@ -154,7 +154,9 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.#framed = framed;
     this.#opening.forget();
     this.#mayRepeat = false;
-    if (this.front.draining) this.keepAlive = false;
+    const { draining, limits } = this.front;
+    // Answered before its body was whole: where the rest may never come, or is too much to read past, the answer says that the connection ends.
+    if (draining || (!this.body.done && (this.#expects || this.body.missing > limits.discardBytes))) this.keepAlive = false;
   }
 
   onResponseEnd(upstream: Upstream, reusable: boolean): void {
@@ -165,8 +167,9 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const bodyDone = this.body.done;
     if (reusable && bodyDone) upstream.release(now);
     else upstream.destroy();
-    if (bodyDone && this.keepAlive) this.next(now);
-    else this.linger();
+    if (!this.keepAlive) this.linger();
+    else if (bodyDone) this.next(now);
+    else this.discardRest(now);
   }
 
   onTunnel(): void {
