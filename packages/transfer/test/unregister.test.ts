@@ -1,6 +1,7 @@
 // The end of a registration: once it is acknowledged nobody's bytes enter the memory, however long the copy and whatever state its maker is in.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PATIENCE_MS } from "@svc/harness/until.ts";
 import { alloc } from "../src/memory.ts";
 import { eventually, MIB, randomBytes, startChild, startEngine } from "./parts.ts";
 
@@ -86,8 +87,9 @@ for (const [shared, path] of [
 }
 
 void test("an engine that is freed while a stopped process is in a copy says so, and is freed once that process has ended", async () => {
-  for (let attempt = 0, refused = false; !refused; attempt++) {
-    assert.ok(attempt < 20, "the process always stopped between two copies");
+  const bound = performance.now() + PATIENCE_MS;
+  for (let refused = false; !refused; ) {
+    assert.ok(performance.now() < bound, "the process always stopped between two copies");
     await using writer = await startChild({ transports });
     const engine = await startEngine({ transports });
     const sink = alloc(LENGTH);
@@ -112,8 +114,9 @@ void test("memory that a copy within the process reads or writes is not given ba
   const sink = new Uint8Array(LENGTH);
   source[0] = source[LENGTH - 1] = 1;
   await engine.registerLocalMemory(source);
-  for (let round = 0, refused = 0; refused < 3; round++) {
-    assert.ok(round < 100, "no copy was met under way");
+  const bound = performance.now() + PATIENCE_MS;
+  for (let refused = 0; refused < 3; ) {
+    assert.ok(performance.now() < bound, "no copy was met under way");
     sink[0] = sink[LENGTH - 1] = 0;
     const remote = await engine.registerLocalMemory(sink);
     const copy = engine.transfer("WRITE", OWN_SEGMENT, [{ local: source, remote }]);
