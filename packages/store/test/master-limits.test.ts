@@ -71,6 +71,31 @@ void test("10,000 connections that say nothing, or half a frame, stay within a b
   rpc.close();
 });
 
+void test("a large frame takes what has come of it, is answered once it is whole, and nothing of it is kept", async () => {
+  await using master = await startMaster();
+  const buffered = () => metric(master, "svc_store_rpc_buffered_bytes");
+  const size = 60 * 1024 * 1024;
+  const part = 10 * 1024 * 1024;
+  const socket = connect(master.rpcPort, "127.0.0.1");
+  const answers: Buffer[] = [];
+  socket.on("data", (bytes) => answers.push(bytes));
+  socket.on("error", () => {});
+  const small = Buffer.concat([requestHead(1, 12345, 3), Buffer.from("abc")]);
+  const begun = Buffer.concat([small, requestHead(2, 12345, size), Buffer.alloc(part)]);
+  socket.write(begun);
+  const held = await until("the part is there", async () => {
+    const now = await buffered();
+    return now >= part ? now : undefined;
+  });
+  assert.ok(held < part * 1.1, `${held} bytes are counted`);
+  // With the beginning of another one behind it.
+  socket.write(Buffer.concat([Buffer.alloc(size - part), requestHead(3, 12345, size).subarray(0, REQUEST_BYTES - 5)]));
+  const isAnswered = (seq: number) => Buffer.concat(answers).includes(Buffer.from(requestHead(seq, 0, 0).subarray(4, 8)));
+  await until("both are answered", () => (isAnswered(1) && isAnswered(2) ? true : undefined));
+  await until("nothing is kept", async () => ((await buffered()) < part / 10 ? true : undefined));
+  socket.destroy();
+});
+
 void test("whatever is sent to the RPC port, the master answers others", async () => {
   await using master = await startMaster({ flags: ["--store.max_frame_bytes=100000"] });
   const exist = functionID("svc::WrappedMasterService", "ExistKey");

@@ -134,6 +134,7 @@ class Server {
     u64 heardMs = 0, begunMs = 0;
     std::string in, out, tenant;
     std::size_t inAt = 0, counted = 0;
+    std::size_t filled = 0;  // of `in`, since it was allocated: what was never written takes no memory
     u64 appended = 0, sent = 0, sendable = 0;  // bytes since the connection began
   };
   struct Waiting {
@@ -148,6 +149,8 @@ class Server {
     ~Descriptor();
   };
 
+  // What a quiet connection may keep in each of its buffers.
+  static constexpr std::size_t keptBytes = 4 << 10;
   static constexpr u32 wakeSlot = ~u32{0}, listenSlot = wakeSlot - 1, httpSlot = wakeSlot - 2;
 
   u64 nowMs() const;
@@ -176,6 +179,8 @@ class Server {
   void drop(u32 slot, bool closes = true);
   void sweep();
   void account(Connection& connection);
+  void makeRoom(Connection& connection);
+  void trim(Connection& connection);
   void wake();
   void tendStore();
   void writeLog();

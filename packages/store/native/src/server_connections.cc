@@ -12,7 +12,7 @@
 namespace svc {
 
 namespace {
-constexpr std::size_t keptBytes = 4 << 10, trimBytes = 1 << 20;
+constexpr std::size_t trimBytes = 1 << 20;
 // A frame before a key was shown has one key in it, and no more.
 constexpr u64 unknownFrameBytes = 64 << 10;
 }
@@ -66,18 +66,6 @@ void Server::drop(u32 slot, bool closes) {
   free_.push_back(slot);
 }
 
-void Server::account(Connection& connection) {
-  const std::size_t now = connection.in.capacity() + connection.out.capacity();
-  bufferedBytes.fetch_add(now - connection.counted);
-  connection.counted = now;
-}
-
-// A connection that is quiet again keeps next to nothing.
-void Server::shrink(Connection& connection) {
-  for (std::string* each : {&connection.in, &connection.out})
-    if (each->empty() && each->capacity() > keptBytes) std::string().swap(*each);
-}
-
 void Server::watch(u32 slot) {
   Connection& connection = conns_[slot];
   epoll_event event{};
@@ -113,6 +101,7 @@ void Server::readFrom(u32 slot) {
     const std::size_t taken = frames(slot, scratch_.data(), size);
     if (conns_[slot].fd < 0) return;
     if (taken < size) connection.in.assign(scratch_.data() + taken, size - taken);
+    makeRoom(connection);
   } else {
     connection.in.append(scratch_.data(), size);
     takeBacklog(slot);
@@ -145,7 +134,9 @@ void Server::takeBacklog(u32 slot) {
     } else if (connection.inAt > connection.in.size() / 2) {
       connection.in.erase(0, connection.inAt);
       connection.inAt = 0;
+      trim(connection);
     }
+    makeRoom(connection);
     account(connection);
   }
   if (connection.leaving) {
