@@ -1,7 +1,7 @@
 // A client of the cache indexer for router authors: the hash routine, queries in the cheapest form, registrations.
 import { createXXHash3 } from "hash-wasm";
 import { failureOf } from "./call.ts";
-import { Failure } from "./failures.ts";
+import { Failure, fail } from "./failures.ts";
 import type { QueryAnswer, RegistrationInput } from "./indexer.ts";
 import { DEFAULT_HASH_SEED } from "./kv-event.ts";
 
@@ -58,7 +58,10 @@ export class IndexClient {
   readonly #timeoutMs: number;
   readonly #apiKey: string | undefined;
 
+  /** @throws Failure INVALID_REQUEST where `baseURL` is none. */
   constructor(baseURL: string, { timeoutMs = DEFAULT_TIMEOUT_MS, apiKey }: IndexClientOptions = {}) {
+    if (!/^https?:\/\/./i.test(baseURL) || !URL.canParse(baseURL))
+      fail("INVALID_REQUEST", `expected the URL of a cache indexer, http://HOST:PORT, got ${JSON.stringify(baseURL)}`);
     this.#baseURL = baseURL.replace(/\/+$/, "");
     this.#timeoutMs = timeoutMs;
     this.#apiKey = apiKey;

@@ -68,6 +68,8 @@ void test("what is wrong on the command line is said in a sentence, and help is 
   assert.match((await run(CLI, ["--help"])).out, /svc index simulate/);
   assert.match((await run(CLI, ["query", "--model", "m"])).err, /--block-size is missing/);
   assert.match((await run(CLI, ["services"], { SVC_INDEXER_URL: "http://127.0.0.1:1" })).err, /no cache indexer answers at http:\/\/127.0.0.1:1/);
+  const misspelt = await run(CLI, ["services", "--url", "zz"]);
+  assert.deepEqual([misspelt.code, /expected the URL of a cache indexer, http:\/\/HOST:PORT, got "zz"/.test(misspelt.err)], [2, true], misspelt.err);
   assert.match((await run(SERVER, ["--help"])).out, /indexer.memory_budget_mb/);
 });
 
