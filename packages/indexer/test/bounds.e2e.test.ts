@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { test } from "node:test";
+import { freePorts } from "@svc/harness/ports.ts";
 import { Packr } from "msgpackr";
 import { limitsOf } from "../src/zmq.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
@@ -75,14 +76,14 @@ void test("four hundred publishers are registered, and one that cannot be leaves
   await using indexer = await startIndexer();
   for (let n = 0; n < 400; n++) await indexer.register({ ...record, endpoint: `tcp://127.0.0.1:${1 + (n % 9)}`, instance_id: `e${n}` });
   assert.equal((await indexer.services()).length, 400);
-  const port = 32_000 + (process.pid % 700);
+  const [port = 0, other = 0] = await freePorts(2);
   await indexer.register({ ...record, endpoint: `tcp://*:${port}`, instance_id: "one" });
   for (let attempt = 0; attempt < 2; attempt++) {
     const taken = await indexer.post("/register", { ...record, endpoint: `tcp://*:${port}`, instance_id: "two" });
     assert.equal(taken.status, 400);
     assert.match((taken.body as { error: string }).error, /cannot be listened on/);
   }
-  await indexer.register({ ...record, endpoint: `tcp://*:${port + 1000}`, instance_id: "two" });
+  await indexer.register({ ...record, endpoint: `tcp://*:${other}`, instance_id: "two" });
 });
 
 void test("a publisher too many for the limit of open files is refused with that limit, and all others stay", async () => {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
+import { freePorts } from "@svc/harness/ports.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 import { type BatchStep, type EventStep, needsPublishers, type Publisher, startPublisher } from "./publisher.ts";
 
@@ -118,7 +119,7 @@ void test("a publisher that restarts loses its former blocks at once, also when 
 
 void test("a registration whose endpoint has no host of its own is bound, and publishers connect to it", needsPublishers(), async () => {
   await using indexer = await startIndexer();
-  const port = 20_000 + (process.pid % 6_000);
+  const [port = 0] = await freePorts(1);
   await using publisher = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}`, topic: "kv" });
   await indexer.register({ endpoint: `tcp://*:${port}`, type: "sglang", modelname: "m", instance_id: "e", block_size: blockSize, dp_rank: 0 });
   await indexer.until(

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openHasher } from "@svc/contract/index-client.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 import { type EventStep, needsPublishers, startPublisher } from "./publisher.ts";
 
@@ -24,7 +25,7 @@ async function doctorOf(indexer: TestIndexer, instance: string): Promise<string>
 
 void test("two publishers under one registration are told of, and only the last one's blocks are answered", needsPublishers(), async () => {
   await using indexer = await startIndexer();
-  const port = 26_000 + (process.pid % 6_000);
+  const [port = 0] = await freePorts(1);
   await indexer.register({ ...base, endpoint: `tcp://0.0.0.0:${port}`, instance_id: "e" });
   await using one = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
   await using two = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });

@@ -6,6 +6,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { fetchSibling } from "../src/sibling.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 
@@ -59,7 +60,7 @@ void test("the registrations file of a former version is taken over, and a trunc
 
 void test("a registration whose endpoint is taken when the indexer starts is named, kept, and begins at a later start", async () => {
   await using indexer = await startIndexer();
-  const port = 33_000 + (process.pid % 700);
+  const [port = 0] = await freePorts(1);
   await indexer.register({ ...record, endpoint: `tcp://*:${port}`, instance_id: "bound" });
   await indexer.register({ ...record, instance_id: "other" });
   await indexer.kill("SIGKILL");

@@ -133,8 +133,9 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
       `--listen=127.0.0.1:${portOf(url)}`,
       "--rpc_address=127.0.0.1",
       `--rpc_port=${rpcPort}`,
-      "--store.suspect_after_ms=1000",
-      "--client_ttl=3",
+      // Far from the second between two pings of a service that is busy.
+      "--store.suspect_after_ms=5000",
+      "--client_ttl=15",
       ...masterFlags,
     ]),
   );

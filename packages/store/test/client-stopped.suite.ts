@@ -12,7 +12,9 @@ const bytesOf = (key: string, sizeBytes = 4096) => Buffer.alloc(sizeBytes, `${ke
 /** `momentsMs`: after the beginning of a put; one round for each. */
 export function clientStoppedSuite(momentsMs: readonly number[]): void {
   void test("a client that was stopped past its leases writes over nobody's bytes, and its put comes through in the end", async () => {
-    await using master = await startMaster({ flags: ["--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2"] });
+    await using master = await startMaster({
+      flags: ["--store.suspect_after_ms=2500", "--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2"],
+    });
     await using _holder = await startClient(master, { segmentBytes: 4 * MIB });
     await using writer = await startClient(master);
     await using client = await openClient(master);

@@ -8,6 +8,7 @@ import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "../src/rpc/client.ts";
+import type { Expected } from "../src/rpc/schema.ts";
 
 const children = new Set<ChildProcess>();
 process.once("exit", () => {
@@ -163,6 +164,9 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
       `--cluster_id=${clusterID}`,
       `--name=${name}`,
       `--log-level=${level}`,
+      // A machine that stands still for a while is no fault; a test of silence says its own times.
+      "--store.takeover_after_ms=5000",
+      "--store.standby_timeout_ms=5000",
     ];
     const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], { stdio: ["ignore", "pipe", "pipe"] });
     child = started;
@@ -210,6 +214,20 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
     ask,
     ha: async () => JSON.parse((await ask("/api/v1/ha")).text) as HaView,
   };
+}
+
+const NOT_NOW = -1010;
+
+/** Asked again while the master has heard nobody for half a second, as after its machine stood still: it must not answer then. */
+export async function whenHeard<Value>(ask: () => Promise<Expected<Value>>): Promise<Expected<Value>> {
+  return until(
+    "an answer of a master that is heard",
+    async () => {
+      const outcome = await ask();
+      return !outcome.ok && outcome.code === NOT_NOW ? undefined : outcome;
+    },
+    20,
+  );
 }
 
 export const logFolder = (node: HaNode) => join(node.home, "store");

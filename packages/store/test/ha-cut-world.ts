@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { startRelay } from "@svc/harness/relay.ts";
 import { until } from "@svc/harness/until.ts";
 import { type HaNode, startCluster } from "./ha-cluster.ts";
-import { type Fault, faultRound, quietFlags } from "./ha-rounds.ts";
+import { type Fault, faultRound, promptFlags } from "./ha-rounds.ts";
 
 execFileSync("ip", ["link", "set", "lo", "up"]);
 const nft = (...words: string[]) => execFileSync("nft", words);
@@ -21,7 +21,7 @@ const seed = Number(process.argv[2]);
 const relays = new Map<string, Awaited<ReturnType<typeof startRelay>>>();
 const names = ["ada", "bob"];
 await using cluster = await startCluster({
-  flags: quietFlags,
+  flags: promptFlags,
   level: "warn",
   async prepare(etcd) {
     for (const name of names) relays.set(name, await startRelay(Number(new URL(etcd.endpoints[0] as string).port)));

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { needs } from "@svc/harness/needs.ts";
 import { startCluster } from "./ha-cluster.ts";
-import { faultRound, freeze, handOver, kill, quietFlags } from "./ha-rounds.ts";
+import { faultRound, freeze, handOver, kill, promptFlags } from "./ha-rounds.ts";
 
 const ROUNDS = 6;
 const faults = [kill, freeze, handOver];
@@ -14,7 +14,7 @@ const seedOf = () => Number(process.env["SVC_TEST_SEED"] ?? Math.floor(Math.rand
 void test("puts, gets and removals at whichever master answers look like one step after the other, while leaders are killed, frozen and relieved", async (t) => {
   const seed = seedOf();
   t.diagnostic(`seed ${seed}`);
-  await using cluster = await startCluster({ flags: quietFlags, level: "warn" });
+  await using cluster = await startCluster({ flags: promptFlags, level: "warn" });
   let judged = 0;
   for (let round = 0; round < ROUNDS; round++) judged += await faultRound(cluster, faults[round % faults.length] ?? kill, seed + round);
   t.diagnostic(`${judged} steps`);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./ha-cluster.ts";
 import { random } from "./ha-history-clients.ts";
-import { type Fault, faultRound, freeze, handOver, kill, killStandby, quietFlags } from "./ha-rounds.ts";
+import { type Fault, faultRound, freeze, handOver, kill, killStandby, promptFlags } from "./ha-rounds.ts";
 
 const POINTS = 10_000;
 /** Of a hundred points; the rest are kills of the leader. */
@@ -38,7 +38,7 @@ void test("10,000 crash points under load lose nothing that was acknowledged, an
   let [point, judged] = [first, 0];
   try {
     while (point < end && performance.now() < untilMs) {
-      await using cluster = await startCluster({ flags: quietFlags, level: "warn" });
+      await using cluster = await startCluster({ flags: promptFlags, level: "warn" });
       const last = Math.min(end, point + POINTS_PER_CLUSTER);
       for (; point < last && performance.now() < untilMs; point++) {
         const own = seed * POINTS + point;

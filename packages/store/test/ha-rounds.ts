@@ -48,6 +48,8 @@ export const handOver: Fault = {
 
 /** Nothing looks for a holder that is never there. */
 export const quietFlags = ["--client_ttl=600s", "--store.suspect_after_ms=600000"];
+/** And silence is noticed as soon as by default. */
+export const promptFlags = [...quietFlags, "--store.takeover_after_ms=600", "--store.standby_timeout_ms=1000"];
 
 async function prepare(leader: HaNode): Promise<void> {
   const rpc = await leader.rpc();

@@ -7,7 +7,7 @@ import { until } from "@svc/harness/until.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
-import { type HaNode, logFolder, startCluster } from "./ha-cluster.ts";
+import { type HaNode, logFolder, startCluster, whenHeard } from "./ha-cluster.ts";
 import { quietFlags } from "./ha-rounds.ts";
 import { messages, recordStream, replayStream } from "./ha-stream.ts";
 
@@ -16,15 +16,15 @@ const FORMAT = 2;
 
 async function put(rpc: RpcClient, from: number, count: number): Promise<void> {
   for (let at = from; at < from + count; at++) {
-    assert.ok((await rpc.call("UpsertStart", clientID, `key-${at}`, 64n, plain, "")).ok);
-    assert.ok((await rpc.call("UpsertEnd", clientID, { key: `key-${at}`, checksum: BigInt(at) }, 4, "")).ok);
+    assert.ok((await whenHeard(() => rpc.call("UpsertStart", clientID, `key-${at}`, 64n, plain, ""))).ok);
+    assert.ok((await whenHeard(() => rpc.call("UpsertEnd", clientID, { key: `key-${at}`, checksum: BigInt(at) }, 4, ""))).ok);
   }
 }
 
 async function holdsAll(node: HaNode, count: number): Promise<void> {
   const rpc = await node.rpc();
   for (let at = 0; at < count; at++) {
-    const found = await rpc.call("GetReplicaList", `key-${at}`, "");
+    const found = await whenHeard(() => rpc.call("GetReplicaList", `key-${at}`, ""));
     assert.ok(found.ok && found.value.checksum === BigInt(at), `key-${at} at ${node.name}`);
   }
   rpc.close();

@@ -5,19 +5,20 @@ import { until } from "@svc/harness/until.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
-import { type HaNode, startCluster } from "./ha-cluster.ts";
+import { type HaNode, startCluster, whenHeard } from "./ha-cluster.ts";
+import { quietFlags } from "./ha-rounds.ts";
 
 const GIB = 1n << 30n;
 
 async function put(rpc: RpcClient, key: string, value: bigint): Promise<void> {
-  const begun = await rpc.call("PutStart", clientID, key, 64n, plain, "");
+  const begun = await whenHeard(() => rpc.call("PutStart", clientID, key, 64n, plain, ""));
   assert.ok(begun.ok, `PutStart of ${key}: ${begun.ok ? "" : begun.code}`);
-  const ended = await rpc.call("PutEnd", clientID, { key, checksum: value }, 4, "");
+  const ended = await whenHeard(() => rpc.call("PutEnd", clientID, { key, checksum: value }, 4, ""));
   assert.ok(ended.ok, `PutEnd of ${key}: ${ended.ok ? "" : ended.code}`);
 }
 
 async function valueAt(rpc: RpcClient, key: string): Promise<bigint | undefined | number> {
-  const found = await rpc.call("GetReplicaList", key, "");
+  const found = await whenHeard(() => rpc.call("GetReplicaList", key, ""));
   return found.ok ? found.value.checksum : found.code;
 }
 
@@ -28,7 +29,7 @@ async function mountAt(node: HaNode): Promise<RpcClient> {
 }
 
 void test("what a leader acknowledged is there after it was killed, on the standby that took over; the killed one joins again as a standby", async () => {
-  await using cluster = await startCluster();
+  await using cluster = await startCluster({ flags: quietFlags });
   const first = await cluster.inSync(1);
   const rpc = await mountAt(first);
   for (let at = 0; at < 200; at++) await put(rpc, `key-${at}`, BigInt(at));
@@ -55,7 +56,7 @@ void test("what a leader acknowledged is there after it was killed, on the stand
 });
 
 void test("a standby without the enable_offload of its leader is refused by the setting's name, and joins with it", async () => {
-  await using cluster = await startCluster({ flagsOf: (name) => (name === "ada" ? ["--enable_offload"] : []) });
+  await using cluster = await startCluster({ flags: quietFlags, flagsOf: (name) => (name === "ada" ? ["--enable_offload"] : []) });
   const [leader, standby] = [await cluster.leader(), cluster.node("bob")];
   assert.equal(leader.name, "ada");
   await until("the leader refuses the standby by name", () => /enable_offload is on here, off at the standby/.test(leader.log()) || undefined, 10);
@@ -66,7 +67,7 @@ void test("a standby without the enable_offload of its leader is refused by the 
 });
 
 void test("what lies on a client's disk is known to the standby that takes over, and what left it is not", async () => {
-  await using cluster = await startCluster({ flags: ["--enable_offload"] });
+  await using cluster = await startCluster({ flags: [...quietFlags, "--enable_offload"] });
   const first = await cluster.inSync(1);
   const rpc = await mountAt(first);
   assert.ok((await rpc.call("MountLocalDiskSegment", clientID, true)).ok);
@@ -89,7 +90,7 @@ void test("what lies on a client's disk is known to the standby that takes over,
 });
 
 void test("a standby answers who it is and who leads, and refuses keys and segments with 503 and -1011", async () => {
-  await using cluster = await startCluster();
+  await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
   const inactive = { success: false, error_code: -1011, error_message: "service plane is not active" };
@@ -126,7 +127,7 @@ void test("a standby answers who it is and who leads, and refuses keys and segme
 });
 
 void test("clients of the field find the leader's address under the key of each brand, and its revision as the view's version", async () => {
-  await using cluster = await startCluster();
+  await using cluster = await startCluster({ flags: quietFlags });
   const first = await cluster.inSync(1);
   const etcd = openEtcd({ endpoints: cluster.etcd.endpoints });
   for (const brand of ["svc", "mooncake"]) assert.equal((await etcd.get(`${brand}-store/test/master_view`))?.value, `127.0.0.1:${first.rpcPort}`);
@@ -142,7 +143,7 @@ void test("clients of the field find the leader's address under the key of each 
 });
 
 void test("a planned hand-over loses nothing, and the former leader stands by afterwards in the same process", async () => {
-  await using cluster = await startCluster({ masters: 3 });
+  await using cluster = await startCluster({ masters: 3, flags: quietFlags });
   const first = await cluster.inSync(2);
   const { pid } = first;
   const target = cluster.nodes.find((node) => node !== first) as HaNode;
@@ -167,7 +168,9 @@ void test("a planned hand-over loses nothing, and the former leader stands by af
 });
 
 void test("with replication off the way of answers, a put is acknowledged while the standby does not answer", async () => {
-  await using cluster = await startCluster({ flags: ["--store.replication=async", "--store.standby_timeout_ms=60000", "--store.takeover_after_ms=60000"] });
+  await using cluster = await startCluster({
+    flags: [...quietFlags, "--store.replication=async", "--store.standby_timeout_ms=60000", "--store.takeover_after_ms=60000"],
+  });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
   const rpc = await mountAt(leader);

@@ -13,7 +13,13 @@ import type { Row, Said, Step, StepsSetup } from "./steps-process.ts";
 const SCRIPT = fileURLToPath(new URL("steps-process.ts", import.meta.url));
 const MIB = 1 << 20;
 const SIZE = 8192;
-const FLAGS = ["--client_ttl=10s", "--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=2", "--default_kv_lease_ttl=500ms"];
+const FLAGS = [
+  "--client_ttl=10s",
+  "--store.suspect_after_ms=2500",
+  "--put_start_discard_timeout_sec=2",
+  "--put_start_release_timeout_sec=2",
+  "--default_kv_lease_ttl=500ms",
+];
 
 const old = (key: string) => Buffer.alloc(SIZE, `old ${key};`);
 const fresh = (key: string, sizeBytes = SIZE) => Buffer.alloc(sizeBytes, `new ${key};`);

@@ -145,7 +145,7 @@ void test("numbers and event ids go on without a hole when the master is killed 
 
 void test("a key is removed for subscribers with its last copy, by whatever way it goes", async () => {
   const home = makeHome();
-  await using master = await startPublishing(home, ["--client_ttl=2s", "--store.suspect_after_ms=1900"]);
+  await using master = await startPublishing(home, ["--client_ttl=6s", "--store.suspect_after_ms=5900"]);
   using listener = subscribe(endpointsIn(home).live);
   const rpc = await master.rpc();
   const alive = setInterval(() => void rpc.call("Ping", clientID).catch(() => undefined), 200);

@@ -20,7 +20,7 @@ void test("with a full disk puts are refused and reads go on; with room again, p
   try {
     const ballast = join(home, "ballast");
     writeFileSync(ballast, Buffer.alloc(2 * MIB));
-    await using master = await startMaster({ home });
+    await using master = await startMaster({ home, flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000"] });
     const rpc = await master.rpc();
     await rpc.call("MountSegment", segmentOf(1, 1n << 30n), clientID);
     const kept: string[] = [];

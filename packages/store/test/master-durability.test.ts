@@ -42,7 +42,15 @@ async function putUntilCut(rpc: RpcClient, prefix: string, kept: Set<string>, go
 
 for (const durability of ["process", "disk"])
   void test(`nothing acknowledged is lost when the master is killed under puts, again and again (${durability})`, async () => {
-    await using master = await startMaster({ flags: [`--durability=${durability}`, "--store.log_file_bytes=100000", "--store.snapshot_log_bytes=400000"] });
+    await using master = await startMaster({
+      flags: [
+        "--client_ttl=600s",
+        "--store.suspect_after_ms=600000",
+        `--durability=${durability}`,
+        "--store.log_file_bytes=100000",
+        "--store.snapshot_log_bytes=400000",
+      ],
+    });
     const segment = segmentOf(1, GIB);
     const kept = new Set<string>();
     const gone = new Set<string>();
@@ -123,7 +131,7 @@ void test("a holder that comes back as a new process, or with other memory, has 
 });
 
 void test("a torn tail of the log is cut off; a damaged middle is set aside by name, and says so", async () => {
-  await using master = await startMaster({ flags: ["--store.log_file_bytes=65536"] });
+  await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000", "--store.log_file_bytes=65536"] });
   const segment = segmentOf(1, GIB);
   const rpc = await mounted(master, segment);
   const keys = Array.from({ length: 1500 }, (_, at) => `key-${at}`);

@@ -175,7 +175,7 @@ async function conversation(master: TestMaster, pieces: readonly string[], holds
 const count = (text: string, part: string) => text.split(part).length - 1;
 
 void test("one connection may ask for keys and for anything else, in one piece or byte by byte, and is answered in order", async () => {
-  await using master = await startMaster();
+  await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000"] });
   const rpc = await filled(master);
   const host = "Host: x\r\n\r\n";
   const key = `GET /query_key?key=k1 HTTP/1.1\r\n${host}`;

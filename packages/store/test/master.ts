@@ -38,6 +38,9 @@ export async function startMaster({ flags = [], home: given, level = "warn", env
       `--home=${home}`,
       `--brand=${BRANDS}`,
       `--log-level=${level}`,
+      // A holder that stands still for a while is no fault; a test of silence says its own times.
+      "--client_ttl=20s",
+      "--store.suspect_after_ms=8000",
     ];
     const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], {
       stdio: ["ignore", "pipe", "pipe"],

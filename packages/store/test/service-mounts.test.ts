@@ -115,7 +115,7 @@ void test("a grace period keeps its deadline over kill -9 of the master; the seg
   const [id] = idsOf(await service.post("/api/mount", { size: MIB }));
   assert.equal(await putSome(master, "k"), 0);
   const begun = Date.now();
-  assert.deepEqual((await service.post("/api/unmount", { segment_ids: [id], grace_period_seconds: 8 })).body, { status: "success" });
+  assert.deepEqual((await service.post("/api/unmount", { segment_ids: [id], grace_period_seconds: 25 })).body, { status: "success" });
   assert.equal(await putSome(master, "new"), -200);
   await master.kill();
   await master.start();
@@ -130,7 +130,7 @@ void test("a grace period keeps its deadline over kill -9 of the master; the seg
     [[id, "GRACEFULLY_UNMOUNTING"]],
   );
   await until("it is unmounted", async () => ((await idsIn(master)).length === 0 ? true : undefined));
-  assert.ok(Date.now() - begun >= 8000, "not before its time");
+  assert.ok(Date.now() - begun >= 25_000, "not before its time");
 });
 
 void test("memory goes while peers write to it, the service lives, and what is mounted next holds none of their bytes", async () => {

@@ -109,7 +109,7 @@ void test("a grace period ends when it was to end, though the master forgot it, 
   assert.equal(await put(master, "k"), 0);
   const empty = (await member.state()).mappedBytes - MIB;
   const begun = Date.now();
-  await member.ask("unmount", { id: going?.id, graceMs: 8000 });
+  await member.ask("unmount", { id: going?.id, graceMs: 25_000 });
   assert.equal(await put(master, "refused"), -200);
   assert.equal(await exists(master, "k"), true);
   await master.kill();
@@ -119,9 +119,8 @@ void test("a grace period ends when it was to end, though the master forgot it, 
   rmSync(join(master.home, "store"), { recursive: true });
   await master.start();
   await until("it is known as leaving", async () => ((await detail(master))[0]?.status === "GRACEFULLY_UNMOUNTING" ? true : undefined));
-  assert.ok(Date.now() - begun < 60_000);
   await until("it is gone", async () => ((await detail(master)).length === 0 ? true : undefined));
-  assert.ok(Date.now() - begun >= 8000, "not before its time");
+  assert.ok(Date.now() - begun >= 25_000, "not before its time");
   await until("its memory is freed", async () => ((await member.state()).mappedBytes === empty ? true : undefined));
 });
 

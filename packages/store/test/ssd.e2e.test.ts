@@ -59,7 +59,7 @@ void test("an object that was put lies on its holder's disk too, and is read fro
 
 void test("a restart of the owner brings its objects back with their pins, groups and checksums", async () => {
   await using folder = makeFolder();
-  await using master = await startMaster({ flags: [...OFFLOAD, "--client_ttl=2s", "--store.suspect_after_ms=500"] });
+  await using master = await startMaster({ flags: [...OFFLOAD, "--client_ttl=8s", "--store.suspect_after_ms=5000"] });
   await using reader = await openClient(master);
   const ssd = { segmentBytes: 8 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB };
   const first = await startClient(master, ssd);
@@ -71,9 +71,10 @@ void test("a restart of the owner brings its objects back with their pins, group
   await first.kill();
   await using _second = await startClient(master, ssd);
   for (const key of ["a", "b", "c"]) {
-    await until(`${key} is there again`, async () => (await reader.exists(key)) || undefined);
-    assert.ok((await reader.get(key))?.equals(bytesOf(key, 100_003)));
+    const bytes = await until(`${key} is there again`, async () => reader.get(key).catch(() => undefined));
+    assert.ok(bytes.equals(bytesOf(key, 100_003)));
   }
+  assert.notEqual(before?.checksum, undefined);
   assert.equal((await reader.stat("c"))?.checksum, before?.checksum);
   const objects = (await (await fetch(`${master.url}/api/v1/objects`)).json()) as { objects: { key: string; hard_pinned: boolean }[] };
   assert.deepEqual(objects.objects.map(({ key, hard_pinned }) => `${key} ${hard_pinned}`).sort(), ["a false", "b false", "c true"]);

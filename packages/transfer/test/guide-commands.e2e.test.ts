@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { openGuide } from "./guide.ts";
 
 /** What the commands say, in the order in which the guide promises it. */
@@ -22,8 +23,7 @@ const promised = [
 void test("the commands of the guide serve, write, read, measure and keep records as they stand", needs("curl"), async () => {
   using guide = openGuide();
   const script = guide.commands.filter((block) => block.includes("./svc ")).join("\n");
-  // Neither an engine nor a socket of the system's own choice takes a port here.
-  const service = `127.0.0.1:${20_000 + (process.pid % 10_000)}`;
+  const service = `127.0.0.1:${(await freePorts(1))[0]}`;
   const said = await guide.run(script.replaceAll("127.0.0.1:8081", service), {
     SVC_HOME: join(guide.folder, "home"),
     SVC_METADATA_LISTEN: service,

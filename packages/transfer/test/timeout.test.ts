@@ -24,7 +24,7 @@ void test("requests to a stopped peer fail at their time-out, on however many co
   const remote = BigInt(await peer.ask<string>({ op: "register", length: LENGTH }));
   const target = await engine.openSegment(peer.segment);
   const write = (timeoutMs?: number) => engine.transfer("WRITE", target, [{ local: source, remote }], timeoutMs);
-  await Promise.all(Array.from({ length: 64 }, () => write()));
+  await Promise.all(Array.from({ length: 64 }, () => write(60_000)));
   await peer.freeze();
   try {
     const took = await Promise.all(Array.from({ length: 64 }, () => failsAfter(() => write())));
