@@ -31,7 +31,7 @@ const run = promisify(execFile);
 await using stack = new AsyncDisposableStack();
 const home = mkdtempSync(join(tmpdir(), "svc-bench-cluster-"));
 stack.defer(() => rmSync(home, { recursive: true, force: true }));
-const deployment = stack.use(await startFrontedNodes({ node: { flags: ["--sandbox.max_sandboxes=1000"] } }));
+const deployment = stack.use(await startFrontedNodes({ node: { flags: ["--sandbox.max_sandboxes=1000"] }, flags: ["--gateway.node_silence_ms=700"] }));
 const { gateway, nodes } = deployment;
 const held = await Promise.all(nodes.map(async (node) => ({ node, ...(await node.call(createSandbox, { templateID: "base", timeout: 3_000 })) })));
 type Held = (typeof held)[number];

@@ -27,6 +27,7 @@ export function openHome(given?: string) {
     SVC_STORE_SERVICE_HOST: "127.0.0.1",
     SVC_STORE_SERVICE_PORT: "0",
     SVC_STORE_ADMIN_LISTEN: "127.0.0.1:0",
+    SVC_GATEWAY_NODE_SILENCE_MS: "20000",
   };
   const env = { ...Object.fromEntries(forwarded), ...anyPort, SVC_HOME: home } as Record<string, string>;
   const svc = (...args: string[]) => place.svc(args, { env });

@@ -8,8 +8,6 @@ import { sandboxDetail } from "./sandbox.ts";
 export const CLUSTER_VERSION = 1;
 /** A node says something at least this often. */
 export const BEAT_MS = 200;
-/** A gateway takes a node that was silent for this long out of placement, and answers for it. */
-export const SILENCE_MS = 700;
 
 export const STREAM_PATH = "/cluster/stream";
 export const FIND_PATH = "/cluster/find";

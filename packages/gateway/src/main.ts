@@ -78,6 +78,7 @@ async function run(argv: readonly string[]): Promise<number> {
     apiKey,
     domain: () => domain ?? "localhost",
     log,
+    silenceMs: settings.node_silence_ms,
     openTarget: targets.open,
     onRoom: () => queue.release(1),
     onLost: () => counted.lost(),

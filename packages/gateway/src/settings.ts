@@ -1,4 +1,5 @@
 // The settings a gateway reads, and what each may be; config/default.toml explains them.
+import { BEAT_MS } from "@svc/contract/cluster.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
@@ -26,6 +27,11 @@ export const gatewaySettings = z.object({
     memory_share: z.number().min(0.05).max(1),
     queue: z.number().int().min(0).max(100_000),
     queue_timeout_seconds: z.number().int().min(1).max(3_600),
+    node_silence_ms: z
+      .number()
+      .int()
+      .min(2 * BEAT_MS)
+      .max(60_000),
     max_connections: z.number().int().min(16).max(100_000),
     max_connections_per_address: z.number().int().min(8).max(100_000),
   }),

@@ -4,7 +4,7 @@ import { after, before, describe, test } from "node:test";
 import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { removeNode, setNodeStatus } from "@svc/contract/node-control.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
-import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
+import { createSandbox, deleteSandbox, getSandbox, listSandboxes, listSandboxesV1 } from "@svc/contract/sandbox.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { allUp, type FrontedNodes, KEY, startFrontedNodes, startMember } from "@svc/harness/fronted-nodes.ts";
 import { startGateway } from "@svc/harness/gateway.ts";
@@ -18,7 +18,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
   let held: { readonly node: TestNode; readonly name: string; readonly sandboxID: string; readonly token: string }[];
 
   before(async () => {
-    deployment = await startFrontedNodes();
+    deployment = await startFrontedNodes({ flags: ["--gateway.node_silence_ms=2000"] });
     const { gateway, nodes } = deployment;
     const names = new Map((await gateway.call(listNodes, {})).map(({ id, url }) => [url, id]));
     held = await Promise.all(
@@ -106,8 +106,8 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
   void test("a repeated create is told that its node is lost instead of making a second sandbox", async () => {
     const { gateway, nodes } = deployment;
     const { sandboxID } = await gateway.call(createSandbox, { templateID: "base", idempotencyKey: "lost" });
-    const owner = (await gateway.call(listNodes, {})).find(({ createSuccesses, sandboxCount }) => createSuccesses > 0 && sandboxCount === 2);
-    const node = nodes.find(({ url }) => url === owner?.url) as TestNode;
+    const held = await Promise.all(nodes.map(async (each) => (await each.call(listSandboxesV1, {})).some((one) => one.sandboxID === sandboxID)));
+    const node = nodes[held.indexOf(true)] ?? assert.fail("no node has it");
     await node.kill("SIGKILL");
     await until("lost", async () => ((await gateway.call(listNodes, {})).some(({ status }) => status === "unhealthy") ? true : undefined));
     await assert.rejects(gateway.call(createSandbox, { templateID: "base", idempotencyKey: "lost" }), { name: "NODE_LOST", message: /Idempotency-Key/ });

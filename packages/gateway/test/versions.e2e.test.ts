@@ -56,7 +56,14 @@ void test("a gateway reads the stream of a later node: members and kinds of line
   const frames: ClusterFrame[] = [];
   const downs: string[] = [];
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const link = new Link({ url, apiKey: "k", domain: () => "localhost", onFrame: (frame) => frames.push(frame), onDown: (reason) => downs.push(reason) });
+  const link = new Link({
+    url,
+    apiKey: "k",
+    domain: () => "localhost",
+    silenceMs: 20_000,
+    onFrame: (frame) => frames.push(frame),
+    onDown: (reason) => downs.push(reason),
+  });
   link.open();
   await until("both frames", () => (frames.length === 2 ? true : undefined));
   link.close();

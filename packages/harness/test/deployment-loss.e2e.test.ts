@@ -59,7 +59,7 @@ void test("a node that is drained or made ready while etcd is gone says that it 
 });
 
 void test("a killed node is declared dead by the others; when it returns, what ran is node_lost and what was paused goes on", host, async () => {
-  await using deployment = await startDeployment(3, 2);
+  await using deployment = await startDeployment(10, 2);
   await using witness = await deployment.start();
   await using node = await deployment.start();
   const running = await create(node);
@@ -83,7 +83,7 @@ void test("a killed node is declared dead by the others; when it returns, what r
 });
 
 void test("a node that stood still until it was declared dead stops by itself, and one that was stopped is not declared dead", host, async () => {
-  await using deployment = await startDeployment(3, 2);
+  await using deployment = await startDeployment(10, 2);
   await using witness = await deployment.start();
   await using node = await deployment.start();
   await using resting = await deployment.start();

@@ -1,6 +1,7 @@
 // A sandbox that takes much of a processor gives way to the others, and no longer than that.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -29,8 +30,9 @@ void test("the kernel's weight of a spinning group falls, its neighbour's stays,
   const weights = keepGreedy(layout, parent);
   t.after(async () => {
     weights.close();
+    const gone = once(spinning, "exit");
     spinning.kill("SIGKILL");
-    await sleep(200);
+    await gone;
     for (const place of places) for (const name of ["spins", "rests", ""]) rmdirSync(join(place, parent, name));
   });
   for (const place of places) writeFileSync(join(place, parent, "spins", "cgroup.procs"), String(spinning.pid));

@@ -83,7 +83,7 @@ void test("the thread that answers DNS is started again when it dies, on the sam
     onReport: () => {},
     onPort: () => assert.fail("the port was free"),
   });
-  const resolver = new (await import("node:dns/promises")).Resolver({ timeout: 500, tries: 1 });
+  const resolver = new (await import("node:dns/promises")).Resolver({ timeout: 5_000, tries: 1 });
   resolver.setServers([`127.0.0.1:${dns.port}`]);
   const outcome = () => resolver.resolve4("a.test").catch((error: NodeJS.ErrnoException) => error.code);
   await dns.setPolicy(fence);

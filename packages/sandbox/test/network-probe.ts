@@ -25,6 +25,10 @@ export type Probe =
 /** Far beyond what a refusal takes: what ends here was left unanswered. */
 const LIMIT_MS = 10_000;
 const HOLD_LIMIT_MS = 60_000;
+/** Until what lies in a socket was read. */
+const SETTLE_MS = 300;
+/** Attempts with one outcome, before a churn says that it had them. */
+const ENOUGH = 101;
 
 const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? String(error);
 
@@ -160,6 +164,7 @@ async function churn(probe: { host: string; port: number }): Promise<string> {
   while (!ended) {
     const outcome = await tcp(probe);
     counts[outcome] = (counts[outcome] ?? 0) + 1;
+    if (counts[outcome] === ENOUGH) console.log("churned");
   }
   return JSON.stringify(counts);
 }
@@ -171,8 +176,11 @@ function listen(probe: { host: string; port: number; limitMs: number }): Promise
       if (count++ === 0) console.log("heard");
     });
     process.stdin.on("end", () => {
-      count = 0;
-      setTimeout(() => resolve(String(count)), probe.limitMs);
+      // What had come before is read first.
+      setTimeout(() => {
+        count = 0;
+        setTimeout(() => resolve(String(count)), probe.limitMs);
+      }, SETTLE_MS);
     });
     process.stdin.resume();
     socket.send("hello", probe.port, probe.host);

@@ -85,7 +85,9 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
       { silent: true },
     );
     const turns = [policy([one, "4.4.4.4"], [all]), policy([one], [], false), policy([one, "www.example.com"], [all]), policy([], ["8.0.0.0/8"])];
-    for (let turn = 0; turn < 120; turn++) await fixture.networks.setPolicy(slot, turns[turn % turns.length] ?? openEgress);
+    // Both have had enough.
+    const hasChurned = () => churning.said().split("churned").length > 2;
+    for (let turn = 0; turn < 120 || !hasChurned(); turn++) await fixture.networks.setPolicy(slot, turns[turn % turns.length] ?? openEgress);
     churning.child.stdin?.end();
     const [allowed, denied] = (JSON.parse(await churning.ended) as string[]).map((counts) => JSON.parse(counts) as Record<string, number>);
     assert.deepEqual(Object.keys(allowed ?? {}), [yes]);
@@ -125,7 +127,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
   void test("the same stream goes on when the rules leave it be", async () => {
     await using _streamer = await startStreamer();
     const slot = await fixture.networks.attach(policy([streamerAddress], [all]));
-    await using listening = await running(slot, [{ try: "listen", host: streamerAddress, port: streamerPort, limitMs: 3_000 }]);
+    await using listening = await running(slot, [{ try: "listen", host: streamerAddress, port: streamerPort, limitMs: 10_000 }]);
     await fixture.networks.setPolicy(slot, policy([streamerAddress], [], false));
     listening.child.stdin?.end();
     const [heard = "0"] = JSON.parse(await listening.ended) as string[];

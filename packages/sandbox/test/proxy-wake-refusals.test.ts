@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { type FailureName, fail } from "@svc/contract/failures.ts";
+import { until } from "@svc/harness/until.ts";
 import type { Access } from "../src/records/directory.ts";
 import { bodyOf, type Fixture, openFixture } from "./proxy-fixture.ts";
 
@@ -123,7 +124,7 @@ void test("a client that was to wait for leave is not kept when its sandbox cann
 });
 
 void test("no more requests wait than may, and none longer than the bound", async () => {
-  await using fixture = await openFixture({ limits: { waiting: 3, waitingPerTarget: 2, wakeMs: 3_000 } });
+  await using fixture = await openFixture({ limits: { waiting: 3, waitingPerTarget: 2, wakeMs: 10_000 } });
   const sandbox = fixture.sandbox();
   const other = fixture.sandbox();
   const never = Promise.withResolvers<void>();
@@ -133,7 +134,7 @@ void test("no more requests wait than may, and none longer than the bound", asyn
   using waiting = fixture.dial();
   waiting.send(`POST / HTTP/1.1\r\nHost: a\r\n${address(sandbox, 8080)}Content-Length: 6\r\n\r\nabc`);
   const late = [ask(fixture, "/", address(sandbox, 8080)), ask(fixture, "/", address(other, 8080))];
-  while (!(await fixture.metrics.text()).includes("svc_proxy_waiting 3\n")) await new Promise((resolve) => setTimeout(resolve, 5));
+  await until("three wait", async () => (await fixture.metrics.text()).includes("svc_proxy_waiting 3\n") || undefined, 5);
   for (const access of [sandbox, other]) {
     const refused = await ask(fixture, "/", address(access, 8080));
     assert.equal(refused.status, 429);
@@ -141,7 +142,7 @@ void test("no more requests wait than may, and none longer than the bound", asyn
   }
   await waiting.until((received) => received.includes("}"));
   for (const text of [waiting.received, ...(await Promise.all(late)).map(({ text }) => text)])
-    assert.match(text, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: resume_failed[\s\S]*it was not back within 3 s/);
+    assert.match(text, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: resume_failed[\s\S]*it was not back within 10 s/);
   assert.match(await fixture.metrics.text(), /svc_proxy_waiting 0\n/);
   // The rest of the refused body, then the next request.
   waiting.send("defGET / HTTP/1.1\r\nHost: a\r\n\r\n");

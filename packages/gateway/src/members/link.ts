@@ -1,6 +1,6 @@
 // One gateway's stream from one node: opens it, reads frames, and says at once when it breaks or falls silent.
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
-import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, SILENCE_MS, STREAM_PATH } from "@svc/contract/cluster.ts";
+import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, STREAM_PATH } from "@svc/contract/cluster.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 
 export type LinkOptions = {
@@ -8,6 +8,8 @@ export type LinkOptions = {
   readonly apiKey: string;
   /** Where this gateway's clients find sandboxes. */
   readonly domain: () => string;
+  /** Silent for this long it counts as lost. */
+  readonly silenceMs: number;
   readonly onFrame: (frame: ClusterFrame) => void;
   /** It gives no state any more; it is tried again. */
   readonly onDown: (reason: string, how: Down) => void;
@@ -49,7 +51,7 @@ export class Link {
     let rest = "";
     response.setEncoding("utf8");
     response.on("data", (text: string) => {
-      this.#listenFor(SILENCE_MS, opened);
+      this.#listenFor(this.#options.silenceMs, opened);
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
       if (rest.length > MAX_FRAME_BYTES) return this.#down(opened, `it sent a line of more than ${MAX_FRAME_BYTES} bytes`);

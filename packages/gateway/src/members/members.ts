@@ -16,6 +16,8 @@ export type MembersOptions = {
   readonly apiKey: string;
   readonly domain: () => string;
   readonly log: Log;
+  /** A node that says nothing for this long is lost until it does. */
+  readonly silenceMs: number;
   readonly openTarget: (member: () => Member) => Target;
   /** Room may have come for creates that wait. */
   readonly onRoom: () => void;
@@ -55,7 +57,7 @@ export class Members {
 
   /** Follows a node from now on. */
   add({ url, slot, nodeID }: Known): Member {
-    const { apiKey, domain, openTarget } = this.#options;
+    const { apiKey, domain, silenceMs, openTarget } = this.#options;
     const member: Member = new Member(
       url,
       openTarget(() => member),
@@ -68,6 +70,7 @@ export class Members {
       url,
       apiKey,
       domain,
+      silenceMs,
       onFrame: (frame) => this.#take(member, frame),
       onDown: (reason, how) => this.#down(member, reason, how),
     });
