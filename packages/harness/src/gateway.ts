@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { makeHome, removeHome } from "./home.ts";
+import { freePorts } from "./ports.ts";
 import { endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../gateway/src/main.ts", import.meta.url));
@@ -53,8 +54,9 @@ export async function startGateway({ nodes, etcd, apiKey, flags = [] }: GatewayO
     });
   }
 
-  started = await start(0);
-  const { port } = started;
+  // Its own also while it is down.
+  const [port = 0] = await freePorts(1);
+  started = await start(port);
   const url = `http://127.0.0.1:${port}`;
   let key = apiKey;
   const where = () => ({ baseURL: url, apiKey: key });

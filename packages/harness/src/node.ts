@@ -9,6 +9,7 @@ import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
 import { isBare } from "./leftovers.ts";
+import { freePorts } from "./ports.ts";
 import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
@@ -50,7 +51,8 @@ export type TestNode = {
 export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   const home = options.home ?? makeHome();
   let process_: Started | undefined;
-  let port = 0;
+  // Its own also while it is down.
+  let [port = 0] = await freePorts(1);
   let logged = "";
 
   async function start(next: Pick<NodeOptions, "env" | "flags"> = {}): Promise<void> {

@@ -1,5 +1,6 @@
 // A server as a process of its own: started until it is ready, ended by a signal, and never left behind by the tests.
 import { type ChildProcess, spawn } from "node:child_process";
+import { freePorts } from "./ports.ts";
 
 /** Ten times and more what a start, and a stop, should take. */
 const READY_MS = 60_000;
@@ -48,7 +49,8 @@ export type OpenServer = {
 export async function openServer(program: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<OpenServer> {
   const [main = "", ...more] = program;
   let started: Started | undefined;
-  let port = 0;
+  // Its own also while it is down.
+  const [port] = await freePorts(1);
   let logged = "";
   const kill = async (signal: NodeJS.Signals) => {
     if (started !== undefined) await endProcess(started.child, signal);
@@ -57,7 +59,6 @@ export async function openServer(program: readonly string[], flags: readonly str
     started = await startProcess(main, [...more, `--listen=127.0.0.1:${port}`, ...flags], env, (text) => {
       logged += text;
     });
-    ({ port } = started);
   };
   await start();
   return { url: `http://127.0.0.1:${port}`, log: () => logged, kill, start, [Symbol.asyncDispose]: () => kill("SIGKILL") };

@@ -5,6 +5,7 @@ import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
 import { fileURLToPath } from "node:url";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "@svc/store/rpc/client.ts";
 
@@ -28,13 +29,14 @@ export type Server = {
   start(): Promise<void>;
 } & AsyncDisposable;
 
-/** `flags` are made anew for each start: they may name ports that are known by then. */
-export async function startServer(kind: keyof typeof programs, flags: (url: string) => readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Server> {
+/** `flags`: given the server's port, its own also while it is down. */
+export async function startServer(kind: keyof typeof programs, flags: (port: number) => readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Server> {
   const home = makeHome();
   let child: ChildProcess | undefined;
+  const [port = 0] = await freePorts(1);
   let [url, said] = ["", ""];
   async function start(): Promise<void> {
-    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", programs[kind], `--home=${home}`, ...flags(url)], {
+    const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", programs[kind], `--home=${home}`, ...flags(port)], {
       stdio: ["ignore", "pipe", "pipe"],
       env: { ...process.env, ...env },
     });
@@ -123,14 +125,12 @@ function exchange(
   });
 }
 
-const portOf = (url: string) => (url === "" ? "0" : new URL(url).port);
-
 export async function startCluster({ master: masterFlags = [], admin: adminFlags = [], env = {}, before = "" }: ClusterSetup = {}): Promise<Cluster> {
   await using undo = new AsyncDisposableStack();
-  let rpcPort = "0";
+  const [rpcPort] = await freePorts(1);
   const master = undo.use(
-    await startServer("master", (url) => [
-      `--listen=127.0.0.1:${portOf(url)}`,
+    await startServer("master", (port) => [
+      `--listen=127.0.0.1:${port}`,
       "--rpc_address=127.0.0.1",
       `--rpc_port=${rpcPort}`,
       // Far from the second between two pings of a service that is busy.
@@ -139,13 +139,12 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
       ...masterFlags,
     ]),
   );
-  rpcPort = /RPC at \S+:(\d+)/.exec(master.log())?.[1] ?? assert.fail("no RPC port");
   const rpc = `127.0.0.1:${rpcPort}`;
   const admin = undo.use(
     await startServer(
       "admin",
-      (url) => [
-        `--listen=127.0.0.1:${portOf(url)}`,
+      (port) => [
+        `--listen=127.0.0.1:${port}`,
         `--master=${before}${rpc}`,
         "--store_admin.migration_retry_base_delay_ms=100",
         "--store_admin.migration_retry_max_delay_ms=1000",
@@ -161,9 +160,9 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
     admin,
     rpc,
     async addService(stableID, flags = []) {
-      const service = await startServer("service", (url) => [
+      const service = await startServer("service", (port) => [
         "--host=127.0.0.1",
-        `--port=${portOf(url)}`,
+        `--port=${port}`,
         `--master_server_address=${rpc}`,
         `--stable_id=${stableID}`,
         "--global_segment_size=32mb",

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 
 const MAIN = fileURLToPath(new URL("../src/metadata/main.ts", import.meta.url));
 const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slice(2))).then((code) => { process.exitCode = code; })`;
@@ -19,9 +20,10 @@ export type TestServer = {
 export async function startMetadataServer(flags: readonly string[] = [], diskHome?: string): Promise<TestServer> {
   const home = diskHome ?? makeHome();
   let child: ChildProcess | undefined;
+  // Its own also while it is down.
+  const [port] = await freePorts(1);
   let url = "";
   async function start(): Promise<void> {
-    const port = url === "" ? "0" : new URL(url).port;
     const args = ["--disable-warning=ExperimentalWarning", "-e", START, MAIN, `--listen=127.0.0.1:${port}`, `--home=${home}`, "--log-level=silent", ...flags];
     const started = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
     child = started;
