@@ -98,12 +98,11 @@ export async function startCluster({
     return until(
       "a master leads and serves",
       async () => {
-        for (const node of nodes) {
-          if (!node.isRunning) continue;
-          const view = await node.ha().catch(() => undefined);
-          if (view?.role === "leader" && view.state === "serving") return node;
-        }
-        return undefined;
+        const running = nodes.filter(({ isRunning }) => isRunning);
+        const views = await Promise.all(running.map(async (node) => ({ node, view: await node.ha().catch(() => undefined) })));
+        // One that stood still may not know yet that another leads.
+        const newest = Math.max(...views.map(({ view }) => view?.epoch ?? 0));
+        return views.find(({ view }) => view?.role === "leader" && view.state === "serving" && view.epoch === newest)?.node;
       },
       5,
     );
