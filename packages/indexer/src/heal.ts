@@ -176,6 +176,20 @@ export class Healer {
   }
 
   async #once(): Promise<Ended> {
+    const { order, kind } = this.#subscription;
+    if (kind !== "store") return this.#read();
+    order.hold();
+    let ended: Ended | undefined;
+    try {
+      ended = await this.#read();
+      return ended;
+    } finally {
+      order.release(ended === "whole");
+      this.#subscription.drain();
+    }
+  }
+
+  async #read(): Promise<Ended> {
     const subscription = this.#subscription;
     const { order } = subscription;
     const next = order.next ?? 0;
@@ -220,6 +234,7 @@ export class Healer {
       if (seen.proven && expected > next) return "hole";
       this.#beginsLater(batch.sequence);
     } else if (!seen.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
+    if (subscription.kind === "store" && seen.answered === 1 && next === 0) order.beginDump();
     seen.proven = true;
     subscription.offer(batch.sequence, batch.payload, "replay");
     return undefined;
@@ -231,6 +246,7 @@ export class Healer {
     const nothingYet = subscription.source === "none";
     if (subscription.kind === "store") {
       subscription.restart("its replay is every key that it holds", sequence);
+      subscription.order.beginDump();
       return;
     }
     if (!nothingYet) {

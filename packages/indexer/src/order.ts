@@ -3,6 +3,8 @@
 //   unknown ──first batch──▶ following ──gap──▶ waiting ──missing batches came──▶ following
 //                               ▲  └─lower number, another batch: restart─┐        │
 //                               └──────────────── from 0 ◀───────────────┘   given up: jump
+//
+// A store's replay may be a dump: every key it holds, under numbers that other batches had before. Until its end what comes live waits.
 
 /** Batches of one publisher that overtook missing ones, at most. */
 export const MAX_WAITING = 20_000;
@@ -22,7 +24,8 @@ export class WaitingRoom {
   }
 }
 
-export type Verdict = "apply" | "wait" | "behind" | "full";
+/** `late`: published before a replay that already told what it says. */
+export type Verdict = "apply" | "wait" | "behind" | "late" | "full";
 
 export class Order {
   /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `goTo`, `jump` and `restart`. */
@@ -30,15 +33,21 @@ export class Order {
   readonly #waiting = new Map<number, Buffer>();
   readonly #room: WaitingRoom;
   #bytes = 0;
+  #held = false;
+  #partial = false;
+  #late = false;
 
   constructor(room: WaitingRoom) {
     this.#room = room;
   }
 
   /** What is to be done with a batch of this number. */
-  judge(sequence: number, sizeBytes: number): Verdict {
-    if (this.next === undefined || sequence === this.next) return "apply";
-    if (sequence < this.next) return "behind";
+  judge(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
+    const waits = source === "event" && this.#waits;
+    if (this.next !== undefined && sequence < this.next) return source === "event" && this.#late ? "late" : "behind";
+    // Of one publisher's live batches none comes after a higher one.
+    if (source === "event" && !waits) this.#late = false;
+    if (this.next === undefined || (sequence === this.next && !waits)) return "apply";
     if (this.#waiting.has(sequence)) return "wait";
     return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
@@ -53,6 +62,33 @@ export class Order {
     // It may have come by two ways.
     this.#drop(sequence);
     this.next = sequence + 1;
+    if (this.#held) this.#late = true;
+  }
+
+  /** A store's replay is read: its batches alone are taken in, and of two with one number its own. */
+  hold(): void {
+    this.#held = true;
+  }
+
+  /** What is taken in from here on is a dump, of which a part is worth nothing. */
+  beginDump(): void {
+    this.#partial = true;
+  }
+
+  /** The replay is over; to its end mark, unless it failed. */
+  release(isWhole: boolean): void {
+    this.#held = false;
+    if (isWhole) this.#partial = false;
+    if (this.#waiting.size > 0) this.#late = false;
+  }
+
+  /** Whether what comes live waits for a replay that is under way. */
+  get held(): boolean {
+    return this.#held;
+  }
+
+  get #waits(): boolean {
+    return this.#held || this.#partial;
   }
 
   /** The waiting batch whose turn it is. */
@@ -62,17 +98,18 @@ export class Order {
 
   /** Whether the batch whose turn it is waits here. */
   get due(): boolean {
-    return this.next !== undefined && this.#waiting.has(this.next);
+    return this.next !== undefined && !this.#waits && this.#waiting.has(this.next);
   }
 
-  /** Whether batches wait for one that did not come. */
+  /** Whether batches wait for one that did not come, or a dump for its rest. */
   get gap(): boolean {
-    return this.#waiting.size > 0 && !this.due;
+    return this.#partial || (this.#waiting.size > 0 && !(this.next !== undefined && this.#waiting.has(this.next)));
   }
 
   /** Goes on from a number, and forgets what waits before it. */
   goTo(sequence: number): void {
     this.next = sequence;
+    this.#partial = false;
     for (const waiting of [...this.#waiting.keys()]) if (waiting < sequence) this.#drop(waiting);
   }
 
@@ -81,11 +118,14 @@ export class Order {
     let first: number | undefined;
     for (const sequence of this.#waiting.keys()) if (first === undefined || sequence < first) first = sequence;
     if (first !== undefined) this.next = first;
+    this.#partial = false;
   }
 
   /** Another publisher process speaks: nothing known of the former order holds. */
   restart(): void {
     this.next = 0;
+    this.#partial = false;
+    this.#late = false;
     this.clear();
   }
 

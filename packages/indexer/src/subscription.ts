@@ -74,8 +74,7 @@ export class Subscription {
     this.key = nameOf(options.registration);
     this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
-    if (options.remembered === undefined) return;
-    const { next, gap, complete } = options.remembered;
+    const { next = null, gap = false, complete = true } = options.remembered ?? {};
     if (next === null) return;
     this.order.next = next;
     this.#lastSequence = next - 1;
@@ -125,17 +124,20 @@ export class Subscription {
 
   /** A batch by either way, within the intake. Returns what became of it; `full`: nothing yet, there is no room to wait in. */
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
-    switch (this.order.judge(sequence, payload.length)) {
+    switch (this.order.judge(sequence, payload.length, source)) {
       case "apply":
         this.#apply(sequence, payload, source);
         this.drain();
         return "applied";
       case "wait":
         this.order.wait(sequence, payload);
-        this.#healer.begin();
+        if (!this.order.held) this.#healer.begin();
         return "waits";
       case "full":
         return "full";
+      case "late":
+        this.counts.duplicateBatches++;
+        return "duplicate";
       case "behind":
         return this.#behind(sequence, payload, source);
     }
@@ -159,13 +161,11 @@ export class Subscription {
     this.#options.reclaimer.begin();
     this.gap = false;
     this.complete = true;
-    if (resumeAt !== undefined) {
-      this.order.goTo(resumeAt);
-      return;
-    }
-    this.order.restart();
-    this.counts.restarts++;
-    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - 10);
+    if (resumeAt === undefined) {
+      this.order.restart();
+      this.counts.restarts++;
+      this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - 10);
+    } else this.order.goTo(resumeAt);
   }
 
   /** What is missing cannot be had: what it can have touched is not answered any more. */
