@@ -16,6 +16,9 @@ export class ReplayFailed extends Error {}
 /** Of several masters, so long after the first answer another one may answer, too: then more than one leads. */
 const RIVALS_MS = 1000;
 
+/** Of several masters none may lead yet, and a standby says nothing: so often they are asked again until one answers. */
+const ASK_AGAIN_MS = 500;
+
 export type ReplayOptions = {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
@@ -32,6 +35,10 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
     for (const { socket } of asked) if (socket !== except && !socket.closed) socket.close();
   };
   const end = () => stop();
+  const again = setInterval(() => {
+    for (const { socket } of asked) if (!socket.closed) request(socket, from).catch(() => {}); // what it is worth, its answer says
+  }, ASK_AGAIN_MS).unref();
+  if (asked.length === 1) clearInterval(again);
   /** While the other masters have their time. */
   let rivals: NodeJS.Timeout | undefined;
   let isOver = false;
@@ -42,7 +49,9 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
       answered.push(each.address);
       return { socket, frames };
     });
-    const first = await Promise.any(answers).catch((error: AggregateError) => Promise.reject(error.errors[0] as Error));
+    const first = await Promise.any(answers)
+      .catch((error: AggregateError) => Promise.reject(error.errors[0] as Error))
+      .finally(() => clearInterval(again));
     const { socket } = first;
     chosen = socket;
     if (asked.length > 1)
@@ -85,10 +94,12 @@ const openSocket = (timeoutMs: number) =>
 async function ask(socket: Dealer, { address, binds }: Endpoint, from: number, timeoutMs: number): Promise<Buffer[]> {
   if (binds) await bindWithin(socket, address, timeoutMs);
   else socket.connect(address);
-  // The empty frame is what a REQ socket would put in front; without it engines do not see a request.
-  await socket.send(["", sequenceFrame(BigInt(from))]);
+  await request(socket, from);
   return socket.receive();
 }
+
+/** The empty frame is what a REQ socket would put in front; without it engines do not see a request. */
+const request = (socket: Dealer, from: number) => socket.send(["", sequenceFrame(BigInt(from))]);
 
 /** The former socket on this address may still be going away. */
 async function bindWithin(socket: Dealer, address: string, timeoutMs: number): Promise<void> {

@@ -93,6 +93,8 @@ void test("a standby answers who it is and who leads, and refuses keys and segme
   await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
+  // The leader knows first.
+  await until("the standby knows that it is in sync", async () => (await standby.ha()).state === "standby" || undefined, 10);
   const inactive = { success: false, error_code: -1011, error_message: "service plane is not active" };
   for (const path of [
     "/query_key?key=a",

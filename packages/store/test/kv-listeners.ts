@@ -49,22 +49,27 @@ export function subscribe(endpoint: string): { readonly batches: SeenBatch[]; ev
   return { batches, events: () => batches.flatMap((batch) => batch.payload[1]), [Symbol.dispose]: () => socket.close() };
 }
 
-/** One replay, asked as the engines' subscribers ask. */
-export async function askReplay(endpoint: string, from: number): Promise<{ sequence: number; events: EventMap[] }[]> {
-  const socket = new Dealer({ linger: 0, receiveTimeout: 60_000 });
+/** One replay, asked as the engines' subscribers ask, and read as slowly as the caller reads. */
+export async function* replayed(endpoint: string, from: number): AsyncGenerator<{ sequence: number; events: EventMap[] }> {
+  const socket = new Dealer({ linger: 0, receiveTimeout: 60_000, receiveHighWaterMark: 1 });
   socket.connect(endpoint);
   try {
     await socket.send(["", sequenceFrame(BigInt(from))]);
-    const found: { sequence: number; events: EventMap[] }[] = [];
     for (;;) {
       const [, sequence, payload] = await socket.receive();
       const number = sequence?.readBigInt64BE() ?? -1n;
-      if (number < 0) return found;
-      found.push({ sequence: Number(number), events: readPayload(payload as Buffer)[1] });
+      if (number < 0) return;
+      yield { sequence: Number(number), events: readPayload(payload as Buffer)[1] };
     }
   } finally {
     socket.close();
   }
+}
+
+export async function askReplay(endpoint: string, from: number): Promise<{ sequence: number; events: EventMap[] }[]> {
+  const found: { sequence: number; events: EventMap[] }[] = [];
+  for await (const batch of replayed(endpoint, from)) found.push(batch);
+  return found;
 }
 
 /** Passes batches on, and loses those that `loses` names. */

@@ -67,7 +67,8 @@ bool KvEvents::append(const Object& object, u64 id, u64 unixMs, const Kind& kind
   const bool parsed = hashOfKey(object.key, hash);
   if (!parsed && !settings_.objectKey) return false;
   out.append(kind.head);
-  msgpack::number(out, id);
+  if (id == noID) msgpack::nil(out);
+  else msgpack::number(out, id);
   msgpack::text(out, "timestamp");
   msgpack::number(out, unixMs);
   out.append(kind.afterTime);

@@ -62,6 +62,8 @@ class KvEvents {
   void taken(u64 before);
   u64 wanted() const { return taken_; }
 
+  // The event of a dump that has no number of its own.
+  static constexpr u64 noID = ~u64{0};
   // A `stored` map appended to `out`, for a dump; false where the key names no block and is not shown.
   bool describe(const Object& object, u64 id, u64 unixMs, std::string& out) const;
   static std::string payloadOf(u64 unixMs, u32 events, std::string_view maps);

@@ -95,7 +95,7 @@ Dump Store::beginDump() {
   for (u32 tenant = 0; tenant < tenants.size(); ++tenant)
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const u64 next = events.idOf(static_cast<u16>(tenant), medium);
-      dump.ids.push_back(next - std::min(next, tenants[tenant].announced[medium]));
+      dump.ids.push_back({next - std::min(next, tenants[tenant].announced[medium]), next});
     }
   return dump;
 }
@@ -110,8 +110,11 @@ bool Store::nextOf(Dump& dump, std::string& payload) {
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const u32 stream = u32{table[index].tenant} * KvEvents::media + medium;
       if (!(table[index].flags & flagOf(medium)) || stream >= dump.ids.size()) continue;
-      if (!events.describe(described(index, medium), dump.ids[stream], unixMs(), maps)) continue;
-      ++dump.ids[stream];
+      // More keys than when it began: the numbers from there on are those of the events that follow, one of which says so again.
+      auto& [id, end] = dump.ids[stream];
+      const bool numbered = id < end;
+      if (!events.describe(described(index, medium), numbered ? id : KvEvents::noID, unixMs(), maps)) continue;
+      id += numbered ? 1 : 0;
       ++count;
     }
   }

@@ -45,7 +45,8 @@ struct Tenant {
 struct Dump {
   u64 first = 0;
   u32 batches = 0, made = 0, end = 0;
-  std::vector<u64> ids;
+  // The next event's number and the first that is not the dump's; by tenant and medium.
+  std::vector<std::pair<u64, u64>> ids;
 };
 
 // What the script wants kept across restarts, by its kind and id.
