@@ -96,7 +96,7 @@ await using cluster = await startCluster();
 const service = await cluster.addService("flooded");
 const rpcPort = Number(cluster.rpc.split(":")[1]);
 const { master, admin } = cluster;
-await flood({ name: "store master", url: master.url, pid: master.pid, path: "/query_key", memoryMB: 1024, floods: [...overHTTP, ...overRPC(rpcPort)] });
+await flood({ name: "store master", url: master.url, pid: master.pid, path: "/query_key", memoryMB: 1300, floods: [...overHTTP, ...overRPC(rpcPort)] });
 await flood({ name: "store service", url: service.url, pid: service.pid, path: "/api/put", memoryMB: 1024, floods: overHTTP });
 await flood({ name: "store admin server", url: admin.url, pid: admin.pid, path: "/v1/route-migrations", memoryMB: 1024, floods: overHTTP });
 report("server-flood", rows, raw);
