@@ -24,18 +24,19 @@ export class WaitingRoom {
   }
 }
 
-/** `late`: published before a replay that already told what it says. */
+/** `late`: a replay has overtaken it and told what it says. */
 export type Verdict = "apply" | "wait" | "behind" | "late" | "full";
 
 export class Order {
-  /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `goTo`, `jump` and `restart`. */
+  /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `resume`, `goTo`, `jump` and `restart`. */
   next: number | undefined;
   readonly #waiting = new Map<number, Buffer>();
   readonly #room: WaitingRoom;
   #bytes = 0;
   #held = false;
   #partial = false;
-  #late = false;
+  /** Of one publisher's live batches each has a higher number than the one before. */
+  #lastLive = -1;
 
   constructor(room: WaitingRoom) {
     this.#room = room;
@@ -43,11 +44,14 @@ export class Order {
 
   /** What is to be done with a batch of this number. */
   judge(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
-    const waits = source === "event" && this.#waits;
-    if (this.next !== undefined && sequence < this.next) return source === "event" && this.#late ? "late" : "behind";
-    // Of one publisher's live batches none comes after a higher one.
-    if (source === "event" && !waits) this.#late = false;
-    if (this.next === undefined || (sequence === this.next && !waits)) return "apply";
+    const verdict = this.#verdict(sequence, sizeBytes, source);
+    if (source === "event" && verdict !== "full") this.#lastLive = Math.max(this.#lastLive, sequence);
+    return verdict;
+  }
+
+  #verdict(sequence: number, sizeBytes: number, source: "event" | "replay"): Verdict {
+    if (this.next !== undefined && sequence < this.next) return source === "event" && sequence > this.#lastLive ? "late" : "behind";
+    if (this.next === undefined || (sequence === this.next && !(source === "event" && this.#waits))) return "apply";
     if (this.#waiting.has(sequence)) return "wait";
     return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
@@ -62,7 +66,6 @@ export class Order {
     // It may have come by two ways.
     this.#drop(sequence);
     this.next = sequence + 1;
-    if (this.#held) this.#late = true;
   }
 
   /** A store's replay is read: its batches alone are taken in, and of two with one number its own. */
@@ -79,7 +82,6 @@ export class Order {
   release(isWhole: boolean): void {
     this.#held = false;
     if (isWhole) this.#partial = false;
-    if (this.#waiting.size > 0) this.#late = false;
   }
 
   /** Whether what comes live waits for a replay that is under way. */
@@ -106,6 +108,12 @@ export class Order {
     return this.#partial || (this.#waiting.size > 0 && !(this.next !== undefined && this.#waiting.has(this.next)));
   }
 
+  /** As it was left: all before this number was taken in. */
+  resume(next: number): void {
+    this.next = next;
+    this.#lastLive = next - 1;
+  }
+
   /** Goes on from a number, and forgets what waits before it. */
   goTo(sequence: number): void {
     this.next = sequence;
@@ -125,7 +133,7 @@ export class Order {
   restart(): void {
     this.next = 0;
     this.#partial = false;
-    this.#late = false;
+    this.#lastLive = -1;
     this.clear();
   }
 

@@ -76,7 +76,7 @@ export class Subscription {
     this.#healer = new Healer(this, options, this.#ending.signal);
     const { next = null, gap = false, complete = true } = options.remembered ?? {};
     if (next === null) return;
-    this.order.next = next;
+    this.order.resume(next);
     this.#lastSequence = next - 1;
     this.gap = gap;
     this.complete = complete;

@@ -124,3 +124,15 @@ void test("a dump that ends before its end is not taken for all there is", async
   assert.ok(isPartialKnown);
   assert.deepEqual(await heldBy(indexer), known);
 });
+
+void test("live batches that a replay has overtaken by thousands are no new publisher", async () => {
+  await using indexer = await startIndexer(["--indexer.quiet_check_ms=0"]);
+  const all = Array.from({ length: 4001 }, (_, at) => batch(at, stored(at, at)));
+  await using master = await startMaster(async (from) => all.slice(from, 4000));
+  await indexer.register({ ...master.registration, type: "vLLM" });
+  await seen(indexer, "the replay", ({ last_sequence, connected }) => last_sequence === 3999 && connected);
+  await master.publish(...all.slice(100));
+  const service = await seen(indexer, "the batch after it", ({ last_sequence }) => last_sequence === 4000);
+  assert.equal(service.freshness.complete, true);
+  assert.deepEqual([service.batches["restarts"], service.batches["gaps_lost"]], [0, 0]);
+});
