@@ -13,6 +13,7 @@ import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
+import { openSpans } from "@svc/kit/spans.ts";
 import { writeStateFile } from "@svc/kit/state-file.ts";
 import { openGatewayMetrics } from "./gateway-metrics.ts";
 import { isNodeHome, startTicks } from "./home.ts";
@@ -91,6 +92,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const events = openMergedEvents(members, apiKey);
   let hasBeenUp = false;
   let isStopping = false;
+  const spans = await openSpans({ server: "gateway", version: pages().version, log });
   const app = serve({
     operations: { ...nodeOperations, ...nodesOperations, ...nodeControlOperations },
     handlers: gatewayHandlers({
@@ -115,6 +117,7 @@ async function run(argv: readonly string[]): Promise<number> {
     pages: pages(),
     log,
     metrics,
+    spans,
     raw(scope) {
       events.routes(scope);
       fileRoutes(members)(scope);
@@ -168,6 +171,7 @@ async function run(argv: readonly string[]): Promise<number> {
       },
     },
     { name: "control plane", close: () => app.close() },
+    { name: "spans", close: async () => spans?.close() },
     { name: "nodes", close: async () => members.close() },
     { name: "etcd", close: async () => directory?.close() },
     { name: "metrics", close: metricsListener.close },

@@ -16,6 +16,7 @@ export type GatewayOptions = {
   readonly etcd?: readonly string[];
   readonly apiKey: string;
   readonly flags?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
 };
 
 export type TestGateway = {
@@ -34,13 +35,13 @@ export type TestGateway = {
 };
 
 /** A gateway that accepts requests on a port of its own. */
-export async function startGateway({ nodes, etcd, apiKey, flags = [] }: GatewayOptions): Promise<TestGateway> {
+export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own = {} }: GatewayOptions): Promise<TestGateway> {
   const home = makeHome();
   let started: Started | undefined;
   let logged = "";
 
   async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
-    const own = [
+    const set = [
       `--listen=127.0.0.1:${port}`,
       "--metrics-listen=127.0.0.1:0",
       `--home=${home}`,
@@ -49,7 +50,7 @@ export async function startGateway({ nodes, etcd, apiKey, flags = [] }: GatewayO
       ...(nodes === undefined ? [] : [`--nodes=${nodes.join(",")}`]),
       ...(etcd === undefined ? [] : [`--etcd=${etcd.join(",")}`]),
     ];
-    return startProcess(MAIN, [...own, ...flags], { SVC_API_KEY: apiKey, ...env }, (text) => {
+    return startProcess(MAIN, [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, (text) => {
       logged += text;
     });
   }

@@ -12,9 +12,12 @@ import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.
 import { answerBadURL, answerBrokenRequest } from "./serve-broken.ts";
 import { answerOtherOrigins } from "./serve-origins.ts";
 import { addPages } from "./serve-pages.ts";
+import type { Spans } from "./spans.ts";
 import { type Trace, traced, traceOf } from "./trace.ts";
 
 const MAX_BODY_BYTES = 1024 * 1024;
+/** What a span says of a client that left before its answer. */
+const CLIENT_LEFT = 499;
 
 /** What a handler may say beside its output. */
 export type Context = {
@@ -56,13 +59,15 @@ export type ServeOptions<T extends Record<string, Operation>> = {
   readonly servesMetrics?: boolean;
   /** Pages for browsers at `/` and `/docs`, and `/openapi.json`; without a key. */
   readonly pages?: PageOptions;
+  /** Where each operation is a span of its own. */
+  readonly spans?: Spans | undefined;
   /** Called once for each answer to a request that changes something, and for each credential refused; must not block. */
   readonly audit?: (entry: AuditEntry) => void;
 };
 
 /** An http server for these operations and GET /metrics, not yet listening. */
 export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
-  const { operations, handlers, apiKey, log, metrics, raw, audit } = options;
+  const { operations, handlers, apiKey, log, metrics, raw, audit, spans } = options;
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
     requestIdHeader: false,
@@ -114,7 +119,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ":$1"),
       config: { operation: operation.name, open: operation.credential === "none" } as object,
-      handler: (request, reply) => handle(operation, handler, request, reply, log),
+      handler: (request, reply) => handle(operation, handler, request, reply, { log, spans }),
     });
   }
   if (options.servesMetrics !== false) addMetrics(app, metrics);
@@ -160,14 +165,18 @@ async function handle(
   handler: (input: unknown, context: Context) => unknown,
   request: FastifyRequest,
   reply: FastifyReply,
-  log: Log,
+  { log, spans }: Pick<ServeOptions<never>, "log" | "spans">,
 ): Promise<FastifyReply> {
-  const input = readInput(operation, request);
+  const asked = traceOf(request.headers);
+  const client = clientOf(request);
+  const span = spans?.begin({ method: operation.method, route: operation.path, client, requestID: request.id }, asked);
   const gone = new AbortController();
   // Of the response: the request closes by itself as soon as its body was read.
   reply.raw.once("close", () => {
     if (!reply.raw.writableEnded) gone.abort();
+    span?.end(reply.raw.writableEnded ? reply.statusCode : CLIENT_LEFT);
   });
+  const input = readInput(operation, request);
   let status = operation.success;
   const context: Context = {
     status: (code) => {
@@ -175,15 +184,15 @@ async function handle(
     },
     header: (name, value) => void reply.header(name, value),
     requestID: request.id,
-    client: clientOf(request),
+    client,
     signal: gone.signal,
-    trace: traceOf(request.headers),
+    trace: span?.trace ?? asked,
   };
   const output = await traced(context.trace, async () => {
     try {
       return await handler(input, context);
     } finally {
-      if (context.trace["traceparent"] !== undefined)
+      if (asked["traceparent"] !== undefined)
         log.info({ operation: operation.name, requestID: request.id, ms: Math.round(reply.elapsedTime) }, "request of a trace");
     }
   });

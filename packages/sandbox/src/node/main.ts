@@ -17,6 +17,7 @@ import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
+import { openSpans } from "@svc/kit/spans.ts";
 import { writeStateFile } from "@svc/kit/state-file.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
@@ -77,6 +78,7 @@ type Serving = { node: Node; home: string; settings: NodeSettings; log: Log; met
 async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
   const { observe, templates, travel } = node;
   const pages = nodePages();
+  const spans = await openSpans({ server: "node", version: pages.version, log });
   const app = serve({
     operations: { ...nodeOperations, ...nodeControlOperations, ...clusterOperations },
     handlers: {
@@ -92,6 +94,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     pages,
     log,
     metrics,
+    spans,
     raw(scope) {
       observe.streams.routes(scope);
       node.cluster.routes(scope, { apiKey: apiKey.secret, version: pages.version });
@@ -153,6 +156,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
     { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
+    { name: "spans", close: async () => spans?.close() },
     { name: "watch", close: watch.close },
     ...node.parts(false),
   ]);
