@@ -34,8 +34,13 @@ done
 looks_ours() {
   case $1 in
     "$SVC_CACHE") [[ -d $1/locks && -d $1/logs ]] ;;
-    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.json || -e $1/up.json || -d $1/nodes/1 || ($alone == no && -z $(ls -A "$1")) ]] ;;
+    "$SVC_HOME") [[ -e $1/secrets || -e $1/sandboxes.db || -e $1/node.json || -e $1/up.json || -d $1/nodes/1 || ($alone == no && -z $(ls -A "$1")) ]] || has_kept "$1" ;;
   esac
+}
+
+# What the servers beside the node leave in a home of their own: master, service, admin server, indexer, metadata server.
+has_kept() {
+  compgen -G "$1/store/log-*.log" >/dev/null || [[ -e $1/store-service/identity.json || -d $1/store-admin || -e $1/indexer/index.snapshot || -d $1/metadata/records ]]
 }
 
 if [[ $alone == yes && $packages == yes ]]; then echo "svc: --packages and --home do not go together: other homes need the packages" >&2; exit 2; fi

@@ -70,6 +70,24 @@ void test("uninstall --home removes one home alone, and no other home, cache or 
   assert.deepEqual([tree.home, empty].map(existsSync), [true, true]);
 });
 
+void test("uninstall --home knows the home of a server beside the node by what it leaves", async () => {
+  using tree = new SetupTree();
+  layModules(tree);
+  await tree.run(["setup", "--only", "host"]);
+  for (const file of ["store/log-0000000000000001.log", "store-service/identity.json", "store-admin/records", "indexer/index.snapshot", "metadata/records/1"]) {
+    const home = join(tree.folder, "a home");
+    mkdirSync(join(home, file, ".."), { recursive: true });
+    writeFileSync(join(home, file), "");
+    const { code, stderr } = await tree.run(["uninstall", "--yes", "--home", home]);
+    assert.equal(code, 0, stderr);
+    assert.equal(existsSync(home), false);
+  }
+  const theirs = join(tree.folder, "theirs");
+  mkdirSync(join(theirs, "store"), { recursive: true });
+  assert.equal((await tree.run(["uninstall", "--yes", "--home", theirs])).code, 2);
+  assert.equal(existsSync(theirs), true);
+});
+
 void test("uninstall --home names what it could not end, of each node of a cluster too, removes nothing then, and minds no other home", async () => {
   using tree = new SetupTree();
   const bare = { PATH: tree.barePath() };
