@@ -9,6 +9,8 @@ import { whyOf } from "./why.ts";
 const root = join(import.meta.dirname, "..");
 /** Killed tests of earlier runs leave at most a few sandboxes. */
 const SWEEP_LIMIT_MS = 120_000;
+/** Side by side: tests wait more than they compute. */
+const JOBS = availableParallelism() + 1;
 /** Logs of this many runs are kept. */
 const KEPT_RUNS = 10;
 
@@ -16,7 +18,7 @@ const help = `Usage: ./svc test [long] [NAME…]
 Runs the checks (types, lint, tidy, go vet, go test) and the test files, and ends with a line that counts them.
 NAME picks by group (setup, contract, kit, sandbox, envd, cli, harness, checks) or by a piece of the path.
 long runs the *.long.test.ts files, which a plain ./svc test leaves out.
-SVC_TEST_JOBS sets how many run side by side (${availableParallelism()} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
+SVC_TEST_JOBS sets how many run side by side (${JOBS} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
 
 async function main(words: readonly string[]): Promise<number> {
   if (words.includes("-h") || words.includes("--help")) {
@@ -53,7 +55,7 @@ function fits(part: Part, name: string): boolean {
 async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcome, "output">> {
   const totals = { passed: 0, failed: 0, skipped: 0 };
   const waiting = [...parts];
-  const jobs = Math.max(1, Number(process.env["SVC_TEST_JOBS"] ?? availableParallelism()) || 1);
+  const jobs = Math.max(1, Number(process.env["SVC_TEST_JOBS"] ?? JOBS) || 1);
   const failures: string[] = [];
   async function work(): Promise<void> {
     for (let part = waiting.shift(); part !== undefined; part = waiting.shift()) {
