@@ -6,7 +6,7 @@ import type { Counts } from "./counts.ts";
 import type { Batch } from "./frames.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex } from "./native.ts";
-import type { Order } from "./order.ts";
+import type { Offered, Order } from "./order.ts";
 import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
 import { Slots } from "./slots.ts";
@@ -44,7 +44,7 @@ export interface HealedStream {
   problem: string;
   /** Masters that answer replays side by side, though of one store only the leader does. */
   rivals: readonly string[];
-  offer(sequence: number, payload: Buffer, source: "event" | "replay"): unknown;
+  offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered;
   restart(why: string, resumeAt?: number): void;
   lose(why: string, resumeAt?: number): void;
   drain(): void;
@@ -194,7 +194,7 @@ export class Healer {
     const { order } = subscription;
     const next = order.next ?? 0;
     // One batch more than is missing: the last one we have proves that it is the same publisher.
-    const seen = { proven: next === 0, answered: 0 };
+    const seen = { proven: next === 0, answered: 0, restarts: subscription.counts.restarts };
     let ended: Ended | undefined;
     const asking = { timeoutMs: this.#options.replayTimeoutMs, signal: this.#signal, onAnswered: (by: readonly string[]) => this.#answered(by) };
     for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), asking)) {
@@ -216,11 +216,15 @@ export class Healer {
   }
 
   /** One batch of a replay that was asked for from `next` on; what it ends the replay with. */
-  #replayed(batch: Batch, next: number, seen: { proven: boolean; answered: number }): Ended | undefined {
+  #replayed(batch: Batch, next: number, seen: { proven: boolean; answered: number; restarts: number }): Ended | undefined {
     const subscription = this.#subscription;
     const { order } = subscription;
+    // Another publisher spoke meanwhile: this may be the former one's answer.
+    if (subscription.counts.restarts !== seen.restarts) return "again";
     seen.answered++;
-    if (!seen.proven && batch.sequence === next - 1) {
+    // What came live since it was asked for is proof as well, and not to be taken in a second time.
+    const known = subscription.kind === "store" ? next : Math.max(next, order.next ?? 0);
+    if (!seen.proven && batch.sequence >= next - 1 && batch.sequence < known) {
       if (this.#options.index.seen(subscription.id, batch.sequence, batch.payload) !== 1) {
         subscription.restart(`a replay has another batch ${batch.sequence}`);
         return "again";
@@ -231,13 +235,15 @@ export class Healer {
     // What waits and is due is taken in before this one.
     const expected = order.next ?? 0;
     if (batch.sequence > expected && !order.due) {
-      if (seen.proven && expected > next) return "hole";
+      // Behind the batch that proved it comes no dump, either.
+      if (seen.proven && (expected > next || (subscription.kind === "store" && seen.answered > 1))) return "hole";
       this.#beginsLater(batch.sequence);
     } else if (!seen.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
     if (subscription.kind === "store" && seen.answered === 1 && next === 0) order.beginDump();
     seen.proven = true;
-    subscription.offer(batch.sequence, batch.payload, "replay");
-    return undefined;
+    if (subscription.offer(batch.sequence, batch.payload, "replay") !== "other") return undefined;
+    subscription.restart(`a replay has another batch ${batch.sequence}`);
+    return "again";
   }
 
   /** The publisher's buffer no longer has what is missing: goes on from what it has. */

@@ -27,6 +27,9 @@ export class WaitingRoom {
 /** `late`: a replay has overtaken it and told what it says. */
 export type Verdict = "apply" | "wait" | "behind" | "late" | "full";
 
+/** `other`: a replay's batch, and what was taken in under its number was another one. */
+export type Offered = "applied" | "waits" | "duplicate" | "other" | "full";
+
 export class Order {
   /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `resume`, `goTo`, `jump` and `restart`. */
   next: number | undefined;
@@ -56,10 +59,13 @@ export class Order {
     return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
 
-  wait(sequence: number, payload: Buffer): void {
-    if (this.#waiting.has(sequence)) return;
+  /** False where another batch of this number waits, which stays. */
+  wait(sequence: number, payload: Buffer): boolean {
+    const waiting = this.#waiting.get(sequence);
+    if (waiting !== undefined) return waiting.equals(payload);
     this.#waiting.set(sequence, payload);
     this.#count(payload.length);
+    return true;
   }
 
   applied(sequence: number): void {

@@ -8,7 +8,7 @@ import { Healer } from "./heal.ts";
 import type { Intake } from "./intake.ts";
 import { keepConnected } from "./keep-connected.ts";
 import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
-import { Order } from "./order.ts";
+import { type Offered, Order } from "./order.ts";
 import { Quiet } from "./quiet.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
@@ -16,8 +16,6 @@ import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
 /** What a snapshot remembers of a subscription beside its blocks. */
 export type Remembered = { next: number | null; gap: boolean; complete: boolean };
-
-type Offered = "applied" | "waits" | "duplicate" | "full";
 
 export type SubscriptionOptions = {
   readonly index: NativeIndex;
@@ -124,33 +122,35 @@ export class Subscription {
 
   /** A batch by either way, within the intake. Returns what became of it; `full`: nothing yet, there is no room to wait in. */
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
-    switch (this.order.judge(sequence, payload.length, source)) {
+    const verdict = this.order.judge(sequence, payload.length, source);
+    if (verdict === "full") return verdict;
+    switch (verdict) {
       case "apply":
         this.#apply(sequence, payload, source);
         this.drain();
         return "applied";
       case "wait":
-        this.order.wait(sequence, payload);
+        if (!this.order.wait(sequence, payload) && this.kind !== "store") return this.#renewed(sequence, payload, source);
         if (!this.order.held) this.#healer.begin();
         return "waits";
-      case "full":
-        return "full";
-      case "late":
-        this.counts.duplicateBatches++;
-        return "duplicate";
-      case "behind":
-        return this.#behind(sequence, payload, source);
+      default:
+        return this.#behind(sequence, payload, source, verdict === "late");
     }
   }
 
-  #behind(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
-    // A lower number is the same batch again, or the first words of a new publisher process.
-    if (source === "replay") return "duplicate";
-    if (this.#options.index.seen(this.id, sequence, payload) === 1) {
-      this.counts.duplicateBatches++;
-      return "duplicate";
-    }
+  /** A lower number is the same batch again, or the first words of a new publisher process; a store's dump has other batches under numbers that come late. */
+  #behind(sequence: number, payload: Buffer, source: "event" | "replay", isLate: boolean): Offered {
+    const known = this.#options.index.seen(this.id, sequence, payload);
+    if (source === "replay") return this.kind !== "store" && known === 2 ? "other" : "duplicate";
+    if (known !== 1 && !(isLate && (known === 0 || this.kind === "store"))) return this.#renewed(sequence, payload, source);
+    this.counts.duplicateBatches++;
+    return "duplicate";
+  }
+
+  /** It may be what the former process sent last, read only now: the replay says which one is there. */
+  #renewed(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
     this.restart(`batch ${sequence} came where ${this.order.next} was expected`);
+    if (this.registration.replay_endpoint !== "") this.#healer.begin();
     return this.offer(sequence, payload, source);
   }
 

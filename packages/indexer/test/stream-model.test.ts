@@ -1,0 +1,148 @@
+// Random histories of a publisher, over real sockets and with the real index: what is said to be complete is what the publisher holds.
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { pino } from "pino";
+import { Intake } from "../src/intake.ts";
+import { openIndex } from "../src/native.ts";
+import { WaitingRoom } from "../src/order.ts";
+import { Reclaimer } from "../src/reclaim.ts";
+import { readRegistration } from "../src/register-input.ts";
+import { Stillness } from "../src/stillness.ts";
+import { Subscription } from "../src/subscription.ts";
+import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
+
+const KEYS = 12;
+const ROUNDS = 3;
+const STEPS = 24;
+/** Of each kind; SVC_STREAM_HISTORIES and SVC_STREAM_SEED take more, or one again. */
+const HISTORIES = Number(process.env["SVC_STREAM_HISTORIES"] ?? 40);
+const FIRST_SEED = Number(process.env["SVC_STREAM_SEED"] ?? Math.floor(Math.random() * 1e9));
+const AT_ONCE = 20;
+/** What takes a second or two. */
+const SETTLED_MS = 60_000;
+/** Looks in a row, 25 ms apart, that find the same. */
+const LOOKS = 12;
+
+const hasher = openIndex(16 * 1024 * 1024, 1337n);
+const keys: Key[] = Array.from({ length: KEYS }, (_, slot) => {
+  const tokens = Array.from({ length: 4 }, (_, at) => slot * 10 + at);
+  return { hash: hasher.sequences(Uint32Array.from(tokens), 4)[0] as bigint, tokens };
+});
+
+async function history(kind: "engine" | "store", seed: number): Promise<number> {
+  const below = seeded(seed);
+  const folder = await mkdtemp(join(tmpdir(), "stream-"));
+  const publisher = new ModelPublisher(kind, keys, folder, below);
+  await publisher.open();
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  const stillness = new Stillness();
+  const intake = new Intake(stillness, new WaitingRoom(1 << 20));
+  const id = index.subscribe({
+    instance: "e",
+    tenant: "default",
+    model: "m",
+    lora: "",
+    salt: "",
+    key: "e",
+    blockSize: 4,
+    rank: 0,
+    store: kind === "store" ? 1 : 0,
+  });
+  const registration = readRegistration(
+    {
+      endpoint: publisher.endpoint,
+      replay_endpoint: publisher.replayEndpoint,
+      type: kind === "store" ? "svc" : "vLLM",
+      modelname: "m",
+      instance_id: "e",
+      block_size: 4,
+      dp_rank: 0,
+    },
+    ["svc"],
+  );
+  const note = { write: (line: string) => void publisher.story.push(`  ${(JSON.parse(line) as { why?: string }).why ?? line.trim()}`) };
+  const subscription = new Subscription({
+    index,
+    reclaimer: new Reclaimer(index, intake),
+    intake,
+    id,
+    registration,
+    kind,
+    log: pino({ base: null, timestamp: false }, note),
+    replayTimeoutMs: 150,
+    reorderGraceMs: 20,
+    quietCheckMs: 200,
+  });
+  const query = { tenant: "default", model: "m", lora: "", salt: "", blockSize: 4, instance: "e" };
+  const answered = () =>
+    keys.flatMap(({ hash }, slot) => (JSON.parse(String(index.answer(query, BigUint64Array.of(hash)))).default.e.CPU > 0 ? [slot] : [])).join(" ");
+  const held = () => [...publisher.held].sort((a, b) => a - b).join(" ");
+
+  /** Until it looks the same for a while: whether it is complete, and then whether it is right. */
+  async function settle(): Promise<"complete" | "incomplete"> {
+    const until = performance.now() + SETTLED_MS;
+    let found: "complete" | "incomplete" | "wrong" | undefined;
+    for (let looks = 0; looks < LOOKS; looks++) {
+      if (performance.now() > until) break;
+      await delay(25);
+      const { complete } = subscription.freshness();
+      const isRight = answered() === held();
+      const now = complete ? (isRight ? "complete" : "wrong") : "incomplete";
+      if (now !== found || now === "wrong" || subscription.order.gap) looks = -1;
+      found = now;
+    }
+    assert.ok(
+      found === "complete" || found === "incomplete",
+      `${kind}, seed ${seed}: ${found}, held [${held()}], answered [${answered()}], next ${subscription.order.next}\n${publisher.story.slice(-200).join("\n")}`,
+    );
+    return found;
+  }
+
+  let complete = 0;
+  try {
+    if (below(2) === 0) for (let n = below(30); n > 0; n--) publisher.publish();
+    await subscription.start();
+    for (let round = 0; round < ROUNDS; round++) {
+      publisher.calm = false;
+      for (let step = 0; step < STEPS; step++) {
+        const chance = below(100);
+        if (chance < 50) for (let n = 1 + below(4); n > 0; n--) publisher.publish();
+        if (chance < 75) await publisher.deliver(1 + below(6));
+        else if (chance < 79) await publisher.restart();
+        else if (chance < 84) void stillness.during(() => delay(5 + below(30)));
+        else await delay(1 + below(12));
+      }
+      publisher.calm = true;
+      await publisher.deliver(Number.POSITIVE_INFINITY);
+      // The last one may have been lost, which silence tells; or another one follows.
+      if (below(2) === 0) publisher.publish();
+      await publisher.deliver(Number.POSITIVE_INFINITY);
+      publisher.story.push("calm");
+      if ((await settle()) === "complete") complete++;
+    }
+  } finally {
+    await subscription.close();
+    await publisher.close();
+    await rm(folder, { recursive: true, force: true });
+  }
+  return complete;
+}
+
+for (const kind of ["engine", "store"] as const)
+  void test(`whatever is lost, late or begun anew, what is complete is what the ${kind} holds`, async (context) => {
+    const seeds = Array.from({ length: HISTORIES }, (_, at) => FIRST_SEED + at);
+    let complete = 0;
+    const one = async (): Promise<void> => {
+      for (let seed = seeds.shift(); seed !== undefined; seed = seeds.shift()) {
+        const rounds = await history(kind, seed);
+        complete += rounds;
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, one));
+    context.diagnostic(`from seed ${FIRST_SEED}: ${complete} of ${HISTORIES * ROUNDS} rounds ended complete`);
+    assert.ok(complete > 0);
+  });
