@@ -136,3 +136,18 @@ void test("live batches that a replay has overtaken by thousands are no new publ
   assert.equal(service.freshness.complete, true);
   assert.deepEqual([service.batches["restarts"], service.batches["gaps_lost"]], [0, 0]);
 });
+
+void test("an engine that is replaced after a replay brought all of the former one is known by its first live batches", async () => {
+  await using indexer = await startIndexer(["--indexer.quiet_check_ms=0"]);
+  const [former, present] = [
+    [1, 2, 3],
+    [4, 5, 6, 7],
+  ].map((hashes) => hashes.map((hash, at) => batch(at, stored(at, hash)))) as [Batch[], Batch[]];
+  await using master = await startMaster(async (from, asked) => (asked === 1 ? former : present).slice(from));
+  await indexer.register({ ...master.registration, type: "vLLM" });
+  await seen(indexer, "the replay", ({ last_sequence, connected }) => last_sequence === 2 && connected);
+  await master.publish(...present);
+  const service = await seen(indexer, "all of the present one", ({ last_sequence, complete }) => last_sequence === 3 && complete);
+  assert.equal(service.batches["restarts"], 1);
+  assert.deepEqual(await heldBy(indexer), [4, 5, 6, 7]);
+});
