@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./cluster.ts";
-import { COLD, DEVICES, makeFolder } from "./cold.ts";
+import { COLD, DEVICES } from "./cold.ts";
+import { makeFolder } from "./cold-places.ts";
 
 void test("every operation of the cold tier refuses what is not right, and a refusal changes nothing", async () => {
   await using folder = makeFolder();

@@ -73,6 +73,7 @@ class Store {
   // For devices of the cold tier (store_cold.cc): how many objects of its owner's memory now wait for it (after a part of the table;
   // the whole of it was looked at when `ended`), and a file given up where memory has the object too.
   u32 queueCold(Segment& disk, u16 tenant, u32 most, u32 records, bool& ended);
+  i32 fillCold(const Uuid& client, const Uuid& disk, Disk::Fills fills, std::string_view tenant);
   i32 releaseCold(const Uuid& disk, u16 tenant, std::string_view key, u64 file);
   // The device that an object waits for, or is being written to.
   const Segment* coldFor(u32 index) const;
@@ -181,8 +182,11 @@ class Store {
   bool anyWhere(u32 index, bool disk) const;
   bool lies(u32 index, bool disk) const;
   bool anyCold(u32 index) const;
-  void queueOffload(u32 index);
-  Segment* diskFor(u32 index);
+  // Whether any disk may take objects without being asked for each.
+  bool offloads() const { return settings.offload || coldFills_; }
+  void queueOffload(u32 index, bool evicting);
+  bool takes(const Segment& disk, u32 index, bool evicting) const;
+  Segment* diskFor(u32 index, bool evicting);
   // Whether it waits for a disk now, and is not to be evicted otherwise.
   bool leaveToDisk(u32 index);
   void evictOne(u32 index);
@@ -284,6 +288,7 @@ class Store {
 
   Pass pass_ = Pass::none;
   u32 cursor_ = 1, left_ = 0, evictCursor_ = 1, evictQueued_ = 0;
+  bool coldFills_ = false;
   bool deadDirty_ = false, noSpace_ = false;
   Sketch hits_;
   std::vector<u32> dying_, dead_;  // segments hidden since the pass began, and before

@@ -3,6 +3,7 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nativeClient } from "../native.ts";
+import type { FileStore } from "./file-store.ts";
 
 /** What a file says of its object, so that a master that knows nothing of it can be told. Texts have one byte per character. */
 export type About = {
@@ -49,7 +50,8 @@ export type DiskTrouble = "full" | "damaged" | "gone" | "other" | "failed";
 export const troubleOf = (error: unknown): DiskTrouble =>
   (({ ENOSPC: "full", EBADMSG: "damaged", ENOENT: "gone", ECANCELED: "other" }) as const)[(error as { code?: string }).code ?? ""] ?? "failed";
 
-export class ObjectFiles {
+export class ObjectFiles implements FileStore {
+  readonly silence = "the disk does not answer";
   readonly folder: string;
   readonly #native: NativeFiles;
   #next = 0;

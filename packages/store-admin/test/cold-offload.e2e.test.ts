@@ -1,0 +1,84 @@
+// Objects that go to a device of the cold tier unasked: before they are evicted from memory, or once they are stored, as their owner's settings say.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
+import { type Cluster, type Server, startCluster } from "./cluster.ts";
+import { addDevice, addOwner, ask, look, read, ready, restart } from "./cold.ts";
+import { inBucket, inFolder, makeFolder } from "./cold-places.ts";
+
+const VALUE_BYTES = 2 ** 20;
+/** Twice its memory. */
+const COUNT = 64;
+const keys = Array.from({ length: COUNT }, (_, at) => `evicted-${at}`);
+const bytesOf = (key: string) => `${key} `.repeat(Math.ceil(VALUE_BYTES / (key.length + 1))).slice(0, VALUE_BYTES);
+/** Nobody's lease keeps an object in memory for long. */
+const MASTER = ["--default_kv_lease_ttl=1000"];
+
+/** As an engine does: a put that finds no room now is tried again. */
+async function putAll(service: Server): Promise<void> {
+  for (const key of keys)
+    await until(
+      `${key} is stored`,
+      async () => (await fetch(`${service.url}/api/put`, { method: "PUT", body: JSON.stringify({ key, value: bytesOf(key) }) })).ok || undefined,
+      50,
+    );
+}
+
+const backed = async (cluster: Cluster) => {
+  const found = await Promise.all(
+    keys.map(async (key) => ((await cluster.ask("GET", `/v1/cold-tier/objects/${key}`)).body.cold_backing === null ? [] : [key])),
+  );
+  return found.flat();
+};
+
+for (const { what, skip, open } of [inFolder, inBucket])
+  void test(`objects that memory has no room for are in ${what} before they leave it, and whole after a kill of their owner`, skip, async () => {
+    await using place = await open();
+    await using cluster = await startCluster({ master: MASTER });
+    const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
+    await addDevice(cluster, "owner", "cold-1", place);
+    await cluster.put(owner, "small", "stays in memory");
+    assert.deepEqual(await place.filesIn("cold-1"), []);
+    await putAll(owner);
+    for (const key of keys) assert.equal(await until(`${key} is read`, () => read(owner, key), 50), bytesOf(key));
+    const { reclaimable_objects, blocked_objects } = await look(cluster, "devices/cold-1/blockers");
+    assert.ok(blocked_objects - reclaimable_objects > COUNT / 3, "most of what memory had no room for is on the device alone");
+    const cold = await backed(cluster);
+    await restart(owner);
+    await ready(cluster, "cold-1");
+    for (const key of cold) assert.equal(await until(`${key} is read`, () => read(owner, key), 50), bytesOf(key));
+    const { files } = await look(cluster, "devices/cold-1/orphan-quarantine");
+    assert.deepEqual(files, []);
+  });
+
+void test("objects are on a device soon after they were stored, those from before it was registered too, and none while it is disabled", async () => {
+  await using folder = makeFolder();
+  await using cluster = await startCluster();
+  const owner = await cluster.addService("owner", ["--store_service.cold_tier_offload=put"]);
+  await cluster.put(owner, "before", "a value");
+  const target = { type: "directory", path: folder.path };
+  const definition = { stable_id: "owner", cold_tier_id: "cold-1", kind: "ssd", target };
+  assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices", definition)).status, 201);
+  await ask(cluster, "cold-1/register", {}, 201);
+  const isBacked = async (key: string) => (await look(cluster, `objects/${key}`)).cold_backing?.state === "materialized" || undefined;
+  await until("an object from before is there", () => isBacked("before"), 50);
+  await cluster.put(owner, "after", "another value");
+  await until("an object is there once it was stored", () => isBacked("after"), 50);
+  await ask(cluster, "cold-1/disable");
+  await cluster.put(owner, "disabled", "a third value");
+  await ask(cluster, "cold-1/enable");
+  await cluster.put(owner, "enabled", "a fourth value");
+  await until("an object is there once the device was enabled", () => isBacked("enabled"), 50);
+  await until("one from meanwhile too", () => isBacked("disabled"), 50);
+});
+
+void test("what a device has no room for is evicted as without it, and puts go on", async () => {
+  await using place = await inFolder.open();
+  await using cluster = await startCluster({ master: MASTER });
+  const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
+  await addDevice(cluster, "owner", "cold-1", place, { capacity_override_bytes: 4 * VALUE_BYTES });
+  await putAll(owner);
+  const shown = await look(cluster, "devices/cold-1");
+  assert.ok(shown.used_bytes > 0 && shown.used_bytes <= 4 * VALUE_BYTES, JSON.stringify(shown));
+  for (const key of await backed(cluster)) assert.equal(await until(`${key} is read`, () => read(owner, key), 50), bytesOf(key));
+});
