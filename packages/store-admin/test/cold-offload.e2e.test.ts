@@ -24,11 +24,10 @@ async function putAll(service: Server): Promise<void> {
     );
 }
 
+/** Those that are on a device by now. */
 const backed = async (cluster: Cluster) => {
-  const found = await Promise.all(
-    keys.map(async (key) => ((await cluster.ask("GET", `/v1/cold-tier/objects/${key}`)).body.cold_backing === null ? [] : [key])),
-  );
-  return found.flat();
+  const states = await Promise.all(keys.map(async (key) => (await cluster.ask("GET", `/v1/cold-tier/objects/${key}`)).body.cold_backing?.state));
+  return keys.filter((_, at) => states[at] === "materialized");
 };
 
 for (const { what, skip, open } of [inFolder, inBucket])

@@ -5,6 +5,7 @@ import { addOwner } from "./cold.ts";
 import { coldKillsSuite } from "./cold-kills.suite.ts";
 import { acts, betweenKills, cutShort } from "./cold-kills.ts";
 import { inBucket, inFolder } from "./cold-places.ts";
+import { untilBack } from "./cold-troubles.ts";
 
 const DELAYS_MS = [0, 50, 100, 200, 300, 450, 600, 900];
 
@@ -27,3 +28,7 @@ for (const { what, skip, open } of [inFolder, inBucket]) {
 }
 
 coldKillsSuite(inBucket);
+
+void test("a device whose server is down, busy or silent is back by itself, and meanwhile its objects are misses", inBucket.skip, () =>
+  untilBack(["down", "busy", "hang"], true),
+);
