@@ -40,28 +40,36 @@ probe() {
   done < <(addons)
 }
 
+make_addon() {
+  local source=$1 folder making
+  folder=$(folder_of "$source")
+  if ! loads "$folder"; then
+    making=$(fresh_beside "$folder")
+    cmake -S "$source" -B "$making/objects" -DCMAKE_BUILD_TYPE=Release
+    cmake --build "$making/objects" --parallel "$(nproc)"
+    mv "$making"/objects/*.node "$making/"
+    rm -rf "$making/objects"
+    publish "$making" "$folder"
+  fi
+  if lacks_bench "$source"; then
+    making=$(fresh_beside "$folder/core_bench")
+    cmake -S "$source" -B "$making" -DCMAKE_BUILD_TYPE=Release
+    cmake --build "$making" --parallel "$(nproc)" --target core_bench
+    mv "$making/core_bench" "$folder/core_bench"
+    rm -rf "$making"
+  fi
+  # A build made by hand in its place would take the link into itself.
+  [[ -L $source/build ]] || rm -rf "$source/build"
+  ln -sfn "$folder" "$source/build"
+}
+
+# Side by side, since each target is one file to the compiler.
 make() {
-  local list source folder making
+  local list pid makers=() failed=0
   while read -r list; do
-    source=${list%/CMakeLists.txt}
-    folder=$(folder_of "$source")
-    if ! loads "$folder"; then
-      making=$(fresh_beside "$folder")
-      cmake -S "$source" -B "$making/objects" -DCMAKE_BUILD_TYPE=Release
-      cmake --build "$making/objects" --parallel "$(nproc)"
-      mv "$making"/objects/*.node "$making/"
-      rm -rf "$making/objects"
-      publish "$making" "$folder"
-    fi
-    if lacks_bench "$source"; then
-      making=$(fresh_beside "$folder/core_bench")
-      cmake -S "$source" -B "$making" -DCMAKE_BUILD_TYPE=Release
-      cmake --build "$making" --parallel "$(nproc)" --target core_bench
-      mv "$making/core_bench" "$folder/core_bench"
-      rm -rf "$making"
-    fi
-    # A build made by hand in its place would take the link into itself.
-    [[ -L $source/build ]] || rm -rf "$source/build"
-    ln -sfn "$folder" "$source/build"
+    (make_addon "${list%/CMakeLists.txt}") &
+    makers+=($!)
   done < <(addons)
+  for pid in "${makers[@]}"; do wait "$pid" || failed=1; done
+  return "$failed"
 }

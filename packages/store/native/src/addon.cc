@@ -77,7 +77,7 @@ napi_value call(napi_env env, napi_callback_info info) {
 }
 
 // On JavaScript's thread: one event of the thread that answers.
-void deliver(napi_env env, napi_value callback, void*, void* data) {
+void deliverEvents(napi_env env, napi_value callback, void*, void* data) {
   const std::unique_ptr<Event> event(static_cast<Event*>(data));
   if (env == nullptr) return;
   napi_value undefined = nullptr, values[5] = {};
@@ -92,11 +92,11 @@ void deliver(napi_env env, napi_value callback, void*, void* data) {
 }
 
 // (options, onEvent)
-napi_value construct(napi_env env, napi_callback_info info) {
+napi_value constructMaster(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
     auto addon = std::make_unique<Addon>();
-    check(napi_create_threadsafe_function(env, call.at(1), nullptr, call.of(std::string_view("svc_store")), 0, 1, nullptr, nullptr, nullptr, deliver, &addon->events),
+    check(napi_create_threadsafe_function(env, call.at(1), nullptr, call.of(std::string_view("svc_store")), 0, 1, nullptr, nullptr, nullptr, deliverEvents, &addon->events),
           "expected a function");
     const auto tell = [events = addon->events](Event event) {
       auto* sent = new Event(std::move(event));
@@ -171,7 +171,7 @@ napi_value init(napi_env env, napi_value exports) {
     };
 #undef METHOD
     napi_value type = nullptr;
-    check(napi_define_class(env, "NativeMaster", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");
+    check(napi_define_class(env, "NativeMaster", NAPI_AUTO_LENGTH, constructMaster, nullptr, std::size(methods), methods, &type), "class");
     check(napi_set_named_property(env, exports, "NativeMaster", type), "export");
     addClient(env, exports);
     addFiles(env, exports);

@@ -31,7 +31,7 @@ napi_value checksum(napi_env env, napi_callback_info info) {
 }
 
 // (host, port, timeoutMs)
-napi_value construct(napi_env env, napi_callback_info info) {
+napi_value constructCaller(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
     auto caller = std::make_unique<Caller>(call.bytes(0), static_cast<u16>(call.number(1)), static_cast<u64>(call.number(2)));
@@ -75,7 +75,7 @@ void addClient(napi_env env, napi_value exports) {
       {"call", nullptr, callMaster, nullptr, nullptr, nullptr, napi_default_method, nullptr},
       {"close", nullptr, closeCaller, nullptr, nullptr, nullptr, napi_default_method, nullptr},
   };
-  check(napi_define_class(env, "NativeCaller", NAPI_AUTO_LENGTH, construct, nullptr, 2, methods, &type), "class");
+  check(napi_define_class(env, "NativeCaller", NAPI_AUTO_LENGTH, constructCaller, nullptr, 2, methods, &type), "class");
   check(napi_set_named_property(env, exports, "NativeCaller", type), "export");
 }
 

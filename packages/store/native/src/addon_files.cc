@@ -21,7 +21,7 @@ struct NativeFiles {
   napi_threadsafe_function settle = nullptr;
 };
 
-void deliver(napi_env env, napi_value, void*, void* data) {
+void deliverSettled(napi_env env, napi_value, void*, void* data) {
   const std::unique_ptr<Settled> settled(static_cast<Settled*>(data));
   if (env == nullptr) return;
   const Call call(env);
@@ -59,12 +59,12 @@ napi_value promised(const Call& call, Begin begin, std::function<napi_value(cons
 }
 
 // (folder, threads, whether a file is on disk before it counts)
-napi_value construct(napi_env env, napi_callback_info info) {
+napi_value constructFiles(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
     auto self = std::make_unique<NativeFiles>();
     self->files = std::make_unique<ObjectFiles>(call.bytes(0), static_cast<u32>(call.number(1)), call.flag(2));
-    check(napi_create_threadsafe_function(env, nullptr, nullptr, call.of(std::string_view("svc_files")), 0, 1, nullptr, nullptr, nullptr, deliver, &self->settle), "function");
+    check(napi_create_threadsafe_function(env, nullptr, nullptr, call.of(std::string_view("svc_files")), 0, 1, nullptr, nullptr, nullptr, deliverSettled, &self->settle), "function");
     napi_unref_threadsafe_function(env, self->settle);
     check(napi_wrap(env, call.self, self.get(), [](napi_env, void* data, void*) { delete static_cast<NativeFiles*>(data); }, nullptr, nullptr), "wrap");
     self.release();
@@ -170,7 +170,7 @@ void addFiles(napi_env env, napi_value exports) {
       METHOD("list", list),   METHOD("reserve", reserve),   METHOD("space", space),       METHOD("close", closeFiles),
   };
 #undef METHOD
-  check(napi_define_class(env, "NativeFiles", NAPI_AUTO_LENGTH, construct, nullptr, sizeof methods / sizeof methods[0], methods, &type), "class");
+  check(napi_define_class(env, "NativeFiles", NAPI_AUTO_LENGTH, constructFiles, nullptr, sizeof methods / sizeof methods[0], methods, &type), "class");
   check(napi_set_named_property(env, exports, "NativeFiles", type), "export");
 }
 

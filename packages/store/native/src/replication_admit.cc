@@ -4,7 +4,6 @@
 namespace svc {
 
 namespace {
-constexpr u32 recordsPerSlice = 2'000;
 // What waits for a standby that takes in the state, before more of it is walked.
 constexpr std::size_t aheadBytes = 4 << 20;
 }  // namespace
@@ -71,7 +70,7 @@ bool Replication::slice(Peer& peer) {
   if (peer.stream.unsent() > aheadBytes) return false;
   Journal journal;
   journal.epochMs = store_.journal.epochMs;
-  peer.cursor = store_.snapshotSome(journal, peer.cursor, recordsPerSlice);
+  peer.cursor = store_.snapshotSome(journal, peer.cursor);
   StreamHead head;
   head.epoch = epoch_;
   head.type = Message::part;

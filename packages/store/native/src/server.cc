@@ -24,7 +24,6 @@ constexpr u64 sweepEveryMs = 1'000;
 constexpr std::size_t scratchBytes = 256 << 10;
 
 u64 steadyMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count()); }
-u64 unixMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 u64 randomSeed() {
   std::random_device device;
   return (u64{device()} << 32) | device();
@@ -32,6 +31,7 @@ u64 randomSeed() {
 }  // namespace
 
 // The store's clock begins at one second, so that no time is ever 0.
+u64 Server::unixMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 u64 Server::nowMs() const { return steadyMs() - begunMs_ + 1000; }
 
 Server::Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> tell)

@@ -154,6 +154,8 @@ class Server {
   static constexpr u32 wakeSlot = ~u32{0}, listenSlot = wakeSlot - 1, httpSlot = wakeSlot - 2;
 
   u64 nowMs() const;
+  // Of the system's clock, as events tell it.
+  static u64 unixMs();
   void run();
   void recover(bool leads);
   std::string noteOf(const Recovery& found, u64 tookMs);

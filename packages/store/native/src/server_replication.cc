@@ -21,7 +21,6 @@ u32 newReign() {
   std::random_device device;
   return static_cast<u32>(device() | 1u);
 }
-u64 unixMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 }  // namespace
 
 void Server::configureReplication(const ReplicationTimes& times, bool sync) {

@@ -6,10 +6,6 @@
 
 namespace svc {
 
-namespace {
-constexpr u32 recordsPerSlice = 2'000;
-}
-
 Snapshot::~Snapshot() {
   if (running()) giveUp();
 }
@@ -57,7 +53,7 @@ void Snapshot::giveUp() {
 
 bool Snapshot::some() {
   if (!running()) return false;
-  const u32 next = store_.snapshotSome(journal_, cursor_, recordsPerSlice);
+  const u32 next = store_.snapshotSome(journal_, cursor_);
   objects_ += journal_.count;
   if (next == 0) journal_.end(objects_);
   if (!frame()) {

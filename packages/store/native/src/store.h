@@ -140,7 +140,7 @@ class Store {
   bool tendReplayed();
   // The beginning of a snapshot, then its objects from a cursor on; the cursor after the last one, 0 at the end.
   void snapshotHead(Journal& to) const;
-  u32 snapshotSome(Journal& to, u32 cursor, u32 records) const;
+  u32 snapshotSome(Journal& to, u32 cursor, u32 records = 2'000) const;
 
   // Every key that can be read, as batches of KV events whose numbers end right before the next one's.
   Dump beginDump();

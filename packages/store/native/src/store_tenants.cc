@@ -6,7 +6,7 @@
 namespace svc {
 
 namespace {
-constexpr u32 lookedAt = 4'096, attempts = 2;
+constexpr u32 objectsLookedAt = 4'096, attempts = 2;
 }
 
 u16 Store::tenantOf(std::string_view name) const {
@@ -63,7 +63,7 @@ i32 Store::overQuota(u16 tenant, u64 more, std::string_view key, u32 spared) {
 void Store::evictOf(u16 tenant, u64 bytes, bool pinned, u32 spared) {
   std::vector<std::pair<Tick, u32>> found;
   u32& cursor = tenants[tenant].cursor;
-  for (u32 left = std::min(lookedAt, table.end() - 1); left > 0; --left, ++cursor) {
+  for (u32 left = std::min(objectsLookedAt, table.end() - 1); left > 0; --left, ++cursor) {
     if (cursor >= table.end()) cursor = 1;
     const Object& object = table[cursor];
     if (object.keyBytes == 0 || object.tenant != tenant || cursor == spared) continue;

@@ -17,20 +17,20 @@ namespace {
 constexpr unsigned DEPTH = 64;
 /** Handed to the kernel while the next ones are prepared: the disk begins before the last one is in. */
 constexpr unsigned SUBMIT_EVERY = 16;
-constexpr uint64_t ALIGNMENT = 4096;
+constexpr uint64_t DIRECT_ALIGNMENT = 4096;
 /** The aligned middle is cut into operations of this size. */
 constexpr uint64_t OPERATION_BYTES = 1 << 20;
 
-struct Operation {
+bool aligned(uint64_t value) { return value % DIRECT_ALIGNMENT == 0; }
+}  // namespace
+
+struct FileOperation {
   int fd = -1;
   uint64_t local = 0, offset = 0, length = 0;
   bool write = false;
   FileRequest* request = nullptr;
   const FileSegment::Part* part = nullptr;
 };
-
-bool aligned(uint64_t value) { return value % ALIGNMENT == 0; }
-}  // namespace
 
 class Ring {
  public:
@@ -68,7 +68,7 @@ class Ring {
 
   /** All operations, DEPTH at a time; `done(operation, result)` may push what is left of one. */
   template <typename Done>
-  void run(std::vector<Operation>& operations, Done&& done) {
+  void run(std::vector<FileOperation>& operations, Done&& done) {
     size_t next = 0, flying = 0;
     while (next < operations.size() || flying > 0) {
       unsigned prepared = 0;
@@ -89,7 +89,7 @@ class Ring {
       unsigned tail = std::atomic_ref<unsigned>(*cqTail_).load(std::memory_order_acquire);
       for (; head != tail; head++) {
         const io_uring_cqe& completion = completions_[head & cqMask_];
-        Operation over = slots_[completion.user_data];
+        FileOperation over = slots_[completion.user_data];
         spare_.push_back(unsigned(completion.user_data));
         flying--;
         done(over, completion.res);
@@ -109,7 +109,7 @@ class Ring {
     }
   }
 
-  void prepare(const Operation& operation, unsigned slot) {
+  void prepare(const FileOperation& operation, unsigned slot) {
     unsigned tail = *sqTail_, index = tail & sqMask_;
     io_uring_sqe& entry = entries_[index];
     memset(&entry, 0, sizeof entry);
@@ -124,7 +124,7 @@ class Ring {
   }
 
   Fd fd_;
-  std::vector<Operation> slots_ = std::vector<Operation>(DEPTH);
+  std::vector<FileOperation> slots_ = std::vector<FileOperation>(DEPTH);
   std::vector<unsigned> spare_;
   void* base_ = nullptr;
   size_t bytes_ = 0, entryBytes_ = 0;
@@ -180,7 +180,7 @@ FileTransport::FileTransport(bool syncData, std::string engineName, Metrics& met
 FileTransport::~FileTransport() = default;
 
 void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& requests) {
-  std::vector<Operation> operations;
+  std::vector<FileOperation> operations;
   std::vector<std::unique_ptr<FileSegment::Part>> opened;
   for (auto& request : requests) {
     if (!inside(0, segment.length(), request.offset, request.length)) {
@@ -207,18 +207,18 @@ void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& re
       while (at < request.length && request.offset + at >= part.start && request.offset + at < part.start + part.length) {
         uint64_t offset = request.offset + at - part.start, left = std::min(request.length - at, part.length - offset);
         uint64_t local = request.local + at, length = left;
-        bool direct = part.direct && aligned(offset) && aligned(local) && left >= ALIGNMENT;
-        if (direct) length = std::min(left & ~(ALIGNMENT - 1), OPERATION_BYTES);
+        bool direct = part.direct && aligned(offset) && aligned(local) && left >= DIRECT_ALIGNMENT;
+        if (direct) length = std::min(left & ~(DIRECT_ALIGNMENT - 1), OPERATION_BYTES);
         // A ragged start ends where the aligned middle may begin.
-        else if (part.direct && aligned(local - offset) && !aligned(offset)) length = std::min(left, ALIGNMENT - offset % ALIGNMENT);
+        else if (part.direct && aligned(local - offset) && !aligned(offset)) length = std::min(left, DIRECT_ALIGNMENT - offset % DIRECT_ALIGNMENT);
         else length = std::min(left, OPERATION_BYTES);
         operations.push_back({direct ? part.direct.get() : part.buffered.get(), local, offset, length, request.write, &request, &part});
         at += length;
       }
     }
   }
-  std::vector<Operation> more;
-  auto done = [&](Operation& over, int result) {
+  std::vector<FileOperation> more;
+  auto done = [&](FileOperation& over, int result) {
     if (result < 0 && (result == -EINTR || result == -EAGAIN)) return more.push_back(over);
     // Some file systems refuse what O_DIRECT asks for.
     if (result == -EINVAL && over.fd == over.part->direct.get()) {

@@ -9,7 +9,6 @@
 namespace svc {
 
 namespace {
-constexpr uint64_t CONNECT_MS = 1500, TOTAL_MS = 3000;
 
 std::string lower(std::string text) {
   for (char& c : text)
@@ -93,8 +92,8 @@ std::optional<HttpAnswer> callHttp(const HttpRequest& request) {
   };
   auto address = resolveHost(request.host, request.port);
   if (!address) return fail(lastError());
-  uint64_t deadline = nowNs() + TOTAL_MS * NS_PER_MS;
-  Fd fd = connectWithin(*address, CONNECT_MS);
+  uint64_t deadline = nowNs() + METADATA_TOTAL_MS * NS_PER_MS;
+  Fd fd = connectWithin(*address, METADATA_CONNECT_MS);
   if (!fd) return fail(lastError());
   std::string text = request.method + " " + request.target + " HTTP/1.1\r\nHost: " + joinHostPort(request.host, request.port) + "\r\nConnection: close\r\n";
   for (const auto& [name, value] : request.headers) text += name + ": " + value + "\r\n";

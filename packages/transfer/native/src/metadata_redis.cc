@@ -10,7 +10,6 @@ namespace svc {
 
 namespace {
 
-constexpr uint64_t CONNECT_MS = 1500, TOTAL_MS = 3000;
 constexpr size_t MAX_ANSWER_BYTES = 128 << 20;
 
 class Session {
@@ -18,8 +17,8 @@ class Session {
   bool open(const std::string& host, uint16_t port) {
     auto address = resolveHost(host, port);
     if (!address) return false;
-    deadline_ = nowNs() + TOTAL_MS * NS_PER_MS;
-    fd_ = connectWithin(*address, CONNECT_MS);
+    deadline_ = nowNs() + METADATA_TOTAL_MS * NS_PER_MS;
+    fd_ = connectWithin(*address, METADATA_CONNECT_MS);
     return bool(fd_);
   }
 

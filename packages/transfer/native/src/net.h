@@ -40,6 +40,8 @@ Fd listenInRange(const std::string& host, uint64_t first, uint64_t last, uint16_
 /** Non-blocking connect under way or done; -1 with errno otherwise. */
 Fd beginConnect(const Address& address);
 /** A connected, blocking socket, or none with lastError() set. */
+/** Within what a metadata server must accept a connection, and answer one request. */
+constexpr uint64_t METADATA_CONNECT_MS = 1500, METADATA_TOTAL_MS = 3000;
 Fd connectWithin(const Address& address, uint64_t timeoutMs);
 /** While it lives, waitFor() and what stands on it wait in this thread until its deadline at most; 0 bounds nothing. */
 class WaitsUntil {

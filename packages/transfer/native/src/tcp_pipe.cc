@@ -7,7 +7,7 @@
 namespace svc {
 
 namespace {
-constexpr size_t GATHER_SLICES = 128;
+constexpr size_t PIPE_SLICES = 128;
 constexpr uint64_t GATHER_BYTES = 1 << 20;
 }  // namespace
 
@@ -55,13 +55,13 @@ bool TcpPipe::wantsWrite() const {
 }
 
 TcpPipe::Step TcpPipe::send() {
-  char headers[GATHER_SLICES][wire::HEADER_BYTES];
-  iovec parts[GATHER_SLICES * 2];
+  char headers[PIPE_SLICES][wire::HEADER_BYTES];
+  iovec parts[PIPE_SLICES * 2];
   bool moved = false;
   while (wantsWrite()) {
     size_t count = 0, built = 0;
     uint64_t bytes = 0, flight = flightBytes_, skip = sendOffset_;
-    for (size_t i = sent_; i < slices_.size() && built < GATHER_SLICES && bytes < GATHER_BYTES; i++, built++) {
+    for (size_t i = sent_; i < slices_.size() && built < PIPE_SLICES && bytes < GATHER_BYTES; i++, built++) {
       const Slice& slice = slices_[i];
       if (skip == 0 && ((flight > 0 && flight + slice.length > WINDOW_BYTES) || i >= WINDOW_SLICES)) break;
       flight += slice.length;
