@@ -12,6 +12,7 @@ import { BucketClaim } from "../src/client/cold/bucket-claim.ts";
 import { BucketFiles } from "../src/client/cold/bucket-files.ts";
 import { fileName, namesOf, PART_BYTES } from "../src/client/cold/bucket-names.ts";
 import { BucketSpool } from "../src/client/cold/bucket-spool.ts";
+import { encoded } from "../src/client/cold/device-folder.ts";
 import { troubleOf } from "../src/client/disk/object-files.ts";
 import { LocalMemory } from "../src/client/memory.ts";
 import { checksumOf } from "../src/client/put.ts";
@@ -192,4 +193,19 @@ void test("a write that the server did not acknowledge is no file, and its names
   await files.close();
   const objects = await bucket.connect();
   assert.deepEqual(await keysBelow(objects, names.objects), [`${names.objects}${fileName(kept.file, 5)}`]);
+});
+
+void test("the id of a device may have any characters, and two ids never share names", needs("object-server"), async () => {
+  await using bucket = await openBucket();
+  const objects = await bucket.connect();
+  const ids = ["a b", "a_b", "a~b", ".hidden", "-x", "éü", "x".repeat(100)];
+  const all = ids.map((id) => namesOf("some/prefix", encoded(id)));
+  assert.equal(new Set(all.map(({ device }) => device)).size, ids.length);
+  for (const [at, each] of all.entries()) {
+    const claim = await BucketClaim.take(objects, each, { deviceID: ids[at] as string, tenant: "", stableID: "owner", epoch: 5 });
+    assert.equal((await keysBelow(objects, each.owners)).length, 1);
+    await claim.release();
+    assert.deepEqual(await keysBelow(objects, each.owners), []);
+  }
+  assert.throws(() => namesOf("p".repeat(500), encoded("ü".repeat(100))), { name: "INVALID_REQUEST" });
 });

@@ -13,23 +13,23 @@ bool Store::busy(const Object& object) const {
   return task != TaskKind::none && task != TaskKind::offload;
 }
 
-bool Store::takes(const Segment& segment, u32 index, bool evicting) const {
-  const Disk& disk = *segment.disk;
-  const Object& object = table[index];
-  if (!segment.readable() || !disk.enabled || object.size > disk.capacity) return false;
-  if (!segment.cold()) return settings.offload && settings.offloadOnEvict == evicting;
-  // It makes no room by itself: what it has none for is evicted as if it were not there.
-  return (evicting ? disk.fills != Disk::Fills::asked : disk.fills == Disk::Fills::stored) && disk.hasRoom(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
-}
-
 Segment* Store::diskFor(u32 index, bool evicting) {
   Segment* found = nullptr;
+  const Object& object = table[index];
+  const auto takes = [&](const Segment& segment) {
+    const Disk& disk = *segment.disk;
+    if (!segment.readable() || !disk.enabled || object.size > disk.capacity) return false;
+    if (!segment.cold()) return settings.offload && settings.offloadOnEvict == evicting;
+    // It makes no room by itself: what it has none for is evicted as if it were not there.
+    const bool asked = evicting ? disk.fills != Disk::Fills::asked : disk.fills == Disk::Fills::stored;
+    return asked && disk.hasRoom(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
+  };
   eachReplica(index, [&](const Replica& replica) {
     const Segment* memory = cluster.segment(replica.segment);
     if (found != nullptr || !readable(replica) || memory->onDisk()) return;
     for (const u32 each : cluster.client(memory->client).segments) {
       Segment* segment = cluster.segment(each);
-      if (segment->onDisk() && takes(*segment, index, evicting) && (found == nullptr || found->cold())) found = segment;
+      if (segment->onDisk() && takes(*segment) && (found == nullptr || found->cold())) found = segment;
     }
   });
   return found;

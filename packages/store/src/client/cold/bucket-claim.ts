@@ -3,7 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { type Names, ownerName, ownerOf } from "./bucket-names.ts";
-import type { Label } from "./device-folder.ts";
+import type { Label } from "./device-place.ts";
 
 //  Nothing is locked there, so an owner's name is renewed while it lives, and a name that was not for ALIVE_MS is nobody's. A later start of
 //  the same owner need not wait. All times are the server's own. Who finds a higher epoch than its own has lost the device for good; what it

@@ -1,29 +1,17 @@
 // Objects as files of a bucket, each whole or not there: the file store of a device of kind s3.
-import { open } from "node:fs/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
-import type { Objects } from "@svc/kit/objects/objects.ts";
-import type { FileStore } from "../disk/file-store.ts";
-import { type About, type Found, troubleOf } from "../disk/object-files.ts";
-import type { LocalMemory } from "../memory.ts";
-import { checksumOf } from "../put.ts";
-import type { BucketClaim } from "./bucket-claim.ts";
+import type { About, FileStore, Found } from "../disk/file-store.ts";
+import { troubleOf } from "../disk/object-files.ts";
 import { listBucket } from "./bucket-list.ts";
-import { fileName, type Names, numbersName, PART_BYTES } from "./bucket-names.ts";
-import { type Entry, moveObject, namesOfFile } from "./bucket-objects.ts";
-import type { BucketSpool } from "./bucket-spool.ts";
-import { foundIn, MOST_BEHIND, TRAILER_BYTES, trailerOf } from "./bucket-tail.ts";
+import { fileName, numbersName, PART_BYTES } from "./bucket-names.ts";
+import { type BucketParts, type Entry, moveObject, namesOfFile } from "./bucket-objects.ts";
+import { fetchFile, readAbout } from "./bucket-read.ts";
+import { asTrouble, trouble } from "./bucket-trouble.ts";
+import { uploadFile } from "./bucket-upload.ts";
 import { Slots } from "./slots.ts";
 
 //  write: a copy here, checked ──> [its name under pending] ──> parts ──> its end ──> [pending goes] ──> the file is there
 //  What is not proven to be what its object had stays under pending until its master vouches for it: a start that finds it there sets it aside.
-
-export type BucketParts = {
-  readonly objects: Objects;
-  readonly names: Names;
-  readonly claim: BucketClaim;
-  readonly spool: BucketSpool;
-  readonly memory: LocalMemory;
-};
 
 /** Numbers reserved at a time: those left over at a crash are lost. */
 const RESERVED = 4096;
@@ -33,8 +21,6 @@ const UPLOADS = 4;
 const FETCHES = 4;
 const MAX_WAITING = 1024;
 const MAX_REMEMBERED = 100_000;
-/** The end of a file that is read first: nearly always all that it says of itself. */
-const FIRST_END_BYTES = 2048;
 /** Between two renewals of the owner's name there; sooner while the server does not answer, so that its return is noticed. */
 const BEAT_MS = 10_000;
 const AGAIN_MS = 1000;
@@ -101,7 +87,9 @@ export class BucketFiles implements FileStore {
     let sizeBytes = 0;
     for (let at = 2; at < words.length; at += 3) sizeBytes += Number(words[at]);
     try {
-      const entry = await this.#uploads.run(() => this.#watched(() => this.#upload(file, sizeBytes, expected !== undefined)));
+      const entry = await this.#uploads.run(() =>
+        this.#watched(() => uploadFile(this.#parts, { file, sizeBytes, isProven: expected !== undefined }, (tried) => this.#delete(file, tried))),
+      );
       this.#entries.set(file, entry);
       this.#remember({ ...about, file, sizeBytes, checksum });
       await spool.keep(file);
@@ -153,7 +141,7 @@ export class BucketFiles implements FileStore {
     if (known !== undefined) return known;
     const entry = this.#entries.get(file);
     if (entry === undefined) throw trouble("ENOENT", `${this.folder}: file ${file} is not there`);
-    const found = await this.#watched(() => this.#readAbout(file, entry)).catch((error) => {
+    const found = await this.#watched(() => readAbout(this.#parts, file, entry)).catch((error) => {
       throw asTrouble(error);
     });
     this.#remember(found);
@@ -207,30 +195,12 @@ export class BucketFiles implements FileStore {
     }, delayMs).unref();
   }
 
-  async #upload(file: number, sizeBytes: number, isProven: boolean): Promise<Entry> {
-    const { objects, names, claim, spool } = this.#parts;
-    await claim.confirm();
-    const parts = sizeBytes > PART_BYTES ? Math.ceil(sizeBytes / PART_BYTES) - 1 : 0;
-    const name = fileName(file, claim.epoch);
-    const from = await open(spool.pathOf(file), "r");
-    const entry: Entry = { epoch: claim.epoch, endBytes: (await from.stat()).size - parts * PART_BYTES, parts };
-    try {
-      const read = async (at: number, length: number) => {
-        const { buffer, bytesRead } = await from.read(Buffer.allocUnsafe(length), 0, length, at);
-        return bytesRead === length ? buffer : fail("INTERNAL", `${spool.pathOf(file)} became shorter while it was read`);
-      };
-      if (parts > 0 || !isProven) await objects.put(`${names.pending}${name}`, Buffer.alloc(0));
-      for (let part = 1; part <= parts; part++) await objects.put(`${names.objects}${name}.${part}`, await read((part - 1) * PART_BYTES, PART_BYTES));
-      await objects.put(`${names.objects}${name}`, await read(parts * PART_BYTES, entry.endBytes));
-      if (parts > 0 && isProven) await objects.delete(`${names.pending}${name}`);
-      return entry;
-    } catch (error) {
-      // Whether the server has it after all is not known.
-      await this.#delete(file, entry);
-      throw error;
-    } finally {
-      await from.close();
-    }
+  async #fetch(file: number): Promise<void> {
+    const entry = this.#entries.get(file);
+    if (entry === undefined) throw trouble("ENOENT", `${this.folder}: file ${file} is not there`);
+    await fetchFile(this.#parts, file, entry);
+    // It was removed meanwhile.
+    if (!this.#entries.has(file)) await this.#parts.spool.drop(file);
   }
 
   /** Its end first: what is left without it is no file. */
@@ -252,52 +222,6 @@ export class BucketFiles implements FileStore {
       if (!isGone) return;
       this.#doomed.delete(name);
     }
-  }
-
-  async #fetch(file: number): Promise<void> {
-    const { objects, names, spool } = this.#parts;
-    const entry = this.#entries.get(file);
-    if (entry === undefined) throw trouble("ENOENT", `${this.folder}: file ${file} is not there`);
-    const name = `${names.objects}${fileName(file, entry.epoch)}`;
-    const get = async (key: string, sizeBytes: number, code: string) => {
-      const bytes = await objects.get(key, sizeBytes);
-      if (bytes === undefined) throw trouble(code, `${objects.url}/${key} is not there`);
-      if (bytes.length !== sizeBytes) throw trouble("EBADMSG", `${objects.url}/${key}: expected ${sizeBytes} bytes, got ${bytes.length}`);
-      return bytes;
-    };
-    await spool.bring(file, async (write) => {
-      for (let part = 1; part <= entry.parts; part++) await write(await get(`${name}.${part}`, PART_BYTES, "EBADMSG"));
-      await write(await get(name, entry.endBytes, "ENOENT"));
-    });
-    // It was removed meanwhile.
-    if (!this.#entries.has(file)) await spool.drop(file);
-  }
-
-  async #readAbout(file: number, entry: Entry): Promise<Found> {
-    const { objects, names, memory } = this.#parts;
-    const key = `${names.objects}${fileName(file, entry.epoch)}`;
-    const damaged = () => trouble("EBADMSG", `${objects.url}/${key} is damaged`);
-    const last = async (length: number) => {
-      const start = Math.max(0, entry.endBytes - length);
-      const bytes = await objects.get(key, MOST_BEHIND, { start, end: entry.endBytes });
-      if (bytes === undefined) throw trouble("ENOENT", `${objects.url}/${key} is not there`);
-      if (bytes.length !== entry.endBytes - start) throw damaged();
-      return bytes;
-    };
-    let end = await last(FIRST_END_BYTES);
-    const trailer = trailerOf(end, entry.parts * PART_BYTES + entry.endBytes);
-    if (trailer === undefined || entry.endBytes < trailer.aboutBytes + TRAILER_BYTES) throw damaged();
-    if (trailer.aboutBytes + TRAILER_BYTES > end.length) end = await last(trailer.aboutBytes + TRAILER_BYTES);
-    const found = foundIn(file, end, trailer, (bytes) => {
-      const lent = memory.forReading([bytes]);
-      try {
-        return checksumOf(lent.parts);
-      } finally {
-        lent.end(false);
-      }
-    });
-    if (found === undefined) throw damaged();
-    return found;
   }
 
   async #reserve(): Promise<void> {
@@ -329,15 +253,4 @@ export class BucketFiles implements FileStore {
       this.#waiting--;
     }
   }
-}
-
-const trouble = (code: string, message: string): Error => Object.assign(new Error(message), { code });
-
-/** As `troubleOf` knows it. */
-function asTrouble(error: unknown): Error {
-  if (!(error instanceof Failure)) return error as Error;
-  if (error.name === "DISK_FULL") return trouble("ENOSPC", error.message);
-  // An object of another size than was written there.
-  if (error.name === "PAYLOAD_TOO_LARGE") return trouble("EBADMSG", error.message);
-  return error.name === "TOO_MANY_REQUESTS" ? error : trouble("EIO", error.message);
 }

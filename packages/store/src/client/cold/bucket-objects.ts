@@ -1,7 +1,18 @@
 // A file of a bucket as the objects that it is made of.
 import type { Objects } from "@svc/kit/objects/objects.ts";
-import { fileName, PART_BYTES } from "./bucket-names.ts";
+import type { LocalMemory } from "../memory.ts";
+import type { BucketClaim } from "./bucket-claim.ts";
+import { fileName, type Names, PART_BYTES } from "./bucket-names.ts";
+import type { BucketSpool } from "./bucket-spool.ts";
 import { MOST_BEHIND } from "./bucket-tail.ts";
+
+export type BucketParts = {
+  readonly objects: Objects;
+  readonly names: Names;
+  readonly claim: BucketClaim;
+  readonly spool: BucketSpool;
+  readonly memory: LocalMemory;
+};
 
 /** `endBytes`: of the object that has the file's end; `parts`: how many precede it. */
 export type Entry = { readonly epoch: number; readonly endBytes: number; readonly parts: number };

@@ -1,7 +1,8 @@
 // Copies of a bucket's files in a folder of this host: written there on their way to the bucket, and brought back from it to be read.
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { type About, ObjectFiles } from "../disk/object-files.ts";
+import type { About } from "../disk/file-store.ts";
+import { ObjectFiles } from "../disk/object-files.ts";
 
 const COMING = "coming";
 const nameOf = (file: number) => file.toString(16).padStart(8, "0");

@@ -1,5 +1,5 @@
 // What the end of a file says of it, read without its bytes: the same form that files of a folder have (native/src/object_files.h).
-import type { About, Found } from "../disk/object-files.ts";
+import type { About, Found } from "../disk/file-store.ts";
 
 //  file: bytes | about | trailer
 //  trailer: "svcfile1" | size of the bytes | their checksum | size of about, reserved (4 bytes each) | checksum of about and of what precedes

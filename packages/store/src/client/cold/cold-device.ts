@@ -4,8 +4,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { OwnDisk } from "../disk/own-disk.ts";
 import { refusal } from "../session/refusal.ts";
 import type { ColdAnswers, DeviceReport, DeviceSpec } from "./commands.ts";
-import type { Label } from "./device-folder.ts";
-import type { DevicePlace, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
+import type { DevicePlace, Label, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 
 const WAIT_MS = 20_000;
 const STEP_MS = 20;

@@ -20,7 +20,7 @@ export const deviceSpec = z.strictObject({
     .string()
     .min(1)
     .max(MAX_NAME)
-    .refine((id) => id !== "." && id !== "..", "is no name of a folder"),
+    .refine((id) => id !== "." && id !== "..", "cannot be . or .."),
   target: deviceTarget,
   /** What objects may take; null is nine tenths of the file system, or no limit in a bucket. */
   capacityBytes: z.number().int().min(1).nullable(),

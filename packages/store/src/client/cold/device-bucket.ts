@@ -12,8 +12,8 @@ import { BucketFiles } from "./bucket-files.ts";
 import { fileOf, type Names, namesOf } from "./bucket-names.ts";
 import { BucketSpool } from "./bucket-spool.ts";
 import type { ColdAnswers, DeviceSpec, DeviceTarget, QuarantinedFile } from "./commands.ts";
-import { encoded, type Label } from "./device-folder.ts";
-import type { DevicePlace, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
+import { encoded } from "./device-folder.ts";
+import type { DevicePlace, Label, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 import { openFileSource } from "./file-source.ts";
 
 /** How a client reaches the buckets of its devices; the request that creates a device says nothing of it. */

@@ -5,7 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { type ColdParts, DEFAULT_SHARE } from "../disk/disk-parts.ts";
 import { OwnDisk } from "../disk/own-disk.ts";
 import type { ColdAnswers, DeviceSpec, DeviceTarget, QuarantinedFile } from "./commands.ts";
-import type { DevicePlace, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
+import type { DevicePlace, Label, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 
 //  ROOT/ENCODED_ID/NNNNNNNN                              an object
 //  ROOT/ENCODED_ID/device.json                           whose it is
@@ -15,8 +15,6 @@ const QUARANTINE = "__orphan_quarantine__";
 const PENDING = "__pending__";
 const LABEL = "device.json";
 const PAGE = 64;
-
-export type Label = { readonly deviceID: string; readonly tenant: string; readonly stableID: string; readonly epoch: number };
 
 /** Letters, digits, dots and dashes stay; any other byte is ~HH. */
 export const encoded = (name: string): string =>

@@ -2,7 +2,9 @@
 import type { ColdParts, DiskParts } from "../disk/disk-parts.ts";
 import type { OwnDisk } from "../disk/own-disk.ts";
 import type { ColdAnswers } from "./commands.ts";
-import type { Label } from "./device-folder.ts";
+
+/** Which start of whom serves which device. */
+export type Label = { readonly deviceID: string; readonly tenant: string; readonly stableID: string; readonly epoch: number };
 
 export type PlaceParts = Omit<DiskParts, "folder" | "capacityBytes" | "cold" | "files">;
 /** `scans`: the master is told what lies there already. */

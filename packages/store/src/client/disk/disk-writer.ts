@@ -4,9 +4,9 @@ import type { FailedOrder, FileOf, Order } from "../../rpc/shapes.ts";
 import { refusal } from "../session/refusal.ts";
 import type { Session } from "../session/session.ts";
 import type { DiskContents } from "./disk-contents.ts";
-import type { FileStore } from "./file-store.ts";
+import type { FileStore, Found } from "./file-store.ts";
 import { keepFiles, keepWritten, type Written } from "./keep.ts";
-import { type Found, OVERHEAD_BYTES, troubleOf } from "./object-files.ts";
+import { OVERHEAD_BYTES, troubleOf } from "./object-files.ts";
 
 export type WriterParts = {
   readonly session: Session;

@@ -1,5 +1,16 @@
 // What a disk of a client's needs of the place where its files are: a folder of this host, or a bucket.
-import type { About, Found } from "./object-files.ts";
+
+/** What a file says of its object, so that a master that knows nothing of it can be told. Texts have one byte per character. */
+export type About = {
+  readonly tenant: string;
+  readonly key: string;
+  readonly fingerprint: string;
+  readonly group: string;
+  readonly dataType: number;
+  readonly hardPin: boolean;
+};
+
+export type Found = About & { readonly file: number; readonly sizeBytes: number; readonly checksum: bigint };
 
 /** Failures of its methods are what `troubleOf` names. */
 export interface FileStore {

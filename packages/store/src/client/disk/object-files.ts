@@ -3,19 +3,7 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nativeClient } from "../native.ts";
-import type { FileStore } from "./file-store.ts";
-
-/** What a file says of its object, so that a master that knows nothing of it can be told. Texts have one byte per character. */
-export type About = {
-  readonly tenant: string;
-  readonly key: string;
-  readonly fingerprint: string;
-  readonly group: string;
-  readonly dataType: number;
-  readonly hardPin: boolean;
-};
-
-export type Found = About & { readonly file: number; readonly sizeBytes: number; readonly checksum: bigint };
+import type { About, FileStore, Found } from "./file-store.ts";
 
 /** Numbers reserved at a time: those left over at a crash are lost. */
 const RESERVED = 4096;
