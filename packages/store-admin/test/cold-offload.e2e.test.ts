@@ -2,33 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
-import { type Cluster, type Server, startCluster } from "./cluster.ts";
+import { startCluster } from "./cluster.ts";
 import { addDevice, addOwner, ask, look, read, ready, restart } from "./cold.ts";
+import { backed, bytesOf, COUNT, keys, MASTER, putAll, VALUE_BYTES } from "./cold-evicted.ts";
 import { inBucket, inFolder, makeFolder } from "./cold-places.ts";
-
-const VALUE_BYTES = 2 ** 20;
-/** Twice its memory. */
-const COUNT = 64;
-const keys = Array.from({ length: COUNT }, (_, at) => `evicted-${at}`);
-const bytesOf = (key: string) => `${key} `.repeat(Math.ceil(VALUE_BYTES / (key.length + 1))).slice(0, VALUE_BYTES);
-/** Nobody's lease keeps an object in memory for long. */
-const MASTER = ["--default_kv_lease_ttl=1000"];
-
-/** As an engine does: a put that finds no room now is tried again. */
-async function putAll(service: Server): Promise<void> {
-  for (const key of keys)
-    await until(
-      `${key} is stored`,
-      async () => (await fetch(`${service.url}/api/put`, { method: "PUT", body: JSON.stringify({ key, value: bytesOf(key) }) })).ok || undefined,
-      50,
-    );
-}
-
-/** Those that are on a device by now. */
-const backed = async (cluster: Cluster) => {
-  const states = await Promise.all(keys.map(async (key) => (await cluster.ask("GET", `/v1/cold-tier/objects/${key}`)).body.cold_backing?.state));
-  return keys.filter((_, at) => states[at] === "materialized");
-};
 
 for (const { what, skip, open } of [inFolder, inBucket])
   void test(`objects that memory has no room for are in ${what} before they leave it, and whole after a kill of their owner`, skip, async () => {

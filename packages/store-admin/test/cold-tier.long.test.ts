@@ -1,7 +1,10 @@
 // Every operation on a device of the cold tier after the kill of each of the three, and a forced unregister cut short at many moments.
+import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
 import { type Server, startCluster } from "./cluster.ts";
-import { addOwner } from "./cold.ts";
+import { addDevice, addOwner, read, ready } from "./cold.ts";
+import { bytesOf as evictedBytesOf, keys as evictedKeys, MASTER, putAll as putTwiceItsMemory } from "./cold-evicted.ts";
 import { coldKillsSuite } from "./cold-kills.suite.ts";
 import { acts, betweenKills, cutShort } from "./cold-kills.ts";
 import { inBucket, inFolder } from "./cold-places.ts";
@@ -24,6 +27,22 @@ for (const { what, skip, open } of [inFolder, inBucket]) {
     const owner = await addOwner(cluster, "owner", place);
     const kills = [cluster.admin, cluster.master].flatMap((victim: Server) => DELAYS_MS.map((delayMs) => [victim, delayMs] as const));
     await cutShort(cluster, owner, place, { kills });
+  });
+
+  void test(`no object is lost when the master is killed while objects leave memory for ${what}`, skip, async () => {
+    await using place = await open();
+    await using cluster = await startCluster({ master: MASTER });
+    const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
+    await addDevice(cluster, "owner", "cold-1", place);
+    const putting = putTwiceItsMemory(owner);
+    for (let kills = 0; kills < 4; kills++) {
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      await cluster.master.kill();
+      await cluster.master.start();
+    }
+    await putting;
+    await ready(cluster, "cold-1");
+    for (const key of evictedKeys) assert.equal(await until(`${key} is read`, () => read(owner, key), 50), evictedBytesOf(key));
   });
 }
 
