@@ -1,11 +1,11 @@
-// Objects that go to a device of the cold tier unasked: before they are evicted from memory, or once they are stored, as their owner's settings say.
+// Objects that go to a device of the cold tier before they are evicted from memory, as their owner's settings say.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { startCluster } from "./cluster.ts";
-import { addDevice, addOwner, ask, look, read, ready, restart } from "./cold.ts";
+import { addDevice, addOwner, look, read, ready, restart } from "./cold.ts";
 import { backed, bytesOf, COUNT, keys, MASTER, putAll, VALUE_BYTES } from "./cold-evicted.ts";
-import { inBucket, inFolder, makeFolder } from "./cold-places.ts";
+import { inBucket, inFolder } from "./cold-places.ts";
 
 for (const { what, skip, open } of [inFolder, inBucket])
   void test(`objects that memory has no room for are in ${what} before they leave it, and whole after a kill of their owner`, skip, async () => {
@@ -26,27 +26,6 @@ for (const { what, skip, open } of [inFolder, inBucket])
     const { files } = await look(cluster, "devices/cold-1/orphan-quarantine");
     assert.deepEqual(files, []);
   });
-
-void test("objects are on a device soon after they were stored, those from before it was registered too, and none while it is disabled", async () => {
-  await using folder = makeFolder();
-  await using cluster = await startCluster();
-  const owner = await cluster.addService("owner", ["--store_service.cold_tier_offload=put"]);
-  await cluster.put(owner, "before", "a value");
-  const target = { type: "directory", path: folder.path };
-  const definition = { stable_id: "owner", cold_tier_id: "cold-1", kind: "ssd", target };
-  assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices", definition)).status, 201);
-  await ask(cluster, "cold-1/register", {}, 201);
-  const isBacked = async (key: string) => (await look(cluster, `objects/${key}`)).cold_backing?.state === "materialized" || undefined;
-  await until("an object from before is there", () => isBacked("before"), 50);
-  await cluster.put(owner, "after", "another value");
-  await until("an object is there once it was stored", () => isBacked("after"), 50);
-  await ask(cluster, "cold-1/disable");
-  await cluster.put(owner, "disabled", "a third value");
-  await ask(cluster, "cold-1/enable");
-  await cluster.put(owner, "enabled", "a fourth value");
-  await until("an object is there once the device was enabled", () => isBacked("enabled"), 50);
-  await until("one from meanwhile too", () => isBacked("disabled"), 50);
-});
 
 void test("what a device has no room for is evicted as without it, and puts go on", async () => {
   await using place = await inFolder.open();
