@@ -75,8 +75,8 @@ run_step() {
   local name=$1 log=$SVC_CACHE/logs/$1.log failed=$SVC_CACHE/logs/$1.failed dependency started took reason
   if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
 
-  # Without a limit each `up` on a machine without a mirror would wait for the network again.
-  if [[ $retry == no && -f $failed && " apt-first node npm " != *" $name "* ]] && (($(date +%s) - $(stat -c %Y "$failed") < retry_after_seconds)); then
+  # Without a limit each `up` on a machine without a mirror would wait for the network again. Packages that came since may have been what lacked.
+  if [[ $retry == no && -f $failed && ! /var/lib/dpkg/status -nt $failed && " apt-first node npm " != *" $name "* ]] && (($(date +%s) - $(stat -c %Y "$failed") < retry_after_seconds)); then
     finish "$name" skipped
     say "$name: failed a short while ago and is left alone; \`./svc setup\` tries again, $log says why"
     return

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -185,4 +185,19 @@ void test("the tuning of runsc is kept under the hash of its files, and refuses 
     assert.match(stdout, /does not say exactly once: most = 128\n.*another version of runsc than v9/s);
     assert.equal(readFileSync(file, "utf8"), text);
   }
+});
+
+void test("addons are found in a tree whose path has a space, and the base template's last step is run there", () => {
+  using tree = new SetupTree();
+  const root = join(tree.folder, "a tree");
+  symlinkSync(new URL("..", import.meta.url).pathname, root);
+  const step = (script: string) =>
+    spawnSync("bash", ["-euo", "pipefail", "-c", script, "bash"], { env: { ...process.env, SVC_ROOT: root }, encoding: "utf8", cwd: tree.folder });
+  const probed = step('bash -euo pipefail "$SVC_ROOT/setup/step.sh" native probe');
+  assert.equal(probed.status, 0, probed.stderr);
+  // What mmdebstrap does with a hook: the shell runs it with the new root's path as an argument.
+  const hooked = step(`mmdebstrap() { local word; for word; do case $word in --customize-hook=*) sh -c "\${word#*=}" exec "$PWD/a root";; esac; done; }
+    source "$SVC_ROOT/setup/paths.sh"; source "$SVC_ROOT/setup/steps/base.sh"; bootstrap "$PWD"`);
+  assert.match(hooked.stderr, /^chroot: .*a root/m, hooked.stdout);
+  assert.doesNotMatch(hooked.stderr, /not found/);
 });

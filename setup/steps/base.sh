@@ -66,7 +66,7 @@ put_in_force() {
 
 bootstrap() {
   local recipe=$SVC_ROOT/setup/templates/base options=(--variant=minbase) line target=$1/rootfs
-  options+=("--include=$(grep -v '^#' "$recipe/packages.txt" | paste -sd,)" "--customize-hook=$recipe/customize.sh \"\$1\"")
+  options+=("--include=$(grep -v '^#' "$recipe/packages.txt" | paste -sd,)" "--customize-hook=\"\$SVC_RECIPE/customize.sh\" \"\$1\"")
   # The root is a cache: losing it in a power cut costs a rebuild, syncing each file costs half the time.
   for line in force-unsafe-io path-exclude=/usr/share/{doc,man,info,locale,lintian}/\* path-include=/usr/share/doc/\*/copyright; do
     options+=("--dpkgopt=$line")
@@ -80,7 +80,8 @@ bootstrap() {
     options+=(--mode=unshare)
     target=$1/rootfs.tar
   fi
-  mirror_lines | mmdebstrap "${options[@]}" "$(mirror_suite)" "$target" - || return 1
+  # By its environment, since mmdebstrap hands the hook to a shell, and a folder's name may have spaces or quotes.
+  mirror_lines | SVC_RECIPE=$recipe mmdebstrap "${options[@]}" "$(mirror_suite)" "$target" - || return 1
   if ((EUID != 0)); then
     # Everything belongs to whom runs the sandboxes, and is mapped inside; device files cannot be made and are not needed.
     mkdir "$1/rootfs" && tar -C "$1/rootfs" --no-same-owner --exclude='./dev/*' -xf "$target" && rm "$target" || return 1

@@ -13,7 +13,7 @@ recipe_hash() {
     echo "$SVC_NODE_VERSION $(uname -m)"
   } | sha256sum | cut -c1-16
 }
-loads() { local addon=$1/*.node; addon=$(echo $addon) && [[ -f $addon ]] && "$SVC_NODE" -e 'process.dlopen({ exports: {} }, process.argv[1])' "$addon"; }
+loads() { local addon=("$1"/*.node); [[ -f ${addon[0]} ]] && "$SVC_NODE" -e 'process.dlopen({ exports: {} }, process.argv[1])' "${addon[0]}"; }
 lacks_bench() { [[ $SVC_SETUP_PURPOSE == bench && -d $1/bench && ! -x $(folder_of "$1")/core_bench ]]; }
 
 # Whether every addon is built, by this machine or another: then nobody needs a compiler.

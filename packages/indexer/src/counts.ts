@@ -1,6 +1,9 @@
 // What a subscription has seen, counted: for metrics, /services and the doctor.
 import { outcomes } from "./native.ts";
 
+/** Restarts whose time is kept. */
+const MOST_RESTARTS = 10;
+
 export class Counts {
   batches = 0;
   replayedBatches = 0;
@@ -10,6 +13,8 @@ export class Counts {
   healedGaps = 0;
   lostGaps = 0;
   restarts = 0;
+  /** When the last of them were seen: two publishers on one endpoint look like endless restarts. */
+  readonly restartsAtMs: number[] = [];
   disconnects = 0;
   /** Connections that ended although the publisher went on: so does one that brings a message too large. */
   brokenOff = 0;
@@ -18,6 +23,11 @@ export class Counts {
 
   add(batch: Uint32Array): void {
     for (let i = 0; i < this.events.length; i++) this.events[i] = (this.events[i] as number) + (batch[i] as number);
+  }
+
+  restarted(): void {
+    this.restarts++;
+    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MOST_RESTARTS);
   }
 
   /** The event counts that are not zero, by name. */

@@ -49,7 +49,10 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
       `the connection to ${registration.endpoint} broke off ${counts.brokenOff} times although the publisher went on: a message above ${MAX_MESSAGE_BYTES >> 20} MiB ends it so, and is lost; have the publisher send smaller batches, or look for what cuts connections on the way`,
     );
   const several = flaps(subscription, nowMs);
-  if (subscription.rivals.length > 1) says.push(`${subscription.rivals.join(" and ")} both answer as the master that leads: ${NOT_ONE_STORE}`);
+  if (subscription.rivals.length > 1)
+    says.push(
+      `${subscription.rivals.join(" and ")} both answer as the master that leads (the last replay taken in was that of ${subscription.rivals[0]}): ${NOT_ONE_STORE}`,
+    );
   else if (several && registration.endpoint.includes(";"))
     says.push(`the masters at ${registration.endpoint} go back in their batch numbers again and again: ${NOT_ONE_STORE}`);
   else if (several)
@@ -69,7 +72,7 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
   return says;
 }
 
-function flaps({ restartsAtMs }: Subscription, nowMs: number): boolean {
+function flaps({ counts: { restartsAtMs } }: Subscription, nowMs: number): boolean {
   return restartsAtMs.filter((at) => nowMs - at < FLAPPING_WITHIN_MS).length >= FLAPPING_RESTARTS;
 }
 

@@ -7,6 +7,7 @@ import type { Batch } from "./frames.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex } from "./native.ts";
 import type { Offered, Order } from "./order.ts";
+import type { Proof } from "./proof.ts";
 import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
 import { Slots } from "./slots.ts";
@@ -28,6 +29,9 @@ export type HealOptions = {
   readonly reorderGraceMs: number;
 };
 
+/** A replay as it is read: whether it proved to be of the publisher whose batches are held, and how much of it came. */
+type Reading = { readonly next: number; readonly from: number; readonly ofAll: boolean; readonly restarts: number; proven: boolean; answered: number };
+
 /** A publisher's stream, as far as it is healed. */
 export interface HealedStream {
   readonly id: number;
@@ -35,14 +39,15 @@ export interface HealedStream {
   readonly kind: PublisherKind;
   readonly registration: Registration;
   readonly order: Order;
+  readonly proof: Proof;
   readonly counts: Counts;
   readonly gap: boolean;
-  readonly source: Freshness["source"];
+  readonly last: { readonly source: Freshness["source"] };
   /** Until what waited and is due now is taken in. */
   readonly drained: Promise<void>;
   complete: boolean;
   problem: string;
-  /** Masters that answer replays side by side, though of one store only the leader does. */
+  /** Masters that answer replays side by side, though of one store only the leader does; first the one whose replay was taken in. */
   rivals: readonly string[];
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered;
   restart(why: string, resumeAt?: number): void;
@@ -109,7 +114,7 @@ export class Healer {
 
   async #replay(): Promise<void> {
     const subscription = this.#subscription;
-    const { order } = subscription;
+    const { order, proof } = subscription;
     let trouble = "";
     // Live batches wait until the replay says what was before them.
     const first = order.next === undefined;
@@ -119,13 +124,14 @@ export class Healer {
       try {
         const ended = await replays.within(this.#signal, () => this.#once());
         await subscription.drained;
-        if (ended === "whole" && !order.gap) {
-          subscription.problem = "";
-          return;
-        }
+        if (ended === "whole") subscription.problem = "";
+        if (ended === "whole" && !order.gap && !proof.missing) return;
         // A replay that brought the stream on was not in vain: what is missing now was lost since.
-        if (ended !== "again" && (order.next ?? 0) > from) attempt = 0;
-        if (ended === "hole") continue;
+        if (ended !== "again" && (order.gap || ended === "hole") && (order.next ?? 0) > from) attempt = 0;
+        if (ended === "hole") {
+          proof.want();
+          continue;
+        }
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
         // What the new one holds is asked for now, and not only once it says something.
         if (ended === "again") continue;
@@ -141,7 +147,7 @@ export class Healer {
           return;
         }
       }
-      if (!order.gap) return;
+      if (!order.gap && !proof.missing) return;
     }
     await this.#change(() => {
       if (order.gap) this.#giveUp(trouble);
@@ -191,15 +197,17 @@ export class Healer {
 
   async #read(): Promise<Ended> {
     const subscription = this.#subscription;
-    const { order } = subscription;
-    const next = order.next ?? 0;
+    const { order, proof } = subscription;
+    const { mark, isOfAll: ofAll } = proof;
+    const from = order.next ?? 0;
     // One batch more than is missing: the last one we have proves that it is the same publisher.
-    const seen = { proven: next === 0, answered: 0, restarts: subscription.counts.restarts };
+    const next = ofAll ? 0 : from;
+    const reading: Reading = { next, from, ofAll, restarts: subscription.counts.restarts, proven: next === 0, answered: 0 };
     let ended: Ended | undefined;
     const asking = { timeoutMs: this.#options.replayTimeoutMs, signal: this.#signal, onAnswered: (by: readonly string[]) => this.#answered(by) };
     for await (const batch of replay(subscription.registration.replay_endpoint, Math.max(0, next - 1), asking)) {
       const later = this.#change(() => {
-        ended = this.#replayed(batch, next, seen);
+        ended = this.#replayed(batch, reading);
       });
       if (later !== undefined) await later;
       if (this.#signal.aborted) return "whole";
@@ -207,49 +215,69 @@ export class Healer {
       await this.#options.intake.enter(subscription.key);
     }
     await this.#change(() => {
-      if (seen.proven || seen.answered > 0 || order.next !== next) return;
-      // It would have had the last batch we know; this one has sent fewer.
-      subscription.restart("the publisher's replay does not reach what was taken in before");
-      ended = "again";
+      ended = this.#judged(reading, mark);
     });
     return ended ?? "whole";
   }
 
-  /** One batch of a replay that was asked for from `next` on; what it ends the replay with. */
-  #replayed(batch: Batch, next: number, seen: { proven: boolean; answered: number; restarts: number }): Ended | undefined {
+  /** What a replay that came to its end has proven. */
+  #judged({ from, restarts, proven, answered }: Reading, mark: number): Ended {
+    const subscription = this.#subscription;
+    const { order, proof } = subscription;
+    if (subscription.counts.restarts !== restarts) return "again";
+    const isStill = answered === 0 && order.next === from;
+    if (proven && (answered > 0 || (isStill && from === 0))) proof.give(mark);
+    else if (!isStill) proof.want();
+    else {
+      // It would have had the last batch we know; this one has sent fewer.
+      subscription.restart("the publisher's replay does not reach what was taken in before");
+      return "again";
+    }
+    return "whole";
+  }
+
+  /** One batch of a replay; what it ends the replay with. */
+  #replayed(batch: Batch, reading: Reading): Ended | undefined {
     const subscription = this.#subscription;
     const { order } = subscription;
+    const { next } = reading;
     // Another publisher spoke meanwhile: this may be the former one's answer.
-    if (subscription.counts.restarts !== seen.restarts) return "again";
-    seen.answered++;
+    if (subscription.counts.restarts !== reading.restarts) return "again";
+    reading.answered++;
+    // Where all is to be proven and the beginning cannot be, it is read anew.
+    if (reading.ofAll && reading.answered === 1 && batch.sequence > 0 && reading.from > 0) return this.#isOther(batch);
     // What came live since it was asked for is proof as well, and not to be taken in a second time.
     const known = subscription.kind === "store" ? next : Math.max(next, order.next ?? 0);
-    if (!seen.proven && batch.sequence >= next - 1 && batch.sequence < known) {
-      if (this.#options.index.seen(subscription.id, batch.sequence, batch.payload) !== 1) {
-        subscription.restart(`a replay has another batch ${batch.sequence}`);
-        return "again";
-      }
-      seen.proven = true;
+    if (!reading.proven && batch.sequence >= next - 1 && batch.sequence < known) {
+      const seen = this.#options.index.seen(subscription.id, batch.sequence, batch.payload);
+      // So many came live since that its like is forgotten: a later one tells.
+      if (seen === 0 && batch.sequence < known - 1) return undefined;
+      if (seen !== 1) return this.#isOther(batch);
+      reading.proven = true;
       return undefined;
     }
     // What waits and is due is taken in before this one.
     const expected = order.next ?? 0;
     if (batch.sequence > expected && !order.due) {
       // Behind the batch that proved it comes no dump, either.
-      if (seen.proven && (expected > next || (subscription.kind === "store" && seen.answered > 1))) return "hole";
+      if (reading.answered > 1 && (expected > reading.from || subscription.kind === "store")) return "hole";
       this.#beginsLater(batch.sequence);
-    } else if (!seen.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
-    if (subscription.kind === "store" && seen.answered === 1 && next === 0) order.beginDump();
-    seen.proven = true;
-    if (subscription.offer(batch.sequence, batch.payload, "replay") !== "other") return undefined;
-    subscription.restart(`a replay has another batch ${batch.sequence}`);
+    } else if (!reading.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
+    if (subscription.kind === "store" && reading.answered === 1 && next === 0) order.beginDump();
+    reading.proven = true;
+    const became = subscription.offer(batch.sequence, batch.payload, "replay");
+    return became === "other" || (became === "unknown" && reading.ofAll) ? this.#isOther(batch) : undefined;
+  }
+
+  #isOther({ sequence }: Batch): Ended {
+    this.#subscription.restart(`a replay has another batch ${sequence}`);
     return "again";
   }
 
   /** The publisher's buffer no longer has what is missing: goes on from what it has. */
   #beginsLater(sequence: number): void {
     const subscription = this.#subscription;
-    const nothingYet = subscription.source === "none";
+    const nothingYet = subscription.last.source === "none";
     if (subscription.kind === "store") {
       subscription.restart("its replay is every key that it holds", sequence);
       subscription.order.beginDump();

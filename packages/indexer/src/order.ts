@@ -27,8 +27,8 @@ export class WaitingRoom {
 /** `late`: a replay has overtaken it and told what it says. */
 export type Verdict = "apply" | "wait" | "behind" | "late" | "full";
 
-/** `other`: a replay's batch, and what was taken in under its number was another one. */
-export type Offered = "applied" | "waits" | "duplicate" | "other" | "full";
+/** Of a replay's batch whose number was taken in before: `other` was another batch, of `unknown` nobody can tell any more. */
+export type Offered = "applied" | "waits" | "duplicate" | "other" | "unknown" | "full";
 
 export class Order {
   /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `resume`, `goTo`, `jump` and `restart`. */
@@ -90,6 +90,11 @@ export class Order {
     if (isWhole) this.#partial = false;
   }
 
+  /** Whether only a part of a dump was taken in. */
+  get partial(): boolean {
+    return this.#partial;
+  }
+
   /** Whether what comes live waits for a replay that is under way. */
   get held(): boolean {
     return this.#held;
@@ -115,8 +120,9 @@ export class Order {
   }
 
   /** As it was left: all before this number was taken in. */
-  resume(next: number): void {
+  resume(next: number, isPartial: boolean): void {
     this.next = next;
+    this.#partial = isPartial;
     this.#lastLive = next - 1;
   }
 
@@ -127,11 +133,11 @@ export class Order {
     for (const waiting of [...this.#waiting.keys()]) if (waiting < sequence) this.#drop(waiting);
   }
 
-  /** Gives up on what is missing: goes on with the first waiting batch. */
-  jump(): void {
-    let first: number | undefined;
-    for (const sequence of this.#waiting.keys()) if (first === undefined || sequence < first) first = sequence;
-    if (first !== undefined) this.next = first;
+  /** Gives up on what is missing: goes on from a number, or with the first waiting batch. */
+  jump(to?: number): void {
+    let first = to;
+    if (to === undefined) for (const sequence of this.#waiting.keys()) if (first === undefined || sequence < first) first = sequence;
+    if (first !== undefined) this.goTo(first);
     this.#partial = false;
   }
 

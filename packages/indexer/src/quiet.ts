@@ -1,30 +1,51 @@
 // A lost last message leaves no gap behind it: a publisher that is quiet is asked for a replay, after ever longer times while it stays so.
+// One whose replay has to prove something is asked as well, quiet or not.
 
 /** Between two questions. */
 const MAX_QUIET_MS = 60_000;
 
-export class Quiet {
-  #timer: NodeJS.Timeout | undefined;
-  #firstMs = 0;
-  #afterMs = 0;
+/** A time that grows while questions follow each other, and begins anew. */
+class Pause {
+  readonly #firstMs: number;
+  #afterMs: number;
   #sinceMs = performance.now();
 
-  watch(firstMs: number, ask: () => void): void {
+  constructor(firstMs: number) {
     this.#firstMs = this.#afterMs = firstMs;
+  }
+
+  begin(): void {
+    this.#sinceMs = performance.now();
+    this.#afterMs = this.#firstMs;
+  }
+
+  /** Whether it is over; then a longer one begins. */
+  isOver(): boolean {
+    if (performance.now() - this.#sinceMs < this.#afterMs) return false;
+    this.#afterMs = Math.min(this.#afterMs * 4, Math.max(MAX_QUIET_MS, this.#firstMs));
+    this.#sinceMs = performance.now();
+    return true;
+  }
+}
+
+export class Quiet {
+  #timer: NodeJS.Timeout | undefined;
+  #silence: Pause | undefined;
+
+  watch(firstMs: number, isUnproven: () => boolean, ask: () => void): void {
+    const silence = (this.#silence = new Pause(firstMs));
+    const proof = new Pause(firstMs);
     this.#timer = setInterval(
       () => {
-        if (performance.now() - this.#sinceMs < this.#afterMs) return;
-        this.#afterMs = Math.min(this.#afterMs * 4, Math.max(MAX_QUIET_MS, firstMs));
-        this.#sinceMs = performance.now();
-        ask();
+        if (!isUnproven()) proof.begin();
+        if (silence.isOver() || proof.isOver()) ask();
       },
       Math.max(50, firstMs / 4),
     );
   }
 
   spoke(): void {
-    this.#sinceMs = performance.now();
-    this.#afterMs = this.#firstMs;
+    this.#silence?.begin();
   }
 
   stop(): void {

@@ -22,7 +22,7 @@ const ASK_AGAIN_MS = 500;
 export type ReplayOptions = {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** Which of several masters answered; called once they had their time, which may be later than the replay's end. */
+  /** Which of several masters answered, first the one whose replay was read; called once they had their time, which may be later than the replay's end. */
   readonly onAnswered: (addresses: readonly string[]) => void;
 };
 
@@ -47,7 +47,7 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
     const answers = asked.map(async ({ endpoint: each, socket }) => {
       const frames = await ask(socket, each, from, timeoutMs);
       answered.push(each.address);
-      return { socket, frames };
+      return { socket, frames, address: each.address };
     });
     const first = await Promise.any(answers)
       .catch((error: AggregateError) => Promise.reject(error.errors[0] as Error))
@@ -59,7 +59,7 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
         rivals = undefined;
         stop(socket);
         if (isOver) signal.removeEventListener("abort", end);
-        if (!signal.aborted) onAnswered(answered);
+        if (!signal.aborted) onAnswered([first.address, ...answered.filter((address) => address !== first.address)]);
       }, RIVALS_MS).unref();
     for (let received = 0; received < MAX_REPLAYED; received++) {
       const message = readReplay(received === 0 ? first.frames : await socket.receive());

@@ -7,15 +7,18 @@ import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
 import type { Intake } from "./intake.ts";
 import { keepConnected } from "./keep-connected.ts";
+import { LastTaken } from "./last-taken.ts";
+import { receiveLive } from "./live.ts";
 import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
+import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
 import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
 /** What a snapshot remembers of a subscription beside its blocks. */
-export type Remembered = { next: number | null; gap: boolean; complete: boolean };
+export type Remembered = { next: number | null; gap: boolean; complete: boolean; isPartial?: boolean; needsAll?: boolean };
 
 export type SubscriptionOptions = {
   readonly index: NativeIndex;
@@ -38,14 +41,12 @@ export class Subscription {
   readonly key: string;
   readonly counts = new Counts();
   readonly order: Order;
+  readonly proof = new Proof();
   readonly startedAtMs = Date.now();
   gap = false;
   complete = true;
   problem = "";
   rivals: readonly string[] = [];
-  source: Freshness["source"] = "none";
-  /** When recent restarts were seen: two publishers on one endpoint look like endless restarts. */
-  readonly restartsAtMs: number[] = [];
   readonly #options: SubscriptionOptions;
   readonly #socket = new Subscriber({ context, linger: 0, receiveHighWaterMark: RECEIVE_HIGH_WATER_MARK, maxMessageSize: MAX_MESSAGE_BYTES });
   readonly #healer: Healer;
@@ -55,9 +56,7 @@ export class Subscription {
   #draining = false;
   readonly #batchCounts = new Uint32Array(outcomes.length);
   readonly #time = new Float64Array(1);
-  #lastSequence: number | null = null;
-  #lagMs: number | null = null;
-  #receivedAtMs: number | null = null;
+  readonly last = new LastTaken();
   #running: Promise<void> = Promise.resolve();
   /** Where it was ever connected, and whether it is now. */
   readonly #reached = new Map<string, boolean>();
@@ -72,13 +71,13 @@ export class Subscription {
     this.key = nameOf(options.registration);
     this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
-    const { next = null, gap = false, complete = true } = options.remembered ?? {};
+    const { next = null, gap = false, complete = true, isPartial = false, needsAll = false } = options.remembered ?? {};
+    this.proof.want({ ofAll: needsAll });
     if (next === null) return;
-    this.order.resume(next);
-    this.#lastSequence = next - 1;
+    this.order.resume(next, isPartial);
     this.gap = gap;
     this.complete = complete;
-    this.source = "snapshot";
+    this.last.resume(next);
   }
 
   get connected(): boolean {
@@ -91,8 +90,8 @@ export class Subscription {
     const endpoints = readEndpoints(this.registration.endpoint, "endpoint");
     this.#stopKeeping = keepConnected(this.#socket, endpoints, {
       onConnected: (address) => {
-        // While we were away the publisher may have been replaced; its replay tells.
-        if (this.#reached.has(address)) this.#healer.begin();
+        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
+        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
         this.#reached.set(address, true);
       },
       onDisconnected: (address) => {
@@ -106,7 +105,11 @@ export class Subscription {
     this.#running = this.#receive();
     this.#healer.begin();
     if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
-      this.#quiet.watch(this.#options.quietCheckMs, () => this.connected && this.#healer.begin());
+      this.#quiet.watch(
+        this.#options.quietCheckMs,
+        () => this.proof.missing,
+        () => this.connected && this.#healer.begin(),
+      );
   }
 
   async close(): Promise<void> {
@@ -141,16 +144,24 @@ export class Subscription {
   /** A lower number is the same batch again, or the first words of a new publisher process; a store's dump has other batches under numbers that come late. */
   #behind(sequence: number, payload: Buffer, source: "event" | "replay", isLate: boolean): Offered {
     const known = this.#options.index.seen(this.id, sequence, payload);
-    if (source === "replay") return this.kind !== "store" && known === 2 ? "other" : "duplicate";
+    if (source === "replay") return this.kind === "store" || known === 1 ? "duplicate" : known === 2 ? "other" : "unknown";
     if (known !== 1 && !(isLate && (known === 0 || this.kind === "store"))) return this.#renewed(sequence, payload, source);
+    // Where its like is forgotten, or its number is not above the last live one's, it may be another process's.
+    if (this.kind !== "store" && (known === 0 || !isLate)) this.#doubt();
     this.counts.duplicateBatches++;
     return "duplicate";
+  }
+
+  /** Another publisher may be there, and nothing that is known tells: a replay does. */
+  #doubt(): void {
+    if (this.registration.replay_endpoint !== "") this.proof.want();
+    this.#healer.begin();
   }
 
   /** It may be what the former process sent last, read only now: the replay says which one is there. */
   #renewed(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
     this.restart(`batch ${sequence} came where ${this.order.next} was expected`);
-    if (this.registration.replay_endpoint !== "") this.#healer.begin();
+    this.#healer.begin();
     return this.offer(sequence, payload, source);
   }
 
@@ -162,9 +173,9 @@ export class Subscription {
     this.gap = false;
     this.complete = true;
     if (resumeAt === undefined) {
+      if (this.registration.replay_endpoint !== "") this.proof.want({ ofAll: this.kind !== "store" });
       this.order.restart();
-      this.counts.restarts++;
-      this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - 10);
+      this.counts.restarted();
     } else this.order.goTo(resumeAt);
   }
 
@@ -176,8 +187,8 @@ export class Subscription {
     this.counts.lostGaps++;
     this.gap = true;
     this.complete = false;
-    if (resumeAt === undefined) this.order.jump();
-    else this.order.goTo(resumeAt);
+    this.order.jump(resumeAt);
+    this.#doubt();
     this.drain();
   }
 
@@ -206,34 +217,33 @@ export class Subscription {
 
   freshness(nowMs: number = Date.now()): Freshness {
     return {
-      last_sequence: this.#lastSequence,
-      lag_ms: this.#lagMs,
-      age_ms: this.#receivedAtMs === null ? null : Math.max(0, nowMs - this.#receivedAtMs),
+      ...this.last.freshness(nowMs),
       gap: this.gap || this.order.gap,
-      complete: this.complete && !this.order.gap,
-      source: this.source,
+      complete: this.complete && !this.order.gap && !this.proof.missing,
       connected: this.connected,
     };
   }
 
   remember(): Remembered {
-    return { next: this.order.next ?? null, gap: this.gap, complete: this.complete };
+    const { order, gap, complete } = this;
+    return { next: order.next ?? null, gap, complete, isPartial: order.partial, needsAll: this.proof.isOfAll };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
     // The first batch we ever see need not be the publisher's first.
     if (this.order.next === undefined && sequence > 0) this.complete = false;
+    const isFirst = this.last.source === "none" && sequence === 0;
+    if (source === "event" && (isFirst || this.registration.replay_endpoint === "")) this.proof.give();
     const { index } = this.#options;
     const taken = index.apply(this.id, sequence, payload, this.#batchCounts, this.#time);
     this.order.applied(sequence);
     this.counts.batches++;
     if (source === "replay") this.counts.replayedBatches++;
-    this.#lastSequence = sequence;
-    this.source = source;
+    this.last.note(sequence, source);
     this.#quiet.spoke();
-    this.#receivedAtMs = Date.now();
     if (taken === MALFORMED) {
       this.counts.malformedFrames++;
+      this.complete = false;
       return;
     }
     this.#count();
@@ -243,8 +253,7 @@ export class Subscription {
         this.#count();
         return more;
       });
-    const sentAtMs = this.#time[0] as number;
-    this.#lagMs = sentAtMs > 0 ? Math.max(0, Math.round(this.#receivedAtMs - sentAtMs)) : null;
+    this.last.sent(this.#time[0] as number);
   }
 
   #count(): void {
@@ -259,27 +268,18 @@ export class Subscription {
 
   async #receive(): Promise<void> {
     try {
-      // Not by its iterator, which makes two more promises a message.
-      while (!this.#socket.closed) {
-        await this.#options.intake.enter(this.key);
-        const frames = await this.#socket.receive();
-        let full = false;
-        const take = (): void => {
-          full = !this.#ending.signal.aborted && this.#taken(frames, full);
-        };
-        await this.#options.intake.run(this.key, take);
-        while (full && !this.#ending.signal.aborted) {
-          // The replay that is under way makes room; until then what comes waits with ZMQ and the publisher.
-          await this.#healer.ended;
-          await this.drained;
-          await this.#options.intake.run(this.key, take);
-        }
-      }
+      await receiveLive(this.#socket, {
+        key: this.key,
+        intake: this.#options.intake,
+        signal: this.#ending.signal,
+        take: (frames, again) => this.#taken(frames, again),
+        // The replay that is under way makes room; until then what comes waits with ZMQ and the publisher.
+        room: () => this.#healer.ended.then(() => this.drained),
+      });
     } catch (error) {
-      if (!this.#ending.signal.aborted) {
-        this.problem = `the event socket failed: ${(error as Error).message}`;
-        this.#options.log.error({ subscription: this.key, err: error }, "the event socket failed");
-      }
+      if (this.#ending.signal.aborted) return;
+      this.problem = `the event socket failed: ${(error as Error).message}`;
+      this.#options.log.error({ subscription: this.key, err: error }, "the event socket failed");
     }
   }
 

@@ -162,3 +162,23 @@ export async function startIndexer(flags: readonly string[] = [], options: Index
   };
   return indexer;
 }
+
+/** The first service, once its freshness is so. */
+export async function seen(indexer: TestIndexer, what: string, holds: (freshness: Freshness) => boolean): Promise<Service> {
+  const [service] = await indexer.until(
+    what,
+    () => indexer.services(),
+    ([one]) => one !== undefined && holds(one.freshness),
+  );
+  return service as Service;
+}
+
+/** Which of these hashes instance `pool` has in its CPU tier, as prompts of one block of model `m`. */
+export async function heldOf(indexer: TestIndexer, hashes: readonly number[]): Promise<number[]> {
+  const held: number[] = [];
+  for (const hash of hashes) {
+    const { body } = await indexer.post("/query_by_hash", { model: "m", block_size: 4, seq_hashes: [hash] });
+    if (((body as QueryAnswer)["default"]?.["pool"]?.CPU ?? 0) > 0) held.push(hash);
+  }
+  return held;
+}

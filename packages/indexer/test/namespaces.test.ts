@@ -59,6 +59,29 @@ void test("a query by hash keeps LoRA adapters and salts apart, whatever other n
   assert.deepEqual(depths(plain), [1, 0, 0, 4, 0]);
 });
 
+void test("what was asked for before any event named it is answered once one has, and not after it was cleared and others took its place", () => {
+  const engine = new Engine();
+  const more = [{}, { salt: "customer" }, { lora: "n:adapter" }] as const;
+  const depths = () => more.map((each) => [engine.ask(plain, each).GPU, engine.ask(tokens, each).GPU]);
+  const nothing = [0, 0];
+  assert.deepEqual(depths(), [nothing, nothing, nothing]);
+  const stored = (to: number, dimensions: object) =>
+    engine.send({ event_type: "stored", seq_hashes: [...plain.subarray(0, to)], token_ids: [...tokens.subarray(0, to * 4)], ...dimensions });
+  stored(2, { additional_salt: "customer" });
+  assert.deepEqual(depths(), [nothing, [8, 8], nothing]);
+  stored(3, {});
+  assert.deepEqual(depths(), [[12, 12], [8, 8], nothing]);
+  engine.send({ event_type: "cleared", additional_salt: "customer" });
+  // Thousands of others: those that nothing needs give their numbers back.
+  for (let n = 0; n < 3000; n++) {
+    stored(1, { additional_salt: `other ${n}` });
+    engine.send({ event_type: "cleared", additional_salt: `other ${n}` });
+    while (engine.index.reclaim(1 << 16) === 1);
+  }
+  stored(4, { lora_name: "adapter" });
+  assert.deepEqual(depths(), [[12, 12], nothing, [16, 16]]);
+});
+
 void test("hashes that have LoRA and salt in them are found by the same hashes and by tokens, with tokens in their events or without", () => {
   const more = { lora: "n:adapter", salt: "customer" };
   const dimensions = { lora_name: "adapter", additional_salt: "customer" };

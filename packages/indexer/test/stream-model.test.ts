@@ -12,14 +12,14 @@ import { WaitingRoom } from "../src/order.ts";
 import { Reclaimer } from "../src/reclaim.ts";
 import { readRegistration } from "../src/register-input.ts";
 import { Stillness } from "../src/stillness.ts";
-import { Subscription } from "../src/subscription.ts";
+import { type Remembered, Subscription } from "../src/subscription.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
 const ROUNDS = 3;
 const STEPS = 24;
 /** Of each kind; SVC_STREAM_HISTORIES and SVC_STREAM_SEED take more, or one again. */
-const HISTORIES = Number(process.env["SVC_STREAM_HISTORIES"] ?? 40);
+const HISTORIES = Number(process.env["SVC_STREAM_HISTORIES"] ?? 32);
 const FIRST_SEED = Number(process.env["SVC_STREAM_SEED"] ?? Math.floor(Math.random() * 1e9));
 const AT_ONCE = 20;
 /** What takes a second or two. */
@@ -27,60 +27,116 @@ const SETTLED_MS = 60_000;
 /** Looks in a row, 25 ms apart, that find the same. */
 const LOOKS = 12;
 
+type Chosen = { readonly roomBytes: number; readonly quietCheckMs: number };
+
 const hasher = openIndex(16 * 1024 * 1024, 1337n);
 const keys: Key[] = Array.from({ length: KEYS }, (_, slot) => {
   const tokens = Array.from({ length: 4 }, (_, at) => slot * 10 + at);
   return { hash: hasher.sequences(Uint32Array.from(tokens), 4)[0] as bigint, tokens };
 });
 
+type Saved = { readonly path: string; readonly remembered: Remembered };
+
+/** An indexer of one registration, as far as events go: what outlives it is its last snapshot. */
+class ModelIndexer {
+  readonly index = openIndex(16 * 1024 * 1024, 1337n);
+  readonly stillness = new Stillness();
+  readonly subscription: Subscription;
+
+  constructor(kind: "engine" | "store", publisher: ModelPublisher, { roomBytes, quietCheckMs }: Chosen, saved?: Saved) {
+    const { index, stillness } = this;
+    const intake = new Intake(stillness, new WaitingRoom(roomBytes));
+    if (saved !== undefined) index.load(saved.path);
+    const id =
+      saved === undefined
+        ? index.subscribe({
+            instance: "e",
+            tenant: "default",
+            model: "m",
+            lora: "",
+            salt: "",
+            key: "e",
+            blockSize: 4,
+            rank: 0,
+            store: kind === "store" ? 1 : 0,
+          })
+        : 0;
+    const registration = readRegistration(
+      {
+        endpoint: publisher.endpoint,
+        replay_endpoint: publisher.replayEndpoint,
+        type: kind === "store" ? "svc" : "vLLM",
+        modelname: "m",
+        instance_id: "e",
+        block_size: 4,
+        dp_rank: 0,
+      },
+      ["svc"],
+    );
+    const note = { write: (line: string) => void publisher.story.push(`  ${(JSON.parse(line) as { why?: string }).why ?? line.trim()}`) };
+    this.subscription = new Subscription({
+      index,
+      reclaimer: new Reclaimer(index, intake),
+      intake,
+      id,
+      registration,
+      kind,
+      log: pino({ base: null, timestamp: false }, note),
+      replayTimeoutMs: 150,
+      reorderGraceMs: 20,
+      quietCheckMs,
+      remembered: saved?.remembered,
+    });
+  }
+
+  save(path: string): Promise<Saved> {
+    return this.stillness.during(async () => {
+      const remembered = JSON.parse(JSON.stringify(this.subscription.remember())) as Remembered;
+      await this.index.save(path, "");
+      return { path, remembered };
+    });
+  }
+
+  answered(): string {
+    const query = { tenant: "default", model: "m", lora: "", salt: "", blockSize: 4, instance: "e" };
+    const has = (hash: bigint) => JSON.parse(String(this.index.answer(query, BigUint64Array.of(hash)))).default.e.CPU > 0;
+    return keys.flatMap(({ hash }, slot) => (has(hash) ? [slot] : [])).join(" ");
+  }
+}
+
 async function history(kind: "engine" | "store", seed: number): Promise<number> {
   const below = seeded(seed);
   const folder = await mkdtemp(join(tmpdir(), "stream-"));
   const publisher = new ModelPublisher(kind, keys, folder, below);
   await publisher.open();
-  const index = openIndex(16 * 1024 * 1024, 1337n);
-  const stillness = new Stillness();
-  const intake = new Intake(stillness, new WaitingRoom(1 << 20));
-  const id = index.subscribe({
-    instance: "e",
-    tenant: "default",
-    model: "m",
-    lora: "",
-    salt: "",
-    key: "e",
-    blockSize: 4,
-    rank: 0,
-    store: kind === "store" ? 1 : 0,
-  });
-  const registration = readRegistration(
-    {
-      endpoint: publisher.endpoint,
-      replay_endpoint: publisher.replayEndpoint,
-      type: kind === "store" ? "svc" : "vLLM",
-      modelname: "m",
-      instance_id: "e",
-      block_size: 4,
-      dp_rank: 0,
-    },
-    ["svc"],
-  );
-  const note = { write: (line: string) => void publisher.story.push(`  ${(JSON.parse(line) as { why?: string }).why ?? line.trim()}`) };
-  const subscription = new Subscription({
-    index,
-    reclaimer: new Reclaimer(index, intake),
-    intake,
-    id,
-    registration,
-    kind,
-    log: pino({ base: null, timestamp: false }, note),
-    replayTimeoutMs: 150,
-    reorderGraceMs: 20,
-    quietCheckMs: 200,
-  });
-  const query = { tenant: "default", model: "m", lora: "", salt: "", blockSize: 4, instance: "e" };
-  const answered = () =>
-    keys.flatMap(({ hash }, slot) => (JSON.parse(String(index.answer(query, BigUint64Array.of(hash)))).default.e.CPU > 0 ? [slot] : [])).join(" ");
+  // In a small room hardly a batch waits; without checks of the quiet nothing but the next batch shows what is wrong.
+  const chosen: Chosen = { roomBytes: below(3) === 0 ? 1500 : 1 << 20, quietCheckMs: below(2) === 0 ? 200 : 0 };
+  let indexer = new ModelIndexer(kind, publisher, chosen);
+  let saved: Saved | undefined;
+  let snapshots = 0;
   const held = () => [...publisher.held].sort((a, b) => a - b).join(" ");
+  const save = async () => {
+    const before = saved?.path;
+    saved = await indexer.save(join(folder, `snapshot-${snapshots++}`));
+    publisher.story.push(`saved, next ${saved.remembered.next}`);
+    if (before !== undefined) await rm(before);
+  };
+
+  /** A clean stop saves all; after a kill there is what was saved before, or nothing. */
+  async function restart(): Promise<void> {
+    const end = below(3);
+    if (end === 0) await save();
+    if (end === 1) saved = undefined;
+    publisher.story.push(`the indexer starts again, ${saved === undefined ? "with nothing" : `next ${saved.remembered.next}`}`);
+    await indexer.subscription.close();
+    indexer = new ModelIndexer(kind, publisher, chosen, saved);
+    await indexer.subscription.start();
+  }
+
+  async function connected(): Promise<void> {
+    for (const until = performance.now() + SETTLED_MS; !indexer.subscription.connected; await delay(5))
+      assert.ok(performance.now() < until, `${kind}, seed ${seed}: not connected`);
+  }
 
   /** Until it looks the same for a while: whether it is complete, and then whether it is right. */
   async function settle(): Promise<"complete" | "incomplete"> {
@@ -89,15 +145,15 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
     for (let looks = 0; looks < LOOKS; looks++) {
       if (performance.now() > until) break;
       await delay(25);
-      const { complete } = subscription.freshness();
-      const isRight = answered() === held();
+      const { complete } = indexer.subscription.freshness();
+      const isRight = indexer.answered() === held();
       const now = complete ? (isRight ? "complete" : "wrong") : "incomplete";
-      if (now !== found || now === "wrong" || subscription.order.gap) looks = -1;
+      if (now !== found || now === "wrong" || indexer.subscription.order.gap) looks = -1;
       found = now;
     }
     assert.ok(
       found === "complete" || found === "incomplete",
-      `${kind}, seed ${seed}: ${found}, held [${held()}], answered [${answered()}], next ${subscription.order.next}\n${publisher.story.slice(-200).join("\n")}`,
+      `${kind}, seed ${seed}, ${JSON.stringify(chosen)}: ${found}, held [${held()}], answered [${indexer.answered()}], next ${indexer.subscription.order.next}\n${publisher.story.slice(-200).join("\n")}`,
     );
     return found;
   }
@@ -105,7 +161,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
   let complete = 0;
   try {
     if (below(2) === 0) for (let n = below(30); n > 0; n--) publisher.publish();
-    await subscription.start();
+    await indexer.subscription.start();
     for (let round = 0; round < ROUNDS; round++) {
       publisher.calm = false;
       for (let step = 0; step < STEPS; step++) {
@@ -113,19 +169,28 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
         if (chance < 50) for (let n = 1 + below(4); n > 0; n--) publisher.publish();
         if (chance < 75) await publisher.deliver(1 + below(6));
         else if (chance < 79) await publisher.restart();
-        else if (chance < 84) void stillness.during(() => delay(5 + below(30)));
+        else if (chance < 83) void indexer.stillness.during(() => delay(5 + below(30)));
+        else if (chance < 86) await save();
+        else if (chance < 89) await restart();
         else await delay(1 + below(12));
       }
       publisher.calm = true;
       await publisher.deliver(Number.POSITIVE_INFINITY);
       // The last one may have been lost, which silence tells; or another one follows.
+      await connected();
       if (below(2) === 0) publisher.publish();
       await publisher.deliver(Number.POSITIVE_INFINITY);
+      if (chosen.quietCheckMs === 0) {
+        // What a former process sent last may be read after all that the present one has sent so far.
+        await delay(50);
+        publisher.publish();
+        await publisher.deliver(Number.POSITIVE_INFINITY);
+      }
       publisher.story.push("calm");
       if ((await settle()) === "complete") complete++;
     }
   } finally {
-    await subscription.close();
+    await indexer.subscription.close();
     await publisher.close();
     await rm(folder, { recursive: true, force: true });
   }

@@ -145,6 +145,10 @@ void test("masters that are not of one store are named by the indexer they are r
       return services[0]?.doctor.find((line) => line.includes("not masters of one store"));
     });
     for (const { replay } of of) assert.ok(said.includes(replay), said);
+    assert.ok(
+      of.some(({ replay }) => said.includes(`the last replay taken in was that of ${replay})`)),
+      said,
+    );
   } finally {
     for (const home of homes) removeHome(home);
   }

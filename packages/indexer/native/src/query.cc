@@ -49,20 +49,20 @@ void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out)
   }
 }
 
+// `lengths` are zero.
 void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, const View& view, u32* lengths) {
   Hashes source(request, pairs, localSeed, index_.seed());
   BlockArena& arena = index_.arena();
   const HolderSets& sets = index_.sets();
   const u32 words = view.words, clock = index_.tick();
   const u64* bits = view.bits.data();
-  alive_.resize(view.masks);
-  for (u32 mask = 0; mask < view.masks; ++mask) alive_[mask] = mask;
+  alive_.clear();  // before the first block: all of them
   u32 block = 0, set = HolderSets::none;
   // Hashes that are not the standard's may be the publishers' own.
   const u64* called = arena.sequence.data();
   std::vector<u64> const* held = nullptr;
   u64 at = 0;
-  while (at < source.total && !alive_.empty()) {
+  while (at < source.total && (held == nullptr || !alive_.empty())) {
     u32 count = 0;
     const u64* hashes = source.take(at, count);
     u32 k = 0;
@@ -83,8 +83,7 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
       }
       if (next == 0) {
         for (u32 mask : alive_) lengths[mask] = static_cast<u32>(at + k);
-        alive_.clear();
-        break;
+        return;
       }
       arena.touch(next, clock);
       block = next;
@@ -92,21 +91,29 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
         set = arena.holders[block];
         const std::vector<u64>& now = sets[set].bits;
         // Only a holder that was lost can end a row.
-        bool lost = held == nullptr;
+        const bool isFirst = held == nullptr;
+        bool lost = isFirst;
         if (!lost)
           for (u32 w = 0; w < held->size() && !lost; ++w) lost = ((*held)[w] & ~(w < now.size() ? now[w] : 0)) != 0;
         held = &now;
         if (lost) {
-          std::size_t kept = 0;
-          const u32 reach = std::min<u32>(words, static_cast<u32>(now.size()));
-          for (const u32 mask : alive_) {
+          const auto has = [&](u32 mask) {
             u64 any = 0;
-            for (u32 w = 0; w < reach; ++w) any |= bits[mask * words + w] & now[w];
-            if (any != 0) alive_[kept++] = mask;
-            else lengths[mask] = static_cast<u32>(at + k);
+            const auto [first, end] = view.spans[mask];
+            for (u32 w = first; w < std::min<std::size_t>(end, now.size()); ++w) any |= bits[mask * words + w] & now[w];
+            return any != 0;
+          };
+          if (isFirst) {
+            for (u32 mask = 0; mask < view.masks; ++mask)
+              if (has(mask)) alive_.push_back(mask);
+          } else {
+            std::erase_if(alive_, [&](u32 mask) {
+              if (has(mask)) return false;
+              lengths[mask] = static_cast<u32>(at + k);
+              return true;
+            });
           }
-          alive_.resize(kept);
-          if (kept == 0) break;
+          if (alive_.empty()) break;
         }
       }
       ++k;
@@ -118,7 +125,7 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
 
 const u32* Query::match(const Request& request, const View& view) {
   lengths_.assign(view.masks, 0);
-  const std::int64_t plain = index_.findSpace(request.space);
+  const std::int64_t plain = view.plain;
   const u64 seed = index_.seed();
   if (plain >= 0) walk(static_cast<u32>(plain), request, false, seed, view, lengths_.data());
   const auto further = [&](u32 space, bool pairs, u64 localSeed) {
@@ -130,10 +137,7 @@ const u32* Query::match(const Request& request, const View& view) {
   const std::string_view lora = request.space.lora;
   const u64 salted = saltedSeed(lora.starts_with("n:") ? lora.substr(2) : std::string_view(), request.space.salt, seed);
   if (plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare) further(static_cast<u32>(plain), false, salted);
-  Namespace like = request.space;
-  like.pairs = true;
-  const std::int64_t pairs = index_.findSpace(like);
-  if (pairs >= 0) further(static_cast<u32>(pairs), true, seed);
+  if (view.pairs >= 0) further(static_cast<u32>(view.pairs), true, seed);
   return lengths_.data();
 }
 

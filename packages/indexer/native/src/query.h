@@ -36,10 +36,16 @@ struct View {
     std::vector<Medium> media;
     Publishers publishers;
   };
+  // Where a mask has bits: most have one stream, among thousands of others.
+  struct Span {
+    u32 from = 0, to = 0;
+  };
   u64 version = 0;
+  std::int64_t plain = -1, pairs = -1;  // the namespaces that it is of; -1 where no event has named them
   std::vector<Row> rows;
   u32 words = 0, masks = 0;
   std::vector<u64> bits;  // masks × words
+  std::vector<Span> spans;
   u64 bytes() const;
 };
 

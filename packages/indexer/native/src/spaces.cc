@@ -61,6 +61,8 @@ void Index::fillSpace(u32 id, const Namespace& like) {
   spaces_[id].nameSeed = seedOf(plain);
   scopes_[id] = scopeSeed(like.tenant, like.model, like.blockSize);
   spaceBytes_ += spaceFixedBytes + 2 * key.size();
+  // Views know their namespaces' numbers.
+  ++version_;
 }
 
 void Index::restoreSpace(const Namespace& like, bool live, bool bare) {

@@ -37,14 +37,16 @@ std::string jsonText(std::string_view text) {
 u64 View::bytes() const {
   u64 sum = sizeof(View) + bits.size() * sizeof(u64);
   for (const Row& row : rows) sum += sizeof(Row) + 2 * row.instance.size() + row.ranks.size() * sizeof(Rank) + row.media.size() * (sizeof(Medium) + 16) + row.publishers.size() * 48;
-  return sum;
+  return sum + spans.size() * sizeof(Span);
 }
 
 const View& Query::view(const Namespace& space) {
-  Namespace pairs = space;
-  pairs.pairs = true;
   std::int64_t id = index_.findSpace(space);
-  if (id < 0) id = index_.findSpace(pairs);
+  if (id < 0) {
+    Namespace pairs = space;
+    pairs.pairs = true;
+    id = index_.findSpace(pairs);
+  }
   if (id < 0) return unnamed(space);
   View& known = views_[static_cast<u32>(id)];
   if (known.version == index_.version()) return known;
@@ -70,7 +72,10 @@ const View& Query::unnamed(const Namespace& space) {
   if (unnamed_.size() > maxUnnamed && !unnamed_.contains(key)) forgetViews();
   View& known = unnamed_[key];
   if (known.version == index_.version()) return known;
-  return keep(known, build(like), [&]() -> View& { return unnamed_[key]; });
+  View fresh = build(like);
+  // Of its rows alone: the namespace without the salt may well have blocks.
+  fresh.plain = fresh.pairs = -1;
+  return keep(known, std::move(fresh), [&]() -> View& { return unnamed_[key]; });
 }
 
 void Query::forgetViews() {
@@ -113,7 +118,7 @@ View Query::build(const Namespace& like) const {
   view.words = static_cast<u32>((streams.size() + 63) / 64);
   Namespace pairs = like;
   pairs.pairs = true;
-  const std::int64_t spaces[] = {index_.findSpace(like), index_.findSpace(pairs)};
+  const std::int64_t spaces[] = {view.plain = index_.findSpace(like), view.pairs = index_.findSpace(pairs)};
 
   // By the streams that count, in their order: a row looks at its own and at the stores' only.
   std::map<std::vector<u32>, u32> known;
@@ -123,6 +128,8 @@ View Query::build(const Namespace& like) const {
     view.bits.resize(view.bits.size() + view.words);
     u64* bits = view.bits.data() + static_cast<std::size_t>(view.masks) * view.words;
     for (const u32 stream : counting) bits[stream / 64] |= 1ull << (stream % 64);
+    // In order, so the first and the last one are its ends.
+    view.spans.push_back(counting.empty() ? View::Span{} : View::Span{counting.front() / 64, counting.back() / 64 + 1});
     return view.masks++;
   };
   const auto counts = [&](u32 stream) { return streams[stream].counts() && !index_.isDoubted(stream, spaces[0]) && !index_.isDoubted(stream, spaces[1]); };

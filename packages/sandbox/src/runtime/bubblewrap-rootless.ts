@@ -28,7 +28,8 @@ const PAGE_BYTES = 4096;
 
 /**
  * Runs inside a fresh user and mount namespace. The upper layer is a tmpfs: no other file system that a plain user can
- * mount has a size. Homes in a template that another id owns are covered by writable ones. Arguments: directory, rootfs, size in MiB, processes, archive or nothing, then what to run.
+ * mount has a size. Homes in a template that another id owns are covered by writable ones; in one of the caller's own all belongs to
+ * root inside, so that `user` is given its home. Arguments: directory, rootfs, size in MiB, processes, archive or nothing, then what to run.
  */
 const namespaceScript = `set -e
 dir=$1 rootfs=$2 size=$3 pids=$4 archive=$5
@@ -43,6 +44,10 @@ for home in root home/user var/tmp; do
   [ "$(stat -c %u "$rootfs/$home" 2>/dev/null)" != "$nobody" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
 done
 mount -t overlay -o "userxattr,lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"
+owner=$(sed -n 's/^user:[^:]*:\\([0-9]*\\):\\([0-9]*\\):.*/\\1:\\2/p' "$dir/root/etc/passwd")
+if [ -n "$owner" ] && [ "$(wc -l </proc/self/uid_map)" -gt 1 ] && [ "$(stat -c %u "$dir/root/home/user" 2>/dev/null)" = 0 ]; then
+  chown -R "$owner" "$dir/root/home/user"
+fi
 exec prlimit --nproc="$pids" -- "$@"`;
 
 /** Capabilities over the user namespace's own ids; none reaches outside it. */

@@ -1,0 +1,35 @@
+// The last batch of a publisher that was taken in: its number, the way it came, and how late it was.
+import type { Freshness } from "@svc/contract/indexer.ts";
+
+export class LastTaken {
+  sequence: number | null = null;
+  source: Freshness["source"] = "none";
+  #atMs: number | null = null;
+  #lagMs: number | null = null;
+
+  /** As a snapshot has it. */
+  resume(next: number): void {
+    this.source = "snapshot";
+    this.sequence = next > 0 ? next - 1 : null;
+  }
+
+  note(sequence: number, source: Freshness["source"]): void {
+    this.sequence = sequence;
+    this.source = source;
+    this.#atMs = Date.now();
+  }
+
+  /** When its publisher says it was sent, in milliseconds since the Unix epoch; 0 where it does not say. */
+  sent(atMs: number): void {
+    this.#lagMs = atMs > 0 && this.#atMs !== null ? Math.max(0, Math.round(this.#atMs - atMs)) : null;
+  }
+
+  freshness(nowMs: number): Pick<Freshness, "last_sequence" | "lag_ms" | "age_ms" | "source"> {
+    return {
+      last_sequence: this.sequence,
+      lag_ms: this.#lagMs,
+      age_ms: this.#atMs === null ? null : Math.max(0, nowMs - this.#atMs),
+      source: this.source,
+    };
+  }
+}
