@@ -89,7 +89,7 @@ export type Cluster = {
   readonly admin: Server;
   readonly rpc: string;
   /** One more service, by its stable id; the name of its segments. */
-  addService(stableID: string, flags?: readonly string[]): Promise<Server & { segment(): Promise<string> }>;
+  addService(stableID: string, flags?: readonly string[], env?: NodeJS.ProcessEnv): Promise<Server & { segment(): Promise<string> }>;
   /** A call of the admin server; the body as JSON where it is. */
   ask(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<{ status: number; body: Body; headers: IncomingHttpHeaders }>;
   connect(): Promise<RpcClient>;
@@ -159,15 +159,16 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
     master,
     admin,
     rpc,
-    async addService(stableID, flags = []) {
-      const service = await startServer("service", (port) => [
+    async addService(stableID, flags = [], ownEnv = {}) {
+      const flagsOf = (port: number) => [
         "--host=127.0.0.1",
         `--port=${port}`,
         `--master_server_address=${rpc}`,
         `--stable_id=${stableID}`,
         "--global_segment_size=32mb",
         ...flags,
-      ]);
+      ];
+      const service = await startServer("service", flagsOf, ownEnv);
       own.use(service);
       // Not spread: its getters read what changes with a start.
       return Object.assign(service, {

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./cluster.ts";
-import { COLD, DEVICES, makeFolder } from "./cold.ts";
+import { COLD, DEVICES } from "./cold.ts";
+import { makeFolder } from "./cold-places.ts";
 
 void test("every operation of the cold tier refuses what is not right, and a refusal changes nothing", async () => {
   await using folder = makeFolder();
@@ -42,6 +43,13 @@ void test("every operation of the cold tier refuses what is not right, and a ref
     ["POST", DEVICES, { ...good, target: { type: "directory", path: "here" } }, 400, /absolute/],
     ["POST", DEVICES, { ...good, target: { type: "directory", path: "/a/../b" } }, 400, /absolute/],
     ["POST", DEVICES, { ...good, target: { type: "disk" } }, 400, /target/],
+    ["POST", DEVICES, { ...good, cold_tier_id: ".." }, 400, /cold_tier_id/],
+    ["POST", DEVICES, { ...good, kind: "s3" }, 400, /kind s3 has a target of type s3/],
+    ["POST", DEVICES, { ...good, target: { type: "s3", url: "s3://bucket" } }, 400, /kind s3 has a target of type s3/],
+    ...["s3://bucket/", "s3://B", "s3://bucket//a", "s3://bucket/../a", "http://bucket/a", "s3://bucket/a?b"].map(
+      (url): [string, string, unknown, number, RegExp] => ["POST", DEVICES, { ...good, kind: "s3", target: { type: "s3", url } }, 400, /s3:\/\/BUCKET/],
+    ),
+    ["POST", DEVICES, { ...good, kind: "s3", target: { type: "s3", url: "s3://bucket/a", secret_key: "x" } }, 400, /secret_key/],
     ["POST", DEVICES, { ...good, capacity_override_bytes: 0 }, 400, /capacity_override_bytes/],
     ["POST", DEVICES, { ...good, colour: "red" }, 400, /unknown field colour/],
     ["POST", DEVICES, { kind: "ssd" }, 400, /is required/],
@@ -80,6 +88,14 @@ void test("every operation of the cold tier refuses what is not right, and a ref
     assert.match(answer.body.error, error, `${method} ${path} ${JSON.stringify(body)}`);
   }
   assert.deepEqual((await cluster.ask("GET", DEVICES)).body, before);
+  const bucket = { ...good, cold_tier_id: "cold-s", kind: "s3", target: { type: "s3", url: "s3://bucket/a" } };
+  const inBucket = await cluster.ask("POST", DEVICES, bucket);
+  assert.deepEqual([inBucket.status, inBucket.body.root_dir, inBucket.body.capacity_bytes], [201, "s3://bucket/a", null]);
+  assert.equal((await cluster.ask("POST", DEVICES, { ...bucket, target: { type: "s3", url: "s3://bucket/b" } })).status, 409);
+  assert.deepEqual(
+    (await cluster.ask("GET", `${DEVICES}?kind=s3`)).body.devices.map(({ device_id }: { device_id: string }) => device_id),
+    ["cold-s"],
+  );
   const uuid = await cluster.ask("POST", DEVICES, { ...good, cold_tier_id: "cold-u", target: { type: "uuid", uuid: "0-0" } });
   assert.deepEqual([uuid.status, uuid.body.root_dir], [201, null]);
   assert.equal((await cluster.ask("GET", `${DEVICES}/cold-u/orphan-quarantine`)).status, 501);
@@ -97,7 +113,7 @@ void test("every operation of the cold tier refuses what is not right, and a ref
   });
   assert.deepEqual((await cluster.ask("GET", `${COLD}/offloads`)).body, { count: 0, tasks: [] });
   for (const [query, count] of [
-    ["?stable_id=owner", 2],
+    ["?stable_id=owner", 3],
     ["?stable_id=x", 0],
     ["?state=unregistered&kind=ssd&schedulable=no", 2],
     ["?schedulable=yes", 0],

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Cluster, Server } from "./cluster.ts";
-import { addDevice, ask, DEVICES, filesIn, look, offload, read, ready, restart } from "./cold.ts";
+import { addDevice, ask, DEVICES, look, offload, read, ready, restart, untilFiles } from "./cold.ts";
+import type { ColdPlace } from "./cold-places.ts";
 
 export const COUNT = 12;
 export const keys = Array.from({ length: COUNT }, (_, at) => `key-${at}`);
@@ -19,8 +20,13 @@ export const acts = ["blockers", "unregister", "force", "manual-gc", "manual-fre
 type Act = (typeof acts)[number];
 
 /** Each operation after the kill of one of them. */
-export async function betweenKills(cluster: Cluster, owner: Server, root: string, { kills }: { kills: readonly (readonly [Server, Act])[] }): Promise<void> {
-  const device = await addDevice(cluster, "owner", "cold-1", root);
+export async function betweenKills(
+  cluster: Cluster,
+  owner: Server,
+  place: ColdPlace,
+  { kills }: { kills: readonly (readonly [Server, Act])[] },
+): Promise<void> {
+  await addDevice(cluster, "owner", "cold-1", place);
   await putAll(cluster, owner);
   assert.equal((await offload(cluster, "owner")).materialized, COUNT);
   await restart(owner);
@@ -39,19 +45,19 @@ export async function betweenKills(cluster: Cluster, owner: Server, root: string
       assert.equal((await ask(cluster, "cold-1/disable", { reason: "test" })).state, "disabled_by_admin");
     } else if (act === "register") assert.equal((await ask(cluster, "cold-1/register", {}, 201)).scanned_objects, COUNT);
     else await ask(cluster, `cold-1/${act}`);
-    assert.equal(filesIn(device).length, COUNT);
+    assert.equal((await place.filesIn("cold-1")).length, COUNT);
   }
   await readAll(owner);
 }
 
 /** Each kill so many milliseconds after a forced unregister began. */
-export async function cutShort(cluster: Cluster, owner: Server, root: string, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
+export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
   await putAll(cluster, owner);
-  const device = await addDevice(cluster, "owner", "cold-1", root);
+  await addDevice(cluster, "owner", "cold-1", place);
   for (const [victim, delayMs] of kills) {
     await ask(cluster, "cold-1/register", {}, 201);
     await offload(cluster, "owner");
-    assert.equal(filesIn(device).length, COUNT);
+    assert.equal((await place.filesIn("cold-1")).length, COUNT);
     const begun = cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true }).catch(() => undefined);
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     await victim.kill();
@@ -61,7 +67,7 @@ export async function cutShort(cluster: Cluster, owner: Server, root: string, { 
       const again = await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true });
       return again.status === 200 && again.body.state === "unregistered" ? true : undefined;
     });
-    assert.equal(filesIn(device).length, 0);
+    await untilFiles(place, "cold-1", 0);
     await readAll(owner);
   }
 }

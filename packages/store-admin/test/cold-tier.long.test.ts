@@ -1,23 +1,53 @@
 // Every operation on a device of the cold tier after the kill of each of the three, and a forced unregister cut short at many moments.
+import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "@svc/harness/until.ts";
 import { type Server, startCluster } from "./cluster.ts";
-import { makeFolder } from "./cold.ts";
+import { addDevice, addOwner, read, ready } from "./cold.ts";
+import { bytesOf as evictedBytesOf, keys as evictedKeys, MASTER, putAll as putTwiceItsMemory } from "./cold-evicted.ts";
+import { coldKillsSuite } from "./cold-kills.suite.ts";
 import { acts, betweenKills, cutShort } from "./cold-kills.ts";
+import { inBucket, inFolder } from "./cold-places.ts";
+import { untilBack } from "./cold-troubles.ts";
 
 const DELAYS_MS = [0, 50, 100, 200, 300, 450, 600, 900];
 
-void test("a device whose objects lie nowhere else does not go, whoever is killed before each of the operations", async () => {
-  await using folder = makeFolder();
-  await using cluster = await startCluster();
-  const owner = await cluster.addService("owner");
-  const kills = [cluster.admin, cluster.master, owner].flatMap((victim) => acts.map((act) => [victim, act] as const));
-  await betweenKills(cluster, owner, folder.path, { kills });
-});
+for (const { what, skip, open } of [inFolder, inBucket]) {
+  void test(`in ${what} a device whose objects lie nowhere else does not go, whoever is killed before each of the operations`, skip, async () => {
+    await using place = await open();
+    await using cluster = await startCluster();
+    const owner = await addOwner(cluster, "owner", place);
+    const kills = [cluster.admin, cluster.master, owner].flatMap((victim) => acts.map((act) => [victim, act] as const));
+    await betweenKills(cluster, owner, place, { kills });
+  });
 
-void test("a forced unregister that is cut short at any step by a kill leaves every object in memory or on the device", async () => {
-  await using folder = makeFolder();
-  await using cluster = await startCluster();
-  const owner = await cluster.addService("owner");
-  const kills = [cluster.admin, cluster.master].flatMap((victim: Server) => DELAYS_MS.map((delayMs) => [victim, delayMs] as const));
-  await cutShort(cluster, owner, folder.path, { kills });
-});
+  void test(`in ${what} a forced unregister that is cut short at any step by a kill leaves every object in memory or on the device`, skip, async () => {
+    await using place = await open();
+    await using cluster = await startCluster();
+    const owner = await addOwner(cluster, "owner", place);
+    const kills = [cluster.admin, cluster.master].flatMap((victim: Server) => DELAYS_MS.map((delayMs) => [victim, delayMs] as const));
+    await cutShort(cluster, owner, place, { kills });
+  });
+
+  void test(`no object is lost when the master is killed while objects leave memory for ${what}`, skip, async () => {
+    await using place = await open();
+    await using cluster = await startCluster({ master: MASTER });
+    const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
+    await addDevice(cluster, "owner", "cold-1", place);
+    const putting = putTwiceItsMemory(owner);
+    for (let kills = 0; kills < 4; kills++) {
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      await cluster.master.kill();
+      await cluster.master.start();
+    }
+    await putting;
+    await ready(cluster, "cold-1");
+    for (const key of evictedKeys) assert.equal(await until(`${key} is read`, () => read(owner, key), 50), evictedBytesOf(key));
+  });
+}
+
+coldKillsSuite(inBucket);
+
+void test("a device whose server is down, busy or silent is back by itself, and meanwhile its objects are misses", inBucket.skip, () =>
+  untilBack(["down", "busy", "hang"], true),
+);

@@ -1,10 +1,8 @@
 // Devices of the cold tier as tests use them: created and registered, filled, and asked.
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
-import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { until } from "@svc/harness/until.ts";
 import type { Body, Cluster, Server } from "./cluster.ts";
+import type { ColdPlace } from "./cold-places.ts";
 
 export const COLD = "/v1/cold-tier";
 export const DEVICES = `${COLD}/devices`;
@@ -25,15 +23,22 @@ export async function look(cluster: Cluster, path: string, status = 200): Promis
   return answer.body;
 }
 
-/** A registered device; objects lie in the folder that is answered. */
-export async function addDevice(cluster: Cluster, stableID: string, id: string, root: string, more: object = {}): Promise<string> {
-  const definition = { stable_id: stableID, cold_tier_id: id, kind: "ssd", target: { type: "directory", path: root }, ...more };
+/** A registered device. */
+export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdPlace, more: object = {}): Promise<void> {
+  const definition = { stable_id: stableID, cold_tier_id: id, kind, target, ...more };
   const created = await cluster.ask("POST", DEVICES, definition);
   assert.equal(created.status, 201, JSON.stringify(created.body));
   const registered = await ask(cluster, `${id}/register`, {}, 201);
   assert.equal(registered.state, "healthy");
-  return join(root, id);
 }
+
+/** A service that can reach the place. */
+export const addOwner = (cluster: Cluster, stableID: string, { flags, env }: ColdPlace, more: readonly string[] = []) =>
+  cluster.addService(stableID, [...flags, ...more], env);
+
+/** Once a device has so many files: what was given up goes a little later. */
+export const untilFiles = (place: ColdPlace, id: string, count: number) =>
+  until(`${count} files on device ${id}`, async () => ((await place.filesIn(id)).length === count ? true : undefined), 50);
 
 /** Offloads of one owner, to their end. */
 export async function offload(cluster: Cluster, stableID: string, query = ""): Promise<Body> {
@@ -48,19 +53,6 @@ export async function offload(cluster: Cluster, stableID: string, query = ""): P
     100,
   );
 }
-
-/** For the files of devices. */
-export function makeFolder(): { readonly path: string } & AsyncDisposable {
-  const path = makeHome();
-  return {
-    path,
-    async [Symbol.asyncDispose]() {
-      removeHome(path);
-    },
-  };
-}
-
-export const filesIn = (folder: string): string[] => readdirSync(folder).filter((name) => /^[0-9a-f]{8}$/.test(name));
 
 /** Bytes of an object as a service reads it; undefined for a miss. */
 export async function read(service: Server, key: string): Promise<string | undefined> {

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runStore } from "@svc/harness/store-command.ts";
 import { startCluster } from "./cluster.ts";
-import { DEVICES, makeFolder } from "./cold.ts";
+import { DEVICES } from "./cold.ts";
+import { makeFolder } from "./cold-places.ts";
 
 void test("the admin server of a home is found wherever it listens, and devices are created of what there is", async () => {
   await using folder = makeFolder();

@@ -1,6 +1,7 @@
 // Folders of files as segments: file N begins at N << 35, and is read on this host straight from the file system.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -44,6 +45,45 @@ void test("a folder's files are read by their numbers, never past their ends, an
     assert.ok(readFileSync(join(folder, "0000002a")).equals(bytes));
     await assert.rejects(engine.openSegment("nvmeof/owner/1"));
   } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+void test("a folder with a source asks there for files that it has not, through its owner alone, and a file that does not come fails its read only", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
+  const asked: number[] = [];
+  const bytes = Buffer.from(randomBytes(2 * MIB + 5));
+  const source = createServer((socket) =>
+    socket.once("data", (request) => {
+      const file = Number(request.readBigUInt64LE());
+      asked.push(file);
+      if (file === 0x2a) writeFileSync(join(folder, "0000002a"), bytes);
+      // One is brought, one is refused, of one nothing is said.
+      if (file === 0x2d) socket.destroy();
+      else socket.end(file === 0x2a ? "1" : "0");
+    }),
+  );
+  try {
+    await new Promise<void>((listening) => source.listen(join(folder, "source"), listening));
+    await using service = await startHttp();
+    const transports = ["tcp", "nvmeof"] as const;
+    await using owner = await startEngine({ metadata: service.metadata, name: "owner", transports });
+    await using engine = await startEngine({ metadata: service.metadata, name: "reader", transports });
+    const memory = alloc(3 * MIB);
+    const segment = await owner.serveFolder("0", folder);
+    for (const reader of [engine, owner]) {
+      const target = await reader.openSegment(segment);
+      assert.match(reader.explainPath(target, 0x2an << 35n, 1n), /^tcp.*filled by its owner/);
+      await reader.registerLocalMemory(memory);
+      const local = memory.subarray(0, bytes.length).fill(0);
+      await reader.transfer("READ", target, [{ local, remote: 0x2an << 35n }]);
+      assert.ok(bytes.equals(local));
+      for (const file of [0x2bn, 0x2dn]) await assert.rejects(reader.transfer("READ", target, [{ local, remote: file << 35n }]), { name: "TRANSFER_FAILED" });
+      await reader.transfer("READ", target, [{ local, remote: 0x2an << 35n }]);
+    }
+    assert.deepEqual(asked.filter((file) => file === 0x2a).length, 1, "what is there is not asked for");
+  } finally {
+    source.close();
     rmSync(folder, { recursive: true });
   }
 });

@@ -7,7 +7,7 @@ export type ObjectInfo = { readonly key: string; readonly sizeBytes: number; rea
 export type ByteRange = { readonly start: number; readonly end: number };
 
 const MAX_KEY_BYTES = 900;
-const segment = /^[A-Za-z0-9_][A-Za-z0-9_.-]*$/;
+const segment = /^[A-Za-z0-9_~-][A-Za-z0-9_.~-]*$/;
 
 /** Every method is tried again with growing waits, within a bound, and then @throws OBJECTS_UNAVAILABLE. */
 export interface Objects {

@@ -6,31 +6,31 @@ import { readSecretFile } from "../secret.ts";
 export type Credentials = { readonly accessKeyID: string; readonly secretAccessKey: string; readonly sessionToken: string | undefined };
 
 /**
- * Asked at each request: a file that changed is read again, since what it holds may be good for hours only.
+ * Asked at each request: a file that changed is read again, since what it holds may be good for hours only. `setting` names the file's.
  * @throws SETTING_INVALID where neither is there, or the file holds none; the secrets are in no message.
  */
-export function credentialsFrom(file: string, env: NodeJS.ProcessEnv): () => Credentials {
+export function credentialsFrom(file: string, env: NodeJS.ProcessEnv, setting = "objects.credentials_file"): () => Credentials {
   if (file === "") {
     const { AWS_ACCESS_KEY_ID: accessKeyID = "", AWS_SECRET_ACCESS_KEY: secretAccessKey = "", AWS_SESSION_TOKEN: sessionToken } = env;
     if (accessKeyID === "" || secretAccessKey === "")
-      fail("SETTING_INVALID", "objects.url names S3 storage: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or objects.credentials_file");
+      fail("SETTING_INVALID", `S3 storage needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ${setting}`);
     return () => ({ accessKeyID, secretAccessKey, sessionToken });
   }
   let readAtMs = -1;
-  let credentials = readFrom(file);
+  let credentials = readFrom(file, setting);
   return () => {
     const changedAtMs = statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? readAtMs;
-    if (changedAtMs !== readAtMs) credentials = readFrom(file);
+    if (changedAtMs !== readAtMs) credentials = readFrom(file, setting);
     readAtMs = changedAtMs;
     return credentials;
   };
 }
 
-function readFrom(file: string): Credentials {
-  const text = readSecretFile(file) ?? fail("SETTING_INVALID", `setting objects.credentials_file: ${file} is not there`);
+function readFrom(file: string, setting: string): Credentials {
+  const text = readSecretFile(file) ?? fail("SETTING_INVALID", `setting ${setting}: ${file} is not there`);
   const value = (name: string) => new RegExp(`^[ \\t]*${name}[ \\t]*=[ \\t]*(\\S+)[ \\t]*$`, "im").exec(text)?.[1];
   const [accessKeyID, secretAccessKey] = [value("aws_access_key_id"), value("aws_secret_access_key")];
   if (accessKeyID === undefined || secretAccessKey === undefined)
-    return fail("SETTING_INVALID", `setting objects.credentials_file: ${file} needs the lines aws_access_key_id = … and aws_secret_access_key = …`);
+    return fail("SETTING_INVALID", `setting ${setting}: ${file} needs the lines aws_access_key_id = … and aws_secret_access_key = …`);
   return { accessKeyID, secretAccessKey, sessionToken: value("aws_session_token") };
 }

@@ -4,7 +4,7 @@ import { type IncomingMessage, Agent as PlainAgent, request as plainRequest } fr
 import { Agent as TLSAgent, request as tlsRequest } from "node:https";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { checkKey, type Objects, tooLarge } from "./objects.ts";
-import { retried, Unanswered } from "./retry.ts";
+import { ATTEMPTS, retried, Unanswered } from "./retry.ts";
 import { listingOf, wordsOf } from "./s3-answers.ts";
 import type { Credentials } from "./s3-credentials.ts";
 import { encoded, queryOf, signed } from "./s3-sign.ts";
@@ -20,7 +20,11 @@ export type S3Options = {
   readonly pathStyle: boolean;
   readonly concurrency: number;
   readonly credentials: () => Credentials;
+  readonly bounds?: S3Bounds;
 };
+
+/** How long a server may be silent and an attempt may take, and how often a request is sent. */
+export type S3Bounds = { readonly silenceMs: number; readonly callMs: number; readonly attempts: number };
 
 type Call = {
   readonly method: "GET" | "PUT" | "HEAD" | "DELETE";
@@ -34,9 +38,7 @@ type Call = {
 };
 type Answer = { readonly status: number; readonly headers: IncomingMessage["headers"]; readonly body: Buffer };
 
-/** Without a byte from the server. */
-const SILENCE_MS = 20_000;
-const CALL_MS = 120_000;
+const BOUNDS: S3Bounds = { silenceMs: 20_000, callMs: 120_000, attempts: ATTEMPTS };
 const MAX_WORDS_BYTES = 64 * 1024;
 const MAX_LISTING_BYTES = 16 * 2 ** 20;
 const PAGE_KEYS = "1000";
@@ -45,6 +47,7 @@ const EMPTY_SHA256 = createHash("sha256").digest("hex");
 const PASSING = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 export async function openS3Objects(options: S3Options): Promise<Objects> {
+  const { silenceMs, callMs, attempts } = options.bounds ?? BOUNDS;
   const endpoint = new URL(options.endpoint);
   const isTLS = endpoint.protocol === "https:";
   const request = isTLS ? tlsRequest : plainRequest;
@@ -84,8 +87,8 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
           read(answer, maxBytes, call.key ?? "").then((text) => resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: text }), reject);
         },
       );
-      sent.setTimeout(SILENCE_MS, () => sent.destroy(new Error(`no data within ${SILENCE_MS / 1000} s`)));
-      const timer = setTimeout(() => sent.destroy(new Error(`not finished within ${CALL_MS / 1000} s`)), CALL_MS);
+      sent.setTimeout(silenceMs, () => sent.destroy(new Error(`no data within ${silenceMs / 1000} s`)));
+      const timer = setTimeout(() => sent.destroy(new Error(`not finished within ${callMs / 1000} s`)), callMs);
       sent.once("close", () => clearTimeout(timer));
       sent.once("error", (error) => reject(error instanceof Failure ? error : new Unanswered(error.message, { cause: error })));
       sent.end(body);
@@ -95,17 +98,21 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
   /** Undefined for 404. */
   function call(what: Call): Promise<Answer | undefined> {
     const name = `${what.method} ${what.key ?? "a listing"} at ${options.endpoint}`;
-    return retried(name, async () => {
-      const answer = await send(what);
-      if (answer.status >= 200 && answer.status < 300) return answer;
-      const words = wordsOf(answer.body.toString("utf8"));
-      if (answer.status === 404 && words.code !== "NoSuchBucket") return undefined;
-      const says = `${answer.status}${words.code === "" ? "" : ` ${words.code}`}${words.message === "" ? "" : `: ${words.message}`}`;
-      if (PASSING.has(answer.status)) throw new Unanswered(says);
-      if (answer.status === 401 || answer.status === 403)
-        fail("OBJECTS_UNAVAILABLE", `${name}: refused with ${says}; check the credentials and their permissions`);
-      return fail("OBJECTS_UNAVAILABLE", `${name}: ${says}`);
-    });
+    return retried(
+      name,
+      async () => {
+        const answer = await send(what);
+        if (answer.status >= 200 && answer.status < 300) return answer;
+        const words = wordsOf(answer.body.toString("utf8"));
+        if (answer.status === 404 && words.code !== "NoSuchBucket") return undefined;
+        const says = `${answer.status}${words.code === "" ? "" : ` ${words.code}`}${words.message === "" ? "" : `: ${words.message}`}`;
+        if (PASSING.has(answer.status)) throw new Unanswered(says);
+        if (answer.status === 401 || answer.status === 403)
+          fail("OBJECTS_UNAVAILABLE", `${name}: refused with ${says}; check the credentials and their permissions`);
+        return fail("OBJECTS_UNAVAILABLE", `${name}: ${says}`);
+      },
+      attempts,
+    );
   }
 
   return {

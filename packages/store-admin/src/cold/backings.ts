@@ -1,13 +1,20 @@
 // Where an object's cold copy lies, as the master's route shows it.
-import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { namesOf } from "@svc/store/client/cold/bucket-names.ts";
 import { encoded } from "@svc/store/client/cold/device-folder.ts";
 import type { Masters, ObjectName } from "../masters/masters.ts";
 import type { ColdTier } from "./cold-tier.ts";
+import type { Device } from "./device.ts";
 
 const PREFIX = "cold/";
 const COMPLETE = 3;
 const FILE_DIGITS = 8;
+
+/** Below the device's root; in a bucket the first characters of its objects' names, which go on with the writer's epoch. */
+function locatorOf({ definition: { cold_tier_id: id, target } }: Device, file: bigint): string {
+  const name = file.toString(16).padStart(FILE_DIGITS, "0");
+  return target.type === "s3" ? `${namesOf("", encoded(id)).objects}${name}` : `${encoded(id)}/${name}`;
+}
 
 /** Null where it has none. @throws STORE_KEY_NOT_FOUND where there is no such object. */
 export async function backingOf(object: ObjectName, masters: Masters, tier: ColdTier, tenant: string): Promise<object | null> {
@@ -25,7 +32,7 @@ export async function backingOf(object: ObjectName, masters: Masters, tier: Cold
     cold_tier_id: device?.definition.cold_tier_id ?? diskID,
     owner: { stable_id: owner?.stableID ?? replica.clientID, epoch: Number(owner?.epoch ?? 0n) },
     state: isWhole ? "materialized" : "pending_offload",
-    locator: isWhole && device !== undefined ? join(encoded(device.definition.cold_tier_id), replica.address.toString(16).padStart(FILE_DIGITS, "0")) : null,
+    locator: isWhole && device !== undefined ? locatorOf(device, replica.address) : null,
     length: Number(route.sizeBytes),
     // Of 64 bits, in decimal digits.
     checksum: route.checksum === undefined ? null : String(route.checksum),

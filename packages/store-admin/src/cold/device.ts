@@ -61,7 +61,7 @@ export const created = (definition: DeviceDefinition): Device => ({
   state: "unregistered",
   epoch: null,
   diskID: null,
-  rootDir: definition.target.type === "directory" ? definition.target.path : null,
+  rootDir: rootDirOf(definition.target),
   capacityBytes: definition.capacity_override_bytes,
   usedBytes: 0,
   reservedBytes: 0,
@@ -78,10 +78,16 @@ const canonical = ({ stable_id, cold_tier_id, kind, target, capacity_override_by
   cold_tier_id,
   kind,
   target.type,
-  target.type === "directory" ? target.path : target.uuid,
+  target.type === "uuid" ? target.uuid : rootDirOf(target),
   capacity_override_bytes,
   [...tags].sort(),
 ];
+
+/** Where the UUID of a file system is mounted, its owner says. */
+function rootDirOf(target: DeviceTarget): string | null {
+  if (target.type === "uuid") return null;
+  return target.type === "s3" ? target.url : target.path;
+}
 
 /** @throws INVALID_REQUEST for a move that its state does not have, STORE_CONFLICT for a stale epoch and for objects that would be stranded. */
 export function advance(device: Device, event: DeviceEvent): Device {

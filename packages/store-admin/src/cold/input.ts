@@ -1,13 +1,15 @@
 // What requests about cold-tier devices say: the body of a creation, and the filters of a list.
 import { fail } from "@svc/contract/failures.ts";
+import { bucketURL } from "@svc/store/client/cold/commands.ts";
 import { z } from "zod";
 import { truthOf } from "../http/route.ts";
 import { type DeviceDefinition, type DeviceState, deviceStates } from "./device.ts";
 
 const MAX_NAME = 256;
 const MAX_PATH = 4096;
+const MAX_URL = 512;
 const MAX_TAGS = 64;
-export const deviceKinds = ["ssd", "nfs"] as const;
+export const deviceKinds = ["ssd", "nfs", "s3"] as const;
 
 const name = (most: number) =>
   z
@@ -21,16 +23,21 @@ const target = z.discriminatedUnion("type", [
     path: name(MAX_PATH).refine((path) => path.startsWith("/") && !path.split("/").includes(".."), "expected an absolute path without .."),
   }),
   z.strictObject({ type: z.literal("uuid"), uuid: z.string().regex(/^[0-9A-Za-z-]{1,64}$/, "expected a filesystem's UUID") }),
+  z.strictObject({ type: z.literal("s3"), url: name(MAX_URL).regex(bucketURL, "expected s3://BUCKET or s3://BUCKET/PREFIX, without a slash at the end") }),
 ]);
 
 export const deviceBody = z
   .strictObject({
     stable_id: name(MAX_NAME),
-    cold_tier_id: name(MAX_NAME).refine((id) => !/[/\0]/.test(id), "must not have a slash"),
+    cold_tier_id: name(MAX_NAME).refine((id) => !/[/\0]/.test(id) && id !== "." && id !== "..", "must not have a slash, or be . or .."),
     kind: z.enum(deviceKinds),
     target,
     capacity_override_bytes: z.number().int("expected whole bytes").min(1, "must be greater than 0").nullish(),
     tags: z.array(name(MAX_NAME)).max(MAX_TAGS).nullish(),
+  })
+  .refine(({ kind, target: { type } }) => (kind === "s3") === (type === "s3"), {
+    path: ["target"],
+    message: "a device of kind s3 has a target of type s3, and no other device has one",
   })
   .transform(
     ({ capacity_override_bytes, tags, ...rest }): DeviceDefinition => ({ ...rest, capacity_override_bytes: capacity_override_bytes ?? null, tags: tags ?? [] }),

@@ -107,7 +107,7 @@ export class Offloads {
 
   /** The one with the most room. */
   async #deviceOf({ tenant, stableID }: OffloadTask): Promise<Device> {
-    const room = ({ capacityBytes, usedBytes, reservedBytes }: Device) => (capacityBytes ?? Number.POSITIVE_INFINITY) - usedBytes - reservedBytes;
+    const room = ({ capacityBytes, usedBytes, reservedBytes }: Device) => (capacityBytes ?? Number.MAX_SAFE_INTEGER) - usedBytes - reservedBytes;
     const devices = (await this.#tier.list(tenant, { stableID })).filter(isSchedulable);
     const [most] = devices.sort((one, other) => room(other) - room(one));
     return most ?? fail("INVALID_REQUEST", `${stableID} has no schedulable device: register one, or enable or empty an existing one`);

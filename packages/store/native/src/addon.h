@@ -55,6 +55,7 @@ napi_value mountDisk(Addon& addon, const Call& call);
 napi_value unmountDisks(Addon& addon, const Call& call);
 napi_value unmountDisk(Addon& addon, const Call& call);
 napi_value queueCold(Addon& addon, const Call& call);
+napi_value fillCold(Addon& addon, const Call& call);
 napi_value releaseCold(Addon& addon, const Call& call);
 napi_value filesOn(Addon& addon, const Call& call);
 napi_value diskOrders(Addon& addon, const Call& call);

@@ -36,6 +36,15 @@ napi_value queueCold(Addon& addon, const Call& call) {
   return out;
 }
 
+// (client id, disk id, which objects: 0 asked for, 1 about to be evicted, 2 stored; of which tenant, "" for all) → code
+napi_value fillCold(Addon& addon, const Call& call) {
+  const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
+  const auto fills = static_cast<Disk::Fills>(static_cast<u8>(call.number(2)));
+  const std::string tenant = call.bytes(3);
+  if (fills > Disk::Fills::stored) return call.of(double{code::invalidParams});
+  return changing(addon, call, [&](Store& store) { return store.fillCold(client, id, fills, tenant); });
+}
+
 // (disk id, tenant, key, file) → code
 napi_value releaseCold(Addon& addon, const Call& call) {
   const Uuid id = idAt(call, call.at(0));

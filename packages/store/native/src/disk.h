@@ -29,6 +29,14 @@ struct Disk {
   static constexpr u32 firstCold = 0x8000;
   bool cold() const { return label >= firstCold; }
 
+  // Which objects of its owner's memory go to a device of the cold tier: those that are asked for one by one, those about to be evicted, or
+  // all once they are stored. Its owner says so each time it mounts the device, so no record keeps it.
+  enum class Fills : u8 { asked = 0, evicted = 1, stored = 2 };
+  Fills fills = Fills::asked;
+  std::string tenant;  // of these objects; empty: of any
+  static constexpr u64 fileOverhead = 512;
+  bool hasRoom(u64 size) const { return used + (files + 1) * fileOverhead + size <= capacity; }
+
   u32 label = 0;        // among the disks of its owner
   bool ours = false;    // its owner speaks our own operations, and its files are segments of the transfer engine
   bool enabled = true;  // takes objects

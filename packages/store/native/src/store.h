@@ -70,9 +70,9 @@ class Store {
   i32 unmountDisks(const Uuid& client);
   // One of them; `empty`: only where no object lies there (else notReady), so that none is stranded.
   i32 unmountDisk(const Uuid& client, const Uuid& disk, bool empty);
-  // For devices of the cold tier (store_cold.cc): how many objects of its owner's memory now wait for it (after a part of the table;
-  // the whole of it was looked at when `ended`), and a file given up where memory has the object too.
+  // Devices of the cold tier (store_cold.cc): how many objects of its owner's memory now wait for it; `ended`: the whole table was looked at.
   u32 queueCold(Segment& disk, u16 tenant, u32 most, u32 records, bool& ended);
+  i32 fillCold(const Uuid& client, const Uuid& disk, Disk::Fills fills, std::string_view tenant);
   i32 releaseCold(const Uuid& disk, u16 tenant, std::string_view key, u64 file);
   // The device that an object waits for, or is being written to.
   const Segment* coldFor(u32 index) const;
@@ -181,8 +181,9 @@ class Store {
   bool anyWhere(u32 index, bool disk) const;
   bool lies(u32 index, bool disk) const;
   bool anyCold(u32 index) const;
-  void queueOffload(u32 index);
-  Segment* diskFor(u32 index);
+  bool offloads() const { return settings.offload || coldFills_; }
+  void queueOffload(u32 index, bool evicting);
+  Segment* diskFor(u32 index, bool evicting);
   // Whether it waits for a disk now, and is not to be evicted otherwise.
   bool leaveToDisk(u32 index);
   void evictOne(u32 index);
@@ -279,12 +280,11 @@ class Store {
   u64 lastExtent_, extentBytes_ = 0;
   u32 lastOffload_;
   u64 lineage_ = 0;
-  bool holdersListen_ = false;
   std::unordered_map<u32, u64> restored_;  // when each was last seen by the lost master; while holders restore
 
   Pass pass_ = Pass::none;
   u32 cursor_ = 1, left_ = 0, evictCursor_ = 1, evictQueued_ = 0;
-  bool deadDirty_ = false, noSpace_ = false;
+  bool deadDirty_ = false, noSpace_ = false, coldFills_ = false;  // the last: some device takes objects unasked
   Sketch hits_;
   std::vector<u32> dying_, dead_;  // segments hidden since the pass began, and before
   u64 watchAtMs_ = 0, discardAtMs_ = 0, evictAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
@@ -292,7 +292,7 @@ class Store {
   // While the log is read: sizes of ranges that were held back, by segment and offset.
   std::unordered_map<std::pair<u32, u64>, u64, RangeHash> replayedHeld_;
   std::vector<u32> replayedSwept_;
-  bool replaying_ = false;
+  bool replaying_ = false, holdersListen_ = false;
   bool quiet_ = true;    // the log is read: what it says was published before
   bool forgot_ = false;  // objects of which nobody can say which they were
 };

@@ -35,6 +35,18 @@ u32 Store::queueCold(Segment& segment, u16 tenant, u32 most, u32 records, bool& 
   return queued;
 }
 
+i32 Store::fillCold(const Uuid& client, const Uuid& id, Disk::Fills fills, std::string_view tenant) {
+  Segment* segment = diskOf(client, id);
+  if (segment == nullptr || !segment->cold()) return code::segmentNotFound;
+  Disk& disk = *segment->disk;
+  // What was stored before waits for it too.
+  if (disk.fills != fills || disk.tenant != tenant) disk.cursor = 1;
+  disk.fills = fills;
+  disk.tenant = tenant;
+  coldFills_ = coldFills_ || fills != Disk::Fills::asked;
+  return code::ok;
+}
+
 i32 Store::releaseCold(const Uuid& id, u16 tenant, std::string_view key, u64 file) {
   const Segment* disk = cluster.findSegment(id);
   if (disk == nullptr || !disk->cold()) return code::segmentNotFound;

@@ -109,7 +109,7 @@ i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKin
   announce(index);
   log(index);
   // Not stored while it was being copied.
-  if (settings.offload && !settings.offloadOnEvict && kind != TaskKind::promote) queueOffload(index);
+  if (offloads() && kind != TaskKind::promote) queueOffload(index, false);
   return code::ok;
 }
 

@@ -133,7 +133,7 @@ i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 exten
   note(index, ended, fingerprint);
   announce(index);
   log(index);
-  if (settings.offload && !settings.offloadOnEvict) queueOffload(index);
+  if (offloads()) queueOffload(index, false);
   return code::ok;
 }
 

@@ -13,22 +13,31 @@ bool Store::busy(const Object& object) const {
   return task != TaskKind::none && task != TaskKind::offload;
 }
 
-Segment* Store::diskFor(u32 index) {
+Segment* Store::diskFor(u32 index, bool evicting) {
   Segment* found = nullptr;
+  const Object& object = table[index];
+  const auto takes = [&](const Segment& segment) {
+    const Disk& disk = *segment.disk;
+    if (!segment.readable() || !disk.enabled || object.size > disk.capacity) return false;
+    if (!segment.cold()) return settings.offload && settings.offloadOnEvict == evicting;
+    // It makes no room by itself: what it has none for is evicted as if it were not there.
+    const bool asked = evicting ? disk.fills != Disk::Fills::asked : disk.fills == Disk::Fills::stored;
+    return asked && disk.hasRoom(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
+  };
   eachReplica(index, [&](const Replica& replica) {
     const Segment* memory = cluster.segment(replica.segment);
     if (found != nullptr || !readable(replica) || memory->onDisk()) return;
     for (const u32 each : cluster.client(memory->client).segments) {
       Segment* segment = cluster.segment(each);
-      if (segment->onDisk() && !segment->cold() && segment->readable() && segment->disk->enabled && table[index].size <= segment->disk->capacity) found = segment;
+      if (segment->onDisk() && takes(*segment) && (found == nullptr || found->cold())) found = segment;
     }
   });
   return found;
 }
 
-void Store::queueOffload(u32 index) {
+void Store::queueOffload(u32 index, bool evicting) {
   if ((table[index].flags & (flag::queued | flag::unfinished)) || anyWhere(index, true)) return;
-  Segment* disk = diskFor(index);
+  Segment* disk = diskFor(index, evicting);
   if (disk == nullptr) return;
   if (disk->disk->offload.size() >= settings.offloadQueue) {
     // The look for objects that no disk has finds it later.
@@ -41,13 +50,12 @@ void Store::queueOffload(u32 index) {
 }
 
 bool Store::leaveToDisk(u32 index) {
-  if (!settings.offload || !settings.offloadOnEvict || anyWhere(index, true)) return false;
+  if (!offloads() || anyWhere(index, true) || diskFor(index, true) == nullptr) return false;
   const bool waits = (table[index].flags & flag::queued) != 0;
-  if (!waits && diskFor(index) == nullptr) return false;
   const auto most = static_cast<u32>(settings.offloadCapRatio * settings.offloadQueue);
   if (waits || evictQueued_ < most) {
     if (!waits) {
-      queueOffload(index);
+      queueOffload(index, true);
       ++evictQueued_;
     }
     if (table[index].flags & flag::queued) {
@@ -125,14 +133,14 @@ i32 Store::failOffload(Segment& disk, u16 tenant, std::string_view key, u32 task
 
 // Objects that lie on no disk, since one was mounted later, was full of orders, or the master was started again.
 void Store::fillOffloads(u32 budget) {
-  if (settings.offloadOnEvict) return;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
-    if (segment == nullptr || !segment->onDisk() || segment->cold() || !segment->readable() || !segment->disk->enabled) continue;
+    if (segment == nullptr || !segment->onDisk() || !segment->readable() || !segment->disk->enabled) continue;
     Disk& disk = *segment->disk;
+    if (segment->cold() ? disk.fills != Disk::Fills::stored : !settings.offload || settings.offloadOnEvict) continue;
     for (u32 left = budget; left > 0 && disk.cursor < table.end() && disk.offload.size() < settings.offloadQueue / 2; --left) {
       const u32 index = disk.cursor++;
-      if (table.live(index) && diskFor(index) == segment) queueOffload(index);
+      if (table.live(index) && diskFor(index, false) == segment) queueOffload(index, false);
     }
   }
 }

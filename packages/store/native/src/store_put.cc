@@ -152,7 +152,7 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
   }
   journal.complete(table, index);
   announce(index, true);
-  if (settings.offload && !settings.offloadOnEvict) queueOffload(index);
+  if (offloads()) queueOffload(index, false);
   return code::ok;
 }
 

@@ -164,7 +164,7 @@ bool Store::tend(u32 budget) {
     if (cluster.segment(held.segment) != nullptr) freeHeld(held.segment, held.node);
   }
   endOldExtents(mostErasedPerSlice);
-  if (settings.offload) fillOffloads(mostErasedPerSlice);
+  if (offloads()) fillOffloads(mostErasedPerSlice);
   if (pass_ == Pass::none) {
     if (deadDirty_) {
       deadDirty_ = false;

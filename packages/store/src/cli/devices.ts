@@ -72,10 +72,10 @@ async function showOne(words: Words, id: string): Promise<number> {
 async function create(words: Words, id: string): Promise<number> {
   const flag = (name: string) =>
     words.text(name) ?? fail("INVALID_REQUEST", `--${name}: expected a value, got nothing; svc store devices --help shows how to create one`);
-  const uuid = words.text("uuid");
-  const target = uuid === undefined ? { type: "directory", path: flag("path") } : { type: "uuid", uuid };
+  const [uuid, url] = [words.text("uuid"), words.text("s3")];
+  const target = url !== undefined ? { type: "s3", url } : uuid !== undefined ? { type: "uuid", uuid } : { type: "directory", path: flag("path") };
   const size = words.text("capacity") === undefined ? {} : { capacity_override_bytes: wholeNumber(words, "capacity", 0, Number.MAX_SAFE_INTEGER) };
-  const body = { stable_id: flag("owner"), cold_tier_id: id, kind: words.text("kind") ?? "ssd", target, ...size };
+  const body = { stable_id: flag("owner"), cold_tier_id: id, kind: words.text("kind") ?? (url === undefined ? "ssd" : "s3"), target, ...size };
   const query = new URLSearchParams({ ...(words.has("no-check") ? {} : { check: "true" }), ...(words.tenant === "" ? {} : { tenant: words.tenant }) });
   const device = await askAdmin<Device>(words, "POST", `${BASE}/devices?${query}`, body);
   show(words, device, [device]);

@@ -80,6 +80,7 @@ const pages: Readonly<Record<string, Page>> = {
     forms: [
       ["devices [DEVICE]", "list devices of the cold tier, or show the current state of one"],
       ["devices create DEVICE --owner STABLE-ID --path FOLDER | --uuid UUID", "define a folder on an owner's host as a device"],
+      ["devices create DEVICE --owner STABLE-ID --s3 s3://BUCKET/PREFIX", "the same in a bucket that the owner's settings reach"],
       ["devices register|enable|disable|drain|unregister DEVICE", "start serving it; allow or stop new objects; empty it; release it"],
       ["devices blockers|manual-gc|manual-free|orphan-quarantine DEVICE", "show what is stored there, or make room manually"],
       ["devices offload STABLE-ID", "copy objects from an owner's memory to its device, and wait"],

@@ -49,6 +49,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
       kind: text,
       path: text,
       uuid: text,
+      s3: text,
       capacity: text,
       executor: text,
       to: text,

@@ -3,7 +3,7 @@ import { Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
 import type { ReplicaList } from "../rpc/shapes.ts";
-import { diskPlace, isDiskSegment } from "./disk/places.ts";
+import { diskPlace, isBucketSegment, isDiskSegment } from "./disk/places.ts";
 import { call, type Flow, type Move, move, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import { type Avoided, type Place, type Places, tooSmall } from "./places.ts";
@@ -45,6 +45,8 @@ export type GetParts = {
 
 const MAX_ROUNDS = 3;
 const READ_MS = 1000;
+/** Of what has to come from an S3-compatible server first. */
+const BUCKET_MS = 8000;
 const BYTES_PER_MS = 50_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
@@ -214,7 +216,13 @@ function* readSome(parts: GetParts, sources: readonly Source[], isVerified: bool
     }
   }
   const moves: Move[] = [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) }));
-  const failed = yield* move("READ", moves, READ_MS + Math.ceil(bytes / BYTES_PER_MS));
+  const failed = new Map<string, Failure>();
+  for (const isSlow of [false, true]) {
+    const some = moves.filter(({ endpoint }) => isBucketSegment(endpoint) === isSlow);
+    if (some.length === 0) continue;
+    const unreached = yield* move("READ", some, (isSlow ? BUCKET_MS : READ_MS) + Math.ceil(bytes / BYTES_PER_MS));
+    for (const [endpoint, failure] of unreached) failed.set(endpoint, failure);
+  }
   for (const endpoint of failed.keys()) {
     parts.count("unreached");
     // One file that is gone says nothing of its disk.

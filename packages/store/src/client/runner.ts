@@ -1,9 +1,9 @@
 // Runs flows: with promises, or holding the thread; and keeps the handles of the holders that they move bytes to and from.
 import { setTimeout as sleep } from "node:timers/promises";
-import { asFailure, type Failure } from "@svc/contract/failures.ts";
+import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
-import { isDiskSegment } from "./disk/places.ts";
+import { isBucketSegment, isDiskSegment } from "./disk/places.ts";
 import type { Flow, Step } from "./flow.ts";
 import type { Connections } from "./session/connections.ts";
 import type { SyncCalls } from "./sync-calls.ts";
@@ -101,6 +101,9 @@ export class Runner {
     const failed = new Map<string, Failure>();
     for (const { endpoint, words } of moves) {
       try {
+        // What its own thread has to bring first never comes while that thread is held.
+        if (isBucketSegment(endpoint) && endpoint.startsWith(`nvmeof/${this.#engine.getServerName()}/`))
+          fail("TRANSPORT_UNAVAILABLE", "an object in a bucket of this client's own is read with promises only");
         const handle = this.#handles.get(endpoint) ?? this.#openSync(endpoint);
         this.#handles.set(endpoint, handle);
         this.#engine.transferSync(opcode, handle, words, timeoutMs);

@@ -88,7 +88,10 @@ export type ClientOptions = {
   readonly ssdBytes?: number;
   /** A file counts once it is on the device, so that none is lost with the power. Off by default. */
   readonly ssdSyncs?: boolean;
-  /** Serves devices of the cold tier, as the admin server of the store says. Needs a `stableID`. */
+  /**
+   * Serves devices of the cold tier, as the admin server of the store says. Needs a `stableID`. Calls that hold the thread miss what only a
+   * bucket of this client's own has.
+   */
   readonly coldTier?: ColdTierOptions;
   readonly onEvent?: (event: SessionEvent | DiskEvent) => void;
 };

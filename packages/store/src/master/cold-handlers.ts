@@ -48,6 +48,7 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
       const [code, queued, hasEnded] = native.queueCold(clientID, diskID, tenant, most, MAX_RECORDS);
       return code === codes.OK ? { ok: true, value: { queued, hasEnded } } : wrong(code);
     },
+    FillDevice: (clientID, diskID, tenant, fills) => done(native.fillCold(clientID, diskID, fills, tenant)),
     ListColdDisks: () => ({
       ok: true,
       value: coldRows(native).map((row) => ({

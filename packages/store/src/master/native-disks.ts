@@ -27,6 +27,8 @@ export interface NativeDisks {
   unmountDisk(clientID: string, diskID: string, empty: boolean): number;
   /** [code, objects that wait for the device now, whether the whole table was looked at]; tenant "" for those of all. */
   queueCold(clientID: string, diskID: string, tenant: string, most: number, records: number): [number, number, boolean];
+  /** Which objects go to the device by themselves: 0 none, 1 those about to be evicted, 2 all that are stored; tenant "" for those of all. */
+  fillCold(clientID: string, diskID: string, fills: number, tenant: string): number;
   /** Gives up the file of an object that readable memory has too. */
   releaseCold(diskID: string, tenant: string, key: string, file: bigint): number;
   /** [next cursor, or 0; (tenant, key, bytes, file, whether memory has it too) of each object on the disk...] */

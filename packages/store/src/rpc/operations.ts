@@ -178,6 +178,8 @@ export const operations = {
   // Of devices of the cold tier. Their owner: gives one up (if `empty`, only where no object lies there), and asks for objects of one tenant or of all.
   UnmountDisk: operation(done, client, diskID, empty),
   QueueOffloads: operation(expected(queued), client, diskID, ownersTenant, u32),
+  // Which objects of its memory go there unasked: 0 none, 1 those about to be evicted, 2 all once they are stored.
+  FillDevice: operation(done, client, diskID, ownersTenant, u32),
   // Their administrator: lists them and what lies there (from a cursor on), gives up files of objects that memory has too, and commands an owner.
   ListColdDisks: operation(expected(vector(coldDisk))),
   ListFiles: operation(expected(coldFiles), diskID, u32),

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { ColdTierOptions } from "../client/cold/cold-devices.ts";
 import type { DiskEvent } from "../client/disk/disk-parts.ts";
 import type { SessionEvent } from "../client/session/session-options.ts";
 import { StoreClient } from "../client/store-client.ts";
@@ -92,7 +93,7 @@ async function openClient(
       const client = await StoreClient.open({
         ...optionsOf(settings),
         ...identity,
-        coldTier: { file: join(home, "store-service", "cold-devices.json"), allowed: settings.cold_tier_folders },
+        coldTier: coldTierOf(settings, join(home, "store-service")),
         token,
         master,
         joinMs: given === "" ? Math.min(OWN_TRY_MS, leftMs) : leftMs,
@@ -104,6 +105,22 @@ async function openClient(
     }
   }
 }
+
+const coldTierOf = (settings: ServiceSettings, folder: string): ColdTierOptions => ({
+  file: join(folder, "cold-devices.json"),
+  allowed: settings.cold_tier_folders,
+  offloads: ({ trigger: "asked", evict: "evicted", put: "stored" } as const)[settings.cold_tier_offload],
+  s3: {
+    endpoint: settings.cold_tier_s3_endpoint,
+    region: settings.cold_tier_s3_region,
+    pathStyle: settings.cold_tier_s3_path_style,
+    credentialsFile: settings.cold_tier_s3_credentials_file,
+    env: process.env,
+    allowed: settings.cold_tier_s3_prefixes,
+    cacheFolder: join(folder, "cold-cache"),
+    cacheBytes: settings.cold_tier_s3_cache_size,
+  },
+});
 
 const optionsOf = (settings: ServiceSettings) => ({
   localHostname: settings.local_hostname,

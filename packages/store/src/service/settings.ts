@@ -5,6 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { loadConfig, type Sections } from "@svc/kit/config.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
+import { bucketURL } from "../client/cold/commands.ts";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
@@ -60,6 +61,13 @@ export const serviceSettings = z.object({
       tenant_id: z.string(),
       stable_id: z.string().max(256),
       cold_tier_folders: z.array(z.string().startsWith("/", "expected an absolute path")).max(64),
+      cold_tier_offload: z.enum(["trigger", "evict", "put"]),
+      cold_tier_s3_prefixes: z.array(z.string().regex(bucketURL, "expected s3://BUCKET or s3://BUCKET/PREFIX")).max(64),
+      cold_tier_s3_endpoint: z.string().regex(/^(https?:\/\/[^/?#@]+\/?)?$/, "expected http://HOST:PORT or https://HOST:PORT, without a path"),
+      cold_tier_s3_region: z.string().regex(/^[a-z0-9-]{1,64}$/, "regions are lower-case letters, digits and -"),
+      cold_tier_s3_path_style: z.boolean(),
+      cold_tier_s3_credentials_file: z.string(),
+      cold_tier_s3_cache_size: size,
       access_file: z.string(),
       token_file: z.string(),
       enable_client_http_server: z.boolean(),

@@ -66,7 +66,7 @@ void fuzzFileSession(std::string_view data) {
                         if (!request.write) memset(reinterpret_cast<char*>(request.local), 1, request.length);
                         return true;
                       },
-                      nullptr};
+                      nullptr, nullptr};
   FileSession session(service);
   while (data.size() >= wire::HEADER_BYTES) {
     auto header = wire::readHeader(data.data());

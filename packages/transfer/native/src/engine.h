@@ -99,6 +99,8 @@ class Engine : private RouteOwner {
   bool autoDiscover;
   std::vector<std::string> filters;
   WorkPool pool;
+  /** Reads of folders that their owner fills. */
+  WorkPool fillPool;
 
   void describe();
   std::string recordText();

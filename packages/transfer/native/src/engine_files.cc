@@ -78,7 +78,8 @@ FileService Engine::fileService() {
             if (!one[0].error.empty()) logLine(LogLevel::Warning, "serving a file: " + one[0].error);
             return one[0].error.empty();
           },
-          [this](uint64_t key, std::function<void()> work) { return pool.post(key, std::move(work)); }};
+          [this](uint64_t key, std::function<void()> work) { return pool.post(key, std::move(work)); },
+          [this](uint64_t key, std::function<void()> work) { return fillPool.post(key, std::move(work)); }};
 }
 
 }  // namespace svc

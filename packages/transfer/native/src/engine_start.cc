@@ -170,6 +170,7 @@ int Engine::stop() {
   for (const auto& each : transports) each->stopServing();
   for (auto& loop : loops_) loop->stop();
   pool.stop();
+  fillPool.stop();
   const int left = release(registry.all());
   const std::string why = left == 0 ? "" : lastError();
   {

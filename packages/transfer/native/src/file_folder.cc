@@ -1,5 +1,8 @@
 // Folders as file segments: files by number, opened when they are read, and the file systems that a reader's thread may wait for.
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/vfs.h>
 
 #include "control_page.h"
@@ -17,6 +20,29 @@ bool answersByItself(int fd) {
   for (int64_t known : {EXT, XFS, BTRFS, TMPFS, OVERLAY, F2FS, ZFS})
     if (int64_t(info.f_type) == known) return true;
   return false;
+}
+
+/** In a folder whose owner brings files when they are asked for: where it is asked. */
+constexpr char SOURCE[] = "source";
+constexpr time_t BRING_S = 10;
+
+bool hasSource(int folder) {
+  struct stat info {};
+  return fstatat(folder, SOURCE, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode);
+}
+
+/** Asks the owner for the file: eight bytes of its number, and one byte back, '1' once it is there. */
+bool bring(int folder, uint64_t number) {
+  Fd to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval bound{BRING_S, 0};
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  // The folder's own path may be longer than an address can be.
+  snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/%s", folder, SOURCE);
+  char answer = 0;
+  return to && setsockopt(to.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0 && setsockopt(to.get(), SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) == 0 &&
+         connect(to.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 && send(to.get(), &number, sizeof number, MSG_NOSIGNAL) == sizeof number &&
+         recv(to.get(), &answer, 1, 0) == 1 && answer == '1';
 }
 }  // namespace
 
@@ -41,6 +67,11 @@ std::shared_ptr<FileSegment> FileSegment::openFolder(const PublishedFolder& fold
     setLastError("folder " + folder.path + " is on a file system that may stop answering");
     return nullptr;
   }
+  segment->filled_ = hasSource(segment->folder_.get());
+  if (!isOwner && segment->filled_) {
+    setLastError("folder " + folder.path + " is filled by its owner when it is read");
+    return nullptr;
+  }
   segment->folderPath_ = folder.path;
   return segment;
 }
@@ -53,6 +84,13 @@ std::unique_ptr<FileSegment::Part> FileSegment::fileAt(uint64_t offset, bool dir
   part->path = folderPath_ + "/" + name;
   part->start = number << FOLDER_FILE_SHIFT;
   part->buffered.reset(openat(folder_.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!part->buffered && errno == ENOENT && filled_) {
+    if (!bring(folder_.get(), number)) {
+      why = part->path + ": its owner did not bring it";
+      return nullptr;
+    }
+    part->buffered.reset(openat(folder_.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  }
   struct stat info {};
   if (!part->buffered || fstat(part->buffered.get(), &info) != 0) {
     why = part->path + ": " + errnoText();

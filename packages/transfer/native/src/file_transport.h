@@ -30,6 +30,8 @@ class FileSegment {
   /** One file of a folder, for reading; null with the reason. */
   std::unique_ptr<Part> fileAt(uint64_t offset, bool direct, std::string& why) const;
   bool isFolder() const { return bool(folder_); }
+  /** Files come when they are read, from somewhere that may be slow. */
+  bool isFilled() const { return filled_; }
   const std::string& shownPath() const { return isFolder() ? folderPath_ : parts_[0].path; }
   const std::vector<Part>& parts() const { return parts_; }
   uint64_t length() const { return folder_ ? FOLDER_BYTES : parts_.empty() ? 0 : parts_.back().start + parts_.back().length; }
@@ -37,6 +39,7 @@ class FileSegment {
  private:
   std::vector<Part> parts_;
   Fd folder_;
+  bool filled_ = false;
   std::string folderPath_;
 };
 

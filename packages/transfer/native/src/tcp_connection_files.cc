@@ -11,7 +11,8 @@ void TcpServerConnection::sendAway() {
     self->loop_.post([self, moved] { self->comeBack(moved); });
   };
   // Not posted: the engine is stopping, and closes this connection in a moment.
-  server_.files_.post(reinterpret_cast<uint64_t>(this) >> 6, work);
+  const auto& post = file_->fills() ? server_.files_.postFilled : server_.files_.post;
+  post(reinterpret_cast<uint64_t>(this) >> 6, work);
 }
 
 void TcpServerConnection::comeBack(bool moved) {

@@ -17,6 +17,8 @@ struct FileService {
   std::function<bool(const FileSegment& segment, FileRequest& request)> run;
   /** False when the engine is stopping. */
   std::function<bool(uint64_t key, std::function<void()> work)> post;
+  /** The same for files that may be long in coming: they hold up nothing but each other. */
+  std::function<bool(uint64_t key, std::function<void()> work)> postFilled;
 };
 
 /**
@@ -46,6 +48,7 @@ class FileSession {
   bool over() const { return left_ == 0 && have_ == 0; }
   bool started() const { return moved_ > 0; }
   bool reads() const { return !header_.write(); }
+  bool fills() const { return segment_ != nullptr && segment_->isFilled(); }
 
  private:
   size_t room() const { return header_.opensFile() ? MAX_NAME_BYTES : CHUNK_BYTES; }

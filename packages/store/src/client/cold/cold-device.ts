@@ -1,72 +1,62 @@
 // One device of the cold tier while its owner serves it: a disk that is filled and emptied as its administrator says.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
-import type { ColdParts, DiskParts } from "../disk/disk-parts.ts";
-import { OwnDisk } from "../disk/own-disk.ts";
+import type { OwnDisk } from "../disk/own-disk.ts";
 import { refusal } from "../session/refusal.ts";
 import type { ColdAnswers, DeviceReport, DeviceSpec } from "./commands.ts";
-import { DeviceFolder, type Label } from "./device-folder.ts";
+import type { DevicePlace, Label, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 
 const WAIT_MS = 20_000;
 const STEP_MS = 20;
 
-export type DeviceParts = Omit<DiskParts, "folder" | "capacityBytes" | "cold" | "label"> & {
-  readonly label: number;
-  readonly owner: Omit<Label, "deviceID" | "tenant">;
-};
-export type DeviceOptions = { readonly scans: boolean; readonly isSchedulable: boolean };
+export type DeviceParts = PlaceParts & { readonly label: number; readonly owner: Omit<Label, "deviceID" | "tenant"> };
 
 export class ColdDevice {
   readonly spec: DeviceSpec;
   readonly label: number;
-  readonly folder: DeviceFolder;
+  readonly scans: boolean;
+  isSchedulable: boolean;
+  readonly #place: DevicePlace;
   readonly #parts: DeviceParts;
-  readonly #disk: OwnDisk;
-  readonly #cold: ColdParts;
+  readonly #open: OpenPlace;
 
-  private constructor(spec: DeviceSpec, folder: DeviceFolder, parts: DeviceParts, disk: OwnDisk, cold: ColdParts) {
+  private constructor(spec: DeviceSpec, place: DevicePlace, parts: DeviceParts, open: OpenPlace, { scans, isSchedulable }: PlaceOptions) {
     this.spec = spec;
     this.label = parts.label;
-    this.folder = folder;
+    this.scans = scans;
+    this.isSchedulable = isSchedulable;
+    this.#place = place;
     this.#parts = parts;
-    this.#disk = disk;
-    this.#cold = cold;
+    this.#open = open;
   }
 
-  /** @throws SETTING_INVALID where the folder cannot be used or another process uses it, STORE_CONFLICT where it is another's. */
-  static async open(spec: DeviceSpec, root: string, parts: DeviceParts, { scans, isSchedulable }: DeviceOptions): Promise<ColdDevice> {
-    const folder = DeviceFolder.of(root, spec);
+  /** @throws what `DevicePlace.open` does. */
+  static async open(spec: DeviceSpec, place: DevicePlace, parts: DeviceParts, options: PlaceOptions): Promise<ColdDevice> {
     const label = { ...parts.owner, deviceID: spec.id, tenant: spec.tenant };
-    await folder.checkRoot();
-    await folder.make().catch((error: Error) => fail("INVALID_REQUEST", `the device's folder cannot be created: ${error.message}`, { cause: error }));
-    await folder.check(label);
-    await folder.setHalfWrittenAside();
-    const cold: ColdParts = { announces: scans, isSchedulable, quarantine: (file) => folder.setAside(file) };
-    const disk = await OwnDisk.open({ ...parts, folder: folder.path, capacityBytes: spec.capacityBytes ?? 0, cold });
-    try {
-      await folder.claim(label);
-    } catch (error) {
-      await disk.close();
-      throw error;
-    }
-    return new ColdDevice(spec, folder, parts, disk, cold);
+    return new ColdDevice(spec, place, parts, await place.open(label, parts, options), options);
   }
 
-  get isSchedulable(): boolean {
-    return this.#cold.isSchedulable;
-  }
-  get scans(): boolean {
-    return this.#cold.announces;
+  get #disk(): OwnDisk {
+    return this.#open.disk;
   }
 
   report(): DeviceReport {
     const { files, usedBytes, capacityBytes, reservedBytes, isAnnounced, isMounted, trouble } = this.#disk.state;
-    const known = isAnnounced || !this.#cold.announces;
-    return { diskID: this.#disk.id, rootDir: this.folder.root, capacityBytes, usedBytes, reservedBytes, files, isAnnounced: known, isMounted, trouble };
+    const known = isAnnounced || !this.scans;
+    const limit = this.spec.capacityBytes === null && this.spec.target.type === "s3" ? null : capacityBytes;
+    const isAt = { diskID: this.#disk.id, rootDir: this.#place.root };
+    return { ...isAt, capacityBytes: limit, usedBytes, reservedBytes, files, isAnnounced: known, isMounted, trouble };
   }
 
-  schedule(isSchedulable: boolean): Promise<void> {
-    return this.#disk.setSchedulable(this.#cold, isSchedulable);
+  /** As `report`, once where it lies was asked. @throws what keeps it from that. */
+  async probe(): Promise<DeviceReport> {
+    await this.#open.probe();
+    return this.report();
+  }
+
+  async schedule(isSchedulable: boolean): Promise<void> {
+    this.isSchedulable = isSchedulable;
+    await this.#open.schedule(isSchedulable);
   }
 
   /** Once the master sends readers here, and knows of every object. */
@@ -117,10 +107,12 @@ export class ColdDevice {
   async giveUp(): Promise<void> {
     await this.collect();
     await this.#disk.giveUp();
+    await this.#open.close();
   }
 
-  close(): Promise<void> {
-    return this.#disk.close();
+  async close(): Promise<void> {
+    await this.#open.close();
+    await this.#disk.close();
   }
 
   async #turned(endMs: number): Promise<{ offloads: number; drops: number }> {

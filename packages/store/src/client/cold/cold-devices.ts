@@ -3,9 +3,12 @@ import { readFile, rename, writeFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
-import { ColdDevice, type DeviceOptions, type DeviceParts } from "./cold-device.ts";
+import { FIRST_BUCKET_LABEL } from "../disk/places.ts";
+import { ColdDevice, type DeviceParts } from "./cold-device.ts";
 import { type ColdAnswer, type ColdAnswers, type ColdCommand, coldCommand, type DeviceReport, type DeviceSpec, deviceSpec } from "./commands.ts";
+import { DeviceBucket, type S3Access } from "./device-bucket.ts";
 import { DeviceFolder, rootOf } from "./device-folder.ts";
+import type { DevicePlace, PlaceOptions } from "./device-place.ts";
 
 /** The first label of a device; those below are other disks of the client. */
 const FIRST_LABEL = 0x8000;
@@ -19,6 +22,9 @@ export type ColdTierOptions = {
   readonly file: string;
   /** Folders below which devices may lie; none: anywhere. */
   readonly allowed: readonly string[];
+  readonly s3: S3Access;
+  /** What goes to devices unasked: nothing, objects about to be evicted from this client's memory, or all once they are stored there. */
+  readonly offloads: "asked" | "evicted" | "stored";
 };
 
 type Saved = { readonly spec: DeviceSpec; readonly scans: boolean; readonly isSchedulable: boolean };
@@ -85,7 +91,7 @@ export class ColdDevices {
         return device.report();
       }
       case "probe":
-        return this.#find(spec).report();
+        return this.#find(spec).probe();
       case "collect": {
         const device = this.#find(spec);
         await device.collect();
@@ -94,7 +100,7 @@ export class ColdDevices {
       case "offload":
         return this.#find(spec).offload(command.most);
       case "quarantine":
-        return (await this.#folderOf(spec)).quarantined(command.from);
+        return (await this.#placeOf(spec)).quarantined(command.from);
     }
   }
 
@@ -117,12 +123,10 @@ export class ColdDevices {
 
   /** What a registration would find. */
   async #looked(spec: DeviceSpec): Promise<DeviceReport> {
-    const folder = await this.#folderOf(spec);
-    await folder.checkRoot();
-    await folder.check({ ...this.#parts.owner, deviceID: spec.id, tenant: spec.tenant });
-    const { files, usedBytes } = await folder.contents();
+    const place = await this.#placeOf(spec);
+    const { files, usedBytes } = await place.look({ ...this.#parts.owner, deviceID: spec.id, tenant: spec.tenant });
     const none = { diskID: "", reservedBytes: 0, isAnnounced: false, isMounted: false, trouble: "" };
-    return { ...none, rootDir: folder.root, capacityBytes: spec.capacityBytes ?? (await folder.capacityBytes()), usedBytes, files };
+    return { ...none, rootDir: place.root, capacityBytes: spec.capacityBytes ?? (await place.capacityBytes()), usedBytes, files };
   }
 
   async #unregister(spec: DeviceSpec): Promise<ColdAnswers["unregister"]> {
@@ -135,27 +139,33 @@ export class ColdDevices {
       return { isGone: true };
     }
     // Nobody serves it, so nobody could say whether what lies there lies elsewhere too.
-    const { files } = await (await this.#folderOf(spec)).contents();
+    const { files } = await (await this.#placeOf(spec)).contents();
     if (files > 0) fail("STORE_CONFLICT", `${files} files of objects are on device ${spec.id}, which is not being served: register it, then drain it`);
     if (this.#waiting.delete(keyOf(spec))) await this.#save();
     return { isGone: true };
   }
 
-  async #serve(spec: DeviceSpec, options: DeviceOptions): Promise<void> {
-    const root = await rootOf(spec.target, this.#options.allowed);
-    let label = FIRST_LABEL;
+  async #serve(spec: DeviceSpec, { scans, isSchedulable }: PlaceOptions): Promise<void> {
+    const place = await this.#placeOf(spec);
+    let label = spec.target.type === "s3" ? FIRST_BUCKET_LABEL : FIRST_LABEL;
     while (this.#labels.has(label)) label++;
     this.#labels.add(label);
     try {
-      this.#open.set(keyOf(spec), await ColdDevice.open(spec, root, { ...this.#parts, label }, options));
+      this.#open.set(keyOf(spec), await ColdDevice.open(spec, place, { ...this.#parts, label }, { scans, isSchedulable, ...this.#fillsOf(spec) }));
     } catch (error) {
       this.#labels.delete(label);
       throw error;
     }
   }
 
-  async #folderOf(spec: DeviceSpec): Promise<DeviceFolder> {
-    return DeviceFolder.of(await rootOf(spec.target, this.#options.allowed), spec);
+  #fillsOf({ tenant }: DeviceSpec): Pick<PlaceOptions, "fills"> {
+    const { offloads: what } = this.#options;
+    return what === "asked" ? {} : { fills: { what, tenant: Buffer.from(tenant).toString("latin1") } };
+  }
+
+  async #placeOf(spec: DeviceSpec): Promise<DevicePlace> {
+    const { allowed, s3 } = this.#options;
+    return spec.target.type === "s3" ? new DeviceBucket(spec.target, spec, s3) : new DeviceFolder(await rootOf(spec.target, allowed), spec);
   }
 
   #find(spec: DeviceSpec): ColdDevice {

@@ -3,18 +3,26 @@ import { z } from "zod";
 
 const MAX_NAME = 256;
 const MAX_PATH = 4096;
+const MAX_URL = 512;
+/** s3://BUCKET or s3://BUCKET/PREFIX, in the one spelling that a device's definition is compared by. */
+export const bucketURL = /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*$/;
 
 export const deviceTarget = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("directory"), path: z.string().min(1).max(MAX_PATH) }),
   z.strictObject({ type: z.literal("uuid"), uuid: z.string().min(1).max(64) }),
+  z.strictObject({ type: z.literal("s3"), url: z.string().max(MAX_URL).regex(bucketURL) }),
 ]);
 
 /** A device as its owner knows it; `tenant`: whose objects it takes, "" for those of all. */
 export const deviceSpec = z.strictObject({
   tenant: z.string().max(MAX_NAME),
-  id: z.string().min(1).max(MAX_NAME),
+  id: z
+    .string()
+    .min(1)
+    .max(MAX_NAME)
+    .refine((id) => id !== "." && id !== "..", "cannot be . or .."),
   target: deviceTarget,
-  /** What objects may take; null is nine tenths of the file system. */
+  /** What objects may take; null is nine tenths of the file system, or no limit in a bucket. */
   capacityBytes: z.number().int().min(1).nullable(),
 });
 
@@ -34,11 +42,11 @@ export type DeviceTarget = z.output<typeof deviceTarget>;
 export type DeviceSpec = z.output<typeof deviceSpec>;
 export type ColdCommand = z.output<typeof coldCommand>;
 
-/** `diskID`: the master's name for it. `isAnnounced`: the master knows of every object there. */
+/** `diskID`: the master's name for it. `capacityBytes`: null for no limit. `isAnnounced`: the master knows of every object there. */
 export type DeviceReport = {
   readonly diskID: string;
   readonly rootDir: string;
-  readonly capacityBytes: number;
+  readonly capacityBytes: number | null;
   readonly usedBytes: number;
   readonly reservedBytes: number;
   readonly files: number;

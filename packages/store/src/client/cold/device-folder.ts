@@ -2,8 +2,10 @@
 import { mkdir, readdir, readFile, rename, stat, statfs, writeFile } from "node:fs/promises";
 import { join, resolve, sep } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { DEFAULT_SHARE } from "../disk/disk-parts.ts";
+import { type ColdParts, DEFAULT_SHARE } from "../disk/disk-parts.ts";
+import { OwnDisk } from "../disk/own-disk.ts";
 import type { ColdAnswers, DeviceSpec, DeviceTarget, QuarantinedFile } from "./commands.ts";
+import type { DevicePlace, Label, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 
 //  ROOT/ENCODED_ID/NNNNNNNN                              an object
 //  ROOT/ENCODED_ID/device.json                           whose it is
@@ -14,8 +16,6 @@ const PENDING = "__pending__";
 const LABEL = "device.json";
 const PAGE = 64;
 
-export type Label = { readonly deviceID: string; readonly tenant: string; readonly stableID: string; readonly epoch: number };
-
 /** Letters, digits, dots and dashes stay; any other byte is ~HH. */
 export const encoded = (name: string): string =>
   [...Buffer.from(name)]
@@ -23,7 +23,7 @@ export const encoded = (name: string): string =>
     .join("");
 
 /** @throws INVALID_REQUEST for a folder outside `allowed` (none: anywhere), and for a file system that is not mounted here. */
-export async function rootOf(target: DeviceTarget, allowed: readonly string[]): Promise<string> {
+export async function rootOf(target: Exclude<DeviceTarget, { type: "s3" }>, allowed: readonly string[]): Promise<string> {
   const root = target.type === "directory" ? resolve(target.path) : await mountOf(target.uuid);
   const isAllowed = allowed.length === 0 || allowed.some((each) => root === resolve(each) || root.startsWith(resolve(each) + sep));
   if (!isAllowed)
@@ -43,17 +43,37 @@ async function mountOf(uuid: string): Promise<string> {
   return fail("INVALID_REQUEST", `the file system with the UUID ${uuid} is not mounted on the owner's host: mount it first`);
 }
 
-export class DeviceFolder {
+export class DeviceFolder implements DevicePlace {
   readonly root: string;
+  readonly #spec: DeviceSpec;
   readonly #name: string;
 
-  private constructor(root: string, name: string) {
+  constructor(root: string, spec: DeviceSpec) {
     this.root = root;
-    this.#name = name;
+    this.#spec = spec;
+    this.#name = encoded(spec.id);
   }
 
-  static of(root: string, { id }: DeviceSpec): DeviceFolder {
-    return new DeviceFolder(root, encoded(id));
+  async look(label: Label): Promise<Looked> {
+    await this.checkRoot();
+    await this.check(label);
+    return this.contents();
+  }
+
+  async open(label: Label, parts: PlaceParts, { scans, ...options }: PlaceOptions): Promise<OpenPlace> {
+    await this.checkRoot();
+    await this.make().catch((error: Error) => fail("INVALID_REQUEST", `the device's folder cannot be created: ${error.message}`, { cause: error }));
+    await this.check(label);
+    await this.setHalfWrittenAside();
+    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => this.setAside(file) };
+    const disk = await OwnDisk.open({ ...parts, folder: this.path, capacityBytes: this.#spec.capacityBytes ?? 0, cold });
+    try {
+      await this.claim(label);
+    } catch (error) {
+      await disk.close();
+      throw error;
+    }
+    return { disk, probe: async () => undefined, schedule: (isOn) => disk.setSchedulable(cold, isOn), close: async () => undefined };
   }
 
   get path(): string {
@@ -124,7 +144,7 @@ export class DeviceFolder {
   }
 
   /** Files of objects that lie there, whoever serves them. */
-  async contents(): Promise<{ readonly files: number; readonly usedBytes: number }> {
+  async contents(): Promise<Looked> {
     let [files, usedBytes] = [0, 0];
     for (const name of await namesIn(this.path)) {
       if (!/^[0-9a-f]{8}$/.test(name)) continue;

@@ -1,5 +1,6 @@
 // Which files a disk has and how many bytes they take, in the order in which they came: the oldest goes first.
-import { type ObjectFiles, OVERHEAD_BYTES } from "./object-files.ts";
+import type { FileStore } from "./file-store.ts";
+import { OVERHEAD_BYTES } from "./object-files.ts";
 
 const READ_AT_ONCE = 16;
 
@@ -8,16 +9,16 @@ export class DiskContents {
   usedBytes = 0;
 
   /** What is damaged is removed, or whatever `discard` does with it. */
-  static async read(files: ObjectFiles, discard = (file: number) => files.remove(file)): Promise<DiskContents> {
+  static async read(files: FileStore, discard = (file: number) => files.remove(file)): Promise<DiskContents> {
     const contents = new DiskContents();
     const numbers = await files.list();
     for (let at = 0; at < numbers.length; at += READ_AT_ONCE) {
       const some = numbers.slice(at, at + READ_AT_ONCE);
-      const found = await Promise.all(some.map((file) => files.about(file).catch(() => undefined)));
+      const sizes = await Promise.all(some.map(async (file) => files.sizeOf?.(file) ?? (await files.about(file).catch(() => undefined))?.sizeBytes));
       for (const [index, file] of some.entries()) {
-        const about = found[index];
-        if (about === undefined) await discard(file).catch(() => undefined);
-        else contents.add(file, about.sizeBytes);
+        const sizeBytes = sizes[index];
+        if (sizeBytes === undefined) await discard(file).catch(() => undefined);
+        else contents.add(file, sizeBytes);
       }
     }
     return contents;

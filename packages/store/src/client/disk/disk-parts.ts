@@ -4,6 +4,7 @@ import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { LocalMemory } from "../memory.ts";
 import type { Runner } from "../runner.ts";
 import type { Session } from "../session/session.ts";
+import type { FileStore } from "./file-store.ts";
 
 /** Of a file system, where nothing says what objects may take there. */
 export const DEFAULT_SHARE = 0.9;
@@ -20,6 +21,8 @@ export type DiskParts = {
   readonly runner: Runner;
   readonly memory: LocalMemory;
   readonly folder: string;
+  /** Where its files are and the master's name for it, where that is not the folder, from which they are then only read. */
+  readonly files?: { readonly store: FileStore; readonly id: string };
   /** What objects may take; 0 is nine tenths of the file system. */
   readonly capacityBytes: number;
   /** Among the disks of this client. */
@@ -36,6 +39,8 @@ export type ColdParts = {
   /** Whether the master is told what lies there already. */
   readonly announces: boolean;
   isSchedulable: boolean;
+  /** What goes there unasked, of which tenant ("" for all). */
+  readonly fills?: { readonly what: "evicted" | "stored"; readonly tenant: string };
 };
 
 export type DiskState = {

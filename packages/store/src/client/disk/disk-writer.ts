@@ -4,13 +4,14 @@ import type { FailedOrder, FileOf, Order } from "../../rpc/shapes.ts";
 import { refusal } from "../session/refusal.ts";
 import type { Session } from "../session/session.ts";
 import type { DiskContents } from "./disk-contents.ts";
+import type { FileStore, Found } from "./file-store.ts";
 import { keepFiles, keepWritten, type Written } from "./keep.ts";
-import { type Found, type ObjectFiles, OVERHEAD_BYTES, troubleOf } from "./object-files.ts";
+import { OVERHEAD_BYTES, troubleOf } from "./object-files.ts";
 
 export type WriterParts = {
   readonly session: Session;
   readonly diskID: string;
-  readonly files: ObjectFiles;
+  readonly files: FileStore;
   readonly contents: DiskContents;
   readonly capacityBytes: number;
   /** Of a device of the cold tier, which never makes room by itself: where a file goes that no object claims, or whose bytes are wrong. */

@@ -3,18 +3,7 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nativeClient } from "../native.ts";
-
-/** What a file says of its object, so that a master that knows nothing of it can be told. Texts have one byte per character. */
-export type About = {
-  readonly tenant: string;
-  readonly key: string;
-  readonly fingerprint: string;
-  readonly group: string;
-  readonly dataType: number;
-  readonly hardPin: boolean;
-};
-
-export type Found = About & { readonly file: number; readonly sizeBytes: number; readonly checksum: bigint };
+import type { About, FileStore, Found } from "./file-store.ts";
 
 /** Numbers reserved at a time: those left over at a crash are lost. */
 const RESERVED = 4096;
@@ -49,7 +38,8 @@ export type DiskTrouble = "full" | "damaged" | "gone" | "other" | "failed";
 export const troubleOf = (error: unknown): DiskTrouble =>
   (({ ENOSPC: "full", EBADMSG: "damaged", ENOENT: "gone", ECANCELED: "other" }) as const)[(error as { code?: string }).code ?? ""] ?? "failed";
 
-export class ObjectFiles {
+export class ObjectFiles implements FileStore {
+  readonly silence = "the disk does not answer";
   readonly folder: string;
   readonly #native: NativeFiles;
   #next = 0;

@@ -10,6 +10,7 @@ import { refusal } from "../session/refusal.ts";
 import { DiskContents } from "./disk-contents.ts";
 import { type ColdParts, DEFAULT_SHARE, type DiskParts, type DiskState } from "./disk-parts.ts";
 import { DiskWriter } from "./disk-writer.ts";
+import type { FileStore } from "./file-store.ts";
 import { ObjectFiles } from "./object-files.ts";
 import { promote } from "./promote.ts";
 
@@ -30,7 +31,7 @@ export class OwnDisk {
   readonly #parts: DiskParts;
   readonly id: string;
   readonly #label: number;
-  readonly #files: ObjectFiles;
+  readonly #files: FileStore;
   readonly #contents: DiskContents;
   readonly #writer: DiskWriter;
   readonly #capacityBytes: number;
@@ -45,7 +46,7 @@ export class OwnDisk {
   #stopping = new AbortController();
   #loop: Promise<void> = Promise.resolve();
 
-  private constructor(parts: DiskParts, opened: { id: string; files: ObjectFiles; contents: DiskContents; capacityBytes: number; segmentName: string }) {
+  private constructor(parts: DiskParts, opened: { id: string; files: FileStore; contents: DiskContents; capacityBytes: number; segmentName: string }) {
     this.#parts = parts;
     this.#label = parts.label ?? 0;
     this.id = opened.id;
@@ -66,18 +67,18 @@ export class OwnDisk {
   /** Makes the folder (not those above it), and reads what it has; the master is told in the background. @throws SETTING_INVALID where the folder cannot be used. */
   static async open(parts: DiskParts): Promise<OwnDisk> {
     const { folder, label = 0 } = parts;
-    const files = ObjectFiles.open(folder, parts.syncs);
+    const files = parts.files?.store ?? ObjectFiles.open(folder, parts.syncs);
     try {
       const contents = await DiskContents.read(files, parts.cold?.quarantine);
       const [totalBytes] = await files.space();
       const capacityBytes = parts.capacityBytes > 0 ? parts.capacityBytes : Math.floor(totalBytes * DEFAULT_SHARE);
       if (parts.engine.getTransport("nvmeof") === undefined) await parts.engine.installTransport("nvmeof");
       const segmentName = await parts.engine.serveFolder(String(label), folder);
-      const disk = new OwnDisk(parts, { id: await idOf(folder), files, contents, capacityBytes, segmentName });
+      const disk = new OwnDisk(parts, { id: parts.files?.id ?? (await idOf(folder)), files, contents, capacityBytes, segmentName });
       disk.#loop = disk.#run();
       return disk;
     } catch (error) {
-      files.close();
+      await files.close();
       throw error;
     }
   }
@@ -120,7 +121,7 @@ export class OwnDisk {
     this.#stopping.abort();
     await this.#loop;
     engine.stopFolder(String(this.#label));
-    this.#files.close();
+    await this.#files.close();
   }
 
   /** The master names this client as owner of no file any more, and nothing is stored here from now on. What is read already goes on. */
@@ -143,7 +144,7 @@ export class OwnDisk {
     const { session } = this.#parts;
     if (wasMounted && session.isJoined) await session.calls.call("UnmountDisk", session.clientID, this.id, false).catch(() => undefined);
     this.#parts.engine.stopFolder(String(this.#label));
-    this.#files.close();
+    await this.#files.close();
   }
 
   async #run(): Promise<void> {
@@ -151,7 +152,7 @@ export class OwnDisk {
     while (!signal.aborted) {
       let delayMs = IDLE_MS;
       try {
-        if (this.#files.silentMs > SILENT_MS) await this.#leave(`the disk has not answered for ${SILENT_MS / 1000} s`);
+        if (this.#files.silentMs > SILENT_MS) await this.#leave(`${this.#files.silence}, for ${SILENT_MS / 1000} s`);
         else if (this.#state === "away") delayMs = await this.#mount();
         else if (await this.#turn()) delayMs = 0;
       } catch (error) {
@@ -198,8 +199,11 @@ export class OwnDisk {
       capacityBytes: BigInt(this.#capacityBytes),
       endpoint: engine.getServerName(),
     };
-    const outcome = await session.calls.call("MountDisk", session.clientID, disk);
-    return outcome.ok ? codes.OK : outcome.code;
+    const mounted = await session.calls.call("MountDisk", session.clientID, disk);
+    const fills = this.#parts.cold?.fills;
+    if (!mounted.ok || fills === undefined) return mounted.ok ? codes.OK : mounted.code;
+    const told = await session.calls.call("FillDevice", session.clientID, this.id, fills.tenant, fills.what === "evicted" ? 1 : 2);
+    return told.ok ? codes.OK : told.code;
   }
 
   /** Whether there is more to do at once. */

@@ -8,6 +8,9 @@ const LABEL_SHIFT = 32n;
 const LABEL_MASK = 0xffffn;
 const FILE_MASK = 0xfff_ffffn;
 
+/** Labels of the cold tier's devices that lie on a server, whose files are long in coming, begin here. */
+export const FIRST_BUCKET_LABEL = 0xc000;
+
 export type DiskPlace = { readonly segment: string; readonly address: bigint; readonly sizeBytes: number };
 
 export const diskAddress = (file: number): bigint => BigInt(file) << FILE_SHIFT;
@@ -19,4 +22,6 @@ export function diskPlace({ id, place }: Descriptor): DiskPlace | undefined {
   return { segment: `nvmeof/${place.endpoint}/${label}`, address: (id & FILE_MASK) << FILE_SHIFT, sizeBytes: Number(place.sizeBytes) };
 }
 
+export const isBucketSegment = (endpoint: string): boolean =>
+  isDiskSegment(endpoint) && Number(endpoint.slice(endpoint.lastIndexOf("/") + 1)) >= FIRST_BUCKET_LABEL;
 export const isDiskSegment = (endpoint: string): boolean => endpoint.startsWith("nvmeof/");

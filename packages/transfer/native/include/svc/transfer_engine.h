@@ -187,7 +187,10 @@ class TransferEngine {
   int closeSegment(SegmentHandle segment_id);
   /** Forgets a peer's record here. Of this engine's own name: deletes its segment record, until a registration publishes it again. ERR_METADATA. */
   int removeLocalSegment(const std::string& segment_name);
-  /** A folder of this host as a segment that peers read: file N, of eight hexadecimal digits, begins at N << 35. Its name, or empty with lastError(). */
+  /**
+   * A folder of this host as a segment that peers read: file N, of eight hexadecimal digits, begins at N << 35. Its name, or empty with lastError().
+   * With a socket `source` in the folder, a file that is not there is asked for: eight bytes of its number, and '1' back within 10 s once it is.
+   */
   std::string serveFolder(const std::string& label, const std::string& path);
   int stopFolder(const std::string& label);
   /** OK when the peer answers, its record is valid and a path serves it: reads the record anew. */

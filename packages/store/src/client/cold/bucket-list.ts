@@ -1,0 +1,47 @@
+// What a bucket has of a device when its owner starts: whole files, what is set aside first, and the next number.
+import type { Objects } from "@svc/kit/objects/objects.ts";
+import { fileOf, type Names, nextOf } from "./bucket-names.ts";
+import { type Entry, moveObject } from "./bucket-objects.ts";
+
+export type Listed = { readonly entries: Map<number, Entry>; readonly next: number; readonly reservations: readonly string[] };
+
+type Seen = { readonly file: number; readonly epoch: number; endBytes: number | undefined; readonly parts: Set<number>; readonly names: string[] };
+
+/** Files that were half written, or that nobody vouched for, are set aside. */
+export async function listBucket(objects: Objects, names: Names): Promise<Listed> {
+  const seen = new Map<string, Seen>();
+  for await (const { key, sizeBytes } of objects.list(names.objects)) {
+    const name = key.slice(names.objects.length);
+    const known = fileOf(name);
+    if (known === undefined) continue;
+    const { file, epoch, part } = known;
+    const id = name.split(".")[0] as string;
+    const each = seen.get(id) ?? { file, epoch, endBytes: undefined, parts: new Set(), names: [] };
+    seen.set(id, each);
+    each.names.push(name);
+    if (part === 0) each.endBytes = sizeBytes;
+    else each.parts.add(part);
+  }
+  const setAside = async (id: string) => {
+    for (const name of seen.get(id)?.names ?? []) await moveObject(objects, `${names.objects}${name}`, `${names.quarantine.pending}${name}`);
+    seen.delete(id);
+  };
+  for await (const { key } of objects.list(names.pending)) {
+    await setAside(key.slice(names.pending.length));
+    await objects.delete(key);
+  }
+  const entries = new Map<number, Entry>();
+  let next = 1;
+  for (const [id, { file, epoch, endBytes, parts }] of [...seen].sort(([, one], [, other]) => other.epoch - one.epoch)) {
+    next = Math.max(next, file + 1);
+    // Of two with one number the earlier start's came too late.
+    if (endBytes === undefined || entries.has(file)) await setAside(id);
+    else entries.set(file, { epoch, endBytes, parts: parts.size === 0 ? 0 : Math.max(...parts) });
+  }
+  const reservations: string[] = [];
+  for await (const { key } of objects.list(names.numbers)) {
+    next = Math.max(next, nextOf(key.slice(names.numbers.length)) ?? 0);
+    reservations.push(key);
+  }
+  return { entries, next, reservations };
+}
