@@ -9,7 +9,7 @@ import { packageOf } from "./imports.ts";
 const rooms: Readonly<Record<string, readonly string[]>> = {
   sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "travel", "cluster", "doctor", "node"],
   gateway: ["place", "members", "proxy", "serve"],
-  store: ["access", "rpc", "http", "metadata", "ha", "master", "client", "service", "cli"],
+  store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],
 };
 const MOST_WITHOUT_ORDER = 3;

@@ -28,6 +28,8 @@ Settings settingsOf(const Call& call) {
   settings.offloadForceEvict = call.flag(call.member(0, "offloadForceEvict"));
   settings.offloadCapRatio = call.number(call.member(0, "offloadCapRatio"));
   settings.offloadQueue = static_cast<u32>(whole("offloadQueue"));
+  settings.folder = call.bytes(call.member(0, "folderPath"));
+  settings.folderEvicts = call.flag(call.member(0, "folderEvicts"));
   settings.promoteOnHit = call.flag(call.member(0, "promoteOnHit"));
   settings.promoteThreshold = static_cast<u32>(whole("promoteThreshold"));
   settings.promoteAtOnce = static_cast<u32>(whole("promoteAtOnce"));
@@ -51,8 +53,8 @@ Log::Options logOf(const Call& call) {
   options.folder = call.bytes(call.member(0, "folder"));
   options.disk = call.flag(call.member(0, "disk"));
   options.fileBytes = static_cast<u64>(call.number(call.member(0, "logFileBytes")));
-  // A release without disks reads what is written while none are allowed.
-  options.version = call.flag(call.member(0, "offload")) ? newestVersion : withoutDisks;
+  // A release without disks, or without a shared folder, reads what is written while there are none.
+  options.version = !call.bytes(call.member(0, "folderPath")).empty() ? newestVersion : call.flag(call.member(0, "offload")) ? withoutFolder : withoutDisks;
   return options;
 }
 
@@ -168,6 +170,8 @@ napi_value init(napi_env env, napi_value exports) {
         METHOD(mountDisk),  METHOD(unmountDisks), METHOD(diskOrders), METHOD(keepFiles), METHOD(unmountDisk), METHOD(queueCold), METHOD(fillCold), METHOD(releaseCold), METHOD(filesOn),
         METHOD(dropFiles),   METHOD(failOffloads), METHOD(fieldOrders), METHOD(fieldPromotions), METHOD(keepFieldFiles), METHOD(dropFieldFile),
         METHOD(setCapacity), METHOD(takeWipe),    METHOD(promoteStart), METHOD(promoteEnd), METHOD(doubt),     METHOD(disks),     METHOD(suspect),
+        METHOD(sharedFolder), METHOD(startFiles), METHOD(endFiles), METHOD(evictFiles), METHOD(setFolderQuota), METHOD(sweepable), METHOD(swept),
+        METHOD(doubtedFiles), METHOD(dropFile),
     };
 #undef METHOD
     napi_value type = nullptr;
@@ -175,6 +179,7 @@ napi_value init(napi_env env, napi_value exports) {
     check(napi_set_named_property(env, exports, "NativeMaster", type), "export");
     addClient(env, exports);
     addFiles(env, exports);
+    addShared(env, exports);
     return exports;
   });
 }

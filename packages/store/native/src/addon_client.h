@@ -8,6 +8,7 @@ namespace svc {
 
 void addClient(napi_env env, napi_value exports);
 void addFiles(napi_env env, napi_value exports);
+void addShared(napi_env env, napi_value exports);
 
 // A C++ exception that leaves a callback would abort the process: each becomes a JavaScript one here.
 template <typename Body>

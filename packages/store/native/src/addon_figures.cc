@@ -29,7 +29,7 @@ napi_value figures(Addon& addon, const Call& call) {
     u64 disks = 0, used = 0, capacity = 0, waiting = 0;
     for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
       const Segment* segment = store.cluster.segment(number);
-      if (segment == nullptr || segment->gone || !segment->onDisk()) continue;
+      if (segment == nullptr || segment->gone || !segment->onDisk() || segment->shared()) continue;
       ++disks;
       used += segment->disk->used;
       capacity += segment->disk->capacity;
@@ -37,6 +37,11 @@ napi_value figures(Addon& addon, const Call& call) {
     }
     for (const u64 each : {disks, used, capacity, waiting, counters.offloadedObjects, counters.offloadedBytes, counters.offloadsFailed, counters.offloadsSkipped,
                            counters.promotedObjects, counters.promotionsFailed, counters.damagedFiles, counters.restoredObjects})
+      add(each);
+    const Segment* folder = store.folder();
+    const Disk* shared = folder == nullptr || folder->gone ? nullptr : folder->disk.get();
+    for (const u64 each : {shared ? shared->files : 0, shared ? shared->used : 0, shared && shared->capacity != ~u64{0} ? shared->capacity : 0, shared ? u64{shared->dropped.size()} : 0,
+                           counters.filedObjects, counters.filesFailed, counters.filesEvicted, counters.filesRefused})
       add(each);
   };
   add(server.connections.load());

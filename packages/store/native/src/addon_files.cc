@@ -1,39 +1,16 @@
 // Object files for the script: each method a promise, kept by threads that wait for the disk in its place.
-#include <cstring>
-
 #include "addon_client.h"
+#include "addon_promise.h"
 #include "object_files.h"
-#include "values.h"
 
 namespace svc {
 
 namespace {
 
-// What became of one call, on its way back to JavaScript's thread.
-struct Settled {
-  napi_deferred promise = nullptr;
-  int error = 0;
-  std::function<napi_value(const Call&)> value;
-};
-
 struct NativeFiles {
   std::unique_ptr<ObjectFiles> files;
   napi_threadsafe_function settle = nullptr;
 };
-
-void deliverSettled(napi_env env, napi_value, void*, void* data) {
-  const std::unique_ptr<Settled> settled(static_cast<Settled*>(data));
-  if (env == nullptr) return;
-  const Call call(env);
-  if (settled->error == 0) {
-    napi_resolve_deferred(env, settled->promise, settled->value ? settled->value(call) : call.undefined());
-    return;
-  }
-  napi_value error = nullptr;
-  const std::string name = settled->error == ENOSPC || settled->error == EDQUOT ? "ENOSPC" : settled->error == EBADMSG ? "EBADMSG" : settled->error == ENOENT ? "ENOENT" : settled->error == ECANCELED ? "ECANCELED" : "EIO";
-  napi_create_error(env, call.of(std::string_view(name)), call.of(std::string_view(std::strerror(settled->error))), &error);
-  napi_reject_deferred(env, settled->promise, error);
-}
 
 NativeFiles& selfOf(const Call& call) {
   void* self = nullptr;
@@ -43,19 +20,10 @@ NativeFiles& selfOf(const Call& call) {
   return files;
 }
 
-// A promise, and what settles it from another thread.
 template <typename Begin>
 napi_value promised(const Call& call, Begin begin, std::function<napi_value(const Call&)> value = nullptr) {
   NativeFiles& self = selfOf(call);
-  napi_value promise = nullptr;
-  auto settled = std::make_unique<Settled>();
-  check(napi_create_promise(call.env, &settled->promise, &promise), "promise");
-  settled->value = std::move(value);
-  begin(*self.files, [settle = self.settle, raw = settled.release()](int error) {
-    raw->error = error;
-    if (napi_call_threadsafe_function(settle, raw, napi_tsfn_nonblocking) != napi_ok) delete raw;
-  });
-  return promise;
+  return svc::promised(call, self.settle, [&](ObjectFiles::Done done) { begin(*self.files, std::move(done)); }, std::move(value));
 }
 
 // (folder, threads, whether a file is on disk before it counts)
@@ -64,8 +32,7 @@ napi_value constructFiles(napi_env env, napi_callback_info info) {
     const Call call(env, info);
     auto self = std::make_unique<NativeFiles>();
     self->files = std::make_unique<ObjectFiles>(call.bytes(0), static_cast<u32>(call.number(1)), call.flag(2));
-    check(napi_create_threadsafe_function(env, nullptr, nullptr, call.of(std::string_view("svc_files")), 0, 1, nullptr, nullptr, nullptr, deliverSettled, &self->settle), "function");
-    napi_unref_threadsafe_function(env, self->settle);
+    self->settle = settlingQueue(call, "svc_files");
     check(napi_wrap(env, call.self, self.get(), [](napi_env, void* data, void*) { delete static_cast<NativeFiles*>(data); }, nullptr, nullptr), "wrap");
     self.release();
     return call.self;

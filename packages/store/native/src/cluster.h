@@ -20,6 +20,7 @@ struct Client {
   bool known = false;   // mounted or remounted something in this life of the master
   bool silent = false;  // missed pings
   bool used = false;
+  u32 unfiled = 0;  // files of the shared folder that it was given in a row and did not end
   std::vector<u32> segments;
   std::unique_ptr<Holdings> holdings;  // where it asked for them
 };
@@ -44,6 +45,7 @@ struct Segment {
 
   bool onDisk() const { return disk != nullptr; }
   bool cold() const { return onDisk() && disk->cold(); }
+  bool shared() const { return onDisk() && disk->folder != nullptr; }
   bool readable() const { return !gone && !awaiting && !silent && !unreachable && state != SegmentState::unmounting; }
   bool allocatable() const { return readable() && state == SegmentState::ok && !onDisk() && !restoring; }
 };

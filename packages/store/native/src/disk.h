@@ -1,13 +1,25 @@
 // A client's own disk as the master sees it: how much lies there, and what its owner is to do next.
 #pragma once
 #include <deque>
+#include <map>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "base.h"
 
 namespace svc {
+
+// A folder on a file system that clients share: its files belong to none of them, and each object has at most one.
+struct SharedFolder {
+  std::string path;
+  bool evicts = true;
+  std::map<u64, u32> objects;             // by file: the oldest first
+  // Files that no object has any more and that a late writer may still make: until when they are left alone.
+  std::unordered_map<u64, Tick> writers;
+};
 
 struct Disk {
   // A file is named by its number, which its owner gives to no second one.
@@ -54,6 +66,7 @@ struct Disk {
     u64 file;
   };
   std::vector<Doubt> doubted;  // files whose bytes a reader found wrong
+  std::unique_ptr<SharedFolder> folder;  // of the shared one, which has no owner
 };
 
 // How routes and moves name a device of the cold tier.

@@ -46,6 +46,13 @@ void Journal::disk(const Segment& segment) {
   text(segment.endpoint);
 }
 
+void Journal::folder(const Segment& segment) {
+  begin(Record::folder);
+  put(segment.number);
+  put(segment.id);
+  text(segment.disk->folder->path);
+}
+
 void Journal::fileGone(u32 disk, u64 file) {
   begin(Record::fileGone);
   put(disk);

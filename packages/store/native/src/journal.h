@@ -13,7 +13,7 @@ enum class Record : u8 {
   segment = 3,      // number u32, client u32, id, base u64, size u64, state i32, unmount at u64 (unix ms), name, endpoint, protocol, host id
   segmentGone = 4,  // number u32
   object = 5,       // tenant u16, key, size u64, client u32, flags u8, data type u8, what it has u8, ..., replicas
-  complete = 6,     // tenant u16, key, what it has u8, ...: every replica that was being written is whole
+  complete = 6,     // tenant u16, key, what it has u8, ...: every replica that was being written is whole, but one in the shared folder
   erased = 7,       // tenant u16, key
   held = 8,         // segment u32, offset u64, size u64: free, but an old writer may still write there
   tenant = 9,       // number u16, name
@@ -31,6 +31,7 @@ enum class Record : u8 {
   lineage = 21,     // u64: of what this log and its copies know
   erasedWhy = 22,   // tenant u16, key, why u8, when u64 (unix ms)
   recent = 23,      // hash u64, why u8, when u64 (unix ms): of a key that is gone
+  folder = 24,      // number u32, id, path
 };
 
 namespace has {
@@ -50,6 +51,7 @@ class Journal {
   void segment(const Segment& segment);
   void segmentGone(u32 number);
   void disk(const Segment& segment);
+  void folder(const Segment& segment);
   void fileGone(u32 disk, u64 file);
   void fileSwept(u32 disk, u64 file);
   void object(const Table& table, u32 index, std::string_view group, std::string_view fingerprint, const Cluster& cluster);

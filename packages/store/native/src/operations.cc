@@ -235,9 +235,16 @@ void Operations::outcomes(const Declared& declared, const Request& request, bool
 }
 
 void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) const {
-  constexpr u8 memory = 0, localDisk = 3;
+  constexpr u8 memory = 0, disk = 2, localDisk = 3;
   const Segment& segment = *store_.cluster.segment(replica.segment);
   to.put(store_.replicaID(replica));
+  if (segment.shared()) {
+    to.put(disk);
+    to.text(store_.pathOf(segment, store_.nodes[replica.node].offset));
+    to.put(size);
+    to.put(static_cast<i32>(replica.status));
+    return;
+  }
   to.put(segment.onDisk() ? localDisk : memory);
   if (segment.onDisk()) {
     to.put(store_.cluster.client(segment.client).id);
@@ -257,7 +264,7 @@ std::size_t Operations::widest(u32 index) const {
   std::size_t largest = 0;
   store_.eachReplica(index, [&](const Replica& replica) {
     const Segment& segment = *store_.cluster.segment(replica.segment);
-    largest = std::max({largest, segment.protocol.size(), segment.endpoint.size()});
+    largest = std::max({largest, segment.protocol.size(), segment.endpoint.size(), segment.shared() ? store_.pathOf(segment, 0).size() : 0});
   });
   return largest;
 }

@@ -148,13 +148,14 @@ void Operations::finish(const Declared& declared, const Request& request, WireRe
       checksums_.push_back(in.flag() ? std::optional<u64>(in.get<u64>()) : std::nullopt);
     }
   }
-  if (typed) in.get<i32>();
+  // Batches that say none are about all but the file, which is written meanwhile.
+  const auto type = typed ? static_cast<ReplicaType>(in.get<i32>()) : ReplicaType::all;
   const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
   if (barred == code::ok) prefetch(tenant);
   results_.assign(keys_.size(), barred);
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i)
-    results_[i] = revoke ? store_.putRevoke(id, tenant, keys_[i]) : store_.putEnd(id, tenant, keys_[i], checksums_[i]);
+    results_[i] = revoke ? store_.putRevoke(id, tenant, keys_[i], type) : store_.putEnd(id, tenant, keys_[i], checksums_[i], type);
   outcomes(declared, request, batch, out);
 }
 

@@ -87,6 +87,11 @@ std::string descriptorsJson(const Store& store, u32 index, ReplicaStatus status)
     out.append(out.size() > 1 ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(replica.status)));
     member(out, "id", std::to_string(store.replicaID(replica)));
     member(out, "sizeBytes", std::to_string(store.table[index].size));
+    if (segment.shared()) {
+      member(out, "path", store.pathOf(segment, store.nodes[replica.node].offset));
+      out.push_back('}');
+      return;
+    }
     if (segment.onDisk()) {
       member(out, "clientID", textOf(store.cluster.client(segment.client).id));
       member(out, "endpoint", segment.endpoint);
@@ -138,11 +143,18 @@ std::string entryJson(Store& store, u16 tenant, std::string_view key) {
   if (outcome != code::ok) return outcome == code::notReady ? R"({"ok":false,"error":"REPLICA_IS_NOT_READY"})" : R"({"ok":false,"error":"OBJECT_NOT_FOUND"})";
   std::string out = R"({"ok":true,"values":[)";
   const std::size_t begun = out.size();
-  std::string disks;
+  std::string disks, files;
   store.eachReplica(index, [&](const Replica& replica) {
     if (!store.readable(replica)) return;
-    if (store.onDisk(replica)) {
-      const Segment& segment = *store.cluster.segment(replica.segment);
+    const Segment& segment = *store.cluster.segment(replica.segment);
+    if (segment.shared()) {
+      files.append("{\"file_path\":");
+      quote(files, store.pathOf(segment, store.nodes[replica.node].offset));
+      member(files, "object_size", store.table[index].size);
+      files.push_back('}');
+      return;
+    }
+    if (segment.onDisk()) {
       disks.append(disks.empty() ? "{" : ",{").append("\"client_id\":");
       quote(disks, textOf(store.cluster.client(segment.client).id));
       member(disks, "object_size", store.table[index].size);
@@ -152,12 +164,13 @@ std::string entryJson(Store& store, u16 tenant, std::string_view key) {
     }
     if (out.size() > begun) out.push_back(',');
     out.append("{\"transport_endpoint_\":");
-    quote(out, store.cluster.segment(replica.segment)->endpoint);
+    quote(out, segment.endpoint);
     out.append(",\"buffer_descriptor\":");
     buffer(out, store, replica, store.table[index].size);
     out.push_back('}');
   });
   out.push_back(']');
+  if (!files.empty()) out.append(",\"disk_values\":[").append(files).push_back(']');
   if (!disks.empty()) out.append(",\"local_disk_values\":[").append(disks).push_back(']');
   return out.append("}");
 }
@@ -215,7 +228,7 @@ std::string disksJson(const Store& store) {
   std::string out = "[";
   for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
     const Segment* segment = store.cluster.segment(number);
-    if (segment == nullptr || segment->gone || !segment->onDisk()) continue;
+    if (segment == nullptr || segment->gone || !segment->onDisk() || segment->shared()) continue;
     const Disk& disk = *segment->disk;
     out.append(out.size() > 1 ? ",{" : "{").append("\"label\":").append(std::to_string(disk.label));
     member(out, "disk_id", textOf(segment->id));
@@ -233,6 +246,21 @@ std::string disksJson(const Store& store) {
     out.push_back('}');
   }
   return out.append("]");
+}
+
+std::string folderJson(const Store& store) {
+  const Segment* segment = store.folder();
+  if (segment == nullptr || segment->gone) return {};
+  const Disk& disk = *segment->disk;
+  std::string out = "{\"path\":";
+  quote(out, disk.folder->path);
+  // Not known before the file system was asked.
+  out.append(",\"quota_bytes\":").append(disk.capacity == ~u64{0} ? "null" : std::to_string(disk.capacity));
+  member(out, "used_bytes", disk.used);
+  member(out, "objects", disk.files);
+  member(out, "dropped_objects", disk.dropped.size());
+  claim(out, "evicts", disk.folder->evicts);
+  return out.append("}");
 }
 
 std::string clientsJson(const Store& store) {

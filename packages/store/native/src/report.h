@@ -25,6 +25,8 @@ std::string objectJson(const Store& store, u32 index);
 std::string segmentsJson(const Store& store);
 // Disks of clients, as /api/v1/disks shows them.
 std::string disksJson(const Store& store);
+// The folder that clients share; empty where there is none.
+std::string folderJson(const Store& store);
 std::string clientsJson(const Store& store);
 std::string tenantsJson(const Store& store);
 

@@ -108,6 +108,7 @@ void Server::recover(bool leads) {
   // What nobody publishes is lost to whoever listened before: the number that says so is kept.
   if (!store.events.on()) store.events.record(store.journal);
   store.nameLineage();
+  store.openFolder();
   serving_.store(true, std::memory_order_release);
   tell_({EventKind::recovered, 0, 0, 0, note});
   wake();

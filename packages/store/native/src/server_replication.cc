@@ -89,6 +89,7 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     if (!store.events.on()) store.events.record(store.journal);
     else store.events.greet(unixMs());
     store.nameLineage();
+    store.openFolder();
     standing_.store(false);
     serving_.store(true, std::memory_order_release);
     tell_({EventKind::recovered, 0, 0, 0, noteOf(found, nowMs() - begun)});

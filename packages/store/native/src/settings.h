@@ -1,5 +1,7 @@
 // What the core is told at its start; config/default.toml explains each.
 #pragma once
+#include <string>
+
 #include "base.h"
 
 namespace svc {
@@ -18,6 +20,9 @@ struct Settings {
   // Disks of clients: whether they take objects, at each put or instead of an eviction, and what is promoted from them.
   bool offload = false, offloadOnEvict = false, offloadForceEvict = false, promoteOnHit = false;
   double offloadCapRatio = 0.5;
+  // The folder that clients share, empty for none; whether the oldest files make room there.
+  std::string folder;
+  bool folderEvicts = true;
   u32 offloadQueue = 50'000, promoteThreshold = 2, promoteAtOnce = 1, promoteQueue = 50'000;
 };
 

@@ -1,19 +1,15 @@
 // What the master knows: objects, their replicas and leases, who holds the memory, and every rule of their lives.
 #pragma once
-#include <deque>
-#include <functional>
 #include <span>
 
-#include "holdings.h"
-#include "ranges.h"
-#include "recent.h"
-#include "settings.h"
-#include "sketch.h"
-#include "wishes.h"
+#include "store_state.h"
 
 namespace svc {
 
-class Store {
+// As the wire numbers kinds of replicas.
+enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };
+
+class Store : public StoreState {
  public:
   static constexpr u16 noTenant = 0xffff;
   static constexpr u32 mostReplicas = 16, mostExtents = 256, longestFingerprint = 1024, mostFingerprints = 65'535;
@@ -27,8 +23,9 @@ class Store {
   // 0 or an error code; `index` is the object, where there is one.
   i32 putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
   i32 upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
-  i32 putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum);
-  i32 putRevoke(const Uuid& client, u16 tenant, std::string_view key);
+  // A file in the shared folder ends by a call of its own, of type `disk`; any other type is about the rest.
+  i32 putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum, ReplicaType type = ReplicaType::all);
+  i32 putRevoke(const Uuid& client, u16 tenant, std::string_view key, ReplicaType type = ReplicaType::all);
   // 1 there, 0 not.
   i32 exist(u16 tenant, std::string_view key, bool lease);
   // With a fingerprint, an object that was stored with another one is not found.
@@ -92,6 +89,22 @@ class Store {
   i32 promoteStart(const Uuid& client, u16 tenant, std::string_view key, u64 size, std::span<const std::string_view> preferred, u32& index);
   // A reader found other bytes in that replica than were stored: its owner looks.
   i32 doubt(u16 tenant, std::string_view key, u64 replica);
+
+  // The folder that clients share (store_folder.cc). Once the log was read: it is the one of the settings.
+  void openFolder();
+  Segment* folder() { return cluster.segment(folder_); }
+  const Segment* folder() const { return cluster.segment(folder_); }
+  // Where a file lies: in the folder of this log, by its number alone.
+  std::string nameOf(const Segment& folder, u64 file) const;
+  std::string pathOf(const Segment& folder, u64 file) const { return folder.disk->folder->path + "/" + nameOf(folder, file); }
+  // By who wrote the object: a file for these very bytes, which it may ask for again; and what became of that.
+  i32 startFile(const Uuid& client, u16 tenant, std::string_view key, u64 size, u64 checksum, u64& file);
+  i32 endFile(const Uuid& client, u16 tenant, std::string_view key, u64 file, bool whole);
+  // A client removed it, to make room.
+  i32 evictFile(u16 tenant, std::string_view key);
+  // Files that no object has and nobody makes any more; and those of them that are gone.
+  std::vector<u64> sweepable(u32 most) const;
+  void swept(const std::vector<u64>& files);
 
   // Holders that remember what lies with them (store_holdings.cc): `lineage` is the name of what one log and its copies know.
   u64 lineage() const { return lineage_; }
@@ -157,21 +170,7 @@ class Store {
   // Of the bytes' layout, as its writer named it; empty for none.
   std::string_view fingerprintOf(const Object& object) const;
 
-  Settings settings;
-  Pool<Node> nodes;
-  Table table;
-  Cluster cluster;
-  Journal journal;
-  KvEvents events;
-  Counters counters;
-  std::vector<Tenant> tenants;
-  // Something seems wrong with a holder: its segment should be probed. Called with the store's lock held.
-  std::function<void(u32 segment)> onSuspect;
-  std::function<void(u32 client, const char* what)> onClient;
-
  private:
-  enum class Pass : u8 { none, dead, discard, evict, evictPinned };
-
   Tick tick() const { return tickOf(nowMs_); }
   bool leased(const Object& object) const;
   void grant(Object& object);
@@ -184,6 +183,22 @@ class Store {
   bool offloads() const { return settings.offload || coldFills_; }
   void queueOffload(u32 index, bool evicting);
   Segment* diskFor(u32 index, bool evicting);
+  // On a client's own disk.
+  bool anyOwned(u32 index) const;
+  bool onShared(const Replica& replica) const;
+  // Whether anything but its file is being written.
+  bool writing(u32 index) const;
+  Replica* sharedOf(u32 index);
+  void addShared(u32 index);
+  bool makeRoomShared(Segment& folder, u64 size, u32 spared);
+  i32 endShared(u32 index, bool whole);
+  void dropShared(u32 index, Gone why);
+  // Its file stays where that is whole or being written, and nothing else; false where there is none.
+  bool keepOnlyFile(u32 index, u64 holdMs);
+  // An unfinished put is given up; whether the object is gone.
+  bool discard(u32 index);
+  bool replayFolder(RecordReader& from);
+  void setFiling(Object& object, bool filing);
   // Whether it waits for a disk now, and is not to be evicted otherwise.
   bool leaveToDisk(u32 index);
   void evictOne(u32 index);
@@ -217,7 +232,7 @@ class Store {
   // Dead replicas go; 0 when that was all there was.
   u32 pruned(u32 index);
   u32 find(u16 tenant, std::string_view key);
-  i32 create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
+  i32 create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index);
   i32 checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const;
   // What stands in the way of a new object goes if it may: ok, or exists.
   i32 makeWay(u16 tenant, std::string_view key);
@@ -260,41 +275,6 @@ class Store {
   bool replayDisk(RecordReader& from);
   bool replayErased(RecordReader& from, bool says);
   void replayPins(RecordReader& from, u32 index, u8 what);
-
-  u64 nowMs_ = tickMs;
-  u64 used_ = 0, capacity_ = 0, random_;
-  u32 unfinished_ = 0;
-  std::vector<Held> held_;  // a heap, the first to end on top
-  std::vector<Group> groups_;
-  std::vector<u32> freeGroups_;
-  std::unordered_map<std::string, u32> groupByName_;
-  std::unordered_map<std::string, u16> tenantByName_;
-  std::unordered_map<Uuid, Note, UuidHash> notes_;
-  u64 askedBytes_ = 0;  // by all tenants
-  std::vector<std::string> fingerprints_ = std::vector<std::string>(1);
-  std::unordered_map<std::string, u32> fingerprintByName_;
-  Recent recent_;
-  // Ids, and numbers of offloads, go on from a random one, so that none of an earlier life of this master is taken for one of this.
-  std::unordered_map<u64, Extent> extents_;
-  std::deque<u64> extentEnds_;  // in the order of their ends
-  u64 lastExtent_, extentBytes_ = 0;
-  u32 lastOffload_;
-  u64 lineage_ = 0;
-  std::unordered_map<u32, u64> restored_;  // when each was last seen by the lost master; while holders restore
-
-  Pass pass_ = Pass::none;
-  u32 cursor_ = 1, left_ = 0, evictCursor_ = 1, evictQueued_ = 0;
-  bool deadDirty_ = false, noSpace_ = false, coldFills_ = false;  // the last: some device takes objects unasked
-  Sketch hits_;
-  std::vector<u32> dying_, dead_;  // segments hidden since the pass began, and before
-  u64 watchAtMs_ = 0, discardAtMs_ = 0, evictAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
-  Tick evictUntil_ = 0;
-  // While the log is read: sizes of ranges that were held back, by segment and offset.
-  std::unordered_map<std::pair<u32, u64>, u64, RangeHash> replayedHeld_;
-  std::vector<u32> replayedSwept_;
-  bool replaying_ = false, holdersListen_ = false;
-  bool quiet_ = true;    // the log is read: what it says was published before
-  bool forgot_ = false;  // objects of which nobody can say which they were
 };
 
 }  // namespace svc

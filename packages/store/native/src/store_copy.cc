@@ -15,7 +15,7 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   index = find(tenant, key);
   if (index == 0) return code::notFound;
   Object& object = table[index];
-  if (object.flags & flag::unfinished) return code::notReady;
+  if (object.flags & (flag::unfinished | flag::filing)) return code::notReady;
   cancelOffload(index);
   if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) {
     if (!abandoned(table.extras[object.extra])) return code::hasTask;
@@ -129,7 +129,7 @@ i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::stri
   const u32 number = cluster.findClient(client);
   if (number == 0 || object.client != number) return code::illegalClient;
   if (leased(object)) return code::hasLease;
-  if (object.flags & flag::unfinished) return code::notReady;
+  if (object.flags & (flag::unfinished | flag::filing)) return code::notReady;
   cancelOffload(index);
   if (busy(object)) return code::hasTask;
   if (segment.empty()) {

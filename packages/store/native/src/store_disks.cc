@@ -78,7 +78,7 @@ bool Store::onDisk(const Replica& replica) const {
 
 void Store::wipeDisks() {
   for (u32 number = 1; number < cluster.segmentEnd(); ++number)
-    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk()) segment->disk->wipe = true;
+    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->shared()) segment->disk->wipe = true;
 }
 
 const Replica* Store::fileOn(u32 index, const Segment& disk) const {
@@ -91,7 +91,7 @@ const Replica* Store::fileOn(u32 index, const Segment& disk) const {
 
 u64 Store::replicaID(const Replica& replica) const {
   const Segment* segment = cluster.segment(replica.segment);
-  if (segment == nullptr || !segment->onDisk() || !segment->disk->ours) return (u64{replica.segment} << 32) | replica.node;
+  if (segment == nullptr || !segment->onDisk() || !segment->disk->ours || segment->shared()) return (u64{replica.segment} << 32) | replica.node;
   return u64{1} << 63 | u64{segment->disk->label} << 32 | nodes[replica.node].offset;
 }
 

@@ -5,7 +5,7 @@
 
 namespace svc {
 
-Store::Store(const Settings& settings, u64 seed) : settings(settings), nodes(u32{1} << 29), table(seed), random_(seed | 1), lastExtent_(seed * 0x9E3779B97F4A7C15ull), lastOffload_(static_cast<u32>(lastExtent_ >> 32)) {
+Store::Store(const Settings& settings, u64 seed) : StoreState(settings, seed) {
   groups_.emplace_back();
   tenants.push_back({"default", !settings.multiTenant, 0, 0});
   tenantByName_["default"] = 0;
@@ -56,7 +56,8 @@ u32 Store::pruned(u32 index) {
   if (!any) return index;
   if (dropReplicas(index, dead, 0)) {
     // What was lost may be all that was still being written.
-    if (!anyStatus(index, ReplicaStatus::processing)) setProcessing(table[index], false);
+    if (!writing(index)) setProcessing(table[index], false);
+    if (!anyStatus(index, ReplicaStatus::processing)) setFiling(table[index], false);
     announce(index);
     return index;
   }
@@ -152,6 +153,10 @@ void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   // A quota is one of memory.
   if (segment == nullptr || !segment->onDisk()) tenants[object.tenant].charged += object.size;
   else segment->disk->dropped.erase(nodes[placed.node].offset);
+  if (segment != nullptr && segment->shared()) {
+    segment->disk->folder->objects[nodes[placed.node].offset] = index;
+    segment->disk->folder->writers.erase(nodes[placed.node].offset);
+  }
   if (object.first.status == ReplicaStatus::none) {
     object.first = {placed.segment, placed.node, 0, status};
     return;
@@ -195,6 +200,10 @@ void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
       disk.used -= std::min(disk.used, size);
       disk.files -= std::min<u64>(disk.files, 1);
     }
+    if (disk.folder) {
+      disk.folder->objects.erase(nodes[replica.node].offset);
+      if (replica.status != ReplicaStatus::complete) disk.folder->writers[nodes[replica.node].offset] = tickOf(nowMs_ + settings.releaseMs) + 1;
+    }
     if (disk.ours && disk.dropped.size() < Disk::mostOrders) disk.dropped.insert(nodes[replica.node].offset);
     nodes.give(replica.node);
     return;
@@ -235,6 +244,7 @@ void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
   retract(index);
   dropReplicas(index, [](const Replica&) { return true; }, holdMs);
   setProcessing(object, false);
+  setFiling(object, false);
   setOwner(object, 0);
   if (object.extra != 0) {
     leaveGroup(index);

@@ -36,7 +36,7 @@ Segment* Store::diskFor(u32 index, bool evicting) {
 }
 
 void Store::queueOffload(u32 index, bool evicting) {
-  if ((table[index].flags & (flag::queued | flag::unfinished)) || anyWhere(index, true)) return;
+  if ((table[index].flags & (flag::queued | flag::unfinished)) || anyOwned(index)) return;
   Segment* disk = diskFor(index, evicting);
   if (disk == nullptr) return;
   if (disk->disk->offload.size() >= settings.offloadQueue) {
@@ -84,7 +84,7 @@ std::vector<Disk::Offload> Store::takeOffloads(Segment& disk, u32 most) {
     if (index == 0) continue;
     Object& object = table[index];
     object.flags &= static_cast<u8>(~flag::queued);
-    if ((object.flags & flag::unfinished) || (disk.cold() ? anyCold(index) : anyWhere(index, true)) || (object.extra != 0 && table.extras[object.extra].task != TaskKind::none)) continue;
+    if ((object.flags & flag::unfinished) || (disk.cold() ? anyCold(index) : anyOwned(index)) || (object.extra != 0 && table.extras[object.extra].task != TaskKind::none)) continue;
     u64 address = 0;
     bool found = false;
     eachReplica(index, [&](const Replica& replica) {

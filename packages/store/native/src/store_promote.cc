@@ -9,7 +9,7 @@ void Store::hit(u32 index) {
   if (hits_.add(hash) < settings.promoteThreshold) return;
   Segment* disk = nullptr;
   eachReplica(index, [&](const Replica& replica) {
-    if (disk == nullptr && readable(replica)) disk = cluster.segment(replica.segment);
+    if (disk == nullptr && readable(replica) && !onShared(replica)) disk = cluster.segment(replica.segment);
   });
   if (disk == nullptr || (table[index].flags & flag::queued) || disk->disk->promote.size() >= settings.promoteQueue) return;
   table[index].flags |= flag::queued;
@@ -36,6 +36,7 @@ i32 Store::promoteStart(const Uuid& client, u16 tenant, std::string_view key, u6
   index = find(tenant, key);
   if (index == 0 || table[index].size != size) return code::notFound;
   if (inMemory(index)) return code::replicaExists;
+  if (table[index].flags & flag::filing) return code::notReady;
   bool own = false;
   eachReplica(index, [&](const Replica& replica) { own = own || (readable(replica) && cluster.segment(replica.segment)->client == number); });
   if (!own) return code::replicaNotFound;

@@ -3,6 +3,11 @@
 
 namespace svc {
 
+namespace {
+// A client that was given so many files and ended none has no way to the folder.
+constexpr u32 mostUnfiled = 16;
+}  // namespace
+
 i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
   if (key.empty() || key.size() > KeyArena::longest || size == 0 || wish.replicas == 0) return code::invalidParams;
   if (wish.nofReplicas != 0 || wish.dfsReplicas > 1) return code::invalidParams;
@@ -11,7 +16,7 @@ i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wis
   return code::ok;
 }
 
-i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
+i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index) {
   if (const i32 wrong = overQuota(tenant, size, key); wrong != code::ok) return wrong;
   Placed placed[mostReplicas];
   u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
@@ -30,6 +35,7 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
   setOwner(object, client);
   setReplicas(index, placed, count, ReplicaStatus::processing);
   setProcessing(object, true);
+  if (files && cluster.client(client).unfiled < mostUnfiled) addShared(index);
   if (!group.empty()) joinGroup(index, tenant, group);
   if (wish.softPin == 1) extraOf(index).softPinMs = static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs));
   log(index);
@@ -51,9 +57,7 @@ i32 Store::makeWay(u16 tenant, std::string_view key) {
     const bool young = nowMs_ < u64{object.started} * tickMs + settings.discardMs;
     // A writer that is lost ends nothing any more.
     if (young && cluster.client(object.client).used && !cluster.client(object.client).silent) return code::exists;
-    ++counters.discarded;
-    erase(there, settings.releaseMs, true, Gone::expired);
-    return code::ok;
+    return discard(there) ? code::ok : code::exists;
   }
   bool reachable = false;
   eachReplica(there, [&](const Replica& replica) { reachable = reachable || readable(replica); });
@@ -67,20 +71,22 @@ i32 Store::putStart(u32 client, u16 tenant, std::string_view key, u64 size, cons
   if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
   if (const i32 taken = makeWay(tenant, key); taken != code::ok) return taken;
-  return create(client, tenant, key, size, wish, group, index);
+  return create(client, tenant, key, size, wish, group, true, index);
 }
 
 i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
   if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
   const u32 there = find(tenant, key);
-  if (there == 0) return create(client, tenant, key, size, wish, group, index);
+  if (there == 0) return create(client, tenant, key, size, wish, group, true, index);
   Object& object = table[there];
   cancelOffload(there);
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
   if (busy(object)) return code::hasTask;
   if (!group.empty() && group != groupName(object)) return code::invalidParams;
   const bool unfinished = (object.flags & flag::unfinished) != 0;
+  // The end of a file names none: that of the one before must not count for this one.
+  const bool files = (object.flags & flag::filing) == 0;
   u32 replicas = 0;
   bool reachable = true;
   eachReplica(there, [&](const Replica& replica) {
@@ -118,7 +124,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   const std::string kept(groupName(object));
   const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
   erase(there, unfinished ? settings.releaseMs : leased(object) ? settings.leaseMs : 0);
-  const i32 made = create(client, tenant, key, size, wish, kept, index);
+  const i32 made = create(client, tenant, key, size, wish, kept, files, index);
   if (made == code::ok && pinned != 0) {
     extraOf(index).softPinUntil = pinned;
     log(index);
@@ -126,15 +132,16 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   return made;
 }
 
-i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum) {
+i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum, ReplicaType type) {
   const u32 index = find(tenant, key);
   if (index == 0) return code::notFound;
   Object& object = table[index];
   const u32 number = cluster.findClient(client);
   if (number == 0 || object.client != number) return code::illegalClient;
+  if (type == ReplicaType::disk) return endShared(index, true);
   if (!(object.flags & flag::unfinished)) return anyStatus(index, ReplicaStatus::complete) ? code::ok : code::invalidWrite;
   for (Replica* at = &object.first;; at = &table.more[at->next]) {
-    if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
+    if (at->status == ReplicaStatus::processing && !onShared(*at)) at->status = ReplicaStatus::complete;
     if (at->next == 0) break;
   }
   setProcessing(object, false);
@@ -156,16 +163,18 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
   return code::ok;
 }
 
-i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key) {
+i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key, ReplicaType type) {
   const u32 index = find(tenant, key);
   if (index == 0) return code::notFound;
   const Object& object = table[index];
   const u32 number = cluster.findClient(client);
   if (number == 0 || object.client != number) return code::illegalClient;
+  if (type == ReplicaType::disk) return endShared(index, false);
   if (!(object.flags & flag::unfinished)) return code::invalidWrite;
   // The usual reason is a transfer that failed.
   suspect(index);
-  erase(index, 0);
+  // Its file is revoked by a call of its own.
+  if (type != ReplicaType::memory || !keepOnlyFile(index, 0)) erase(index, 0);
   return code::ok;
 }
 

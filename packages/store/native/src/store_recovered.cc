@@ -14,7 +14,7 @@ void Store::recovered(bool heldNow) {
   cursor_ = 1;
   // Without disks allowed, nobody would say that they are still there.
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.offload; ++number)
-    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->gone) cluster.hide(*segment);
+    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->shared() && !segment->gone) cluster.hide(*segment);
   settleEvents();
   for (u32 index = 1; index < table.end(); ++index) {
     if (!table.live(index) || pruned(index) == 0) continue;
@@ -120,7 +120,8 @@ void Store::snapshotHead(Journal& to) const {
       to.segment(*segment);
       continue;
     }
-    to.disk(*segment);
+    if (segment->shared()) to.folder(*segment);
+    else to.disk(*segment);
     for (const u64 file : segment->disk->dropped) to.fileGone(number, file);
   }
   const auto hold = [&](u32 number, u32 node) {

@@ -64,16 +64,23 @@ bool Store::replay(RecordReader& from) {
     }
     case Record::disk:
       return replayDisk(from);
+    case Record::folder:
+      return replayFolder(from);
     case Record::fileGone: {
       Segment* segment = cluster.segment(from.get<u32>());
       const u64 file = from.get<u64>();
-      if (!from.failed && segment != nullptr && segment->onDisk()) segment->disk->dropped.insert(file);
+      if (from.failed || segment == nullptr || !segment->onDisk()) return !from.failed;
+      segment->disk->dropped.insert(file);
+      // A snapshot does not say whether it was whole.
+      if (segment->shared()) segment->disk->folder->writers[file] = tickOf(nowMs_ + settings.releaseMs) + 1;
       return !from.failed;
     }
     case Record::fileSwept: {
       Segment* segment = cluster.segment(from.get<u32>());
       const u64 file = from.get<u64>();
-      if (!from.failed && segment != nullptr && segment->onDisk()) segment->disk->dropped.erase(file);
+      if (from.failed || segment == nullptr || !segment->onDisk()) return !from.failed;
+      segment->disk->dropped.erase(file);
+      if (segment->shared()) segment->disk->folder->writers.erase(file);
       return !from.failed;
     }
     case Record::segmentGone: {
@@ -93,7 +100,7 @@ bool Store::replay(RecordReader& from) {
       Object& object = table[index];
       setProcessing(object, false);
       for (Replica* at = &object.first;; at = &table.more[at->next]) {
-        if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
+        if (at->status == ReplicaStatus::processing && !onShared(*at)) at->status = ReplicaStatus::complete;
         if (at->next == 0) break;
       }
       setAnnounced(object, KvEvents::cpu, true);
@@ -240,6 +247,8 @@ void Store::replayObject(RecordReader& from) {
     nodes[node].offset = offset;
     addReplica(index, {segment, node}, static_cast<ReplicaStatus>(status & 0x7f));
     if ((status & 0x80) != 0) extraOf(index).taskSource = node;
+    const Segment* known = cluster.segment(segment);
+    if (known != nullptr && known->shared() && static_cast<ReplicaStatus>(status & 0x7f) == ReplicaStatus::processing) setFiling(table[index], true);
   }
   if (index == 0) return;
   if (flags & flag::unfinished) setProcessing(table[index], true);

@@ -12,7 +12,7 @@ constexpr u64 discardEveryMs = 2'000, evictAgainMs = 50;
 }  // namespace
 
 bool Store::mayEvict(const Object& object, bool pinned) const {
-  if (object.keyBytes == 0 || (object.flags & (flag::hardPin | flag::unfinished)) || leased(object)) return false;
+  if (object.keyBytes == 0 || (object.flags & (flag::hardPin | flag::unfinished | flag::filing)) || leased(object)) return false;
   if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) return false;
   return pinned || !softPinned(object);
 }
@@ -97,9 +97,13 @@ bool Store::visit(u32 index) {
   if (pass_ == Pass::discard) {
     Object& object = table[index];
     if ((object.flags & flag::unfinished) && nowMs_ >= u64{object.started} * tickMs + settings.discardMs) {
-      ++counters.discarded;
-      erase(index, settings.releaseMs, true, Gone::expired);
-      return true;
+      return discard(index);
+    }
+    if ((object.flags & flag::filing) && nowMs_ >= u64{object.started} * tickMs + settings.discardMs) {
+      if (object.client != 0) ++cluster.client(object.client).unfiled;
+      const u32 before = table.size();
+      dropShared(index, Gone::expired);
+      if (table.size() != before) return true;
     }
     if (object.extra == 0) return false;
     Extra& extra = table.extras[object.extra];
@@ -173,7 +177,7 @@ bool Store::tend(u32 budget) {
       beginEviction();
     } else if (nowMs_ >= discardAtMs_) {
       discardAtMs_ = nowMs_ + discardEveryMs;
-      if (unfinished_ > 0 || table.extras.live() > 0) beginPass(Pass::discard);
+      if (unfinished_ > 0 || filing_ > 0 || table.extras.live() > 0) beginPass(Pass::discard);
     }
     if (pass_ == Pass::none) return false;
   }

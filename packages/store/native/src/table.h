@@ -20,6 +20,8 @@ namespace flag {
 // `announced`: subscribers of KV events were told that it can be read from memory, or from a disk. `queued`: a disk's owner will be asked
 // to take it. `leaving`: its memory is free once it lies on a disk.
 inline constexpr u8 hardPin = 1, unfinished = 2, announced = 4, announcedDisk = 8, queued = 16, leaving = 32;
+// Its file in the shared folder is being written.
+inline constexpr u8 filing = 64;
 // What a record keeps.
 inline constexpr u8 kept = 15;
 }

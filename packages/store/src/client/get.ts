@@ -1,13 +1,14 @@
 // Reading objects: from places that are known without asking the master, else from where it says; never bytes whose checksum is another's.
 import { Failure } from "@svc/contract/failures.ts";
+import type { SharedFiles } from "../files/shared-files.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
 import type { ReplicaList } from "../rpc/shapes.ts";
-import { diskPlace, isBucketSegment, isDiskSegment } from "./disk/places.ts";
-import { call, type Flow, type Move, move, wait } from "./flow.ts";
+import { diskPlace } from "./disk/places.ts";
+import { call, type Flow, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import { type Avoided, type Place, type Places, tooSmall } from "./places.ts";
-import { checksumOf } from "./put.ts";
+import { readSome, type Source } from "./read-sources.ts";
 import { doesNotLead } from "./session/connections.ts";
 import { refusal } from "./session/refusal.ts";
 
@@ -37,34 +38,18 @@ export type GetParts = {
   /** Whether checksums are compared when the master was asked; places that were known always are. */
   readonly isVerified: boolean;
   readonly timeoutMs: number;
-  count(what: "readKnown" | "readAsked" | "readDisk" | "misses" | "wrongBytes" | "unreached"): void;
+  /** The folder that the cluster shares, where it has one and this client uses it. */
+  readonly shared: SharedFiles | undefined;
+  count(what: "readKnown" | "readAsked" | "readDisk" | "readShared" | "misses" | "wrongBytes" | "unreached"): void;
   /** A key whose only bytes were wrong. */
   onDamaged(key: string): void;
   onRead(key: string): void;
 };
 
 const MAX_ROUNDS = 3;
-const READ_MS = 1000;
-/** Of what has to come from an S3-compatible server first. */
-const BUCKET_MS = 8000;
-const BYTES_PER_MS = 50_000;
-const AVOID_MS = 2000;
 const RETRY_MS = 20;
 
-type Replica = { readonly endpoint: string; readonly address: bigint };
 type Buffered = Extract<ReplicaList["replicas"][number]["place"], { type: "memory" }>;
-type Source = Replica & {
-  /** On a disk: what the master calls the replica. */
-  readonly fileID?: bigint | undefined;
-  readonly index: number;
-  readonly sizeBytes: number;
-  readonly checksum: bigint | undefined;
-  readonly untilMs: number;
-  readonly parts: readonly Part[];
-  /** Other bytes came than were stored. */
-  isWrong?: boolean;
-};
-
 export function* getAll(parts: GetParts, wanted: readonly Destination[]): Flow<GetOutcome[]> {
   const outcomes: GetOutcome[] = new Array(wanted.length).fill(undefined);
   const open = new Set(wanted.keys());
@@ -160,7 +145,7 @@ function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLa
       open.delete(source.index);
       queues.delete(source.index);
       parts.onRead((wanted[source.index] as Destination).key);
-      parts.count(source.fileID === undefined ? "readAsked" : "readDisk");
+      parts.count(source.fileName !== undefined ? "readShared" : source.fileID === undefined ? "readAsked" : "readDisk");
       // A file may be removed at any time: its place is asked for at each read, by which the master knows what is read often.
       if (source.fileID !== undefined) continue;
       const { endpoint, address, sizeBytes, checksum } = source;
@@ -200,56 +185,15 @@ function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: reado
   }
 }
 
-/** Those whose bytes are there, and right. */
-function* readSome(parts: GetParts, sources: readonly Source[], isVerified: boolean): Flow<Source[]> {
-  const words = new Map<string, bigint[]>();
-  let bytes = 0;
-  for (const { endpoint, address, parts: into, sizeBytes } of sources) {
-    bytes += sizeBytes;
-    const list = words.get(endpoint) ?? [];
-    words.set(endpoint, list);
-    let from = address;
-    for (const part of into) {
-      const length = BigInt(part.sizeBytes);
-      list.push(part.address, from, length);
-      from += length;
-    }
-  }
-  const moves: Move[] = [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) }));
-  const failed = new Map<string, Failure>();
-  for (const isSlow of [false, true]) {
-    const some = moves.filter(({ endpoint }) => isBucketSegment(endpoint) === isSlow);
-    if (some.length === 0) continue;
-    const unreached = yield* move("READ", some, (isSlow ? BUCKET_MS : READ_MS) + Math.ceil(bytes / BYTES_PER_MS));
-    for (const [endpoint, failure] of unreached) failed.set(endpoint, failure);
-  }
-  for (const endpoint of failed.keys()) {
-    parts.count("unreached");
-    // One file that is gone says nothing of its disk.
-    if (isDiskSegment(endpoint)) continue;
-    parts.avoided.add(endpoint, AVOID_MS);
-    parts.places.forgetHolder(endpoint);
-  }
-  // Past the lease's end the range may have become another object's while it was read.
-  const now = performance.now();
-  return sources.filter((source) => {
-    if (failed.has(source.endpoint) || now >= source.untilMs) return false;
-    if (!isVerified || source.checksum === undefined || checksumOf(source.parts) === source.checksum) return true;
-    parts.count("wrongBytes");
-    source.isWrong = true;
-    return false;
-  });
-}
-
 function sourceOf(
   destination: Destination,
   index: number,
-  place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint },
+  place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint; fileName?: string },
 ): Source | Failure {
   const room = destination.room(place.sizeBytes);
   if (room === undefined) return tooSmall(place.sizeBytes, 0);
-  const { endpoint, address, sizeBytes, checksum, untilMs, fileID } = place;
-  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, parts: clipped(room, sizeBytes) };
+  const { endpoint, address, sizeBytes, checksum, untilMs, fileID, fileName } = place;
+  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, fileName, parts: clipped(room, sizeBytes) };
 }
 
 /** Memory of this client first, then holders that were reached; disks, and holders that were not reached, come last. */
@@ -260,11 +204,14 @@ function candidatesOf(parts: GetParts, destination: Destination, index: number, 
   for (const replica of list.replicas) {
     const { place, id } = replica;
     const disk = diskPlace(replica);
-    if (place.type !== "memory" && disk === undefined) continue;
+    const fileName = place.type === "disk" ? parts.shared?.nameOf(place.path) : undefined;
+    if (place.type !== "memory" && disk === undefined && fileName === undefined) continue;
     const known =
-      disk !== undefined
-        ? { endpoint: disk.segment, address: disk.address, sizeBytes: disk.sizeBytes, checksum: list.checksum, untilMs, fileID: id }
-        : { ...(place as Buffered).buffer, sizeBytes: Number((place as Buffered).buffer.sizeBytes), checksum: list.checksum, untilMs };
+      place.type === "disk"
+        ? { endpoint: "", address: 0n, sizeBytes: Number(place.sizeBytes), checksum: list.checksum, untilMs, fileID: id, fileName: fileName as string }
+        : disk !== undefined
+          ? { endpoint: disk.segment, address: disk.address, sizeBytes: disk.sizeBytes, checksum: list.checksum, untilMs, fileID: id }
+          : { ...(place as Buffered).buffer, sizeBytes: Number((place as Buffered).buffer.sizeBytes), checksum: list.checksum, untilMs };
     const source = sourceOf(destination, index, known);
     if (source instanceof Failure) return source;
     found.push(source);

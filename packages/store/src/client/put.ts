@@ -8,6 +8,7 @@ import type { Part } from "./memory.ts";
 import { nativeClient } from "./native.ts";
 import type { Avoided, Places } from "./places.ts";
 import { refusal } from "./session/refusal.ts";
+import { type FilesParts, storeFiles, wordsOf } from "./store-files.ts";
 import { grouped, type Wish } from "./wishes.ts";
 
 //  take extent ──> write ──> commit ──ok──> stored
@@ -28,6 +29,7 @@ export type PutParts = {
   readonly avoided: Avoided;
   readonly timeoutMs: number;
   onFailedMove(endpoint: string): void;
+  readonly files: FilesParts;
 };
 
 export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean };
@@ -69,6 +71,11 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
       const ready = yield* withExtents(parts, left, wishes);
       const written = yield* write(parts, ready, attempt);
       yield* commitAll(parts, written, wishes, outcomes);
+      const stored = written.filter(({ index }) => outcomes[index] === true);
+      yield* storeFiles(
+        parts.files,
+        stored.map(({ item, checksum }) => ({ ...item, checksum })),
+      );
     } catch (error) {
       failure = asFailure(error);
       if (!PASSING.includes(failure.name)) {
@@ -199,10 +206,5 @@ function* abandon({ clientID }: PutParts, left: readonly Pending[]): Flow<void> 
 }
 
 export function checksumOf(parts: readonly Part[]): bigint {
-  const words = new BigUint64Array(parts.length * 3);
-  parts.forEach(({ address, sizeBytes }, at) => {
-    words[at * 3] = address;
-    words[at * 3 + 2] = BigInt(sizeBytes);
-  });
-  return nativeClient().checksum(words, 0, parts.length);
+  return nativeClient().checksum(wordsOf(parts), 0, parts.length);
 }

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
+import type { FileTrouble, SharedFiles } from "../files/shared-files.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import { isBucketSegment, isDiskSegment } from "./disk/places.ts";
 import type { Flow, Step } from "./flow.ts";
@@ -9,6 +10,7 @@ import type { Connections } from "./session/connections.ts";
 import type { SyncCalls } from "./sync-calls.ts";
 
 type MoveStep = Extract<Step, { kind: "move" }>;
+type FilesStep = Extract<Step, { kind: "files" }>;
 
 const asleep = new Int32Array(new SharedArrayBuffer(4));
 
@@ -16,6 +18,8 @@ export class Runner {
   readonly #engine: TransferEngine;
   readonly #calls: Connections;
   readonly #syncCalls: SyncCalls;
+  /** Where the cluster has one, and this host too. */
+  shared: SharedFiles | undefined;
   readonly #handles = new Map<string, bigint>();
 
   constructor(engine: TransferEngine, calls: Connections, syncCalls: SyncCalls) {
@@ -76,6 +80,7 @@ export class Runner {
   async #do(step: Step): Promise<unknown> {
     if (step.kind === "wait") return sleep(step.ms);
     if (step.kind === "call") return this.#calls.call(step.name as "ServiceReady", ...(step.args as []));
+    if (step.kind === "files") return this.#moveFiles(step);
     const failed = new Map<string, Failure>();
     await Promise.all(
       step.moves.map(async ({ endpoint, words }) => {
@@ -94,7 +99,29 @@ export class Runner {
   #doSync(step: Step): unknown {
     if (step.kind === "wait") return Atomics.wait(asleep, 0, 0, step.ms);
     if (step.kind === "call") return this.#syncCalls.call(step.name as OperationName & "ServiceReady", step.args as []);
+    if (step.kind === "files") return this.#moveFilesSync(step);
     return this.#moveSync(step);
+  }
+
+  #moveFiles({ opcode, files, timeoutMs }: FilesStep): Promise<(FileTrouble | undefined)[]> {
+    const { shared } = this;
+    return Promise.all(
+      files.map(async ({ name, sizeBytes, words }) => {
+        if (shared === undefined) return "absent";
+        return opcode === "WRITE" ? shared.write(name, words, timeoutMs) : shared.read(name, sizeBytes, words, timeoutMs);
+      }),
+    );
+  }
+
+  #moveFilesSync({ opcode, files, timeoutMs }: FilesStep): (FileTrouble | undefined)[] {
+    const { shared } = this;
+    const endMs = performance.now() + timeoutMs;
+    return files.map(({ name, sizeBytes, words }) => {
+      const leftMs = endMs - performance.now();
+      if (shared === undefined) return "absent";
+      if (leftMs <= 0) return "late";
+      return opcode === "WRITE" ? shared.writeSync(name, words, leftMs) : shared.readSync(name, sizeBytes, words, leftMs);
+    });
   }
 
   #moveSync({ opcode, moves, timeoutMs }: MoveStep): Map<string, Failure> {

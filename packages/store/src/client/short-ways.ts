@@ -43,7 +43,7 @@ export class ShortWays {
   put(key: string, value: Memory, wish: Wish): boolean | "unsure" | undefined {
     const { memory, runner, putParts, figures } = this.#parts;
     const part = memory.partOf(value);
-    if (part === undefined || key === "") return undefined;
+    if (part === undefined || key === "" || putParts.files.shared !== undefined) return undefined;
     const extent = putParts.extents.takeOne(part.sizeBytes, wish);
     const range = extent?.ranges[0];
     if (extent === undefined || range === undefined) return undefined;
@@ -80,9 +80,10 @@ export class ShortWays {
     const askedMs = performance.now();
     try {
       const [answer] = runner.callSync("ReadObjects", [[key], getParts.fingerprint, getParts.tenant]);
-      if (answer?.ok !== true || answer.value.checksum === undefined || answer.value.replicas.length > 1) return undefined;
-      const place = answer.value.replicas[0]?.place;
-      if (place?.type !== "memory" || getParts.avoided.has(place.buffer.endpoint)) return undefined;
+      if (answer?.ok !== true || answer.value.checksum === undefined) return undefined;
+      // One place in memory: of several, one may be nearer.
+      const [place, other] = answer.value.replicas.filter((replica) => replica.place.type !== "disk").map((replica) => replica.place);
+      if (other !== undefined || place?.type !== "memory" || getParts.avoided.has(place.buffer.endpoint)) return undefined;
       const { endpoint, address, sizeBytes } = place.buffer;
       return getParts.places.learn(
         key,

@@ -21,6 +21,7 @@ import type { MountOptions } from "./session/segments.ts";
 import { Session } from "./session/session.ts";
 import type { SessionEvent } from "./session/session-options.ts";
 import { openEngine } from "./session/transfer-engine.ts";
+import { openShared } from "./shared-folder.ts";
 import { SyncCalls } from "./sync-calls.ts";
 import { toWire } from "./wishes.ts";
 
@@ -89,9 +90,11 @@ export type ClientOptions = {
   /** A file counts once it is on the device, so that none is lost with the power. Off by default. */
   readonly ssdSyncs?: boolean;
   /**
-   * Serves devices of the cold tier, as the admin server of the store says. Needs a `stableID`. Calls that hold the thread miss what only a
-   * bucket of this client's own has.
+   * Where the master names a folder that clients share (`root_fs_dir`) and this host has it, puts store a file there as well, and reads of
+   * objects that lie in no memory take it from there. On by default.
    */
+  readonly usesSharedFolder?: boolean;
+  /** Serves devices of the cold tier, as the admin server says. Needs a `stableID`. `getSync` misses what only its own bucket has. */
   readonly coldTier?: ColdTierOptions;
   readonly onEvent?: (event: SessionEvent | DiskEvent) => void;
 };
@@ -163,9 +166,12 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     const [places, avoided, damaged] = [new Places(options.knownPlaces ?? KNOWN_PLACES), new Avoided(), new Damaged()];
     const shared = { tenant: toWire(tenant), fingerprint: toWire(fingerprint), places, avoided, timeoutMs };
     const extents = new Extents({ clientID, tenant: shared.tenant, isAhead: options.leasesAhead ?? true });
-    const putParts = { ...shared, clientID, extents, onFailedMove: () => figures.count("unreached") };
+    if (options.usesSharedFolder !== false) runner.shared = await openShared(session.calls);
+    const files = { clientID, tenant: shared.tenant, shared: runner.shared, count: (what: "filed" | "unfiled") => figures.count(what) };
+    const putParts = { ...shared, clientID, extents, files, onFailedMove: () => figures.count("unreached") };
     const getParts = {
       ...shared,
+      shared: runner.shared,
       ownEndpoint: engine.getServerName(),
       isVerified: options.verifies ?? true,
       count: (what: Parameters<typeof figures.count>[0]) => figures.count(what),
@@ -270,6 +276,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     await this.parts.runner.run(giveBack(this.clientID, this.#extents.takeAll(), false));
     await this.session.close();
     this.#syncCalls.close();
+    this.parts.runner.shared?.close();
     await this.parts.memory.close();
     await this.parts.engine.freeEngine();
   }

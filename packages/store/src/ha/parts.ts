@@ -40,6 +40,8 @@ export type HaParts = {
   readonly clusterID: string;
   /** The SSD tier: where the leader has it, its standbys must. */
   readonly offload: boolean;
+  /** The folder that clients share, "" for none. */
+  readonly folder: string;
   /** Nothing was ever logged here. */
   readonly isEmpty: boolean;
   /** Shown to a leader that asks for keys. */

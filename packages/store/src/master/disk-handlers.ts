@@ -8,6 +8,9 @@ import { done, wrong } from "./outcome.ts";
 /** Objects that an owner of the field gets with one heartbeat; it sends one each ten seconds. */
 const MAX_FIELD_ORDERS = 1000;
 
+/** On the wire a kind of replica: a file in the folder that clients share. */
+const DISK = 1;
+
 const items = (orders: Order[] | number) =>
   typeof orders === "number" ? wrong(orders) : ({ ok: true, value: orders.map(({ tenant, key, sizeBytes }) => ({ tenant, key, sizeBytes })) } as const);
 
@@ -45,21 +48,31 @@ export function diskHandlers(native: NativeMaster): Handlers {
     },
     NotifyPromotionSuccess: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, true)),
     NotifyPromotionFailure: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, false)),
-    EvictDiskReplica: (clientID, key, tenant) => done(native.dropFieldFile(clientID, tenant, key)),
-    BatchEvictDiskReplica: (clientID, keys, tenant) => keys.map((key) => done(native.dropFieldFile(clientID, tenant, key))),
+    EvictDiskReplica(clientID, key, tenant, type) {
+      return done(type === DISK ? (native.evictFiles(tenant, [key])[0] ?? codes.INTERNAL_ERROR) : native.dropFieldFile(clientID, tenant, key));
+    },
+    BatchEvictDiskReplica(clientID, keys, tenant, type) {
+      return type === DISK ? native.evictFiles(tenant, keys).map(done) : keys.map((key) => done(native.dropFieldFile(clientID, tenant, key)));
+    },
+    StartFiles(clientID, wanted, tenant) {
+      return native.startFiles(clientID, tenant, wanted).map((each) => (typeof each === "number" ? wrong(each) : { ok: true, value: each }));
+    },
+    EndFiles: (clientID, files, tenant) => native.endFiles(clientID, tenant, files).map(done),
   };
 }
 
-type ReplicaRow = { id: string; sizeBytes: string; address?: string; protocol?: string; clientID?: string; endpoint: string; status: number };
+type ReplicaRow = { id: string; sizeBytes: string; address?: string; protocol?: string; clientID?: string; path?: string; endpoint?: string; status: number };
 
 /** Of the core's JSON. */
 export function descriptorsFrom(text: string): readonly Descriptor[] {
-  return (JSON.parse(text) as ReplicaRow[]).map(({ id, sizeBytes: size, address = "0", protocol = "", clientID, endpoint, status }) => {
+  return (JSON.parse(text) as ReplicaRow[]).map(({ id, sizeBytes: size, address = "0", protocol = "", clientID, path, endpoint = "", status }) => {
     const sizeBytes = BigInt(size);
     const place: Descriptor["place"] =
-      clientID === undefined
-        ? { type: "memory", buffer: { sizeBytes, address: BigInt(address), protocol, endpoint } }
-        : { type: "localDisk", clientID, sizeBytes, endpoint };
+      path !== undefined
+        ? { type: "disk", path, sizeBytes }
+        : clientID === undefined
+          ? { type: "memory", buffer: { sizeBytes, address: BigInt(address), protocol, endpoint } }
+          : { type: "localDisk", clientID, sizeBytes, endpoint };
     return { id: BigInt(id), place, status };
   });
 }

@@ -3,7 +3,7 @@ import { setImmediate as breathe } from "node:timers/promises";
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import { splitScope } from "../rpc/scope.ts";
-import type { Descriptor, Route } from "../rpc/shapes.ts";
+import type { Descriptor, Route, StorageConfig } from "../rpc/shapes.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { coldHandlers, coldRows } from "./cold-handlers.ts";
 import { descriptorsFrom, diskHandlers } from "./disk-handlers.ts";
@@ -31,9 +31,11 @@ export type HandlerParts = {
   readonly members: Members;
   /** This master's stable id. */
   readonly authority: string;
+  /** What clients are told of the folder that they share. */
+  readonly storage: StorageConfig;
 };
 
-export function masterHandlers({ native, tasks, members, authority }: HandlerParts): Handlers {
+export function masterHandlers({ native, tasks, members, authority, storage }: HandlerParts): Handlers {
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
   /** Where a readable replica lies: its segment's name, and the client that holds it. */
@@ -176,8 +178,8 @@ export function masterHandlers({ native, tasks, members, authority }: HandlerPar
   };
   const constants: Handlers["constants"] = {
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
-    GetFsdir: { ok: true, value: "" },
-    GetStorageConfig: { ok: true, value: { root: "", evictsDisk: true, quotaBytes: 0n } },
+    GetFsdir: { ok: true, value: storage.root },
+    GetStorageConfig: { ok: true, value: storage },
   };
   return { byName, constants };
 }

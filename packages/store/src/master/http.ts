@@ -184,7 +184,10 @@ const serving: Routes = {
   "GET /query_segment": ["Used bytes and capacity of the segment named by ?segment=NAME", querySegment],
   "GET /api/v1/objects": ["Objects with what their writers said of them; ?limit=COUNT and ?after=CURSOR", listObjects],
   "GET /get_segments_detail": ["All segments with address, state and use", segmentsDetail],
-  "GET /api/v1/disks": ["Disks of clients, with what lies on them", (_search, { native }) => rawJson(`{"disks":${native.disks()}}`)],
+  "GET /api/v1/disks": [
+    "Disks of clients, and the folder that they share, with what lies there",
+    (_search, { native }) => rawJson(`{"disks":${native.disks()},"shared_folder":${native.sharedFolder() || "null"}}`),
+  ],
   ...apiRoutes,
 };
 const always: Routes = {
@@ -269,6 +272,9 @@ export function summaryOf(native: NativeMaster, state: State, ha: Ha | undefined
     `Eviction: runs=${figures.evictions}, keys=${figures.evictedObjects}, size=${figures.evictedBytes} B`,
     `Discard: ${figures.discarded}`,
     `Disks: ${figures.diskUsedBytes} B / ${figures.diskCapacityBytes} B (waiting: ${figures.offloadsWaiting}, promoted: ${figures.promotedObjects})`,
+    ...(figures.folderFiles + figures.filedObjects === 0
+      ? []
+      : [`Shared folder: ${figures.folderUsedBytes} B / ${figures.folderQuotaBytes} B (files: ${figures.folderFiles})`]),
     `Log: records=${figures.lsn}, durable=${figures.durableLsn}, snapshots=${figures.snapshots}`,
   ].join(" | ");
 }

@@ -25,6 +25,7 @@ import { openProbes } from "./probes.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRpc } from "./rpc.ts";
 import { load, type MasterSettings } from "./settings.ts";
+import { folderOf, openFolder, storageConfigOf } from "./shared-folder.ts";
 import { type Task, Tasks } from "./tasks.ts";
 
 const TASK_SWEEP_MS = 5_000;
@@ -72,7 +73,8 @@ async function run(argv: readonly string[]): Promise<number> {
     log.warn({ endpoint }, reached ? "a holder's endpoint answers again" : "a holder's endpoint does not answer: clients are no longer sent there"),
   );
   const members = new Members(native);
-  const handlers = masterHandlers({ native, tasks, members, authority: settings.stable_id });
+  const handlers = masterHandlers({ native, tasks, members, authority: settings.stable_id, storage: storageConfigOf(settings) });
+  const folder = openFolder({ native, settings, log, isServing: () => watch.state.serving });
   const rpc = openRpc({
     native,
     brands: settings.brand,
@@ -160,6 +162,7 @@ async function run(argv: readonly string[]): Promise<number> {
     },
     { name: "etcd", close: async () => several?.close() },
     { name: "probes", close: async () => probes.close() },
+    { name: "shared folder", close: async () => folder?.close() },
     { name: "KV events", close: async () => publisher?.close() },
     { name: "rpc and log", close: async () => native.stop() },
     { name: "address", close: async () => withdraw(loaded.home, "master") },
@@ -211,6 +214,8 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   offloadForceEvict: settings.offload_force_evict,
   offloadCapRatio: settings.offload_cap_ratio,
   offloadQueue: settings.offload_queue_limit,
+  folderPath: folderOf(settings),
+  folderEvicts: settings.enable_disk_eviction,
   promoteOnHit: settings.promotion_on_hit,
   promoteThreshold: settings.promotion_threshold,
   promoteAtOnce: settings.promotion_max_per_heartbeat,

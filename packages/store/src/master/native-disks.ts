@@ -1,5 +1,15 @@
 // The part of the native seam that is about the disks of clients.
-import type { Disk, DiskOrders, FailedOrder, FileOf, Order, StoredFile } from "../rpc/shapes.ts";
+import type { Disk, DiskOrders, EndedFile, FailedOrder, FileOf, Order, StartedFile, StoredFile, WantedFile } from "../rpc/shapes.ts";
+
+/** Whose bytes a reader found wrong, or not there. */
+export type DoubtedFile = {
+  readonly tenant: string;
+  readonly key: string;
+  readonly name: string;
+  readonly file: bigint;
+  readonly sizeBytes: number;
+  readonly checksum: bigint | undefined;
+};
 
 export interface NativeDisks {
   mountDisk(clientID: string, disk: Disk): number;
@@ -23,6 +33,20 @@ export interface NativeDisks {
   doubt(tenant: string, key: string, replicaID: bigint): number;
   /** JSON, a list. */
   disks(): string;
+  /** JSON: the folder that clients share; "" where there is none. */
+  sharedFolder(): string;
+  /** For each object its file there, or an error code. */
+  startFiles(clientID: string, tenant: string, wanted: readonly WantedFile[]): (StartedFile | number)[];
+  endFiles(clientID: string, tenant: string, files: readonly EndedFile[]): number[];
+  evictFiles(tenant: string, keys: readonly string[]): number[];
+  /** What the files there may take in all. */
+  setFolderQuota(bytes: bigint): void;
+  /** [name, number, ...] of files that are to be removed */
+  sweepable(most: number): (string | bigint)[];
+  swept(files: readonly bigint[]): void;
+  doubtedFiles(most: number): DoubtedFile[];
+  /** Damaged, or gone. */
+  dropFile(tenant: string, key: string, file: bigint, isDamaged: boolean): number;
   /** With `empty`, only where no object lies there. */
   unmountDisk(clientID: string, diskID: string, empty: boolean): number;
   /** [code, objects that wait for the device now, whether the whole table was looked at]; tenant "" for those of all. */

@@ -20,6 +20,10 @@ export type NativeOptions = {
   offloadForceEvict: boolean;
   offloadCapRatio: number;
   offloadQueue: number;
+  /** The folder that clients share; "" for none. */
+  folderPath: string;
+  /** Whether the oldest files make room there. */
+  folderEvicts: boolean;
   promoteOnHit: boolean;
   promoteThreshold: number;
   promoteAtOnce: number;

@@ -202,6 +202,14 @@ export const figureNames = [
   "promotionsFailed",
   "damagedFiles",
   "restoredObjects",
+  "folderFiles",
+  "folderUsedBytes",
+  "folderQuotaBytes",
+  "folderDropped",
+  "filedObjects",
+  "filesFailed",
+  "filesEvicted",
+  "filesRefused",
 ] as const;
 export type Figures = Record<(typeof figureNames)[number], number>;
 

@@ -13,6 +13,7 @@ import {
   disk,
   diskOrders,
   done,
+  endedFile,
   extentLease,
   failedOrder,
   fileOf,
@@ -31,12 +32,14 @@ import {
   restoreBegun,
   route,
   segment,
+  startedFile,
   storageConfig,
   storedFile,
   storedObject,
   taskAssignment,
   taskOutcome,
   taskState,
+  wantedFile,
 } from "./shapes.ts";
 
 export type Operation<A extends readonly unknown[] = readonly unknown[], R = unknown> = {
@@ -160,6 +163,9 @@ export const operations = {
   KeepFiles: operation(vector(done), client, diskID, vector(storedFile)),
   DropFiles: operation(done, client, diskID, vector(fileOf), damaged),
   FailOffloads: operation(done, client, diskID, vector(failedOrder)),
+  // Of the writer of these objects: a file for each in the folder that clients share, which it may ask for again; and what became of them.
+  StartFiles: operation(vector(expected(startedFile)), client, vector(wantedFile), tenant),
+  EndFiles: operation(vector(done), client, vector(endedFile), tenant),
   ReportWrongBytes: operation(done, key, replicaID, tenant),
   // Of a holder, which remembers what lies in its memory: what changed there, at most so many changes, from the start where that is wished.
   TakeChanges: operation(expected(holdingChanges), client, bool, u32),

@@ -101,6 +101,11 @@ export const coldDisk = struct({
 const coldFile = struct({ tenant: bytes, key: bytes, sizeBytes: u64, file: u64, isHot: bool });
 export const coldFiles = struct({ next: u32, files: vector(coldFile) });
 export const queued = struct({ queued: u32, hasEnded: bool });
+/** A file in the folder that clients share, and its number, which no other has. */
+export const startedFile = struct({ path: bytes, file: u64 });
+/** The bytes that a writer has stored under a key: it asks for a file of these and no others. */
+export const wantedFile = struct({ key: bytes, sizeBytes: u64, checksum: u64 });
+export const endedFile = struct({ key: bytes, file: u64, isWhole: bool });
 export const failedOrder = struct({ tenant: bytes, key: bytes, task: u32 });
 
 /** Why a key is not there, of `missReasons`, and when it went (unix ms; 0 where that is not known). */
@@ -149,5 +154,9 @@ export type Membership = ValueOf<typeof membership>;
 export type Route = ValueOf<typeof route>;
 export type ColdDisk = ValueOf<typeof coldDisk>;
 export type ColdFile = ValueOf<typeof coldFile>;
+export type StorageConfig = ValueOf<typeof storageConfig>;
+export type StartedFile = ValueOf<typeof startedFile>;
+export type WantedFile = ValueOf<typeof wantedFile>;
+export type EndedFile = ValueOf<typeof endedFile>;
 export type Holding = ValueOf<typeof holding>;
 export type ObjectMeta = ValueOf<typeof objectMeta>;

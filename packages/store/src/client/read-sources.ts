@@ -1,0 +1,98 @@
+// Reading the bytes of sources, by the transfer engine or from files: those that came whole, in time and with the right checksum.
+import type { Failure } from "@svc/contract/failures.ts";
+import { isBucketSegment, isDiskSegment } from "./disk/places.ts";
+import { type Flow, type Move, move, moveFiles } from "./flow.ts";
+import type { Part } from "./memory.ts";
+import type { Avoided, Places } from "./places.ts";
+import { checksumOf } from "./put.ts";
+import { wordsOf } from "./store-files.ts";
+
+export type ReadParts = { readonly places: Places; readonly avoided: Avoided; count(what: "wrongBytes" | "unreached"): void };
+
+type Replica = { readonly endpoint: string; readonly address: bigint };
+export type Source = Replica & {
+  /** On a disk: what the master calls the replica. */
+  readonly fileID?: bigint | undefined;
+  /** In the shared folder: its file's name. */
+  readonly fileName?: string | undefined;
+  readonly index: number;
+  readonly sizeBytes: number;
+  readonly checksum: bigint | undefined;
+  readonly untilMs: number;
+  readonly parts: readonly Part[];
+  /** Other bytes came than were stored. */
+  isWrong?: boolean;
+};
+
+const READ_MS = 1000;
+/** Of what has to come from an S3-compatible server first. */
+const BUCKET_MS = 8000;
+const BYTES_PER_MS = 50_000;
+const FILE_BYTES_PER_MS = 20_000;
+const AVOID_MS = 2000;
+
+/** Those whose bytes are there, and right. */
+export function* readSome(parts: ReadParts, sources: readonly Source[], isVerified: boolean): Flow<Source[]> {
+  const inFiles = sources.filter(({ fileName }) => fileName !== undefined);
+  const moved = inFiles.length === 0 ? sources : sources.filter(({ fileName }) => fileName === undefined);
+  const failed = yield* readMoved(parts, moved);
+  const files = yield* readFiles(inFiles);
+  // Past the lease's end the range may have become another object's while it was read.
+  const now = performance.now();
+  return sources.filter((source) => {
+    if (failed.has(source.endpoint) || (source.fileName !== undefined && !files.has(source)) || now >= source.untilMs) return false;
+    if (!isVerified || source.checksum === undefined || checksumOf(source.parts) === source.checksum) return true;
+    parts.count("wrongBytes");
+    source.isWrong = true;
+    return false;
+  });
+}
+
+/** Those that are whole, by their size. */
+function* readFiles(sources: readonly Source[]): Flow<ReadonlySet<Source>> {
+  if (sources.length === 0) return new Set();
+  const bytes = sources.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  const troubles = yield* moveFiles(
+    "READ",
+    sources.map(({ fileName, sizeBytes, parts }) => ({ name: fileName as string, sizeBytes, words: wordsOf(parts) })),
+    READ_MS + Math.ceil(bytes / FILE_BYTES_PER_MS),
+  );
+  sources.forEach((source, at) => {
+    if (troubles[at] === "damaged") source.isWrong = true;
+  });
+  return new Set(sources.filter((_, at) => troubles[at] === undefined));
+}
+
+/** The holders that were not reached. */
+function* readMoved(parts: ReadParts, sources: readonly Source[]): Flow<ReadonlyMap<string, Failure>> {
+  if (sources.length === 0) return new Map();
+  const words = new Map<string, bigint[]>();
+  let bytes = 0;
+  for (const { endpoint, address, parts: into, sizeBytes } of sources) {
+    bytes += sizeBytes;
+    const list = words.get(endpoint) ?? [];
+    words.set(endpoint, list);
+    let from = address;
+    for (const part of into) {
+      const length = BigInt(part.sizeBytes);
+      list.push(part.address, from, length);
+      from += length;
+    }
+  }
+  const moves: Move[] = [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) }));
+  const failed = new Map<string, Failure>();
+  for (const isSlow of [false, true]) {
+    const some = moves.filter(({ endpoint }) => isBucketSegment(endpoint) === isSlow);
+    if (some.length === 0) continue;
+    const unreached = yield* move("READ", some, (isSlow ? BUCKET_MS : READ_MS) + Math.ceil(bytes / BYTES_PER_MS));
+    for (const [endpoint, failure] of unreached) failed.set(endpoint, failure);
+  }
+  for (const endpoint of failed.keys()) {
+    parts.count("unreached");
+    // One file that is gone says nothing of its disk.
+    if (isDiskSegment(endpoint)) continue;
+    parts.avoided.add(endpoint, AVOID_MS);
+    parts.places.forgetHolder(endpoint);
+  }
+  return failed;
+}

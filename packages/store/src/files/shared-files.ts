@@ -1,0 +1,114 @@
+// Files of the folder that clients and masters share: whole or not there, found by names that never lead out of it, and no wait without an end.
+import { createRequire } from "node:module";
+import { isAbsolute } from "node:path";
+import { fileURLToPath } from "node:url";
+import { fail } from "@svc/contract/failures.ts";
+
+interface NativeShared {
+  write(name: string, words: BigUint64Array, syncs: boolean): Promise<void>;
+  writeSync(name: string, words: BigUint64Array, syncs: boolean, timeoutMs: number): string | undefined;
+  read(name: string, sizeBytes: number): Promise<Buffer>;
+  readSync(name: string, sizeBytes: number, timeoutMs: number): Buffer | string;
+  place(bytes: Buffer, words: BigUint64Array): void;
+  remove(name: string): Promise<void>;
+  verify(name: string, sizeBytes: number): Promise<bigint>;
+  space(): Promise<[number, number]>;
+  close(): void;
+}
+
+/**
+ * full: the file system has no room. damaged: the file has another size. gone: it is not there. absent: the folder is not. late: no answer in
+ * time. denied: this process may not. busy: too much waits already.
+ */
+export type FileTrouble = "full" | "damaged" | "gone" | "absent" | "late" | "denied" | "busy" | "failed";
+const troubles: Readonly<Record<string, FileTrouble>> = {
+  ENOSPC: "full",
+  EBADMSG: "damaged",
+  ENOENT: "gone",
+  ENODEV: "absent",
+  ETIMEDOUT: "late",
+  EACCES: "denied",
+  EAGAIN: "busy",
+};
+const troubleNamed = (code: string | undefined): FileTrouble => troubles[code ?? ""] ?? "failed";
+export const fileTroubleOf = (error: unknown): FileTrouble => troubleNamed((error as { code?: string }).code);
+
+/** Files under way at once: of a file system of another host most of their time is waiting. */
+const THREADS = 4;
+
+export class SharedFiles {
+  readonly folder: string;
+  readonly #native: NativeShared;
+
+  /** @param folder need not be there: each call looks anew. @throws HOST_UNSUITABLE where the addon was not built. */
+  constructor(folder: string) {
+    this.folder = folder;
+    const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
+    try {
+      const addon = createRequire(import.meta.url)(path) as { NativeShared: new (folder: string, threads: number) => NativeShared };
+      this.#native = new addon.NativeShared(Buffer.from(folder).toString("latin1"), THREADS);
+    } catch (error) {
+      fail("HOST_UNSUITABLE", `the store's native part cannot be loaded from ${path}: ${(error as Error).message}; ./svc setup builds it`, { cause: error });
+    }
+  }
+
+  /** The name within the folder that a path has, bytes one per character; undefined for a path elsewhere. */
+  nameOf(path: string): string | undefined {
+    const prefix = `${Buffer.from(this.folder).toString("latin1")}/`;
+    if (!isAbsolute(path) || !path.startsWith(prefix)) return undefined;
+    const name = path.slice(prefix.length);
+    return name.split("/").some((part) => part === "" || part === "." || part === ".." || part.includes("\0")) ? undefined : name;
+  }
+
+  /** The bytes of the ranges (local address, 0 and length of each) as they are now: what is changed after this began is not in the file. */
+  async write(name: string, words: BigUint64Array, timeoutMs: number): Promise<FileTrouble | undefined> {
+    return this.#within(timeoutMs, this.#native.write(name, words, false));
+  }
+  writeSync(name: string, words: BigUint64Array, timeoutMs: number): FileTrouble | undefined {
+    const code = this.#native.writeSync(name, words, false, timeoutMs);
+    return code === undefined ? undefined : troubleNamed(code);
+  }
+
+  /** Reads a file of that size into the ranges; nothing is written there once the time is over. */
+  async read(name: string, sizeBytes: number, words: BigUint64Array, timeoutMs: number): Promise<FileTrouble | undefined> {
+    let bytes: Buffer | undefined;
+    const trouble = await this.#within(
+      timeoutMs,
+      this.#native.read(name, sizeBytes).then((read) => void (bytes = read)),
+    );
+    if (trouble === undefined && bytes !== undefined) this.#native.place(bytes, words);
+    return trouble;
+  }
+  readSync(name: string, sizeBytes: number, words: BigUint64Array, timeoutMs: number): FileTrouble | undefined {
+    const bytes = this.#native.readSync(name, sizeBytes, timeoutMs);
+    if (typeof bytes === "string") return troubleNamed(bytes);
+    this.#native.place(bytes, words);
+    return undefined;
+  }
+
+  /** One that is not there is as good as removed. @throws what `fileTroubleOf` names. */
+  remove(name: string): Promise<void> {
+    return this.#native.remove(name);
+  }
+  /** The checksum of its bytes. @throws what `fileTroubleOf` names. */
+  verify(name: string, sizeBytes: number): Promise<bigint> {
+    return this.#native.verify(name, sizeBytes);
+  }
+  /** Bytes of its file system: all, and free ones. @throws what `fileTroubleOf` names. */
+  space(): Promise<[number, number]> {
+    return this.#native.space();
+  }
+  close(): void {
+    this.#native.close();
+  }
+
+  async #within(timeoutMs: number, work: Promise<void>): Promise<FileTrouble | undefined> {
+    const late = Promise.withResolvers<FileTrouble>();
+    const timer = setTimeout(() => late.resolve("late"), timeoutMs);
+    try {
+      return await Promise.race([work.then(() => undefined, fileTroubleOf), late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

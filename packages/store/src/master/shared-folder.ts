@@ -1,0 +1,122 @@
+// The leader's part in the folder that clients share: it removes files that no object has, looks at those that readers found wrong, and says how much may lie there.
+import { join } from "node:path";
+import type { Log } from "@svc/kit/log.ts";
+import { type FileTrouble, fileTroubleOf, SharedFiles } from "../files/shared-files.ts";
+import type { StorageConfig } from "../rpc/shapes.ts";
+import type { NativeMaster } from "./native.ts";
+import type { DoubtedFile } from "./native-disks.ts";
+import type { MasterSettings } from "./settings.ts";
+
+const LOOK_MS = 500;
+/** Files removed, and looked at, in one turn. */
+const MAX_SWEPT = 512;
+const MAX_DOUBTED = 64;
+/** The share of its file system that files may take where no quota is set. */
+const SHARE = 0.9;
+const MAX_BYTES = 2n ** 63n - 1n;
+
+type FolderSettings = Pick<MasterSettings, "root_fs_dir" | "cluster_id" | "quota_bytes" | "global_file_segment_size" | "enable_disk_eviction">;
+
+/** A folder of this cluster's own; "" where there is none. Bytes one per character, as on the wire. */
+export const folderOf = ({ root_fs_dir: root, cluster_id: cluster }: FolderSettings): string =>
+  root === "" ? "" : Buffer.from(join(root, cluster)).toString("latin1");
+
+export const storageConfigOf = (settings: FolderSettings): StorageConfig => ({
+  root: folderOf(settings),
+  evictsDisk: settings.enable_disk_eviction,
+  quotaBytes: bytesOf(settings.quota_bytes),
+});
+
+type Parts = { readonly native: NativeMaster; readonly settings: FolderSettings; readonly log: Log; isServing(): boolean };
+
+/** Undefined where no folder is set. */
+export function openFolder({ native, settings, log, isServing }: Parts): { close(): void } | undefined {
+  if (settings.root_fs_dir === "") return undefined;
+  const files = new SharedFiles(join(settings.root_fs_dir, settings.cluster_id));
+  const root = new SharedFiles(settings.root_fs_dir);
+  let told: FileTrouble | undefined;
+  let isBusy = false;
+
+  async function turn(): Promise<void> {
+    const trouble = await look();
+    if (trouble !== told) tell(trouble);
+    told = trouble;
+    if (trouble !== undefined) return;
+    await sweep();
+    for (const doubted of native.doubtedFiles(MAX_DOUBTED)) await verify(doubted);
+  }
+
+  async function look(): Promise<FileTrouble | undefined> {
+    try {
+      // The folder itself comes with the first file.
+      const [allBytes, freeBytes] = await root.space();
+      const { used_bytes: used } = JSON.parse(native.sharedFolder()) as { used_bytes: number };
+      const share = Math.min(allBytes * SHARE, used + Math.max(0, freeBytes - allBytes * (1 - SHARE)));
+      const quota = settings.quota_bytes === 0 ? share : settings.quota_bytes;
+      native.setFolderQuota(bytesOf(Math.min(quota, settings.global_file_segment_size)));
+      return undefined;
+    } catch (error) {
+      return fileTroubleOf(error);
+    }
+  }
+
+  async function sweep(): Promise<void> {
+    const listed = native.sweepable(MAX_SWEPT);
+    const gone: bigint[] = [];
+    const removals: Promise<void>[] = [];
+    for (let at = 0; at < listed.length; at += 2) {
+      const [name, file] = [listed[at] as string, listed[at + 1] as bigint];
+      removals.push(
+        files.remove(name).then(
+          () => void gone.push(file),
+          (error) => {
+            const trouble = fileTroubleOf(error);
+            // Nothing was ever stored, or what is mounted there is away: nobody can say that the file is gone.
+            if (trouble !== "absent") log.warn({ file: join(files.folder, name), trouble }, "a file of the shared folder cannot be removed");
+          },
+        ),
+      );
+    }
+    await Promise.all(removals);
+    if (gone.length > 0 && isServing()) native.swept(gone);
+  }
+
+  /** Readers may err, and may not see the folder: what they say is believed once it is so here too. */
+  async function verify({ tenant, key, name, file, sizeBytes, checksum }: DoubtedFile): Promise<void> {
+    const trouble = await files.verify(name, sizeBytes).then((found) => (checksum === undefined || found === checksum ? undefined : "damaged"), fileTroubleOf);
+    if (!isServing() || (trouble !== "damaged" && trouble !== "gone")) return;
+    native.dropFile(tenant, key, file, trouble === "damaged");
+    log.warn(
+      { file: join(files.folder, name), key: Buffer.from(key, "latin1").toString() },
+      trouble === "damaged" ? "a file of the shared folder is damaged" : "a file of the shared folder is gone",
+    );
+  }
+
+  function tell(trouble: FileTrouble | undefined): void {
+    if (trouble === undefined) log.info({ folder: files.folder }, "the shared folder answers again");
+    else
+      log.warn({ folder: settings.root_fs_dir, trouble }, "store.root_fs_dir cannot be used from here: files of removed objects stay, and no quota is known");
+  }
+
+  const timer = setInterval(() => {
+    if (isBusy || !isServing()) return;
+    isBusy = true;
+    turn()
+      .catch((error: Error) => log.warn({ err: error }, "the shared folder was not looked at"))
+      .finally(() => {
+        isBusy = false;
+      });
+  }, LOOK_MS);
+  return {
+    close() {
+      clearInterval(timer);
+      files.close();
+      root.close();
+    },
+  };
+}
+
+const bytesOf = (value: number): bigint => {
+  const whole = BigInt(Math.trunc(value));
+  return whole > MAX_BYTES ? MAX_BYTES : whole;
+};
