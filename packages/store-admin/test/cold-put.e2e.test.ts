@@ -36,7 +36,7 @@ void test("a tenant's device takes that tenant's objects alone, also unasked", a
   }
   const red = await addOwner(cluster, "red", place, ["--tenant_id=red", "--store_service.cold_tier_offload=put"]);
   // Without memory of its own: its objects lie in the other's.
-  const blue = await cluster.addService("blue", ["--tenant_id=blue", "--store_service.global_segment_size=0"]);
+  const blue = await cluster.addService("blue", ["--tenant_id=blue", "--global_segment_size=0"]);
   const definition = { stable_id: "red", cold_tier_id: "cold-1", kind: place.kind, target: place.target };
   assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices?tenant=red", definition)).status, 201);
   assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices/cold-1/register?tenant=red", {})).status, 201);
