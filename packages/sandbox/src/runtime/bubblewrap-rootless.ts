@@ -44,7 +44,7 @@ for home in root home/user var/tmp; do
   [ "$(stat -c %u "$rootfs/$home" 2>/dev/null)" != "$nobody" ] || { mkdir -p "$dir/layer/upper/$home"; chmod 1777 "$dir/layer/upper/$home"; }
 done
 mount -t overlay -o "userxattr,lowerdir=$rootfs,upperdir=$dir/layer/upper,workdir=$dir/layer/work" overlay "$dir/root"
-owner=$(sed -n 's/^user:[^:]*:\\([0-9]*\\):\\([0-9]*\\):.*/\\1:\\2/p' "$dir/root/etc/passwd")
+owner=$(sed -n 's/^user:[^:]*:\\([0-9]*\\):\\([0-9]*\\):.*/\\1:\\2/p' "$dir/root/etc/passwd" 2>/dev/null) || owner=
 if [ -n "$owner" ] && [ "$(wc -l </proc/self/uid_map)" -gt 1 ] && [ "$(stat -c %u "$dir/root/home/user" 2>/dev/null)" = 0 ]; then
   chown -R "$owner" "$dir/root/home/user"
 fi

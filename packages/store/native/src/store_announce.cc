@@ -40,8 +40,9 @@ void Store::announce(u32 index, bool again) {
 void Store::announceOn(u32 index, u8 medium, bool again) {
   Object& object = table[index];
   const bool known = (object.flags & flagOf(medium)) != 0, there = lies(index, medium == KvEvents::disk);
-  // An upsert that writes in place ends with its bytes readable, or with the object erased.
-  if (!there && (!known || (object.flags & flag::unfinished))) return;
+  // An upsert that writes in place ends with its bytes readable, or with the object erased; a file is never written in place.
+  const bool inPlace = medium == KvEvents::cpu && (object.flags & flag::unfinished) != 0;
+  if (!there && (!known || inPlace)) return;
   if (there && known && !again) return;
   setAnnounced(object, medium, there);
   if (!events.on() || quiet_) return;

@@ -27,7 +27,7 @@ inline void requireDisjoint(Store& store) {
     if (!store.table.live(index)) continue;
     store.eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = store.cluster.segment(replica.segment);
-      if (segment == nullptr || segment->gone) return;
+      if (segment == nullptr || segment->gone || segment->onDisk()) return;
       REQUIRE(segment->allocator.sizeOf(replica.node) == store.table[index].size);
       ranges[{replica.segment, segment->allocator.offsetOf(replica.node)}] = store.table[index].size;
     });

@@ -11,6 +11,14 @@ namespace svc {
 
 namespace {
 
+// A segment that was unmounted with a grace period.
+struct Leaving {
+  u64 client, segment, endMs;
+};
+
+// The store looks this often for grace periods that ended.
+constexpr u64 watchMs = 200;
+
 // What a reader could see of every object, for comparing two stores.
 std::map<std::string, std::string> seen(Store& store) {
   std::map<std::string, std::string> out;
@@ -25,15 +33,77 @@ std::map<std::string, std::string> seen(Store& store) {
     if (places.empty()) continue;
     std::string text = std::to_string(object.size) + "/" + std::to_string(object.flags);
     for (const auto& [address, status] : places) text += " " + std::to_string(address) + "=" + std::to_string(status);
-    if (object.extra != 0) text += " layout " + std::to_string(store.table.extras[object.extra].fingerprint != 0) + " sum " + std::to_string(store.table.extras[object.extra].checksum) + " task " + std::to_string(static_cast<int>(store.table.extras[object.extra].task));
+    // A record that says nothing is as good as none: a copy that ended leaves one.
+    const Extra extra = object.extra == 0 ? Extra{} : store.table.extras[object.extra];
+    text += " layout " + std::to_string(extra.fingerprint != 0) + " sum " + std::to_string(extra.hasChecksum ? extra.checksum : 0) + " task " + std::to_string(static_cast<int>(extra.task));
     out[std::string(store.table.keyOf(index))] = text;
   }
   return out;
 }
 
+ReplicaType typeOf(u64 chance) { return chance == 0 ? ReplicaType::disk : chance == 1 ? ReplicaType::memory : ReplicaType::all; }
+
+// A file of the shared folder: begun, ended, evicted; and those that are swept have no object.
+void touchFile(Chance& chance, Store& store, const Uuid& id, const std::string& key) {
+  u64 file = 0;
+  const u32 index = store.table.find(0, key, store.table.hashOf(0, key));
+  const Object* object = index == 0 ? nullptr : &store.table[index];
+  const u64 size = object == nullptr ? 1 : object->size;
+  const u64 sum = object == nullptr || object->extra == 0 ? 0 : store.table.extras[object->extra].checksum;
+  REQUIRE(store.startFile(id, 0, key, size, sum + 1, file) != 0);
+  const i32 begun = store.startFile(id, 0, key, size, sum, file);
+  if (begun == 0) {
+    u64 again = 0;
+    REQUIRE(store.startFile(id, 0, key, size, sum, again) == 0 && again == file);
+    REQUIRE(store.endFile(id, 0, key, file + 1, true) == code::replicaNotFound);
+    if (below(chance, 3) != 0) REQUIRE(store.endFile(id, 0, key, file, below(chance, 4) != 0) == 0);
+  }
+  if (below(chance, 4) == 0) store.evictFile(0, key);
+  if (below(chance, 4) == 0) store.swept(store.sweepable(50));
+}
+
+// What the folder knows of its files is what the objects have.
+void requireFiled(const Store& store) {
+  const Segment* folder = store.folder();
+  if (folder == nullptr) return;
+  u64 used = 0, files = 0;
+  for (u32 index = 1; index < store.table.end(); ++index) {
+    if (!store.table.live(index)) continue;
+    bool filing = false;
+    store.eachReplica(index, [&](const Replica& replica) {
+      if (replica.segment != folder->number) return;
+      const u64 file = store.nodes[replica.node].offset;
+      ++files;
+      used += store.table[index].size;
+      filing = filing || replica.status == ReplicaStatus::processing;
+      REQUIRE(folder->disk->folder->objects.at(file) == index && !folder->disk->dropped.contains(file));
+    });
+    REQUIRE(filing == ((store.table[index].flags & flag::filing) != 0));
+  }
+  REQUIRE(files == folder->disk->folder->objects.size() && files == folder->disk->files && used == folder->disk->used);
+  // Not known before it is opened.
+  REQUIRE(used <= folder->disk->capacity || folder->disk->capacity == 0);
+}
+
+// Subscribers hear at once that a file went, also while the memory of its object is still being written.
+void testFileFirst() {
+  Settings settings;
+  settings.folder = "/shared/cluster";
+  Store store(settings, 1);
+  store.at(1'000);
+  store.openFolder();
+  const Uuid id{1, 1};
+  u32 index = 0;
+  REQUIRE(store.mount(segmentOf(2'000'000, 1, 1'000), id) == 0);
+  REQUIRE(store.putStart(store.clientOf(id), 0, "k", 100, Wish{}, "", index) == 0);
+  REQUIRE(store.putEnd(id, 0, "k", std::nullopt, ReplicaType::disk) == 0 && (store.table[index].flags & flag::announcedDisk) != 0);
+  REQUIRE(store.evictFile(0, "k") == 0 && (store.table[index].flags & flag::announcedDisk) == 0);
+}
+
 }  // namespace
 
 void testStore(Chance& chance, u32 rounds) {
+  testFileFirst();
   for (u32 round = 0; round < rounds * 3; ++round) {
     Settings settings;
     settings.leaseMs = 100;
@@ -42,14 +112,18 @@ void testStore(Chance& chance, u32 rounds) {
     settings.clientTtlMs = 3'000;
     settings.suspectMs = 1'000;
     settings.strategy = static_cast<Strategy>(below(chance, 3));
+    if (below(chance, 2) == 0) settings.folder = "/shared/cluster";
     Store store(settings, chance());
     std::string all;
     u64 now = 1'000, segments = 0;
     store.journal.epochMs = 1'000'000;
     store.at(now);
+    store.openFolder();
+    if (store.folder() != nullptr) store.folder()->disk->capacity = 100'000;
     const auto clientID = [](u64 number) { return Uuid{number, 1}; };
     std::unordered_map<u64, std::vector<u64>> mounted, extents;
     std::vector<u64> leased;
+    std::vector<Leaving> leaving;
     std::map<u64, Memory> memories;
     for (u64 client = 1; client <= 4; ++client) mounted[client];
     const auto keyOf = [&] { return "key-" + std::to_string(below(chance, 300)); };
@@ -71,7 +145,9 @@ void testStore(Chance& chance, u32 rounds) {
           break;
         case 1:
           if (!mounted[client].empty() && below(chance, 10) == 0) {
-            store.unmount({mounted[client].back(), 77}, id, below(chance, 2) * 200);
+            const u64 graceMs = below(chance, 2) * 200;
+            store.unmount({mounted[client].back(), 77}, id, graceMs);
+            if (graceMs > 0) leaving.push_back({client, mounted[client].back(), now + graceMs});
             mounted[client].pop_back();
           }
           break;
@@ -79,9 +155,9 @@ void testStore(Chance& chance, u32 rounds) {
           if (store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, group, index) == 0) REQUIRE(store.table.live(index));
           break;
         case 5: case 6:
-          store.putEnd(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt);
+          store.putEnd(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, typeOf(below(chance, 3)));
           break;
-        case 7: store.putRevoke(id, 0, key); break;
+        case 7: store.putRevoke(id, 0, key, typeOf(below(chance, 3))); break;
         case 8: store.upsertStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, "", index); break;
         case 9: store.read(0, key, true, index); break;
         case 10: store.remove(0, key, below(chance, 2) == 0); break;
@@ -94,7 +170,10 @@ void testStore(Chance& chance, u32 rounds) {
           break;
         }
         case 13: store.copyEnd(id, 0, key, below(chance, 2) ? TaskKind::copy : TaskKind::move, below(chance, 3) == 0); break;
-        case 14: store.clear(id, 0, key, ""); break;
+        case 14:
+          if (below(chance, 4) == 0) store.clear(id, 0, key, "");
+          else touchFile(chance, store, id, key);
+          break;
         case 15:
           if (store.leaseExtents(store.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), wish, leased) == 0)
             for (const u64 extent : leased) extents[client].push_back(extent);
@@ -132,13 +211,21 @@ void testStore(Chance& chance, u32 rounds) {
       }
       all += store.journal.pending;
       store.journal.clear();
-      if (step % 2'000 == 0) requireDisjoint(store);
+      if (step % 2'000 == 0) {
+        requireDisjoint(store);
+        requireFiled(store);
+      }
     }
     requireDisjoint(store);
     while (store.tend(500)) {
     }
     all += store.journal.pending;
     store.journal.clear();
+    // Until its grace period ends, objects lie on a segment, and its holder names it as one that it has.
+    for (const Leaving& each : leaving) {
+      REQUIRE(now < each.endMs + watchMs || store.cluster.findSegment({each.segment, 77}) == nullptr);
+      mounted[each.client].push_back(each.segment);
+    }
     requireRemembered(chance, store, memories, mounted);
     // The records alone give the same state; so does a snapshot taken from here, and applying all twice.
     for (int way = 0; way < 2; ++way) {
@@ -158,6 +245,8 @@ void testStore(Chance& chance, u32 rounds) {
       again.recovered();
       REQUIRE(seen(again) == seen(store));
       requireDisjoint(again);
+      requireFiled(again);
+      REQUIRE(folderJson(store).empty() || again.folder()->disk->dropped == store.folder()->disk->dropped);
       REQUIRE(segmentsJson(again).size() > 0);
     }
   }
