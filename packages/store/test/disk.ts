@@ -7,6 +7,8 @@ import { makeHome, removeHome } from "@svc/harness/home.ts";
 /** For test options: mounts need root. */
 export const needsMounts = process.getuid?.() === 0 ? {} : { skip: "mounting a file system needs root" };
 
+const SETTLE_MS = 100;
+
 export type Disk = { readonly folder: string; readonly freeBytes: number; fill(leaveBytes?: number): void; makeRoom(): void } & Disposable;
 
 function diskAt(folder: string, end: () => void): Disk {
@@ -37,8 +39,11 @@ export function smallDisk(sizeBytes: number): Disk {
   });
 }
 
-/** `cutPower` gives what is on the disk at this moment, whatever the page cache above it holds: mounted, on its own. */
-export function imageDisk(sizeBytes: number): Disk & { cutPower(): Disk } {
+/**
+ * `cutPower` gives what is on the disk at this moment, whatever the page cache above it holds: mounted, on its own. Its one writer is
+ * stopped meanwhile, since the beginning and the end of a copy would otherwise be of two moments.
+ */
+export function imageDisk(sizeBytes: number): Disk & { cutPower(writer: number): Disk } {
   const base = makeHome();
   const mounts: string[] = [];
   const mount = (image: string) => {
@@ -58,9 +63,13 @@ export function imageDisk(sizeBytes: number): Disk & { cutPower(): Disk } {
   };
   let cuts = 0;
   return Object.assign(diskAt(mount(image), end), {
-    cutPower() {
+    cutPower(writer: number) {
       const copy = join(base, `cut-${++cuts}`);
+      process.kill(writer, "SIGSTOP");
+      // What its last call gave to the disk arrives.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, SETTLE_MS);
       copyFileSync(image, copy);
+      process.kill(writer, "SIGCONT");
       return diskAt(mount(copy), () => {});
     },
   });

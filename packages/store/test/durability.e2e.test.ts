@@ -30,7 +30,7 @@ void test("with durability disk every answered change is there after a power cut
   for (let cut = 0; cut < CUTS; cut++) {
     await new Promise((resolve) => setTimeout(resolve, 200 + Math.random() * 400));
     const before = new Map(answered);
-    const left = disk.cutPower();
+    const left = disk.cutPower(server.pid);
     await using restarted = await startMetadataServer([], left.folder);
     for (const [key, value] of before) {
       const response = await restarted.fetch(key);
@@ -53,7 +53,7 @@ void test("with durability process the same cut takes what was answered: the tes
   for (let cut = 0; cut < CUTS && lost === 0; cut++) {
     const keys = Array.from({ length: 50 }, (_, at) => `cut${cut}-${at}`);
     for (const key of keys) assert.equal((await server.fetch(key, { method: "PUT", body: key })).status, 200);
-    const left = disk.cutPower();
+    const left = disk.cutPower(server.pid);
     await using restarted = await startMetadataServer([], left.folder);
     for (const key of keys) if ((await restarted.fetch(key)).status === 404) lost++;
   }
