@@ -36,7 +36,7 @@ for (const architecture of ["amd64", "arm64"] as const) {
 void test("runsc built twice, in two folders, is the same file byte for byte", () => {
   using made = temporary();
   const script =
-    'source "$1/setup/paths.sh"; source "$1/setup/go.sh"; source "$1/setup/runsc/tune.sh"; use_go; fetch_runsc "$2/source"; tune_runsc "$2/source"; build_runsc "$2/source" "$2/runsc"';
+    'source "$1/setup/paths.sh"; source "$1/setup/go.sh"; source "$1/setup/runsc/tune.sh"; use_go_to_build; fetch_runsc "$2/source"; tune_runsc "$2/source"; build_runsc "$2/source" "$2/runsc"';
   const sums = ["one", "another"].map((name) => {
     const folder = join(made.folder, name);
     execFileSync("mkdir", [folder]);

@@ -11,7 +11,7 @@ parts() { [[ $SVC_ENVD != "$SVC_CACHE"/* ]] || echo "envd/$(basename "${SVC_ENVD
 make() {
   local folder=${SVC_ENVD%/*} making
   making=$(fresh_beside "$folder")
-  use_go
+  use_go_to_build
   "$SVC_ROOT/packages/envd/build.sh" "$making/envd"
   publish "$making" "$folder"
   # Each edit of the sources makes a folder; of those that no tree made lately the last few are enough.

@@ -8,7 +8,7 @@ mend() { echo "the tests of object storage need it; see that a Go module proxy a
 make() {
   local folder=${SVC_OBJECT_SERVER%/*} making
   making=$(fresh_beside "$folder")
-  use_go
+  use_go_to_build
   (cd "$SVC_ROOT/packages/harness/object-server" && GOWORK=off go build -trimpath -ldflags '-s -w' -o "$making/object-server" .)
   publish "$making" "$folder"
 }

@@ -12,7 +12,7 @@ make() {
   local folder=$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING making
   [[ $SVC_RUNSC == "$folder/runsc" ]] || { echo "SVC_RUNSC names $SVC_RUNSC, which does not run"; exit 1; }
   making=$(fresh_beside "$folder")
-  use_go
+  use_go_to_build
   fetch_runsc "$making/source"
   tune_runsc "$making/source"
   build_runsc "$making/source" "$making/runsc"
