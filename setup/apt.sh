@@ -51,17 +51,26 @@ with_no_service_started() {
 
 installed_packages() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort -u; }
 
+# Kept while packages are being installed: what was there before. An installation that was killed is found by it, since programs lie in
+# their places before dpkg is done with their packages.
+readonly apt_begun=$SVC_CACHE/apt-begun
+apt_interrupted() { ((EUID == 0)) && [[ -e $apt_begun ]]; }
+
 apt_install() {
   local before after bundle=/etc/ssl/certs/ca-certificates.crt kept=$SVC_CACHE/host-authorities.pem
   # A policy file that an interrupted run left is ours by its text.
   if grep -qs 'svc set-up' /usr/sbin/policy-rc.d; then rm -f /usr/sbin/policy-rc.d; fi
 
-  dpkg --configure -a
-  before=$(installed_packages)
+  with_no_service_started dpkg --configure -a || with_no_service_started run_apt --fix-broken install
+  if [[ ! -s $apt_begun ]]; then
+    installed_packages >"$apt_begun.new"
+    mv "$apt_begun.new" "$apt_begun"
+  fi
+  before=$(<"$apt_begun")
   # Installing ca-certificates rewrites the bundle; authorities that the host put there by hand would be lost.
   if [[ -s $bundle && ! -s $kept ]] && ! grep -qx ca-certificates <<<"$before"; then cp "$bundle" "$kept"; fi
 
-  if install_imported "$@"; then
+  if (($# == 0)) || install_imported "$@"; then
     :
   elif ! { have_candidates "$@" && with_no_service_started run_apt install --no-install-recommends --no-upgrade "$@"; }; then
     # A third party's broken source makes the update fail, and matters to nobody here: the install decides.
@@ -75,6 +84,7 @@ apt_install() {
     certificates_lacking "$bundle" "$kept" >>"$bundle"
     rm -f "$kept"
   fi
+  rm -f "$apt_begun"
 }
 
 # From the files that an import brought, as from a source of its own; apt compares their checksums.

@@ -99,7 +99,7 @@ quietly() {
 stop_all() {
   local home
   { node_present && modules_present; } || (install_for client) || return 1
-  if [[ -f $SVC_HOME/up.json ]]; then quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1; fi
+  SVC_HOME=$SVC_HOME quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1
   for home in "${homes[@]}"; do stop_node "$home"; done
   # Sandboxes outlive the node on purpose; the node ends them by its own records.
   for home in "${homes[@]}"; do
@@ -154,6 +154,10 @@ networks_left() {
 
 if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then
   if has_records && ! stop_all; then for home in "${homes[@]}"; do stop_node "$home"; done; fi
+  # Layers of images that builds left mounted; one in which something still runs stays, and is named below.
+  for home in "${homes[@]}"; do
+    while read -r mount; do umount "$mount" || true; done < <(awk -v under="$home/run/images/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r)
+  done
   # What was killed is gone a moment later.
   for ((until = SECONDS + 3; ; )); do
     left=$(living)

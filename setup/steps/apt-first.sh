@@ -10,7 +10,7 @@ wanted() {
   fi
 }
 
-probe() { [[ -z $(wanted) ]]; }
+probe() { [[ -z $(wanted) ]] && ! apt_interrupted; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }
 mend() { apt_mend "$(wanted)"; }

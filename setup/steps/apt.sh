@@ -11,7 +11,7 @@ wanted() { missing_packages $(groups); }
 
 # apt-first holds dpkg's lock and fetches the lists; two at once would only wait for each other.
 after() { echo apt-first; }
-probe() { [[ -z $(wanted) ]]; }
+probe() { [[ -z $(wanted) ]] && ! apt_interrupted; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }
 mend() { apt_mend "$(wanted)"; }

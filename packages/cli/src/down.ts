@@ -10,6 +10,7 @@ import { removeAll } from "./delete.ts";
 import { collect } from "./for-each.ts";
 import { homeDirectory } from "./home.ts";
 import { runningNode } from "./own-node.ts";
+import { lockHolder } from "./up-lock.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState } from "./up-state.ts";
 
 type Options = { home?: string; sandboxes?: true };
@@ -22,20 +23,22 @@ const COUNT_TIMEOUT_MS = 10_000;
 export async function down(options: Options): Promise<number> {
   const home = options.home === undefined ? homeDirectory() : resolve(options.home);
   const state = readUpState(home);
+  const holder = await lockHolder(home);
   // Where `up` itself was killed, its servers may live on without it.
-  const targets: ProcessName[] = state === undefined ? [] : isAlive(state) ? [state] : [...state.servers, ...(state.starting ?? [])].filter(isAlive);
-  if (state === undefined || targets.length === 0) {
+  const left = [...(state?.servers ?? []), ...(state?.starting ?? [])].filter(isAlive);
+  const targets: ProcessName[] = holder !== undefined ? [holder] : state !== undefined && isAlive(state) ? [state] : left;
+  if (targets.length === 0) {
     if (state !== undefined) removeUpState(home);
     process.stdout.write(`nothing is up on ${home}\n`);
     return 0;
   }
   const client = clientOf(home);
-  let left = await sandboxesOf(clientOf(home, COUNT_TIMEOUT_MS));
-  if (options.sandboxes === true && client !== undefined && left !== undefined) {
-    const all = [...new Set([...left.map(({ sandboxID }) => sandboxID), ...setAside(home)])];
+  let sandboxes = await sandboxesOf(clientOf(home, COUNT_TIMEOUT_MS));
+  if (options.sandboxes === true && client !== undefined && sandboxes !== undefined) {
+    const all = [...new Set([...sandboxes.map(({ sandboxID }) => sandboxID), ...setAside(home)])];
     const gone = await removeAll(client, all, () => {});
     if (gone < all.length) return EXIT_FAILURE;
-    left = [];
+    sandboxes = [];
   } else if (options.sandboxes === true) {
     remark(`svc: the sandboxes cannot be listed, so none is deleted: is ${home}/secrets/api-key readable, and does the server answer?`);
     return EXIT_FAILURE;
@@ -46,7 +49,7 @@ export async function down(options: Options): Promise<number> {
   };
   await Promise.all(targets.map(stopOne));
   removeUpState(home);
-  process.stdout.write(`down${left === undefined ? "" : `; ${sentence(left)}`}\n`);
+  process.stdout.write(`down${sandboxes === undefined ? "" : `; ${sentence(sandboxes)}`}\n`);
   const aside = setAside(home);
   if (aside.length === 0) return 0;
   remark(`svc: set aside, so that it may still run: ${aside.join(", ")}; svc doctor says why, and svc node --destroy-all --home=${home} ends everything`);

@@ -5,6 +5,7 @@ import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Failure } from "@svc/contract/failures.ts";
+import { EXIT_USAGE } from "./complain.ts";
 import { canBeLeftOut, slugOf } from "./programs.ts";
 import type { ChosenServer } from "./up-flags.ts";
 import { type ProcessName, startTicksOf, type UpServer } from "./up-state.ts";
@@ -37,12 +38,16 @@ export type Watcher = {
   slowed(name: string, why: string): void;
 };
 
+/** Of the failure of a server that the others do without. */
+export const mayFollowLater = { mayFollowLater: 1 } as const;
+
 export class Supervised {
   readonly #spec: ServerSpec;
   readonly #watcher: Watcher;
   #child: ChildProcess | undefined;
   #log: Log | undefined;
   #isStopping = false;
+  #isReady = false;
   #crashes = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -54,6 +59,15 @@ export class Supervised {
   /** No server of svc's, but what they need. */
   get isForeign(): boolean {
     return this.#spec.program !== undefined;
+  }
+
+  /** The others make no sense without it. */
+  get isNeeded(): boolean {
+    return this.#spec.name === "node" || !canBeLeftOut(this.#spec.name);
+  }
+
+  get isReady(): boolean {
+    return this.#isReady;
   }
 
   /** Resolves when the server takes requests; fails with its last words when it ends before that. */
@@ -79,8 +93,15 @@ export class Supervised {
     child.once("exit", () => clearInterval(rotating));
     child.once("exit", (code, signal) => this.#onExit(startedAt, `ended with ${code === null ? signal : `code ${code}`}`));
     const pid = child.pid ?? 0;
+    this.#isReady = true;
     this.#watcher.ready({ name, pid, startTicks: startTicksOf(pid) ?? 0, url: url.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:") });
     if (child.exitCode !== null || child.signalCode !== null) this.#onExit(startedAt, "ended at once");
+  }
+
+  /** After a start that failed: tried again, more slowly each time. */
+  startLater(why: string): void {
+    this.#crashes = MAX_CRASHES_IN_A_ROW - 1;
+    this.#onExit(Date.now(), why);
   }
 
   /** SIGTERM, then after the bound SIGKILL; resolves when it is gone. */
@@ -105,13 +126,14 @@ export class Supervised {
         child.off("exit", onExit);
         act();
       };
-      const refuse = (why: string) => reject(new Failure("INTERNAL", `${name} ${why}`));
+      const refuse = (why: string, mayFollow = true) =>
+        reject(new Failure("INTERNAL", `${name} ${why}`, { details: mayFollow && !this.isNeeded ? mayFollowLater : {} }));
       const onExit = (code: number | null, signal: string | null) =>
         settle(() => {
           const port = this.#portInUse();
           const end = code === null ? signal : `exit code ${code}`;
           const how = canBeLeftOut(name) ? `${end}; --without ${slugOf(name)} leaves it out` : end;
-          refuse(port === undefined ? `cannot start (${how}); ${this.#lastWords()}` : `cannot start (${port})`);
+          refuse(port === undefined ? `cannot start (${how}); ${this.#lastWords()}` : `cannot start (${port})`, port === undefined && code !== EXIT_USAGE);
         });
       const timer = setTimeout(
         () =>

@@ -1,7 +1,7 @@
 // What `svc up` records about itself in $SVC_HOME/up.json, and whether the processes it names still live.
-import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { isDiskFull } from "@svc/contract/failures.ts";
+import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
 
 /** A pid alone may be reused: with its start time (clock ticks since boot) it names one process. */
 export type ProcessName = { readonly pid: number; readonly startTicks: number };
@@ -29,30 +29,13 @@ export function readUpState(home: string): UpState | undefined {
   }
 }
 
-export function writeUpState(home: string, state: UpState): void {
-  const temporary = `${statePath(home)}.${process.pid}`;
-  const text = `${JSON.stringify(state, null, 2)}\n`;
-  try {
-    writeFileSync(temporary, text, { mode: 0o644 });
-    renameSync(temporary, statePath(home));
-  } catch (error) {
-    rmSync(temporary, { force: true });
-    if (!isDiskFull(error)) throw error;
-    overwrite(statePath(home), text);
-  }
-}
-
-/** On a full disk: into the blocks that the file has already. Without a file nothing is recorded until there is room. */
-function overwrite(path: string, text: string): void {
-  try {
-    writeFileSync(path, text.padEnd(statSync(path).size), { flag: "r+" });
-  } catch {
-    // the servers matter more than the file about them
-  }
+/** False where a full disk had no room for it. */
+export function writeUpState(home: string, state: UpState): boolean {
+  return writeStateFile(statePath(home), `${JSON.stringify(state, null, 2)}\n`);
 }
 
 export function removeUpState(home: string): void {
-  rmSync(statePath(home), { force: true });
+  removeStateFile(statePath(home));
 }
 
 /** Clock ticks at which the process started; undefined when there is none (a zombie is none). */

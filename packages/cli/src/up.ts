@@ -1,8 +1,6 @@
 // `svc up`: all servers of this machine under one supervisor, in the foreground or detached.
 import { spawn } from "node:child_process";
-import { createHash } from "node:crypto";
-import { closeSync, mkdirSync, realpathSync } from "node:fs";
-import { createServer, type Server } from "node:net";
+import { closeSync, mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
@@ -10,17 +8,22 @@ import { localKey } from "./access.ts";
 import { EXIT_FAILURE, EXIT_USAGE, remark, UsageError } from "./complain.ts";
 import { homeDirectory } from "./home.ts";
 import { checkSettings } from "./programs.ts";
-import { lastLines, openLog, Supervised } from "./supervise.ts";
+import { lastLines, mayFollowLater, openLog, Supervised } from "./supervise.ts";
 import { clusterOf } from "./up-cluster.ts";
 import { absolute, type ChosenServer, chooseServers } from "./up-flags.ts";
+import { takeLock } from "./up-lock.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
 
 type Options = { detach?: true; home?: string; background?: true; without?: readonly string[]; nodes?: number };
 /** What the detached process tells the one that started it. */
-type Report = { ready: readonly UpServer[] } | { alreadyUp: UpState; ignored: boolean } | { failed: string; details?: Failure["details"] };
+type Report =
+  | { ready: readonly UpServer[]; unready: readonly string[] }
+  | { alreadyUp: UpState; ignored: boolean }
+  | { failed: string; details?: Failure["details"] };
 
 const OTHER_UP_BOUND_MS = 120_000;
 const POLL_MS = 50;
+const RECORD_AGAIN_MS = 2_000;
 const LEFTOVER_STOP_BOUND_MS = 12_000;
 /** Once one server cannot start, the others have this long to say so as well. */
 const OTHER_FAILURES_MS = 15_000;
@@ -69,6 +72,7 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
   const servers = new Map<string, UpServer>();
   const starting = new Map<string, ProcessName>();
   let areAllReady = false;
+  let isRecorded = true;
   let end: (code: number) => void = () => {};
   const ended = new Promise<number>((resolve) => {
     end = resolve;
@@ -77,8 +81,10 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
   const record = () => {
     const self = { pid: process.pid, startTicks: startTicksOf(process.pid) ?? 0 };
     const state = { ...self, startedAt: new Date().toISOString(), servers: inOrder(), starting: [...starting.values()], isReady: areAllReady };
-    writeUpState(home, state);
+    isRecorded = writeUpState(home, state);
   };
+  // A full disk may have room again.
+  const recording = setInterval(() => isRecorded || record(), RECORD_AGAIN_MS);
   const watcher = {
     spawned(name: string, process: ProcessName) {
       starting.set(name, process);
@@ -100,12 +106,13 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
   const supervised = chosen.map((server) => new Supervised({ ...server, folder: home }, watcher));
   try {
     const early = await Promise.race([startAll(supervised), ended]);
-    if (early !== undefined) return early;
+    if (typeof early === "number") return early;
     areAllReady = true;
     record();
-    report({ ready: inOrder() });
+    report({ ready: inOrder(), unready: early });
     return await ended;
   } finally {
+    clearInterval(recording);
     // Nodes say there that they stop.
     await Promise.all(supervised.filter(({ isForeign }) => !isForeign).map((server) => server.stop()));
     await Promise.all(supervised.map((server) => server.stop()));
@@ -113,22 +120,33 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
   }
 }
 
-/** Fails with what each server says that cannot start, not the first one alone. */
-async function startAll(supervised: readonly Supervised[]): Promise<undefined> {
+/**
+ * Resolves with what the servers said that could not start and are tried again, since the others do without them.
+ * @throws INTERNAL with what each server says that cannot start, not the first one alone, where one of them is needed, or none started.
+ */
+async function startAll(supervised: readonly Supervised[]): Promise<readonly string[]> {
   const failures: Failure[] = [];
   const { promise: failed, resolve: onFailure } = Promise.withResolvers<void>();
   const starts = supervised.map((server) =>
     server.start().catch((error: unknown) => {
-      failures.push(asFailure(error));
+      const failure = asFailure(error);
+      failures.push(failure);
       onFailure();
+      if (canFollow(failure)) server.startLater("cannot start");
     }),
   );
   await Promise.race([Promise.all(starts), failed.then(() => new Promise((resolve) => setTimeout(resolve, OTHER_FAILURES_MS)))]);
+  // What is needed has its own bound.
+  if (failures.every(canFollow)) await Promise.all(starts.filter((_, at) => supervised[at]?.isNeeded));
   const [first, ...others] = failures;
-  if (first === undefined) return undefined;
+  if (first === undefined) return [];
+  const mayGoOn = failures.every(canFollow) && supervised.some(({ isReady }) => isReady);
+  if (mayGoOn) return failures.map(({ message }) => message);
   if (others.length === 0) throw first;
   throw new Failure(first.name, failures.map(({ message }) => message).join("\n"), { cause: first });
 }
+
+const canFollow = ({ details }: Failure) => details["mayFollowLater"] === mayFollowLater.mayFollowLater;
 
 /** Servers of an `up` that was killed outright: they would hold the ports. Their sandboxes go on. */
 async function endLeftovers(home: string): Promise<void> {
@@ -138,19 +156,6 @@ async function endLeftovers(home: string): Promise<void> {
   };
   await Promise.all([...(state?.servers ?? []), ...(state?.starting ?? [])].map(endOne));
   removeUpState(home);
-}
-
-/** The kernel frees an abstract socket with its process, however that ends; undefined when another `up` has it. */
-async function takeLock(home: string): Promise<Server | undefined> {
-  const name = createHash("sha256")
-    .update(`${process.getuid?.()}:${realpathSync(home)}`)
-    .digest("hex")
-    .slice(0, 32);
-  const server = createServer((socket) => socket.destroy());
-  return await new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => (error.code === "EADDRINUSE" ? resolve(undefined) : reject(error)));
-    server.listen({ path: `\0svc-up-${name}` }, () => resolve(server));
-  });
 }
 
 async function otherUp(home: string): Promise<UpState> {
@@ -203,4 +208,5 @@ function reportToPerson(message: Report, home: string): void {
   if (message.ready.some(({ name }) => name === "node" || name === "gateway"))
     process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
   process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
+  for (const why of message.unready) remark(`svc: ${why}\nsvc: the others run without it, and it is started as soon as it can be`);
 }

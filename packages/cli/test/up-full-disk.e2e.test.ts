@@ -1,5 +1,7 @@
 // The supervisor of `svc up` on a full disk: it goes on, starts again what ends, and its file says who runs.
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { boundedDiskNeeds, openBoundedDisk } from "@svc/harness/bounded-disk.ts";
 import { needs } from "@svc/harness/needs.ts";
@@ -30,5 +32,28 @@ void test(
     assert.match((await it.svc("down")).stdout, /^down/);
     assert.ok(![last, ...last.servers].some(isAlive), "nothing is left");
     disk.free();
+  },
+);
+
+void test(
+  "up on a disk that was full before it is found and stopped by down, runs what can run, and starts the rest once there is room",
+  needs(...boundedDiskNeeds),
+  async () => {
+    using disk = openBoundedDisk(64);
+    await using it = openHome(disk.path);
+    const flags = ["up", "-d", "--without", "node", "--store_service.global_segment_size=16mb"];
+    assert.equal((await it.svc(...flags)).code, 0);
+    assert.match((await it.svc("down")).stdout, /^down/);
+    disk.fill();
+    const again = await it.svc(...flags);
+    assert.equal(again.code, 0, again.stderr);
+    assert.match(again.stdout, /^metadata /m);
+    assert.match(again.stderr, /store service cannot start .*\n(.*\n)*svc: the others run without it/);
+    assert.equal((await fetch(`${it.server("indexer").url}/health`)).status, 200);
+    disk.free();
+    await until("the store service", () => it.state().servers.find(({ name }) => name === "store service"), 120_000);
+    rmSync(join(disk.path, "up.json"));
+    assert.match((await it.svc("down")).stdout, /^down/, "found without its file, too");
+    assert.equal((await it.svc("down")).stdout, `nothing is up on ${disk.path}\n`);
   },
 );

@@ -45,7 +45,7 @@ function expectation(issue: z.core.$ZodRawIssue): string | undefined {
     case "unrecognized_keys":
       return `expected no member ${issue.keys.map((key) => JSON.stringify(key)).join(", ")}`;
     case "invalid_key":
-      return "expected another name of a member";
+      return "expected names of members of another form";
     case "invalid_element":
       return "expected another entry";
     case "invalid_union":
@@ -69,8 +69,12 @@ export function issueText(error: z.ZodError, input?: unknown): string {
 }
 
 /** Of what is long, its length; of text and lists, how much there is, where that is wrong. */
-function given(value: unknown, { code }: z.core.$ZodIssue): string {
+function given(value: unknown, issue: z.core.$ZodIssue): string {
+  const { code } = issue;
   if (value === undefined) return ", got nothing";
+  // A query's numbers are text.
+  const isNumeric = (code === "too_small" || code === "too_big") && ["number", "int", "bigint"].includes(issue.origin);
+  if (isNumeric && typeof value === "string" && value.length <= MAX_SHOWN_CHARS) return `, got ${value}`;
   if (typeof value === "number" || typeof value === "boolean" || typeof value === "bigint" || value === null) return `, got ${value}`;
   if ((code === "too_small" || code === "too_big") && (typeof value === "string" || Array.isArray(value))) return `, got ${value.length}`;
   if (typeof value === "string" && value.length <= MAX_SHOWN_CHARS) return `, got ${JSON.stringify(value)}`;

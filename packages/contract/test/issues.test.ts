@@ -22,6 +22,7 @@ const cases: [unknown, string][] = [
   [{ count: "abc" }, 'count: expected a number, got "abc"'],
   [{ count: 0 }, "count: expected at least 1, got 0"],
   [{ count: 1000 }, "count: expected at most 5, got 1000"],
+  [{ count: "1000" }, "count: expected at most 5, got 1000"],
   [{ count: 1.5 }, "count: expected a whole number, got 1.5"],
   [{ ratio: 1 }, "ratio: expected less than 1, got 1"],
   [{ ratio: "1" }, 'ratio: expected a number, got "1"'],

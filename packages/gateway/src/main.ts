@@ -1,10 +1,11 @@
 // The gateway: one address in front of all nodes; it keeps nothing that it could not learn again from them.
-import { readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodesOperations } from "@svc/contract/nodes.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { keepStateFile } from "@svc/contract/state-file.ts";
 import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
 import { exitCodeOf } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
@@ -14,7 +15,6 @@ import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
-import { writeStateFile } from "@svc/kit/state-file.ts";
 import { openGatewayMetrics } from "./gateway-metrics.ts";
 import { isNodeHome, startTicks } from "./home.ts";
 import { Arrivals } from "./members/arrivals.ts";
@@ -153,13 +153,14 @@ async function run(argv: readonly string[]): Promise<number> {
 
   const stateFile = join(home, "node.json");
   const self = { role: "gateway", pid: process.pid, startTicks: startTicks(process.pid), url, address: dialledAt(settings.listen.host, proxy.address.port) };
-  if (!writeStateFile(stateFile, `${JSON.stringify({ ...self, metricsURL: metricsListener.url, apiKeySource: source })}\n`))
-    log.error({ stateFile }, "the file with the gateway's address could not be written, as the disk is full; the gateway serves nevertheless");
+  const kept = keepStateFile(stateFile, `${JSON.stringify({ ...self, metricsURL: metricsListener.url, apiKeySource: source })}\n`, () =>
+    log.error({ stateFile }, "the disk is full: the file with the gateway's address is written once there is room; the gateway serves meanwhile"),
+  );
   log.info({ url, metricsURL: metricsListener.url, home, nodes: settings.nodes, etcd, apiKeySource: source, config: loaded.configPath }, "ready");
   ready("gateway", url);
 
   return untilStopped(log, [
-    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
+    { name: "state file", close: async () => kept.remove() },
     {
       name: "proxy",
       close() {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
@@ -218,4 +218,27 @@ void test("five hundred readers at once get every event", async () => {
   for (let count = 0; count < 20; count++) node.events.record("sandbox.created", { sandboxID: "i1" });
   for (const stream of streams) assert.deepEqual((await stream.take(20)).map(({ id }) => id).at(-1), 20);
   for (const stream of streams) await stream[Symbol.asyncDispose]();
+});
+
+void test("a damaged file of events is set aside, and ids go on above all that a reader has seen", () => {
+  const home = mkdtempSync(join(tmpdir(), "svc-events-"));
+  try {
+    const path = join(home, "events.db");
+    const before = openEvents({ path, log });
+    before.record("sandbox.created", { sandboxID: "a" });
+    const seen = before.newest;
+    before.close();
+    writeFileSync(path, Buffer.alloc(8192, 0x5a));
+    const after = openEvents({ path, log });
+    assert.ok(existsSync(`${path}.damaged`));
+    assert.ok(after.oldest > seen, "a reader that resumes is told of a gap");
+    after.record("sandbox.created", { sandboxID: "b" });
+    assert.deepEqual(
+      after.read(after.oldest - 1, 10).map(({ sandboxID }) => sandboxID),
+      ["b"],
+    );
+    after.close();
+  } finally {
+    rmSync(home, { recursive: true, force: true });
+  }
 });

@@ -1,15 +1,23 @@
 // The node's own name among others: made once, kept in its home.
 import { randomBytes } from "node:crypto";
+import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { nodeIDForm } from "@svc/contract/cluster-records.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile } from "@svc/kit/secret.ts";
 
-/** @throws SETTING_INVALID where the file with the node's name holds something else. */
+/**
+ * A node that is alone gets a new name where the file is damaged, which stays as node-id.damaged.
+ * @throws SETTING_INVALID where the file with the name of a deployment's node holds something else: its slot is under that name.
+ */
 export function nodeIDOf(home: string): string {
   const path = join(home, "node-id");
-  const { secret: nodeID } = readOrGenerateSecretFile(path, () => `node-${randomBytes(6).toString("hex")}`);
-  if (!nodeIDForm.safeParse(nodeID).success)
+  const { secret: nodeID } = readOrGenerateSecretFile(path, newName);
+  if (nodeIDForm.safeParse(nodeID).success) return nodeID;
+  if (existsSync(join(home, "membership.json")))
     fail("SETTING_INVALID", `${path}: expected a-z, 0-9 and '-', got ${JSON.stringify(nodeID.slice(0, 80))}; remove the file for a new name`);
-  return nodeID;
+  renameSync(path, `${path}.damaged`);
+  return readOrGenerateSecretFile(path, newName).secret;
 }
+
+const newName = () => `node-${randomBytes(6).toString("hex")}`;

@@ -1,7 +1,7 @@
 // The node: control plane, sandboxes and proxy of one machine, on one port.
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
@@ -9,6 +9,7 @@ import { clusterOperations } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { keepStateFile } from "@svc/contract/state-file.ts";
 import type { Sourced } from "@svc/kit/api-key.ts";
 import { exitCodeOf } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
@@ -18,7 +19,6 @@ import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
-import { writeStateFile } from "@svc/kit/state-file.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
@@ -140,8 +140,9 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   // The client of this machine sends the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
   const described = `${JSON.stringify({ ...self, runtime: node.runtime, apiKeySource: apiKey.source })}\n`;
-  if (!writeStateFile(stateFile, described))
-    log.error({ stateFile }, "the file with the node's address could not be written, as the disk is full; the node serves nevertheless");
+  const kept = keepStateFile(stateFile, described, () =>
+    log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is room; the node serves meanwhile"),
+  );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
   const fenced = node.membership?.presence.fenced.then((reason) => {
@@ -153,7 +154,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
 
   const code = await untilStopped(log, [
     // First: from here on the port may be another's.
-    { name: "state file", close: async () => rmSync(stateFile, { force: true }) },
+    { name: "state file", close: async () => kept.remove() },
     { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
     { name: "spans", close: async () => spans?.close() },

@@ -1,6 +1,7 @@
 // The node's lifecycle events: on disk before their cause is acknowledged, with ids that only rise, the newest kept for a day.
+import { renameSync, rmSync } from "node:fs";
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
-import { type Durability, openStore } from "@svc/kit/database.ts";
+import { type Durability, openStore, type Store } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 
 export type EventType = LifecycleEvent["type"];
@@ -57,10 +58,30 @@ const RECENT = 2_048;
 const MAX_UNWRITTEN = 1_000;
 const RETRY_MS = 1_000;
 
-/** @throws HOST_UNSUITABLE when another node holds the file, or it is damaged. */
+/** SQLite's codes for a file that is damaged, and for one that is no database. */
+const DAMAGED: readonly unknown[] = [11, 26];
+
+/** A damaged file is set aside: what it held were the events of a day, and they keep no node from starting. */
+function openOrSetAside(path: string, durability: Durability | undefined, log: Log, nowMs: number): Store {
+  const open = () => openStore(path, { schema: { version: 0, tables }, durability });
+  try {
+    return open();
+  } catch (error) {
+    const { cause } = error as Error & { cause?: { errcode?: unknown } };
+    if (!DAMAGED.includes(cause?.errcode)) throw error;
+    log.error({ err: error, kept: `${path}.damaged` }, "the file of events is damaged and was set aside: earlier events are lost");
+    renameSync(path, `${path}.damaged`);
+    for (const end of ["-wal", "-shm"]) rmSync(`${path}${end}`, { force: true });
+    const store = open();
+    // Past all that a reader can have seen, so that it is told of the loss instead of waiting for the old numbers to come again.
+    store.db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)").run(nowMs);
+    return store;
+  }
+}
+
+/** @throws HOST_UNSUITABLE when another node holds the file. */
 export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
-  const advice = "it holds no more than the events of the last day and may be removed";
-  const store = openStore(path, { schema: { version: 0, tables }, durability, advice });
+  const store = openOrSetAside(path, durability, log, wallMs());
   const { db } = store;
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
   const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");

@@ -49,12 +49,14 @@ export interface Records {
 
 export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly aside: Pick<SetAside, "addUnreadable"> };
 
+const ADVICE = "bring it back from a backup; without the file the node starts, and knows nothing of the sandboxes and snapshots that it named";
+
 /**
  * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is set aside.
  * @throws HOST_UNSUITABLE when another node holds it, the file is damaged, or a newer version of svc wrote it.
  */
 export function openRecords(path: string, { aside, ...options }: RecordsOptions): Records {
-  const store = openStore(path, { ...options, schema });
+  const store = openStore(path, { ...options, schema, advice: ADVICE });
   const { db } = store;
   const snapshots = openSnapshots(store, aside);
   const keys = openCreateKeys(store);

@@ -97,7 +97,10 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
  * default ports; any other stays "", since a guess could be another store's.
  */
 function storeOf(master: string | undefined, url: string | undefined): Pick<Words, "master" | "url" | "isOwn"> {
-  const own = ownMaster(homeDirectory()) ?? { rpc: DEFAULT_RPC, url: DEFAULT_URL };
+  const found = ownMaster(homeDirectory());
+  // The master on the default ports may be another home's.
+  if (found === undefined && master === undefined && url === undefined && homeDirectory() !== homeDirectory({})) return { master: "", url: "", isOwn: true };
+  const own = found ?? { rpc: DEFAULT_RPC, url: DEFAULT_URL };
   const bare = url?.replace(/\/+$/, "");
   if (master !== undefined && isEtcdAddress(master)) return { master, url: bare ?? "", isOwn: false };
   const isOwn = (master === undefined || sameMaster(master, own.rpc)) && (bare === undefined || bare === own.url);
@@ -125,9 +128,18 @@ function rpcBeside(url: string): string {
 async function urlOf(words: Words): Promise<string> {
   if (words.url !== "") return words.url;
   if (isEtcdAddress(words.master)) return leaderUrl(words);
+  if (words.master === "") return noMaster();
   return fail(
     "INVALID_REQUEST",
     `--url: expected http://HOST:PORT, the HTTP of the master at ${words.master} (its --listen), got nothing; SVC_STORE_URL names it, too`,
+  );
+}
+
+/** Of a home without a master, and no address given. */
+function noMaster(): never {
+  fail(
+    "SERVER_UNREACHABLE",
+    `no store master runs on ${homeDirectory()} (SVC_HOME): start it with ./svc up, or name another store with --master HOST:PORT or --url URL`,
   );
 }
 
@@ -175,6 +187,7 @@ export function wholeNumber(words: Words, name: string, otherwise: number, most:
 
 /** A client that offers no memory, for the time of one command. */
 export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Words): Promise<StoreClient> {
+  if (master === "" && url === "") noMaster();
   if (master === "")
     fail("INVALID_REQUEST", `--master: expected HOST:PORT, the RPC of the master at ${url} (its --rpc_port), got nothing; SVC_STORE_MASTER names it, too`);
   return StoreClient.open({

@@ -1,7 +1,7 @@
 // Where this machine's own master and admin server answer: a file each in their home, for what runs beside them and is told no address.
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { writeStateFile } from "@svc/kit/state-file.ts";
+import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
 
 /** `url`: of its HTTP. */
 type OwnServer = { readonly url: string; readonly pid: number };
@@ -18,7 +18,7 @@ export const announceAdmin = (home: string, admin: OwnServer): void => announce(
 
 /** Another server of the same kind and home may have written its own since. */
 export function withdraw(home: string, kind: Kind): void {
-  if (noted(home, kind)?.pid === process.pid) rmSync(fileOf(home, kind), { force: true });
+  if (noted(home, kind)?.pid === process.pid) removeStateFile(fileOf(home, kind));
 }
 
 export function ownMaster(home: string): OwnMaster | undefined {

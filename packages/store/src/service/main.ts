@@ -68,11 +68,9 @@ async function run(argv: readonly string[]): Promise<number> {
   } catch (error) {
     await http.close();
     const failure = asFailure(error);
-    return fail(
-      failure.name,
-      `${failure.message}; settings store_service.master_server_address, metadata_server, local_hostname and protocol say where it looks`,
-      { cause: error },
-    );
+    const isElsewhere = failure.name === "SERVER_UNREACHABLE" || failure.name === "TIMED_OUT";
+    const where = "; settings store_service.master_server_address, metadata_server, local_hostname and protocol say where it looks";
+    return fail(failure.name, `${failure.message}${isElsewhere ? where : ""}`, { cause: error });
   }
   const joined = member;
   log.info({ url: http.url, master: joined.master, bytes: joined.mountedBytes(), protocol: settings.protocol, config: loaded.configPath }, "ready");

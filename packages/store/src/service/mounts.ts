@@ -1,5 +1,6 @@
 // What the REST service mounts and unmounts, and the rules of each: kinds are kept apart, bytes are offered once, nothing is half done.
 import { statSync } from "node:fs";
+import { totalmem } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Mounted } from "../client/session/segments.ts";
 import type { Session } from "../client/session/session.ts";
@@ -47,6 +48,7 @@ export class Mounts {
   async mount(fields: Fields): Promise<object> {
     const asked = positive(fields["size"]);
     if (asked === undefined || asked > MAX_BYTES) throw new Refused(400, "Invalid size, must be a positive integer");
+    if (asked > totalmem()) throw new Refused(400, `Invalid size, must be at most this machine's memory of ${totalmem()} bytes`);
     const sizeBytes = Math.ceil(asked / ALIGNMENT) * ALIGNMENT;
     return { status: "success", segment_ids: idsOf(await this.#mountNew(sizeBytes, fields, "memory")), allocated_size: sizeBytes };
   }

@@ -1,0 +1,24 @@
+// The node's own name: a damaged file costs a node that is alone its name, and is refused where a deployment knows it.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { nodeIDOf } from "@svc/sandbox/cluster/node-id.ts";
+
+void test("a node that is alone gets a new name for a damaged one, which is kept; a deployment's node is refused", () => {
+  const home = makeHome();
+  try {
+    const first = nodeIDOf(home);
+    assert.equal(nodeIDOf(home), first);
+    writeFileSync(join(home, "node-id"), "\u0001 not a name");
+    const second = nodeIDOf(home);
+    assert.match(second, /^node-[0-9a-f]{12}$/);
+    assert.equal(readFileSync(join(home, "node-id.damaged"), "utf8"), "\u0001 not a name");
+    writeFileSync(join(home, "membership.json"), "{}");
+    writeFileSync(join(home, "node-id"), "\u0001 not a name");
+    assert.throws(() => nodeIDOf(home), /expected a-z, 0-9 and '-'/);
+  } finally {
+    removeHome(home);
+  }
+});

@@ -1,0 +1,50 @@
+// Set-up in a fresh Debian root, killed with -9 inside each of its steps in turn: the next run goes on, and nothing half-made is taken for whole.
+import assert from "node:assert/strict";
+import { existsSync, globSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { needs } from "@svc/harness/needs.ts";
+import { FreshRoot } from "./fresh-root.ts";
+
+const CACHE = "/var/cache/svc";
+
+void test("set-up that is killed inside each of its steps is whole after one more run", needs("root", "mmdebstrap", "unshare"), async (t) => {
+  using fresh = new FreshRoot();
+  let begunMs = 0;
+  const isOfThisRun = (file: string) => statSync(file).ctimeMs > begunMs;
+  /** What the step printed in this run. */
+  const said = (step: string, text: RegExp) => (): boolean => {
+    const file = join(fresh.root, CACHE, "logs", `${step}.log`);
+    return existsSync(file) && isOfThisRun(file) && text.test(readFileSync(file, "utf8"));
+  };
+  /** What the step makes, in this run. */
+  const made = (pattern: string) => (): boolean => globSync(join(fresh.root, pattern)).some(isOfThisRun);
+  const moments: readonly (readonly [string, () => boolean])[] = [
+    ["apt-first while it unpacks", said("apt-first", /^Unpacking (.*\n)*Unpacking /m)],
+    ["apt-first while it configures", said("apt-first", /^Setting up /m)],
+    ["go", made("var/cache/svc/go/.making-*/*")],
+    ["node", made("var/cache/svc/node/.making-*/*")],
+    ["apt while it unpacks", said("apt", /^Unpacking (.*\n)*Unpacking /m)],
+    ["apt while it configures", said("apt", /^Setting up /m)],
+    ["apt while it ends, with every program in its place", said("apt", /^Processing triggers /m)],
+    ["host", said("host", /^/)],
+    ["npm", made("opt/svc/.making-node_modules/node_modules")],
+    ["base", made("var/cache/svc/templates/.making-*/rootfs/usr/bin")],
+    ["runsc", made("var/cache/svc/runsc/.making-*/source/runsc")],
+    ["envd", made("var/cache/svc/envd/.making-*")],
+    ["native", made("var/cache/svc/native/.making-*/objects/CMakeFiles")],
+  ];
+  for (const [what, isThere] of moments) {
+    begunMs = Date.now();
+    const killed = await fresh.run(["/opt/svc/svc", "setup"], { killWhen: () => isThere() });
+    t.diagnostic(`${what}: after ${(killed.tookMs / 1000).toFixed(1)} s`);
+    assert.equal(killed.code, "SIGKILL", `${what}: ${killed.output}`);
+  }
+  const whole = await fresh.svc("setup");
+  assert.equal(whole.code, 0, whole.output);
+  const again = await fresh.svc("setup");
+  assert.equal(again.output.trim(), `svc: everything is in place in ${CACHE}`);
+  assert.equal((await fresh.run(["find", CACHE, "-maxdepth", "3", "-name", ".making-*"])).output, "");
+  assert.equal((await fresh.run(["dpkg", "--audit"])).output, "");
+  assert.equal((await fresh.runInGvisor("6*7")).output.trim(), "42");
+});
