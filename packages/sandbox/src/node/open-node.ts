@@ -176,7 +176,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
   const { ownership } = membership ?? {};
-  const claims = openClaims({ lock, registry, ownership, travel: () => travel });
+  const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), travel: () => travel });
   const travel: Travel = await openTravel({
     home,
     settings: { snapshots: settings.snapshots, objects: isEnding ? { ...settings.objects, url: "" } : settings.objects, durability },
@@ -192,6 +192,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     setUp,
     runtimes: drivers.runtimes,
     sharing: claims.sharing,
+    catalog: membership?.catalog,
     metrics,
     report,
     log,

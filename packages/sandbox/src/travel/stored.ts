@@ -33,8 +33,8 @@ export interface Stored {
   idOf(asked: string): Promise<string | undefined>;
   /** Undefined where it is neither here nor there. @throws what `receive` throws. */
   importSnapshot(snapshotID: string): Promise<NamedSnapshot | undefined>;
-  /** With the names that lead to it. */
-  dropSnapshot(snapshotID: string): Promise<void>;
+  /** With the names that lead to it; whether it was there. */
+  dropSnapshot(snapshotID: string): Promise<boolean>;
   /**
    * A sandbox that is paused, as it was paused last. It may be resumed meanwhile: then what was exported is dropped again.
    * @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING, OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE.
@@ -132,12 +132,13 @@ export function openStored(parts: StoredParts): Stored {
     return parts.files.keep(read, await take(read), "storage");
   }
 
-  async function dropSnapshot(snapshotID: string): Promise<void> {
+  async function dropSnapshot(snapshotID: string): Promise<boolean> {
     const written = await store.manifest(snapshotKey(snapshotID));
-    if (written === undefined) return;
+    if (written === undefined) return false;
     const { names = [] } = readOwn(written, snapshotKey(snapshotID)).manifest.snapshot ?? {};
     for (const name of names) if ((await idOf(name)) === snapshotID) await objects.delete(nameKey(name));
     await store.drop(snapshotKey(snapshotID));
+    return true;
   }
 
   async function readPaused(manifest: string): Promise<ReadManifest> {

@@ -3,12 +3,13 @@ import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promise
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
+import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { z } from "zod";
 import type { Report } from "../observe/open-observe.ts";
 import type { Builds } from "../template/builds.ts";
 import type { Copies, Copy } from "../template/copies.ts";
-import { isPassing } from "./exports.ts";
+import { type Catalog, isPassing } from "./exports.ts";
 import { type StoredTemplates, templateNameKey } from "./stored-templates.ts";
 
 // TRAVEL/templates/<templateID>   what is, or may be, in object storage of a template: written before it is there, and after it is gone
@@ -34,6 +35,9 @@ export type TemplateExportsParts = {
   readonly builds: Pick<Builds, "templates" | "template" | "tags" | "build">;
   readonly copies: Copies;
   readonly dropCopy: (buildID: string) => Promise<void>;
+  readonly catalog: Pick<Catalog, "put" | "drop"> | undefined;
+  /** As lists show it; undefined for one that is gone. */
+  readonly listed: (templateID: string) => ListedTemplate | undefined;
   readonly report: Report;
   readonly log: Log;
 };
@@ -136,6 +140,9 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       await stored.dropBuild(buildID);
       await change({ builds: note.builds.filter((each) => each !== buildID) });
     }
+    const listed = note.whole.length === 0 ? undefined : parts.listed(templateID);
+    if (listed === undefined) await parts.catalog?.drop("templates", templateID);
+    else await parts.catalog?.put("templates", templateID, listed);
     if (wanted.builds.size > 0) return;
     notes.delete(templateID);
     await rm(join(folder, templateID), { force: true });
