@@ -163,6 +163,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       await Promise.all([forget(templateID), blanks.clear()]);
       await clearRemembered();
     },
+    keep: (...build) => travel.templates.keep(...build),
     onChanged: (templateID) => travel.templates.soon(templateID),
   });
   const { index: templateIndex, images } = templates;

@@ -101,7 +101,9 @@ export interface Travel {
 }
 
 /** This node's templates in object storage, and those of others here. */
-export type TemplateTravel = Pick<TemplateExports, "soon" | "shared"> & {
+export type TemplateTravel = Pick<TemplateExports, "soon" | "shared" | "keep"> & {
+  /** After a change of its tags, where settings want it in object storage before the answer. @throws OBJECTS_UNAVAILABLE; it is changed here all the same. */
+  untilDurable(templateID: string): Promise<void>;
   /** Copies of it; and what object storage has of it, where `isOrphan`. Whether there was any. */
   drop(asked: string, isOrphan: boolean): Promise<boolean>;
 };
@@ -213,6 +215,13 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     templates: {
       soon: (templateID) => templateExports?.soon(templateID),
       shared: (templateID) => templateExports?.shared(templateID) ?? [],
+      async keep(build, tags, publish) {
+        if (settings.snapshots.durable && templateExports !== undefined) await templateExports.keep(build, tags, publish);
+        else publish();
+      },
+      async untilDurable(templateID) {
+        if (settings.snapshots.durable) await templateExports?.now(templateID);
+      },
       drop: dropTemplate,
     },
     follow(type, { sandboxID, templateID }, details) {
