@@ -68,7 +68,7 @@ void describe("lists of what rests in object storage", needs("root", "envd", "ba
     await leaving.call(createSnapshot, { sandboxID: source.sandboxID, name: "ready", memory: false });
     ({ snapshotID } = await leaving.call(createSnapshot, { sandboxID: source.sandboxID, name: "ready", memory: false }));
     await leaving.call(deleteSandbox, { sandboxID: source.sandboxID });
-    await build(leaving, Template().fromTemplate("base").runCmd("echo site > /tmp/site"), "site");
+    await build(leaving, Template().fromTemplate("base").runCmd("echo site > /tmp/site"), "site", { tags: ["stable"] });
     const count = async (prefix: string) => (await deployment.etcd.list(prefix)).entries.length;
     const { keys } = deployment;
     await until("all of it is on record", async () => {
@@ -131,7 +131,7 @@ void describe("lists of what rests in object storage", needs("root", "envd", "ba
     await another.call(resumeSandbox, { sandboxID: first, timeout: 600 });
     assert.deepEqual((await pages(another, { state: "running", order: "asc" }))[0], [first, running]);
     assert.deepEqual((await pages(another, { order: "asc" }))[0], [...paused, running]);
-    const started = await another.call(createSandbox, { templateID: "site" });
+    const started = await another.call(createSandbox, { templateID: "site:stable" });
     await another.call(deleteSandbox, { sandboxID: started.sandboxID });
     for (const templateID of ["site", "ready"]) await another.call(deleteTemplate, { templateID });
     const names = async () => [...(await another.call(listTemplates, {})), ...(await another.call(listSnapshots, {}))].flatMap((each) => each.names);

@@ -197,7 +197,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     const here = copies.of(asked);
     for (const { buildID } of here) await dropCopy(buildID);
     if (!isOrphan || stored === undefined || storedTemplates === undefined) return here.length > 0;
-    const id = here[0]?.buildID ?? (await stored.idOf(asked));
+    const id = here[0]?.buildID ?? (await stored.anyOf(asked));
     if (id === undefined) return here.length > 0;
     // What is listed first: by what is left after a kill it can be deleted again.
     if (!BUILD_ID.test(id)) {
