@@ -8,6 +8,8 @@ import { z } from "zod";
 // svc/NAME/slots-used          how many there are; the next one is this
 // svc/NAME/init-keys/PUBLIC    a key that envd of some sandbox obeys, sealed under the deployment secret
 // svc/NAME/sandboxes/ID        who owns a sandbox that other nodes can resume, or that moved
+// svc/NAME/snapshots/ID        a snapshot that is whole in object storage, as lists show it
+// svc/NAME/templates/ID        the same of a template of which a build is there
 
 // Nodes and gateways of two versions share these. A later version only adds members, which an earlier one keeps when it writes a record;
 // `version` rises where that will not do, and then those that do not know it leave the record alone.
@@ -27,6 +29,8 @@ export const clusterKeys = (name: string) => {
     initKey: (publicKeyBase64url: string) => `${base}init-keys/${publicKeyBase64url}`,
     sandboxes: `${base}sandboxes/`,
     sandbox: (sandboxID: string) => `${base}sandboxes/${sandboxID}`,
+    snapshots: `${base}snapshots/`,
+    templates: `${base}templates/`,
   };
 };
 
@@ -89,26 +93,6 @@ export type LiveRecord = z.output<typeof liveRecord>;
 export const slotRecord = z.object({ version: z.literal(1), nodeID: nodeIDForm });
 
 export const initKeyRecord = z.object({ version: z.literal(1), sealed: z.string().max(1024) });
-
-/**
- * Whoever is named owns it; each change is a compare-and-set, before anything of it starts.
- *
- *   (none) ──share──▶ manifest ──keep──▶ no manifest ──share──▶ …      by its owner: paused and exported, then resumed
- *                        ├──offer──▶ isOffered ──keep──▶ no manifest
- *                        └──take──▶ manifest, another nodeID           once offered, or while its owner does not serve
- */
-export const sandboxRecord = z.looseObject({
-  version: z.literal(1),
-  sandboxID: z.string().max(64),
-  nodeID: nodeIDForm,
-  /** By which any node imports it from object storage; without it only its owner has it, and may run it. */
-  manifest: z.string().max(256).optional(),
-  /** Any node may take it, though its owner serves. */
-  isOffered: z.boolean().default(false),
-  /** Of this write: whoever reads its own back knows that it was made. */
-  writeID: z.string().max(64),
-});
-export type SharedSandbox = z.output<typeof sandboxRecord>;
 
 const SLOT_CHARS = 4;
 const RANDOM_CHARS = 19;

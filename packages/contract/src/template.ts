@@ -124,7 +124,7 @@ export const assignTags = operation({
   output: z.object({ buildID: z.string(), tags: z.array(z.string()) }),
   success: 201,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "DISK_FULL"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "DISK_FULL", "OBJECTS_UNAVAILABLE"],
 });
 
 export const removeTags = operation({
@@ -136,7 +136,7 @@ export const removeTags = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TAG_NOT_FOUND", "DISK_FULL"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "TAG_NOT_FOUND", "DISK_FULL", "OBJECTS_UNAVAILABLE"],
 });
 
 export const listTags = operation({

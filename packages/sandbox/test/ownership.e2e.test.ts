@@ -9,6 +9,19 @@ import { openOwnership } from "../src/cluster/ownership.ts";
 
 const ROUNDS = 60;
 const ID = "i0123456789abcdefghi";
+const listed = {
+  sandboxID: ID,
+  templateID: "base",
+  clientID: "svc",
+  startedAt: "2026-01-01T00:00:00.000Z",
+  endAt: "2026-01-01T00:10:00.000Z",
+  cpuCount: 2,
+  memoryMB: 512,
+  diskSizeMB: 1024,
+  state: "paused",
+  envdVersion: "1",
+  forkDepth: 0,
+} as const;
 const manifest = (moment: number) => `sandboxes/${ID}/c${String(moment).padStart(24, "0")}`;
 
 void describe("ownership of sandboxes that move", needs("etcd"), () => {
@@ -33,7 +46,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
   void test("a node takes what is offered, or whose node does not serve, and nothing else", async () => {
     const [a, b] = [await node("node-a"), await node("node-b")];
     await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
-    await a.share(ID, manifest(1));
+    await a.share(ID, manifest(1), listed);
     await assert.rejects(b.takeable(ID), { name: "NODE_LOST", message: /node-a owns .* neither stopped nor declared dead/ });
     await a.offer(ID);
     assert.equal(await b.takeable(ID), manifest(1));
@@ -41,7 +54,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     await assert.rejects(a.keep(ID), { name: "SANDBOX_MOVED", message: /moved to node node-b/ });
     await b.keep(ID);
     await assert.rejects(a.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
-    await b.share(ID, manifest(2));
+    await b.share(ID, manifest(2), listed);
     await node("node-b", "dead");
     assert.equal(await a.takeable(ID), manifest(2));
     // It ran there again before it was declared dead, and was paused: another moment than the one that was fetched.
@@ -54,7 +67,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
 
   void test("a node that starts anew knows what it owns, and leaves alone what a later version wrote", async () => {
     const a = await node("node-a");
-    await a.share(ID, manifest(3));
+    await a.share(ID, manifest(3), listed);
     await etcd.put(keys.sandbox("ilater"), JSON.stringify({ version: 2 }));
     const again = openOwnership(etcd, keys, "node-a");
     assert.deepEqual([...(await again.load()).keys()], [ID]);
@@ -68,7 +81,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     const nodes = [await node("node-a"), await node("node-b"), await node("node-c")];
     let owner = nodes[0] ?? assert.fail();
     for (let round = 0; round < ROUNDS; round++) {
-      await owner.share(ID, manifest(round));
+      await owner.share(ID, manifest(round), listed);
       await owner.offer(ID);
       const tried = await Promise.all(
         nodes.map((each) => {

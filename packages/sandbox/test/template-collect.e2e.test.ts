@@ -47,6 +47,7 @@ async function open() {
     secret: "s",
     storage: { aside: openSetAside(join(home, "set-aside.json"), log) },
     imagesInUse: () => inUse,
+    keep: async (_build, _tags, publish) => publish(),
     onChanged: () => {},
     onDeleted: async () => {},
     report: () => {},

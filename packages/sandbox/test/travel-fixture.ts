@@ -109,6 +109,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
     setUp: setUp as never,
     runtimes: new Map([["gvisor", { program: async () => "runsc-0123456789abcdef" }]]),
     sharing: undefined,
+    catalog: undefined,
     metrics: openMetrics(),
     report: () => {},
     log,

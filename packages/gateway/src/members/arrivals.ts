@@ -1,9 +1,9 @@
 // Brings a paused sandbox to a node where it can go on: from one that drains, was stopped or is dead; and waits for one that is moving.
 import { call } from "@svc/contract/call.ts";
 import { takeSandbox } from "@svc/contract/cluster.ts";
-import type { SharedSandbox } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, type FailureName } from "@svc/contract/failures.ts";
 import { moveSandbox } from "@svc/contract/lifecycle.ts";
+import type { SharedSandbox } from "@svc/contract/shared-records.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { EtcdDirectory } from "./etcd-directory.ts";
 import type { Member } from "./member.ts";

@@ -1,8 +1,10 @@
 // The nodes of a deployment as etcd keeps them: members come and go with their records; without etcd the last word stands.
-import { clusterKeys, type NodeRecord, nodeRecord, sandboxRecord, slotRecord } from "@svc/contract/cluster-records.ts";
+import { clusterKeys, type NodeRecord, nodeRecord, slotRecord } from "@svc/contract/cluster-records.ts";
+import { sandboxRecord, storedSnapshot, storedTemplate } from "@svc/contract/shared-records.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Log } from "@svc/kit/log.ts";
+import { followRecords } from "./followed-records.ts";
 import type { Member } from "./member.ts";
 import type { Members } from "./members.ts";
 
@@ -118,27 +120,20 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
     },
   });
 
-  const { moved } = members;
-  function takeSandbox({ key, value }: KeyValue): void {
-    try {
-      const record = sandboxRecord.parse(JSON.parse(value));
-      moved.set(record.sandboxID, record);
-    } catch (error) {
-      log.error({ key, err: error }, "the record of a sandbox in etcd cannot be read: requests go to the node that its id names");
-    }
-  }
-  const sandboxes = etcd.watch(keys.sandboxes, {
-    onAll(entries) {
-      moved.clear();
-      entries.forEach(takeSandbox);
-    },
-    onEvents(events) {
-      for (const event of events) {
-        if (event.type === "put") takeSandbox(event.entry);
-        else moved.delete(event.key.slice(keys.sandboxes.length));
-      }
-    },
-  });
+  const { moved, stored } = members;
+  const unread = (what: string) => `${what}'s record in etcd cannot be read: lists lack it while no node that has it answers`;
+  const records = [
+    followRecords({
+      etcd,
+      prefix: keys.sandboxes,
+      shape: sandboxRecord,
+      into: moved,
+      unread: "the record of a sandbox in etcd cannot be read: requests go to the node that its id names",
+      log,
+    }),
+    followRecords({ etcd, prefix: keys.snapshots, shape: storedSnapshot, into: stored.snapshots, unread: unread("a snapshot"), log }),
+    followRecords({ etcd, prefix: keys.templates, shape: storedTemplate, into: stored.templates, unread: unread("a template"), log }),
+  ];
 
   return {
     removedNode(slot) {
@@ -167,7 +162,7 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
       return isCurrent;
     },
     async close() {
-      await Promise.all([watch.close(), slotWatch.close(), sandboxes.close()]);
+      await Promise.all([watch, slotWatch, ...records].map((each) => each.close()));
       await etcd.close();
     },
   };

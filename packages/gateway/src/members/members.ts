@@ -1,7 +1,8 @@
 // All nodes of the deployment: who is up, whose each sandbox is, and that their secrets agree.
 
 import type { ClusterFrame, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
-import { type SharedSandbox, slotOf } from "@svc/contract/cluster-records.ts";
+import { slotOf } from "@svc/contract/cluster-records.ts";
+import type { SharedSandbox, StoredSnapshot, StoredTemplate } from "@svc/contract/shared-records.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
@@ -39,6 +40,8 @@ export class Members {
   readonly departures = new Departures();
   /** What etcd says of sandboxes that can move. */
   readonly moved = new Map<string, SharedSandbox>();
+  /** What etcd lists of snapshots and templates in object storage. */
+  readonly stored = { snapshots: new Map<string, StoredSnapshot>(), templates: new Map<string, StoredTemplate>() };
   readonly #byNodeID = new Map<string, Member>();
   /** Whose ids carry which slot. */
   readonly #slots = new Map<number, Member>();

@@ -1,20 +1,20 @@
 // The gateway's handlers: one short function per operation; what belongs to one node goes there, what all hold is merged.
 import { clusterOperations, type FindQuery } from "@svc/contract/cluster.ts";
-import { asFailure, fail } from "@svc/contract/failures.ts";
-import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import type { nodesOperations } from "@svc/contract/nodes.ts";
 import type { Operation, Parsed } from "@svc/contract/operation.ts";
-import { type ListedSandbox, listSandboxes, nodeOperations } from "@svc/contract/sandbox.ts";
-import type { ListedTemplate } from "@svc/contract/template.ts";
+import { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
+import type { Rests } from "../members/rests.ts";
 import { weightOf } from "../place/place.ts";
 import type { openCreate } from "./create.ts";
-import type { Merge, Order } from "./merge.ts";
+import { listHandlers } from "./lists.ts";
+import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import { builderOf } from "./template-places.ts";
@@ -25,6 +25,7 @@ export type HandlerParts = {
   readonly arrivals: Arrivals;
   readonly relay: Relay;
   readonly merge: Merge;
+  readonly rests: Rests;
   readonly create: ReturnType<typeof openCreate>;
   /** The nodes are a list of the settings; etcd knows nothing of them. */
   readonly isFixed: boolean;
@@ -35,10 +36,7 @@ export type HandlerParts = {
 type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
-const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id" };
-const newestSnapshot: Order<SnapshotInfo> = { positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID], direction: 1, token: "position" };
-
-export function gatewayHandlers({ members, lookups, arrivals, relay, merge, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rests, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
   /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
@@ -72,12 +70,18 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, crea
     };
   }
 
+  /** One whose node was removed is listed, and sandboxes of it start. */
+  function unheld(kind: "template" | "snapshot", asked: string, failure: FailureName): never {
+    const resting = kind === "template" ? rests.template(asked) : undefined;
+    if (resting === undefined) fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`);
+    const why = `template '${asked}' was built on node ${resting.nodeID}, which is not part of the deployment any more: its sandboxes start, but its builds, logs and tags are known there alone`;
+    throw new Failure("NODE_LOST", why, { details: { node: resting.nodeID } });
+  }
+
   const templateHolder = (asked: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND") => {
     const holders = members.all.filter((member) => member.held(asked) !== undefined || member.held(asked.split(":")[0] ?? "") !== undefined);
     const kind = failure === "TEMPLATE_NOT_FOUND" ? "template" : "snapshot";
-    return holderOf(`${kind} '${asked}'`, holders.find((member) => member.isUp) ?? holders[0], { templateID: asked }, () =>
-      fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`),
-    );
+    return holderOf(`${kind} '${asked}'`, holders.find((member) => member.isUp) ?? holders[0], { templateID: asked }, () => unheld(kind, asked, failure));
   };
 
   /** Of one template or snapshot, named by this member of the input. */
@@ -105,15 +109,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, crea
   return {
     createSandbox: (input, context) => create(ops.createSandbox, input, context),
     createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
-    listSandboxes(input, context) {
-      const order: Order<ListedSandbox> = {
-        positionOf: (each) => [Date.parse(each.startedAt), each.sandboxID],
-        direction: input.order === "asc" ? 1 : -1,
-        token: "position",
-      };
-      return merge.page(listSandboxes, input, context, order);
-    },
-    listSandboxesV1: async (input, context) => (await merge.ask(ops.listSandboxesV1, () => input, context)).flat(),
+    ...listHandlers(merge, rests),
     async getSandbox(input, context) {
       const manifest = arrivals.restsAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
@@ -147,12 +143,11 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, crea
       );
       return { sandboxes: Object.assign({}, ...answers.map(({ sandboxes }) => sandboxes)) };
     },
-    listSnapshots: (input, context) => merge.page(ops.listSnapshots, input, context, newestSnapshot),
-    getSnapshot: onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND"),
-    async listTemplates(input, context) {
-      return merged((await merge.ask(ops.listTemplates, () => input, context)).flat());
+    async getSnapshot(input, context) {
+      const isHeld = members.up.some((member) => member.held(input.snapshotID) !== undefined);
+      const resting = isHeld ? undefined : rests.snapshot(input.snapshotID);
+      return resting ?? onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")(input, context);
     },
-    listTemplatesV2: (input, context) => merge.page(ops.listTemplatesV2, input, context, byID),
     async requestTemplate(input, context) {
       const [name = ""] = (input.name ?? input.alias ?? "").split(":");
       const holders = members.all.filter((member) => member.held(name) !== undefined);
@@ -182,7 +177,12 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, crea
     getBuildStatus: onTemplate(ops.getBuildStatus, "templateID"),
     getBuildLogs: onTemplate(ops.getBuildLogs, "templateID"),
     getTemplate: onTemplate(ops.getTemplate, "templateID"),
-    getTemplateByAlias: onTemplate(ops.getTemplateByAlias, "alias"),
+    async getTemplateByAlias(input, context) {
+      const isHeld = members.up.some((member) => member.held(input.alias) !== undefined);
+      const resting = isHeld ? undefined : rests.template(input.alias)?.listed;
+      if (resting !== undefined) return { templateID: resting.templateID, public: resting.public };
+      return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
+    },
     updateTemplate: onTemplate(ops.updateTemplate, "templateID"),
     async deleteTemplate(input, context) {
       const asked = input.templateID;
@@ -248,19 +248,4 @@ function throughGateway(url: string, { host, protocol }: { host?: string | undef
   const { pathname, searchParams } = new URL(url);
   searchParams.set("node", nodeID);
   return `${protocol === "https" ? "https" : "http"}://${host ?? "localhost"}${pathname}?${searchParams}`;
-}
-
-/** A template of set-up is on every node: one line, its counts together. */
-function merged(listed: readonly ListedTemplate[]): ListedTemplate[] {
-  const all = new Map<string, ListedTemplate>();
-  for (const each of listed) {
-    const known = all.get(each.templateID);
-    const lastSpawnedAt =
-      [known?.lastSpawnedAt, each.lastSpawnedAt]
-        .filter((at) => at != null)
-        .sort()
-        .at(-1) ?? null;
-    all.set(each.templateID, known === undefined ? each : { ...known, spawnCount: known.spawnCount + each.spawnCount, lastSpawnedAt });
-  }
-  return [...all.values()];
 }

@@ -16,16 +16,29 @@ export type MergeParts = { readonly members: Members; readonly apiKey: string; r
 
 export type Merge = {
   /** Each node's answer; @throws what a node finds wrong with the request, SERVER_UNREACHABLE when none answers. */
-  ask<T extends Operation>(operation: T, inputOf: (member: Member) => Parsed<T> | undefined, context: Context): Promise<Output<T>[]>;
-  /** A page of what all hold, in the order of `positionOf`, each thing once. */
-  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>): Promise<I[]>;
+  ask<T extends Operation>(
+    operation: T,
+    inputOf: (member: Member) => Parsed<T> | undefined,
+    context: Context,
+    alsoMissing?: readonly string[],
+  ): Promise<Output<T>[]>;
+  /** A page of what all hold, and of `beside`, in the order of `positionOf`, each thing once: as a node shows it, where one does. */
+  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, beside: Beside<I>): Promise<I[]>;
 };
 
 export type Order<I> = { readonly positionOf: (item: I) => Position; readonly direction: 1 | -1; readonly token: "position" | "id" };
 
+/** What no node that answers holds; `after`: where the page begins. `missing`: nodes that are to be named beside those that do not answer. */
+export type Beside<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
+
 export function openMerge({ members, apiKey, log }: MergeParts): Merge {
-  async function askAll<T extends Operation>(operation: T, inputOf: (member: Member) => Parsed<T> | undefined, context: Context): Promise<Answer<T>[]> {
-    const missing: { name: string; reason: string }[] = [];
+  async function askAll<T extends Operation>(
+    operation: T,
+    inputOf: (member: Member) => Parsed<T> | undefined,
+    context: Context,
+    alsoMissing: readonly string[] = [],
+  ): Promise<Answer<T>[]> {
+    const missing = alsoMissing.map((name) => ({ name, reason: "its sandboxes in object storage could not be read" }));
     const asked = members.all.flatMap((member) => {
       const input = inputOf(member);
       return input === undefined ? [] : [{ member, input }];
@@ -48,7 +61,7 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
 
     const answers = (await Promise.all(asked.map(({ member, input }) => askOne(member, input)))).flat();
     if (missing.length > 0) {
-      context.header(MISSING_NODES_HEADER, missing.map(({ name }) => name).join(","));
+      context.header(MISSING_NODES_HEADER, [...new Set(missing.map(({ name }) => name))].join(","));
       log.warn({ operation: operation.name, requestID: context.requestID, missing }, "a list is incomplete: these nodes did not answer");
     }
     if (answers.length === 0 && asked.length > 0)
@@ -57,10 +70,13 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
   }
 
   return {
-    ask: async (operation, inputOf, context) => (await askAll(operation, inputOf, context)).map(({ value }) => value),
-    async page(operation, input, context, { positionOf, direction, token }) {
-      const pages = await askAll(operation as Operation, () => input as never, context);
-      const all = new Map((pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][]).map((item) => [positionOf(item)[1], item]));
+    ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
+    async page(operation, input, context, { positionOf, direction, token }, { items: beside, missing, after }) {
+      const pages = await askAll(operation as Operation, () => input as never, context, missing);
+      const behind = beside.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
+      const all = new Map(
+        [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])].map((item) => [positionOf(item)[1], item]),
+      );
       const sorted = [...all.values()].sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)));
       const items = sorted.slice(0, input.limit);
       const last = items.at(-1);

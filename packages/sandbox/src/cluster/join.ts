@@ -1,12 +1,15 @@
 // A node joins a deployment: waits for etcd, agrees on secrets, takes its slot and generation, and stays visible until it stops.
 import { setTimeout as sleep } from "node:timers/promises";
-import { clusterKeys, type SharedSandbox } from "@svc/contract/cluster-records.ts";
+import { clusterKeys } from "@svc/contract/cluster-records.ts";
 import { Failure } from "@svc/contract/failures.ts";
+import type { SharedSandbox } from "@svc/contract/shared-records.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
+import type { Catalog } from "../travel/exports.ts";
+import { openCatalog } from "./catalog.ts";
 import { keysFrom, type NodeKeys } from "./deployment-secret.ts";
 import { enter, homeIdentity } from "./enter.ts";
 import { shareInitKeys } from "./init-key-ring.ts";
@@ -43,6 +46,7 @@ export type Membership = {
   readonly presence: Presence;
   readonly members: Members;
   readonly ownership: Ownership;
+  readonly catalog: Catalog;
   /** Records of sandboxes that can move, as they were when this generation had begun. */
   readonly shared: ReadonlyMap<string, SharedSandbox>;
   /** Nodes that were part of it when this generation had begun. */
@@ -91,6 +95,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       presence,
       members: openMembers(etcd, keys),
       ownership,
+      catalog: openCatalog(etcd, keys, nodeID),
       shared,
       others: nodes.entries.map(({ key }) => key.slice(keys.nodes.length)).filter((each) => each !== nodeID),
       async share(initKeys) {

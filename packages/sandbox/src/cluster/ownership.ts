@@ -1,7 +1,9 @@
 // Who owns a sandbox that other nodes can resume: one record of etcd for each, changed by compare-and-set before anything of it starts.
 import { randomUUID } from "node:crypto";
-import { type clusterKeys, type NodeRecord, nodeRecord, type SharedSandbox, sandboxRecord } from "@svc/contract/cluster-records.ts";
+import { type clusterKeys, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import type { ListedSandbox } from "@svc/contract/sandbox.ts";
+import { type SharedSandbox, sandboxRecord } from "@svc/contract/shared-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 
 /** Each @throws ETCD_UNAVAILABLE; those that change one of ours SANDBOX_MOVED where another node has taken it, with `details.node`. */
@@ -11,8 +13,8 @@ export interface Ownership {
   load(): Promise<ReadonlyMap<string, SharedSandbox>>;
   /** What is on record as ours, as far as this process knows. */
   readonly mine: ReadonlySet<string>;
-  /** It is whole in object storage under this name: others may take it once this node does not serve. */
-  share(sandboxID: string, manifest: string): Promise<void>;
+  /** It is whole in object storage under this name: others may take it once this node does not serve, and list it as `listed` says. */
+  share(sandboxID: string, manifest: string, listed: ListedSandbox): Promise<void>;
   /** Others may take it at once. */
   offer(sandboxID: string): Promise<void>;
   /** It is about to run here: nobody takes it from now on. Asks etcd only where others could. */
@@ -34,7 +36,10 @@ export interface Ownership {
 /** How often others may change a record while it is to be written. */
 const ATTEMPTS = 20;
 
-type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered">;
+/** Longer ones, for their metadata, are read from object storage where they are listed. */
+const MAX_LISTED_BYTES = 2048;
+
+type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> & { readonly listed?: ListedSandbox | undefined };
 
 export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Ownership {
   const mine = new Set<string>();
@@ -91,21 +96,22 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
         // Of a later version: whose it is is not known, so that it starts nowhere here.
         else shared.set(key.slice(keys.sandboxes.length), "");
       }
-      for (const { sandboxID, nodeID: owner, manifest } of records) {
+      for (const { sandboxID, nodeID: owner, manifest, listed } of records) {
         if (owner !== nodeID) continue;
         mine.add(sandboxID);
-        if (manifest !== undefined) shared.set(sandboxID, manifest);
+        // One that an earlier version wrote is written again with what lists show.
+        if (manifest !== undefined) shared.set(sandboxID, listed === undefined ? "" : manifest);
       }
       return new Map(records.map((record) => [record.sandboxID, record]));
     },
-    async share(sandboxID, manifest) {
+    async share(sandboxID, manifest, listed) {
       if (shared.get(sandboxID) === manifest) return;
       // Before it is written: from then on its outcome may be unknown.
       mine.add(sandboxID);
       shared.set(sandboxID, "");
       await change(sandboxID, (known) => {
         mustBeOurs(sandboxID, known);
-        return own(manifest);
+        return { ...own(manifest), listed: Buffer.byteLength(JSON.stringify(listed)) > MAX_LISTED_BYTES ? undefined : listed };
       });
       shared.set(sandboxID, manifest);
     },

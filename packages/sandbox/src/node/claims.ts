@@ -1,8 +1,9 @@
 // Whose a paused sandbox is before it starts or changes here: one that leaves for another node is waited for, one that others could take is asked for.
 import { asFailure, fail } from "@svc/contract/failures.ts";
+import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Ownership } from "../cluster/ownership.ts";
-import { isPaused, type Registry } from "../records/registry.ts";
+import { isPaused, type PausedRecord, type Registry } from "../records/registry.ts";
 import type { Sharing } from "../travel/exports.ts";
 import type { Travel } from "../travel/open-travel.ts";
 
@@ -33,11 +34,12 @@ export type ClaimsParts = {
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "get">;
   readonly ownership: Ownership | undefined;
+  readonly listed: (record: PausedRecord) => ListedSandbox;
   /** Made after this. */
   readonly travel: () => Pick<Travel, "releaseSandbox" | "exports">;
 };
 
-export function openClaims({ lock, registry, ownership, travel }: ClaimsParts): Claims {
+export function openClaims({ lock, registry, ownership, listed, travel }: ClaimsParts): Claims {
   const leaving = new Map<string, PromiseWithResolvers<void>>();
   const moves = new Map<string, Promise<unknown>>();
   const watchers = new Set<(sandboxID: string, isLeaving: boolean) => void>();
@@ -95,7 +97,7 @@ export function openClaims({ lock, registry, ownership, travel }: ClaimsParts): 
           const record = registry.get(sandboxID);
           // It ran meanwhile, or has ended.
           if (!isPaused(record) || !manifest.endsWith(`/${record.status.kept.captureID}`)) return;
-          await unlessMoved(sandboxID, () => ownership.share(sandboxID, manifest));
+          await unlessMoved(sandboxID, () => ownership.share(sandboxID, manifest, listed(record)));
         }),
       forget: ownership.forget,
     },

@@ -1,4 +1,5 @@
 // The listing: which sandboxes match, in a stable order, page by page.
+import { type SandboxFilter, sandboxMatcher } from "@svc/contract/list-filter.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
@@ -7,17 +8,11 @@ import { isOwned, type OwnedRecord, type Registry, shownState } from "../records
 import type { Idle } from "./idle.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 
-export type ListQuery = {
-  readonly metadata?: string | undefined;
-  readonly state?: string | undefined;
-  readonly startedAfter?: string | undefined;
-  readonly template?: string | undefined;
+export type ListQuery = SandboxFilter & {
   readonly order: "asc" | "desc";
   readonly limit: number;
   readonly nextToken?: string | undefined;
 };
-
-type Filter = Pick<ListQuery, "metadata" | "state" | "startedAfter" | "template">;
 
 export type ListingParts = {
   readonly registry: Pick<Registry, "all">;
@@ -33,8 +28,9 @@ export type ShownRecord = Pick<OwnedRecord, "sandboxID" | "templateID" | "limits
 export interface Listing {
   /** One page, and the token of the next one where more follow. */
   page(query: ListQuery): { items: ListedSandbox[]; next: string | undefined };
-  all(filter: Filter): ListedSandbox[];
+  all(filter: SandboxFilter): ListedSandbox[];
   detail(record: ShownRecord): SandboxDetail;
+  one(record: ShownRecord): ListedSandbox;
 }
 
 export function openListing(parts: ListingParts): Listing {
@@ -44,6 +40,7 @@ export function openListing(parts: ListingParts): Listing {
     page: (query) => page(registry, wallTimes, query),
     all: (filter) => matches(registry, filter).map((record) => listed(wallTimes, record)),
     detail: (record) => detail(parts, wallTimes, record),
+    one: (record) => listed(wallTimes, record),
   };
 }
 
@@ -107,37 +104,13 @@ function page(registry: ListingParts["registry"], wallTimes: WallTimes, query: L
   return { items: items.map((record) => listed(wallTimes, record)), next };
 }
 
-function matches(registry: ListingParts["registry"], query: Filter): OwnedRecord[] {
-  const states = query.state?.split(",");
-  const pairs = query.metadata === undefined ? [] : metadataPairs(query.metadata);
-  const after = query.startedAfter === undefined ? undefined : Date.parse(query.startedAfter);
-  const found: OwnedRecord[] = [];
-  for (const record of registry.all()) {
-    if (!isOwned(record)) continue;
+function matches(registry: ListingParts["registry"], query: SandboxFilter): OwnedRecord[] {
+  const isMeant = sandboxMatcher(query);
+  return [...registry.all()].filter(isOwned).filter((record) => {
     const { claim } = record.status;
-    if (states !== undefined && !states.includes(shownState(record))) continue;
-    if (!pairs.every((spellings) => spellings.some(([key, value]) => Object.hasOwn(claim.metadata, key) && claim.metadata[key] === value))) continue;
-    if (after !== undefined && claim.startedAtWallMs < after) continue;
-    if (query.template !== undefined && query.template !== record.templateID && query.template !== claim.alias) continue;
-    found.push(record);
-  }
-  return found;
-}
-
-/** Each pair of the filter in both spellings that clients use: encoded once as a query string, or each part once before that. */
-function metadataPairs(filter: string): [key: string, value: string][][] {
-  return [...new URLSearchParams(filter)].map((pair) => {
-    const [key, value] = pair.map(decoded);
-    return key === undefined || value === undefined ? [pair] : [pair, [key, value]];
+    const { metadata, alias, startedAtWallMs: startedAtMs } = claim;
+    return isMeant({ state: shownState(record), metadata, startedAtMs, templateID: record.templateID, alias });
   });
-}
-
-function decoded(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return undefined;
-  }
 }
 
 function positionOf(record: OwnedRecord): Position {

@@ -86,7 +86,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
       ...clusterHandlers(node.takes, travel, node.verbs.listing),
       ...keyHandlers(node.keyed),
-      ...templateHandlers(templates, travel.fetch),
+      ...templateHandlers(templates, travel.fetch, travel.templates.untilDurable),
       ...observe.handlers,
     },
     apiKey: apiKey.secret,

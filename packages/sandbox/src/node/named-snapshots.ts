@@ -5,7 +5,7 @@ import { comparePositions, type Position, parsePositionToken, positionToken } fr
 import type { Report } from "../observe/open-observe.ts";
 import type { Captures } from "../records/captures.ts";
 import type { SetAside } from "../records/set-aside.ts";
-import type { NamedSnapshot, SnapshotQuery, Snapshots } from "../records/snapshots.ts";
+import { type NamedSnapshot, type SnapshotQuery, type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Template } from "../template/template.ts";
 import type { SetAsideDeletion } from "./delete-set-aside.ts";
 import type { Pool } from "./pool.ts";
@@ -51,7 +51,7 @@ export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRe
       const held = aside.find("snapshot", snapshots.unreadable(asked) ?? "");
       if (held !== undefined) fail("SET_ASIDE", `snapshot '${asked}' is set aside: ${held.reason}`);
       const found = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
-      return shown(found);
+      return shownSnapshot(found);
     },
     page({ limit, nextToken, ...query }) {
       const behind = nextToken === undefined ? undefined : parsePositionToken(nextToken);
@@ -59,7 +59,7 @@ export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRe
       const following = behind === undefined ? all : all.filter((each) => comparePositions(positionOf(each), behind) > 0);
       const items = following.slice(0, limit);
       const last = items.at(-1);
-      return { items: items.map(shown), next: last === undefined || items.length === following.length ? undefined : positionToken(positionOf(last)) };
+      return { items: items.map(shownSnapshot), next: last === undefined || items.length === following.length ? undefined : positionToken(positionOf(last)) };
     },
     async delete(asked) {
       const snapshot = snapshots.find(asked);
@@ -81,22 +81,6 @@ export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRe
 /** Newest first, so a later moment is a lower one. */
 function positionOf({ createdAtWallMs, snapshotID }: NamedSnapshot): Position {
   return [-createdAtWallMs, snapshotID];
-}
-
-export function shown(snapshot: NamedSnapshot): SnapshotInfo {
-  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs } = snapshot;
-  return {
-    snapshotID,
-    names: [...names],
-    sandboxID,
-    templateID,
-    memory: kind === "memory",
-    cpuCount: limits.cpuCount,
-    memoryMB: limits.memoryMB,
-    diskSizeMB: limits.diskSizeMB,
-    sizeBytes,
-    createdAt: new Date(createdAtWallMs).toISOString(),
-  };
 }
 
 /** A snapshot as something to start from. */

@@ -163,6 +163,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       await Promise.all([forget(templateID), blanks.clear()]);
       await clearRemembered();
     },
+    keep: (...build) => travel.templates.keep(...build),
     onChanged: (templateID) => travel.templates.soon(templateID),
   });
   const { index: templateIndex, images } = templates;
@@ -176,7 +177,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
   const { ownership } = membership ?? {};
-  const claims = openClaims({ lock, registry, ownership, travel: () => travel });
+  const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), travel: () => travel });
   const travel: Travel = await openTravel({
     home,
     settings: { snapshots: settings.snapshots, objects: isEnding ? { ...settings.objects, url: "" } : settings.objects, durability },
@@ -192,6 +193,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     setUp,
     runtimes: drivers.runtimes,
     sharing: claims.sharing,
+    catalog: membership?.catalog,
     metrics,
     report,
     log,

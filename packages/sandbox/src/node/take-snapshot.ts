@@ -8,12 +8,11 @@ import type { Report } from "../observe/open-observe.ts";
 import type { Captures } from "../records/captures.ts";
 import type { Clock } from "../records/clock.ts";
 import type { Registry } from "../records/registry.ts";
-import type { NamedSnapshot, Snapshot, Snapshots } from "../records/snapshots.ts";
+import { type NamedSnapshot, type Snapshot, type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { CaptureKind } from "../runtime/runtime.ts";
 import type { TemplateSource } from "../template/template.ts";
 import type { Capturer } from "./capture.ts";
 import type { Drivers } from "./drivers.ts";
-import { shown } from "./named-snapshots.ts";
 
 const MAX_SNAPSHOTS = 10_000;
 /** For an envd that answers nothing to be gone, or not. */
@@ -77,7 +76,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
         throw error;
       }
       report("sandbox.snapshotted", record, { snapshotID: snapshot.snapshotID, kind, sizeBytes });
-      return shown(snapshots.find(snapshot.snapshotID) as NamedSnapshot);
+      return shownSnapshot(snapshots.find(snapshot.snapshotID) as NamedSnapshot);
     });
 }
 

@@ -3,8 +3,8 @@ import { Readable } from "node:stream";
 import { fail } from "@svc/contract/failures.ts";
 import { snapshotName } from "@svc/contract/lifecycle.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
+import { shownSnapshot } from "../records/snapshots.ts";
 import type { SnapshotFiles } from "../travel/snapshot-files.ts";
-import { shown } from "./named-snapshots.ts";
 
 /** A client that takes nothing of its file for this long is given up. */
 const SILENCE_MS = 60_000;
@@ -39,7 +39,7 @@ export function travelRoutes(files: SnapshotFiles): (scope: RawScope) => void {
       return reply
         .code(isNew ? 201 : 200)
         .type("application/json; charset=utf-8")
-        .send(JSON.stringify(shown(snapshot)));
+        .send(JSON.stringify(shownSnapshot(snapshot)));
     });
   };
 }

@@ -1,4 +1,7 @@
 // Snapshots as rows: what each holds, by which names it is found, and that it outlives the sandbox it was taken of.
+
+import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import { bearsName } from "@svc/contract/list-filter.ts";
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
 import { type CaptureKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
@@ -128,11 +131,7 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
     unreadable: (asked) => [asked, bearers.get(withTag(asked)) ?? ""].find((snapshotID) => unread.has(snapshotID)),
     list({ sandboxID, name: asked }) {
       if (sandboxID === undefined && asked === undefined) return all();
-      return all().filter(
-        (each) =>
-          (sandboxID === undefined || each.sandboxID === sandboxID) &&
-          (asked === undefined || each.names.some((taken) => taken === asked || taken.slice(0, taken.indexOf(":")) === asked)),
-      );
+      return all().filter((each) => (sandboxID === undefined || each.sandboxID === sandboxID) && (asked === undefined || bearsName(each.names, asked)));
     },
     get size() {
       return byID.size;
@@ -147,5 +146,22 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
       unread.delete(snapshotID);
       newestFirst = undefined;
     },
+  };
+}
+
+/** As lists show it. */
+export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
+  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs } = snapshot;
+  return {
+    snapshotID,
+    names: [...names],
+    sandboxID,
+    templateID,
+    memory: kind === "memory",
+    cpuCount: limits.cpuCount,
+    memoryMB: limits.memoryMB,
+    diskSizeMB: limits.diskSizeMB,
+    sizeBytes,
+    createdAt: new Date(createdAtWallMs).toISOString(),
   };
 }

@@ -1,7 +1,7 @@
 // Builds in line: a few at once, a bounded line behind them; each ends by itself, a client's word, a newer build, its time or the node's stop.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
-import type { Build, BuildSpec } from "./build-record.ts";
+import type { Build, BuildResult, BuildSpec } from "./build-record.ts";
 import type { Builder, Job, RegistryCredentials } from "./builder.ts";
 import { runBuild } from "./run-build.ts";
 
@@ -124,14 +124,16 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       builds.update(buildID, { status: "building", step: "base" });
       report("template.build_started", templateID, { buildID });
       const result = await runBuild(job, spec);
-      if (abort.signal.aborted) {
+      try {
+        abort.signal.throwIfAborted();
+        buildLog.write(buildID, job.step, [
+          { level: "info", message: `built in ${((performance.now() - begin) / 1000).toFixed(1)} s, ${result.chain.layers.length} layers` },
+        ]);
+        await publish(build, result, abort.signal);
+      } catch (error) {
         if (result.captureID !== undefined) await builder.captures.remove(result.captureID);
-        throw abort.signal.reason;
+        throw error;
       }
-      buildLog.write(buildID, job.step, [
-        { level: "info", message: `built in ${((performance.now() - begin) / 1000).toFixed(1)} s, ${result.chain.layers.length} layers` },
-      ]);
-      builds.publish(buildID, result);
       report("template.built", templateID, { buildID, seconds: Math.round((performance.now() - begin) / 1000) });
       builder.layers.sync().catch((error: unknown) => builder.log.warn({ err: error }, "layers could not be synced to disk"));
     } catch (error) {
@@ -140,6 +142,17 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       clearTimeout(timer);
       credentials.delete(buildID);
     }
+  }
+
+  /** Whoever hears that it is ready can rely on it; what ends it ends the wait, too. */
+  async function publish({ buildID, templateID, createdAtMs }: Build, result: BuildResult, signal: AbortSignal): Promise<void> {
+    const { name } = builds.template(templateID) ?? fail("TEMPLATE_NOT_FOUND", "the template was deleted while it was built");
+    const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
+    const keeping = builder.keep({ buildID, templateID, name, createdAtMs, result }, builds.tagsToMove(buildID), () => {
+      signal.throwIfAborted();
+      builds.publish(buildID, result);
+    });
+    await Promise.race([keeping, aborted]);
   }
 
   /** A failed build says why; one that the node's stop cut off waits for the next start. */

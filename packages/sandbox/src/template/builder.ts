@@ -9,7 +9,7 @@ import type { BuildCache } from "./build-cache.ts";
 import type { BuildLog, Level } from "./build-log.ts";
 import type { Build, Chain, Startup, Surroundings } from "./build-record.ts";
 import type { Builds } from "./builds.ts";
-import type { Copies } from "./copies.ts";
+import type { Copies, Copy } from "./copies.ts";
 import { type Images, MAX_LAYERS } from "./images.ts";
 import type { LayerInfo, Layers } from "./layers.ts";
 import type { TemplateSettings } from "./settings.ts";
@@ -35,6 +35,9 @@ export type BuildSandboxes = {
   runtimeOf(handle: RuntimeHandle): Runtime;
 };
 
+/** `tags`: that it will bear. */
+export type KeepBuild = (build: Copy, tags: readonly string[], publish: () => void) => Promise<void>;
+
 export type Builder = {
   readonly home: string;
   readonly settings: TemplateSettings;
@@ -50,6 +53,8 @@ export type Builder = {
   readonly uploads: Uploads;
   readonly captures: Captures;
   readonly sandboxes: BuildSandboxes;
+  /** Runs `publish` once the build is kept wherever settings want it before it is ready. @throws what it throws, and where it cannot be kept there. */
+  readonly keep: KeepBuild;
   /** By id or name, snapshots too. @throws TEMPLATE_NOT_FOUND. */
   readonly find: (asked: string) => Template;
   /** Layers that builds under way stand on, before any record names them. */

@@ -23,6 +23,8 @@ export interface Builds {
   update(buildID: string, changes: Partial<Build>): Build;
   /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
+  /** The tags that move to it where it is published now. */
+  tagsToMove(buildID: string): readonly string[];
   setPublic(templateID: string, isPublic: boolean): void;
   /** A template, by name or id, or a build, by id, whose record cannot be read. */
   unreadable(asked: string): UnreadRow | undefined;
@@ -90,6 +92,12 @@ export function openBuilds(
     return { ...before, ...changes, updatedAtMs: nowMs() };
   }
   const newestFirst = (templateID: string) => [...(idsOf.get(templateID) ?? [])].reverse().flatMap((buildID) => builds.get(buildID) ?? []);
+
+  /** Builds run side by side: an older one that ends later takes no name from a newer one. */
+  function tagsToMove({ buildID, templateID, tags: asked }: Build): readonly string[] {
+    const startedAtMs = (id: string | undefined) => builds.get(id ?? "")?.startedAtMs ?? 0;
+    return asked.filter((tag) => startedAtMs(tags.get(templateID)?.get(tag)?.buildID) <= startedAtMs(buildID));
+  }
 
   function remove(templateID: string): string[] {
     db.settle(() => {
@@ -166,11 +174,7 @@ export function openBuilds(
     },
     publish(buildID, result) {
       const next = changed(buildID, { status: "ready", result, step: undefined, finishedAtMs: nowMs() });
-      const startedAtMs = (id: string | undefined) => builds.get(id ?? "")?.startedAtMs ?? 0;
-      // Builds run side by side: an older one that ends later takes no name from a newer one.
-      const moved = next.tags
-        .filter((tag) => startedAtMs(tags.get(next.templateID)?.get(tag)?.buildID) <= startedAtMs(buildID))
-        .map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
+      const moved = tagsToMove(next).map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
       const known = template(next.templateID);
       db.transaction(() => {
         putBuild(next);
@@ -182,6 +186,7 @@ export function openBuilds(
       if (known !== undefined) showTemplate({ ...known, updatedAtMs: nowMs() });
       onChanged(next.templateID);
     },
+    tagsToMove: (buildID) => tagsToMove(changed(buildID, {})),
     setPublic(templateID, isPublic) {
       const known = template(templateID);
       if (known === undefined) return;

@@ -10,7 +10,7 @@ import type { SetAside } from "../records/set-aside.ts";
 import { openBuildCache } from "./build-cache.ts";
 import { openBuildLog } from "./build-log.ts";
 import { type BuildQueue, openBuildQueue, type ReportBuild } from "./build-queue.ts";
-import type { Builder, BuildSandboxes } from "./builder.ts";
+import type { Builder, BuildSandboxes, KeepBuild } from "./builder.ts";
 import { openBuilds } from "./builds.ts";
 import { type Collected, collect } from "./collect.ts";
 import { openCopies } from "./copies.ts";
@@ -50,6 +50,7 @@ export type TemplatesOptions = {
   ) => void;
   /** A template is no more: whoever keeps sandboxes of it ready ends them. */
   readonly onDeleted: (templateID: string) => Promise<void>;
+  readonly keep: KeepBuild;
   /** Its builds or tags changed, or it is gone. */
   readonly onChanged: (templateID: string) => void;
   readonly nowMs?: () => number;
@@ -75,7 +76,7 @@ export interface Templates {
 }
 
 export async function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, storage, imagesInUse, report, onDeleted, onChanged } =
+  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, storage, imagesInUse, report, onDeleted, keep, onChanged } =
     options;
   const { nowMs = Date.now } = options;
   const db = openDatabase(join(home, "templates.db"), storage);
@@ -102,6 +103,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     uploads,
     captures,
     sandboxes,
+    keep,
     find: (asked) => index.find(asked),
     layersInHand: new Map(),
   };

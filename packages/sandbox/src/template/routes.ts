@@ -13,10 +13,11 @@ const REASON_ENTRIES = 20;
 /** Waiting and failed builds count too; more are refused until some are deleted with their template. */
 const MAX_TEMPLATES = 10_000;
 
-/** `fetch`: what object storage has under a name comes here; its id. */
+/** `fetch`: what object storage has under a name comes here; its id. `untilDurable`: for a template whose tags changed. */
 export function templateHandlers(
   { builder, index, queue, snapshots, deleteTemplate, envdVersion }: Templates,
   fetch: (asked: string) => Promise<string | undefined>,
+  untilDurable: (templateID: string) => Promise<void>,
 ): Handlers<typeof templateOperations> {
   const { builds, buildLog, uploads } = builder;
 
@@ -156,17 +157,20 @@ export function templateHandlers(
     async deleteTemplate({ templateID }) {
       await deleteTemplate(templateID);
     },
-    assignTags({ target, tags }) {
+    async assignTags({ target, tags }) {
       const found = builds.resolve(target);
       if (found === undefined) {
         known(target);
         return fail("TEMPLATE_NOT_FOUND", `'${target}' is not a build that is ready`);
       }
       builds.tag(found.template.templateID, tags, found.build.buildID);
+      await untilDurable(found.template.templateID);
       return { buildID: found.build.buildID, tags };
     },
-    removeTags({ name, tags }) {
-      builds.untag(known(name).templateID, tags);
+    async removeTags({ name, tags }) {
+      const { templateID } = known(name);
+      builds.untag(templateID, tags);
+      await untilDurable(templateID);
     },
     listTags: ({ templateID }) =>
       builds.tags(known(templateID).templateID).map(({ tag, buildID, createdAtMs }) => ({ tag, buildID, createdAt: new Date(createdAtMs).toISOString() })),

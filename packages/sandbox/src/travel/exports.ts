@@ -3,10 +3,12 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
+import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
+import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { isOwned, isPaused, type Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
-import type { Snapshots } from "../records/snapshots.ts";
+import { type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Stored } from "./stored.ts";
 import { keptAs } from "./subjects.ts";
 
@@ -32,6 +34,13 @@ export interface Sharing {
   forget(sandboxID: string): Promise<void>;
 }
 
+/** What lists show of it while no node that has it answers. Each @throws ETCD_UNAVAILABLE. */
+export interface Catalog {
+  put(kind: "snapshots", id: string, listed: SnapshotInfo): Promise<void>;
+  put(kind: "templates", id: string, listed: ListedTemplate): Promise<void>;
+  drop(kind: "snapshots" | "templates", id: string): Promise<void>;
+}
+
 export type ExportsParts = {
   readonly folder: string;
   readonly stored: Pick<Stored, "exportSandbox" | "exportSnapshot" | "dropSandbox" | "dropSnapshot">;
@@ -39,6 +48,7 @@ export type ExportsParts = {
   readonly snapshots: Pick<Snapshots, "find" | "list">;
   readonly aside: Pick<SetAside, "find">;
   readonly sharing: Sharing | undefined;
+  readonly catalog: Catalog | undefined;
   readonly log: Log;
 };
 
@@ -63,11 +73,13 @@ export interface Exports {
   close(): Promise<void>;
 }
 
-export async function openExports({ folder, stored, registry, snapshots, aside, sharing, log }: ExportsParts): Promise<Exports> {
+export async function openExports({ folder, stored, registry, snapshots, aside, sharing, catalog, log }: ExportsParts): Promise<Exports> {
   const notes = join(folder, "exported");
   await mkdir(notes, { recursive: true, mode: 0o700 });
   const pending = new Set<string>();
   const underWay = new Map<string, Promise<void>>();
+  /** Snapshots that etcd lists, by the names that they had. */
+  const listed = new Map<string, readonly string[]>();
   const closing = new AbortController();
   let workers = 0;
 
@@ -102,7 +114,27 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
   async function complete(id: string): Promise<void> {
     const note = noteOf(id);
     await once(id);
-    if (note !== undefined && !isSnapshot(id)) await sharing?.share(id, `sandboxes/${note.replace(".", "/")}`);
+    if (note === undefined) return;
+    if (isSnapshot(id)) await list(id);
+    else await sharing?.share(id, `sandboxes/${note.replace(".", "/")}`);
+  }
+
+  /** As lists show it, and those of this node's whose name it may have taken. */
+  async function list(snapshotID: string): Promise<void> {
+    if (catalog === undefined) return;
+    const taken = snapshots.find(snapshotID)?.names ?? [];
+    for (const each of listed.keys()) {
+      const current = snapshots.find(each);
+      if (each === snapshotID || !listed.get(each)?.some((name) => taken.includes(name)) || current === undefined) continue;
+      await catalog.put("snapshots", each, shownSnapshot(current));
+      listed.set(each, current.names);
+    }
+    const current = snapshots.find(snapshotID);
+    // It was deleted meanwhile, which takes it away there.
+    if (current === undefined) return;
+    await catalog.put("snapshots", snapshotID, shownSnapshot(current));
+    listed.set(snapshotID, current.names);
+    if (snapshots.find(snapshotID) === undefined) await catalog.drop("snapshots", snapshotID);
   }
 
   /** Takes away what is there of an id, but what is paused now. */
@@ -114,6 +146,10 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
     for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) {
       if (note === current) continue;
       const [, captureID] = note.split(".");
+      if (captureID === undefined) {
+        await catalog?.drop("snapshots", id);
+        listed.delete(id);
+      }
       await (captureID === undefined ? stored.dropSnapshot(id) : stored.dropSandbox(id, captureID));
       await rm(join(notes, note), { force: true });
     }
@@ -167,7 +203,10 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
     has: async (id) => (await readdir(notes)).some((name) => name === id || name.startsWith(`${id}.`)),
     async now(id) {
       try {
-        await complete(id);
+        if (isSnapshot(id)) await once(id);
+        else await complete(id);
+        // What etcd lists of it may follow.
+        if (isSnapshot(id)) soon(id);
       } catch (error) {
         soon(id);
         throw error;
@@ -190,7 +229,7 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
       }
       // Of those that are whole, others may not know.
       for (const record of registry.all()) if (isPaused(record) && (sharing !== undefined || !whole.has(record.sandboxID))) soon(record.sandboxID);
-      for (const { snapshotID } of snapshots.list({})) if (!whole.has(snapshotID)) soon(snapshotID);
+      for (const { snapshotID } of snapshots.list({})) if (catalog !== undefined || !whole.has(snapshotID)) soon(snapshotID);
     },
     async close() {
       closing.abort();

@@ -19,12 +19,13 @@ import type { Snapshots } from "../records/snapshots.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
 import type { Templates } from "../template/open-templates.ts";
+import { listedBuilt } from "../template/show.ts";
 import type { Template, TemplateSource } from "../template/template.ts";
 import { openBases } from "./bases.ts";
 import { openChunkStore } from "./chunk-store.ts";
 import { openChunkThread } from "./chunk-thread.ts";
 import { type CollectedChunks, collectChunks, endCollection } from "./collect-chunks.ts";
-import { type Exports, openExports, type Sharing } from "./exports.ts";
+import { type Catalog, type Exports, openExports, type Sharing } from "./exports.ts";
 import type { Deployment } from "./manifest.ts";
 import { openPacks } from "./packs.ts";
 import { type Peer, peerRoutes } from "./peer.ts";
@@ -54,11 +55,13 @@ export type TravelOptions = {
   readonly registry: Registry;
   readonly snapshots: Snapshots;
   readonly aside: Pick<SetAside, "find">;
-  readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy">;
+  readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy" | "envdVersion">;
   readonly setUp: TemplateSource;
   readonly runtimes: ReadonlyMap<RuntimeName, Pick<Runtime, "program">>;
   /** Where others may take over what is exported here: is told what is, and what has ended. */
   readonly sharing: Sharing | undefined;
+  /** Where a deployment lists what is there of snapshots and templates. */
+  readonly catalog: Catalog | undefined;
   readonly metrics: Metrics;
   readonly report: Report;
   readonly log: Log;
@@ -98,7 +101,9 @@ export interface Travel {
 }
 
 /** This node's templates in object storage, and those of others here. */
-export type TemplateTravel = Pick<TemplateExports, "soon" | "shared"> & {
+export type TemplateTravel = Pick<TemplateExports, "soon" | "shared" | "keep"> & {
+  /** After a change of its tags, where settings want it in object storage before the answer. @throws OBJECTS_UNAVAILABLE; it is changed here all the same. */
+  untilDurable(templateID: string): Promise<void>;
   /** Copies of it; and what object storage has of it, where `isOrphan`. Whether there was any. */
   drop(asked: string, isOrphan: boolean): Promise<boolean>;
 };
@@ -155,10 +160,17 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
   const store = objects && openChunkStore({ objects, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6, count: metrics.count });
   const bases = store && openBases({ store, packs, thread, deployment });
   const stored = objects && store && bases && openStored({ ...common, bases, home, bootID: options.bootID, objects, store, registry, snapshots, files });
-  const exports = stored && (await openExports({ folder, stored, registry, snapshots, aside: options.aside, sharing: options.sharing, log }));
+  const exports =
+    stored && (await openExports({ folder, stored, registry, snapshots, aside: options.aside, sharing: options.sharing, catalog: options.catalog, log }));
   const storedTemplates = objects && store && bases && openStoredTemplates({ ...common, bases, objects, store, images: templates.images, copies });
   const { dropCopy } = templates;
-  const templateExports = storedTemplates && (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, report, log }));
+  const listed = (templateID: string) => {
+    const template = builds.template(templateID);
+    return template && listedBuilt(template, builds.of(templateID), templateIndex.spawns(templateID), templates.envdVersion);
+  };
+  const templateExports =
+    storedTemplates &&
+    (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, catalog: options.catalog, listed, report, log }));
   const nodeID = await storageIDOf(folder);
   let timer: NodeJS.Timeout | undefined;
   let collecting: Promise<CollectedChunks> | undefined;
@@ -185,8 +197,14 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     const here = copies.of(asked);
     for (const { buildID } of here) await dropCopy(buildID);
     if (!isOrphan || stored === undefined || storedTemplates === undefined) return here.length > 0;
-    const buildID = here[0]?.buildID ?? (await stored.idOf(asked));
-    const wasThere = buildID !== undefined && BUILD_ID.test(buildID) && (await storedTemplates.dropTemplateOf(buildID));
+    const id = here[0]?.buildID ?? (await stored.anyOf(asked));
+    if (id === undefined) return here.length > 0;
+    // What is listed first: by what is left after a kill it can be deleted again.
+    if (!BUILD_ID.test(id)) {
+      await options.catalog?.drop("snapshots", id);
+      return stored.dropSnapshot(id);
+    }
+    const wasThere = await storedTemplates.dropTemplateOf(id, async (templateID) => options.catalog?.drop("templates", templateID));
     return wasThere || here.length > 0;
   }
 
@@ -197,6 +215,13 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     templates: {
       soon: (templateID) => templateExports?.soon(templateID),
       shared: (templateID) => templateExports?.shared(templateID) ?? [],
+      async keep(build, tags, publish) {
+        if (settings.snapshots.durable && templateExports !== undefined) await templateExports.keep(build, tags, publish);
+        else publish();
+      },
+      async untilDurable(templateID) {
+        if (settings.snapshots.durable) await templateExports?.now(templateID);
+      },
       drop: dropTemplate,
     },
     follow(type, { sandboxID, templateID }, details) {

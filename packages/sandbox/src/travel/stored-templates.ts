@@ -29,8 +29,8 @@ export interface StoredTemplates {
   dropName(key: string, builds: readonly string[]): Promise<void>;
   /** Whether there is such a build; it is here then. A burst of creates fetches once. @throws what `receive` throws. */
   importBuild(buildID: string): Promise<boolean>;
-  /** All builds and names of the template that this build is of; false where it is not there. */
-  dropTemplateOf(buildID: string): Promise<boolean>;
+  /** All builds and names of the template that this build is of; false where it is not there. `first` hears of its id. */
+  dropTemplateOf(buildID: string, first: (templateID: string) => Promise<void>): Promise<boolean>;
 }
 
 export type StoredTemplatesParts = {
@@ -138,9 +138,10 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
       arriving.set(buildID, underWay);
       return underWay;
     },
-    async dropTemplateOf(buildID) {
+    async dropTemplateOf(buildID, first) {
       const manifest = await manifestOf(buildID);
       if (manifest === undefined) return false;
+      await first(manifest.templateID);
       const prefix = `names/${manifest.templateID}/`;
       for await (const { key } of objects.list(prefix)) {
         const named = (await objects.get(key, MAX_ID_BYTES))?.toString("utf8") ?? "";

@@ -31,10 +31,12 @@ export interface Stored {
   exportSnapshot(asked: string): Promise<Exported>;
   /** What an id, a name or NAME:TAG leads to: a snapshot's id, or that of a template's build. */
   idOf(asked: string): Promise<string | undefined>;
+  /** As `idOf`; also some build of a template, by its name or id, that has other tags alone. */
+  anyOf(asked: string): Promise<string | undefined>;
   /** Undefined where it is neither here nor there. @throws what `receive` throws. */
   importSnapshot(snapshotID: string): Promise<NamedSnapshot | undefined>;
-  /** With the names that lead to it. */
-  dropSnapshot(snapshotID: string): Promise<void>;
+  /** With the names that lead to it; whether it was there. */
+  dropSnapshot(snapshotID: string): Promise<boolean>;
   /**
    * A sandbox that is paused, as it was paused last. It may be resumed meanwhile: then what was exported is dropped again.
    * @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING, OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE.
@@ -122,6 +124,16 @@ export function openStored(parts: StoredParts): Stored {
     return (await objects.get(nameKey(asked), MAX_NAME_BYTES))?.toString("utf8");
   }
 
+  async function anyOf(name: string): Promise<string | undefined> {
+    const found = await idOf(name);
+    if (found !== undefined || !NAME_PART.test(name)) return found;
+    for await (const { key } of objects.list(`names/${name}/`)) {
+      const id = (await objects.get(key, MAX_NAME_BYTES))?.toString("utf8");
+      if (id !== undefined && BUILD_ID.test(id)) return id;
+    }
+    return undefined;
+  }
+
   async function importSnapshot(snapshotID: string): Promise<NamedSnapshot | undefined> {
     const known = snapshots.find(snapshotID);
     if (known !== undefined) return known;
@@ -132,12 +144,13 @@ export function openStored(parts: StoredParts): Stored {
     return parts.files.keep(read, await take(read), "storage");
   }
 
-  async function dropSnapshot(snapshotID: string): Promise<void> {
+  async function dropSnapshot(snapshotID: string): Promise<boolean> {
     const written = await store.manifest(snapshotKey(snapshotID));
-    if (written === undefined) return;
+    if (written === undefined) return false;
     const { names = [] } = readOwn(written, snapshotKey(snapshotID)).manifest.snapshot ?? {};
     for (const name of names) if ((await idOf(name)) === snapshotID) await objects.delete(nameKey(name));
     await store.drop(snapshotKey(snapshotID));
+    return true;
   }
 
   async function readPaused(manifest: string): Promise<ReadManifest> {
@@ -160,6 +173,7 @@ export function openStored(parts: StoredParts): Stored {
       return exported;
     },
     idOf,
+    anyOf,
     async importSnapshot(snapshotID) {
       if (!SNAPSHOT_ID.test(snapshotID)) return undefined;
       // A burst of creates fetches once.

@@ -2,13 +2,16 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { asFailure } from "@svc/contract/failures.ts";
+import { asFailure, Failure } from "@svc/contract/failures.ts";
+import type { ListedTemplate } from "@svc/contract/template.ts";
+import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { z } from "zod";
 import type { Report } from "../observe/open-observe.ts";
+import type { KeepBuild } from "../template/builder.ts";
 import type { Builds } from "../template/builds.ts";
 import type { Copies, Copy } from "../template/copies.ts";
-import { isPassing } from "./exports.ts";
+import { type Catalog, isPassing } from "./exports.ts";
 import { type StoredTemplates, templateNameKey } from "./stored-templates.ts";
 
 // TRAVEL/templates/<templateID>   what is, or may be, in object storage of a template: written before it is there, and after it is gone
@@ -23,6 +26,8 @@ const noteShape = z.object({
 type Note = z.output<typeof noteShape>;
 
 const TEMPLATE_ID = /^[a-z0-9]{20}$/;
+/** Builds of one template that wait for each other here. */
+const MAX_WAITING = 64;
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 60_000;
 /** Copies of templates that were deleted meanwhile go after this, where no gateway said so at once. */
@@ -34,6 +39,9 @@ export type TemplateExportsParts = {
   readonly builds: Pick<Builds, "templates" | "template" | "tags" | "build">;
   readonly copies: Copies;
   readonly dropCopy: (buildID: string) => Promise<void>;
+  readonly catalog: Pick<Catalog, "put" | "drop"> | undefined;
+  /** As lists show it; undefined for one that is gone. */
+  readonly listed: (templateID: string) => ListedTemplate | undefined;
   readonly report: Report;
   readonly log: Log;
 };
@@ -44,10 +52,19 @@ export interface TemplateExports {
   soon(templateID: string): void;
   /** Its builds that other nodes can fetch. */
   shared(templateID: string): readonly string[];
+  /**
+   * Runs `publish` once other nodes find the build by `tags` in object storage, before this node says that it is ready. After a kill in
+   * between, the next start takes it away there. @throws what kept it from there, or `publish`; then it is taken away.
+   */
+  readonly keep: KeepBuild;
+  /** All that should be there of it is there when this returns. @throws OBJECTS_UNAVAILABLE, …; it is tried on in the background. */
+  now(templateID: string): Promise<void>;
   /** After a start: sends what is missing, takes away what is over, and looks for copies that are over from now on. */
   start(): void;
   close(): Promise<void>;
 }
+
+type Coming = { readonly build: Copy; readonly tags: readonly string[] };
 
 export async function openTemplateExports(parts: TemplateExportsParts): Promise<TemplateExports> {
   const { stored, builds, copies, report, log } = parts;
@@ -65,6 +82,9 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
   }
   const pending = new Set<string>();
   const seen = new Set<string>();
+  /** Builds that are ready once they are there, by id. */
+  const coming = new Map<string, Coming>();
+  const lock = openKeyedLock("template", MAX_WAITING);
   const closing = new AbortController();
   let working: Promise<void> | undefined;
   let looking: Promise<void> | undefined;
@@ -81,6 +101,11 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       wanted.builds.set(buildID, { buildID, templateID, name: template.name, createdAtMs: build.createdAtMs, result: build.result });
       for (const name of [template.name, templateID]) wanted.names[templateNameKey(name, tag)] = buildID;
     }
+    const bornLater = (a: Coming, b: Coming) => a.build.createdAtMs - b.build.createdAtMs;
+    for (const { build, tags } of [...coming.values()].filter((each) => each.build.templateID === templateID).sort(bornLater)) {
+      wanted.builds.set(build.buildID, build);
+      for (const tag of tags) for (const name of [build.name, templateID]) wanted.names[templateNameKey(name, tag)] = build.buildID;
+    }
     return wanted;
   }
 
@@ -90,6 +115,8 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
     await writeFile(`${path}.new`, JSON.stringify(note));
     await rename(`${path}.new`, path);
   }
+
+  const now = (templateID: string) => lock.run(templateID, () => bring(templateID));
 
   async function bring(templateID: string): Promise<void> {
     let note = notes.get(templateID) ?? { builds: [], whole: [], names: {} };
@@ -110,7 +137,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
         await stored.exportBuild(build);
       } catch (error) {
         // Another attempt would be the same: the template's other builds go on.
-        if (pending.has(templateID) || isPassing(asFailure(error).name)) throw error;
+        if (pending.has(templateID) || coming.has(buildID) || isPassing(asFailure(error).name)) throw error;
         log.error({ err: error, templateID, buildID }, "a build of a template cannot be exported to object storage; it can be used on this node only");
         for (const [key, each] of Object.entries(wanted.names)) if (each === buildID) delete wanted.names[key];
         continue;
@@ -136,6 +163,9 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       await stored.dropBuild(buildID);
       await change({ builds: note.builds.filter((each) => each !== buildID) });
     }
+    const listed = note.whole.length === 0 ? undefined : parts.listed(templateID);
+    if (listed === undefined) await parts.catalog?.drop("templates", templateID);
+    else await parts.catalog?.put("templates", templateID, { ...listed, buildStatus: "ready" });
     if (wanted.builds.size > 0) return;
     notes.delete(templateID);
     await rm(join(folder, templateID), { force: true });
@@ -146,7 +176,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
     for (let [templateID] = pending; templateID !== undefined && !closing.signal.aborted; [templateID] = pending) {
       try {
         pending.delete(templateID);
-        await bring(templateID);
+        await now(templateID);
         waitMs = FIRST_WAIT_MS;
       } catch (error) {
         if (closing.signal.aborted) return;
@@ -191,6 +221,27 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       return pending.size + (working === undefined ? 0 : 1);
     },
     soon,
+    async keep(build, tags, publish) {
+      const { buildID, templateID } = build;
+      coming.set(buildID, { build, tags });
+      try {
+        // What comes last is for lists, and may follow.
+        const error = await now(templateID).catch((each: unknown) => each);
+        const note = notes.get(templateID);
+        const isNamed = () => Object.entries(wantedOf(templateID).names).every(([key, id]) => note?.names[key] === id);
+        if (error !== undefined && !(note?.whole.includes(buildID) === true && isNamed())) throw notKept(error);
+        publish();
+      } finally {
+        coming.delete(buildID);
+        soon(templateID);
+      }
+    },
+    async now(templateID) {
+      await now(templateID).catch((error: unknown) => {
+        soon(templateID);
+        throw error;
+      });
+    },
     shared: (templateID) => notes.get(templateID)?.whole ?? [],
     start() {
       for (const templateID of new Set([...notes.keys(), ...builds.templates().map((each) => each.templateID)])) soon(templateID);
@@ -204,6 +255,12 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       await Promise.race([Promise.allSettled([working, looking]), sleep(2_000, undefined, { ref: false })]);
     },
   };
+}
+
+function notKept(cause: unknown): Failure {
+  const { name, message, details } = asFailure(cause);
+  const said = `it was built, but is not in object storage, as snapshots.durable requires before it is ready: ${message}; build it again, its steps come from the cache`;
+  return new Failure(name, said, { cause, details });
 }
 
 async function readNote(path: string): Promise<Note | undefined> {
