@@ -125,7 +125,10 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
   const settings = new Map<string, { flag: string; text: string }>();
   for (const [flag, name] of names) {
     const text = values[flag];
-    if (typeof text === "string") settings.set(name, { flag, text });
+    if (typeof text !== "string") continue;
+    const other = settings.get(name);
+    if (other !== undefined) fail("SETTING_INVALID", `--${other.flag} and --${flag} are the same setting: give one of them`, wrongFlags);
+    settings.set(name, { flag, text });
   }
   const named = (flag: string) => values[flag] as string | undefined;
   return { home: named("home"), config: named("config"), settings: named("settings"), values: settings };

@@ -57,6 +57,11 @@ void test("a list is given with commas, a short flag is a spelling of its settin
   assert.equal(load([], { SVC_HOME: "/c" }).home, "/c");
 });
 
+void test("two spellings of one setting on a command line are refused, since one would win in silence", () => {
+  assert.throws(() => load(["--listen=127.0.0.1:1", "--node.listen=127.0.0.1:2"]), /--node\.listen and --listen are the same setting: give one of them/);
+  assert.equal(load(["--listen=127.0.0.1:1", "--listen=127.0.0.1:2"]).settings.node.listen, "127.0.0.1:2", "one spelling twice: the last one, as everywhere");
+});
+
 void test("a wrong setting is refused by a sentence that names it, where it came from and what was found", () => {
   assert.throws(() => load([], { SVC_SANDBOX_PIDS: "many" }), /SVC_SANDBOX_PIDS: expected a number, got "many"/);
   assert.throws(() => load(["--sandbox.pids=3"]), /sandbox\.pids \(flag --sandbox\.pids\).*got 3/);
