@@ -1,12 +1,13 @@
 // The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
-import { closeSync, constants, mkdirSync, openSync, readdirSync, readSync, renameSync, rmSync, writeSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { closeSync, constants, openSync, readdirSync, readFileSync, readSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { RpcClient } from "../packages/store/src/rpc/client.ts";
 import { openClient, startClient } from "../packages/store/test/client.ts";
 import { startMaster } from "../packages/store/test/master.ts";
 import { bytesOf, filesIn, makeFolder } from "../packages/store/test/ssd.ts";
 import { median, percentile, type Row, report } from "./report.ts";
+import { frameOf, writeFrames } from "./store-masters.ts";
 
 const MIB = 2 ** 20;
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
@@ -15,6 +16,10 @@ const OBJECTS = Number(process.env["SVC_BENCH_OBJECTS"] ?? 256);
 const FOLDER = process.env["SVC_BENCH_FOLDER"];
 const PAGE = 4096;
 const QUIET_MS = 3000;
+/** As many threads write files in an owner. */
+const WRITERS = 2;
+/** Between two looks at how far the owner is: each takes time from it. */
+const ASK_MS = 10;
 const flags = ["--enable_offload=true", "--default_kv_lease_ttl=200", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
 
 /** MiB/s of so many objects of 1 MiB. */
@@ -48,60 +53,63 @@ function rawReads(paths: readonly string[], into: Uint8Array): number {
   return rate(paths.length, performance.now() - begun);
 }
 
-/** As an owner writes: beside their place, then renamed. */
-function rawWrites(folder: string, bytes: Uint8Array): number {
-  const pending = join(folder, "pending");
-  mkdirSync(pending, { recursive: true });
-  const begun = performance.now();
-  for (let at = 0; at < OBJECTS; at++) {
-    const fd = openSync(join(pending, `${at}`), "wx");
-    writeSync(fd, bytes);
-    closeSync(fd);
-    renameSync(join(pending, `${at}`), join(folder, `${at}`));
-  }
-  const found = rate(OBJECTS, performance.now() - begun);
-  rmSync(folder, { recursive: true });
+/** By as many threads as an owner has, into the page cache, from memory that no cache holds; MiB/s. */
+function rawWrites(path: string): number {
+  const found = Number(execFileSync(program, ["write", path, `${OBJECTS}`, `${WRITERS}`], { encoding: "utf8" }));
+  rmSync(path, { recursive: true });
   return found;
 }
 
-/** Microseconds of one question after the other, until the promise is settled. */
-async function answersUntil(rpc: RpcClient, over: Promise<unknown>): Promise<number[]> {
-  let isOver = false;
-  void over.finally(() => {
-    isOver = true;
-  });
-  const times: number[] = [];
-  while (!isOver) {
-    const begun = performance.now();
-    await rpc.call("ExistKey", "nothing", "");
-    times.push((performance.now() - begun) * 1000);
-    await sleep(1);
-  }
-  return times;
+/** Microseconds of one question a millisecond, asked by a process of its own until the promise is settled. */
+async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readonly number[]; isFirst: boolean; value: T }> {
+  const child = spawn(program, ["ask", frame, `${master.rpcPort}`], { stdio: ["pipe", "pipe", "inherit"] });
+  process.once("exit", () => child.kill("SIGKILL"));
+  const said = child.stdout.setEncoding("utf8").toArray();
+  const value = await over();
+  child.stdin.end();
+  return { ...(JSON.parse((await said).join("")) as { micros: number[]; isFirst: boolean }), value };
 }
 
-const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [] };
-const note = (name: string, ...values: number[]) => raw[name]?.push(...values);
+/** User and system time of a process, by the kernel's clock of 10 ms. */
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
+const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [], ownerCpu: [], masterCpu: [] };
+const note = (name: string, values: readonly number[]) => raw[name]?.push(...values);
 const bytes = bytesOf("bench", MIB);
 await using folder = makeFolder(FOLDER);
 await using master = await startMaster({ flags });
-const rpc = await master.rpc();
+const program = join(folder.path, "store-ssd");
+execFileSync("g++", ["-std=c++20", "-O2", "-o", program, new URL("store-ssd.cc", import.meta.url).pathname]);
+const frame = join(folder.path, "frame");
+writeFrames(frame, [frameOf("ExistKey", "nothing", "")]);
+let isFirst = true;
 {
   await using holder = await startClient(master, { segmentBytes: 2 * OBJECTS * MIB, ssdFolder: join(folder.path, "offload") });
   await using writer = await openClient(master);
   const usedMiB = async () => (await holder.ask<{ usedBytes: number }>("disk")).usedBytes / MIB;
+  await writer.put("first", bytes);
+  while ((await usedMiB()) < 1) await sleep(20);
   for (let round = 0; round < ROUNDS; round++) {
-    note("rawWrites", rawWrites(join(folder.path, "raw"), bytes));
-    note("quiet", ...(await answersUntil(rpc, sleep(QUIET_MS))));
-    const stored = (async () => {
-      for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
-      const [before, begun] = [await usedMiB(), performance.now()];
-      // What was stored while puts still came does not count.
-      while ((await usedMiB()) < OBJECTS) await sleep(2);
-      note("offload", rate(OBJECTS - before, performance.now() - begun));
-    })();
-    note("busy", ...(await answersUntil(rpc, stored)));
-    await stored;
+    note("rawWrites", [rawWrites(join(folder.path, "raw"))]);
+    // While its owner stands still, memory of this host is written without it: puts and offload take no time from each other.
+    await holder.freeze();
+    for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
+    note("quiet", (await answersUntil(() => sleep(QUIET_MS))).micros);
+    const cpuBefore = [cpuSeconds(holder.pid), cpuSeconds(master.pid)];
+    const busy = await answersUntil(async () => {
+      holder.thaw();
+      const begun = performance.now();
+      while ((await usedMiB()) < OBJECTS) await sleep(ASK_MS);
+      return rate(OBJECTS, performance.now() - begun);
+    });
+    note("offload", [busy.value]);
+    note("busy", busy.micros);
+    note("ownerCpu", [((cpuSeconds(holder.pid) - (cpuBefore[0] as number)) * 1000) / OBJECTS]);
+    note("masterCpu", [((cpuSeconds(master.pid) - (cpuBefore[1] as number)) * 1000) / OBJECTS]);
+    isFirst &&= busy.isFirst;
     await writer.removeAll(true);
     while ((await usedMiB()) > 0) await sleep(20);
   }
@@ -122,13 +130,12 @@ const rpc = await master.rpc();
   // The last ones lie in memory still.
   const onDisk = keys.slice(0, OBJECTS - 16);
   for (let round = 0; round < ROUNDS; round++) {
-    note("rawReads", rawReads(paths.slice(0, onDisk.length), into));
+    note("rawReads", [rawReads(paths.slice(0, onDisk.length), into)]);
     const begun = performance.now();
     for (const key of onDisk) if (reader.getIntoSync(key, into) !== MIB) throw new Error(`${key} is not there`);
-    note("reads", rate(onDisk.length, performance.now() - begun));
+    note("reads", [rate(onDisk.length, performance.now() - begun)]);
   }
 }
-rpc.close();
 
 const of = (name: string) => raw[name] ?? [];
 const ratio = (one: string, other: string) => median(of(one).map((value, at) => value / (of(other)[at] as number)));
@@ -139,7 +146,15 @@ const rows: Row[] = [
   { what: "offload", value: median(of("offload")), unit: "MiB/s", samples: ROUNDS },
   { what: "raw writes", value: median(of("rawWrites")), unit: "MiB/s", samples: ROUNDS },
   { what: "offload, as a share of raw writes", value: ratio("offload", "rawWrites"), unit: "", goal: { atLeast: 0.7 } },
-  { what: "the master's answer, quiet: p99", value: percentile(of("quiet"), 0.99), unit: "us", samples: of("quiet").length },
+  { what: "processor time for each MiB: the owner's", value: median(of("ownerCpu")), unit: "ms", samples: ROUNDS },
+  { what: "  and the master's", value: median(of("masterCpu")), unit: "ms", samples: ROUNDS },
+  {
+    what: "the master's answer, quiet: p99",
+    value: percentile(of("quiet"), 0.99),
+    unit: "us",
+    samples: of("quiet").length,
+    note: isFirst ? "asked at real-time priority" : "",
+  },
   { what: "the same during offload", value: percentile(of("busy"), 0.99), unit: "us", samples: of("busy").length },
   { what: "how many times as long", value: percentile(of("busy"), 0.99) / percentile(of("quiet"), 0.99), unit: "", goal: { atMost: 1.5 } },
 ];

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -18,6 +19,7 @@
 #include <thread>
 
 #include "checksum.h"
+#include "thread_priority.h"
 
 namespace svc {
 
@@ -45,18 +47,16 @@ bool numberOf(const std::string& name, u64& file) {
   return true;
 }
 
-int writeAll(int fd, std::vector<iovec> parts) {
-  constexpr std::size_t mostParts = 512;
-  for (std::size_t at = 0; at < parts.size();) {
-    const ssize_t wrote = writev(fd, &parts[at], static_cast<int>(std::min(mostParts, parts.size() - at)));
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return errno;
-    if (wrote == 0) return EIO;
-    auto left = static_cast<std::size_t>(wrote);
-    while (at < parts.size() && left >= parts[at].iov_len) left -= parts[at++].iov_len;
-    if (at < parts.size()) {
-      parts[at].iov_base = static_cast<char*>(parts[at].iov_base) + left;
-      parts[at].iov_len -= left;
+// In pieces: where the kernel is not preemptible, nobody else runs on this processor while it copies one.
+int writeAll(int fd, const std::vector<iovec>& parts) {
+  constexpr std::size_t pieceBytes = 64 << 10;
+  for (const iovec& part : parts) {
+    for (std::size_t done = 0; done < part.iov_len;) {
+      const ssize_t wrote = ::write(fd, static_cast<const char*>(part.iov_base) + done, std::min(part.iov_len - done, pieceBytes));
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return errno;
+      if (wrote == 0) return EIO;
+      done += static_cast<std::size_t>(wrote);
     }
   }
   return 0;
@@ -138,6 +138,9 @@ ObjectFiles::ObjectFiles(const std::string& folder, u32 threads, bool syncs) : s
   for (u32 i = 0; i < std::max(1u, threads); ++i) {
     State::Lane& lane = state_->lanes.emplace_back();
     std::thread([state = state_, &lane] {
+      pthread_setname_np(pthread_self(), "store-files");
+      // Objects wait in memory meanwhile, and are read there.
+      runBehindOthers();
       std::unique_lock lock(lane.mutex);
       while (true) {
         lane.wake.wait(lock, [&] { return lane.ending || !lane.work.empty(); });
@@ -187,7 +190,7 @@ void ObjectFiles::write(u64 file, std::vector<u64> words, std::string about, std
     {
       const Descriptor to(openat(state->pending, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
       if (to.fd < 0) return errno;
-      error = writeAll(to.fd, std::move(parts));
+      error = writeAll(to.fd, parts);
       if (error == 0 && state->syncs && fdatasync(to.fd) != 0) error = errno;
     }
     // A file system without hard links has the file in one place, like one that was compared.

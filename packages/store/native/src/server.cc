@@ -15,6 +15,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "thread_priority.h"
+
 namespace svc {
 
 namespace {
@@ -138,6 +140,7 @@ void Server::wake() {
 }
 
 void Server::run() {
+  runSoon();
   std::vector<epoll_event> events(eventsPerTurn);
   while (!ending_.load()) {
     const bool busy = more_ || !ready_.empty();

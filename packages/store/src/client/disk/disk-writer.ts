@@ -19,7 +19,9 @@ export type WriterParts = {
 };
 
 /** Objects on their way to the disk at once. */
-const MAX_WRITING = 16;
+const MAX_WRITING = 32;
+/** So many are reported to the master, and as many asked for, by two calls: while they go, the others are written. */
+const TOLD_AT_ONCE = 8;
 const BATCH = 256;
 const READ_AT_ONCE = 16;
 const MAX_EVICTED = 64;
@@ -65,9 +67,14 @@ export class DiskWriter {
     return this.#pause;
   }
 
-  /** Once something was stored, or failed. */
+  /** Once enough was stored, or failed, to tell the master of; all of what was under way, where that is less. */
   whenFree(): Promise<void> {
-    return this.#free.promise;
+    return this.#isFree ? Promise.resolve() : this.#free.promise;
+  }
+
+  get #isFree(): boolean {
+    const ended = this.#kept.length + this.#failed.length;
+    return ended >= TOLD_AT_ONCE || (ended > 0 && this.#writing === 0);
   }
 
   store(order: Order): void {
@@ -77,6 +84,7 @@ export class DiskWriter {
     void this.#store(order).finally(() => {
       this.#writing--;
       this.reservedBytes -= bytes;
+      if (!this.#isFree) return;
       this.#free.resolve();
       this.#free = Promise.withResolvers<void>();
     });

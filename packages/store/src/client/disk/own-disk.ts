@@ -151,10 +151,15 @@ export class OwnDisk {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       let delayMs = IDLE_MS;
+      // What a failed turn could not say is said after its delay.
+      let wakes = false;
       try {
         if (this.#files.silentMs > SILENT_MS) await this.#leave(`${this.#files.silence}, for ${SILENT_MS / 1000} s`);
         else if (this.#state === "away") delayMs = await this.#mount();
-        else if (await this.#turn()) delayMs = 0;
+        else {
+          if (await this.#turn()) delayMs = 0;
+          wakes = this.#state === "mounted";
+        }
       } catch (error) {
         if (signal.aborted) return;
         const failure = asFailure(error);
@@ -166,7 +171,8 @@ export class OwnDisk {
         this.#note(failure);
         delayMs = RETRY_MS;
       }
-      if (delayMs > 0) await Promise.race([sleep(delayMs, undefined, { signal, ref: false }).catch(() => undefined), this.#writer.whenFree()]);
+      if (delayMs > 0)
+        await Promise.race([sleep(delayMs, undefined, { signal, ref: false }).catch(() => undefined), ...(wakes ? [this.#writer.whenFree()] : [])]);
     }
   }
 
@@ -245,7 +251,7 @@ export class OwnDisk {
     for (const order of wanted) {
       promote({ ...this.#parts, segmentName: this.segmentName }, order).catch((error) => this.#note(asFailure(error)));
     }
-    return (offload.length > 0 && this.#writer.room > 0) || drop.length === MAX_OTHERS;
+    return drop.length === MAX_OTHERS;
   }
 
   async #leave(why: string): Promise<void> {

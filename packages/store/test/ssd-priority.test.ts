@@ -1,0 +1,39 @@
+// What keeps offload from delaying others: threads that write files give way, and the master's thread answers soon.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { openClient } from "./client.ts";
+import { startMaster } from "./master.ts";
+import { makeFolder } from "./ssd.ts";
+
+const NICE = 10;
+const SLICE_NS = 100_000;
+
+type Thread = { readonly name: string; readonly folder: string; readonly nice: number };
+
+function threadsOf(pid: number): Thread[] {
+  return readdirSync(`/proc/${pid}/task`).map((id) => {
+    const folder = `/proc/${pid}/task/${id}`;
+    const [, name = "", rest = ""] = /^\d+ \((.*)\) (.*)$/.exec(readFileSync(`${folder}/stat`, "utf8").trim()) ?? [];
+    return { name, folder, nice: Number(rest.split(" ")[16]) };
+  });
+}
+
+void test("threads that store objects on disk give way to all others, and the master's thread that answers does not", async () => {
+  await using folder = makeFolder();
+  await using master = await startMaster({ flags: ["--enable_offload=true"] });
+  await using client = await openClient(master, { segmentBytes: 2 ** 20, ssdFolder: folder.path });
+  assert.equal(await client.put("one", Buffer.from("value")), true);
+  const [own] = threadsOf(process.pid);
+  const writers = threadsOf(process.pid).filter(({ name }) => name === "store-files");
+  assert.equal(writers.length, 2);
+  for (const { nice } of writers) assert.equal(nice, Math.max(NICE, own?.nice ?? 0));
+  const [answering] = threadsOf(master.pid).filter(({ name }) => name === "store-rpc");
+  assert.equal(answering?.nice, own?.nice);
+  // Kernels before 6.12 have no slices of single threads, and not every kernel shows them.
+  const sliceNs = (of: string) => Number(/^se\.slice\s*:\s*(\d+)/m.exec(readFileSync(`${of}/sched`, "utf8"))?.[1] ?? Number.NaN);
+  const [major = 0, minor = 0] = readFileSync("/proc/sys/kernel/osrelease", "utf8").split(".").map(Number);
+  const hasSlices = major > 6 || (major === 6 && minor >= 12);
+  if (hasSlices && readdirSync("/proc/self").includes("sched") && !Number.isNaN(sliceNs("/proc/self")))
+    assert.equal(sliceNs(answering?.folder ?? ""), SLICE_NS);
+});
