@@ -51,7 +51,7 @@ void test(
     assert.match(again.stderr, /store service cannot start .*\n(.*\n)*svc: the others run without it/);
     assert.equal((await fetch(`${it.server("indexer").url}/health`)).status, 200);
     disk.free();
-    await until("the store service", () => it.state().servers.find(({ name }) => name === "store service"), 120_000);
+    await until("the store service", () => it.state().servers.find(({ name }) => name === "store service"));
     rmSync(join(disk.path, "up.json"));
     assert.match((await it.svc("down")).stdout, /^down/, "found without its file, too");
     assert.equal((await it.svc("down")).stdout, `nothing is up on ${disk.path}\n`);
