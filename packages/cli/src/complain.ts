@@ -32,16 +32,21 @@ export function complain(error: unknown): number {
 }
 
 function say(message: string, code: number): number {
-  process.stderr.write(`${styleText("red", "svc:", { stream: process.stderr })} ${message.trim()}\n`);
+  process.stderr.write(`${styleText("red", "svc:", { stream: process.stderr })} ${printable(message.trim())}\n`);
   return code;
+}
+
+/** Bytes of a damaged file that a message quotes must not command the terminal. */
+function printable(text: string): string {
+  return text.replace(/[^\P{Cc}\n\t]/gu, "?");
 }
 
 /** A remark for people: on stderr, so that stdout holds only what was asked for. */
 export function remark(text: string): void {
   try {
-    writeSync(process.stderr.fd, `${text}\n`);
+    writeSync(process.stderr.fd, `${printable(text)}\n`);
   } catch (error) {
     // A log on a full disk: what was being done matters more than that it is told. Through the stream it would end the process.
-    if ((error as NodeJS.ErrnoException).code === "EAGAIN") process.stderr.write(`${text}\n`);
+    if ((error as NodeJS.ErrnoException).code === "EAGAIN") process.stderr.write(`${printable(text)}\n`);
   }
 }

@@ -9,7 +9,7 @@ import { treeOf } from "./tree.ts";
 type Options = AccessOptions & {
   metadata?: Record<string, string>;
   template?: string;
-  state?: "running" | "paused";
+  state?: "running" | "paused" | "running,paused";
   tree?: true;
   quiet?: true;
   output?: OutputFormat;

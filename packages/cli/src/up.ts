@@ -37,12 +37,12 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
     return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), `--nodes=${nodes}`, "--", ...absolute(flags)]);
   const report = options.background === true ? reportToParent : reportToPerson;
   const lock = await takeLock(home);
-  if (lock === undefined) {
-    const other = await otherUp(home);
-    report({ alreadyUp: other, ignored: flags.length > 0 || (options.without ?? []).length > 0 }, home);
-    return 0;
-  }
   try {
+    if (lock === undefined) {
+      await checkAll(chosen);
+      report({ alreadyUp: await otherUp(home), ignored: flags.length > 0 || (options.without ?? []).length > 0 }, home);
+      return 0;
+    }
     const servers = nodes === 1 ? chosen : await clusterOf(home, nodes, chosen);
     await checkAll(servers);
     return await run(home, servers, (message) => report(message, home));
@@ -52,7 +52,7 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
     reportToParent({ failed: message, details: error instanceof UsageError ? { exitCode: EXIT_USAGE } : details });
     return EXIT_FAILURE;
   } finally {
-    lock.close();
+    lock?.close();
   }
 }
 

@@ -95,7 +95,7 @@ Examples:
     .alias("ls")
     .option("-m, --metadata <key=value>", "only those with this label (repeat for more)", pairs)
     .option("--template <name>", "only those of this template")
-    .addOption(new Option("--state <state>", "only those in this state").choices(["running", "paused"]))
+    .addOption(new Option("--state <state>", "only those in this state").choices(["running", "paused", "running,paused"]))
     .option("--tree", "show each sandbox below the one it was forked from")
     .option("-q, --quiet", "ids only")
     .addOption(outputOption())

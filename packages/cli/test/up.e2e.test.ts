@@ -52,6 +52,10 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     const urls = it.state().servers.map(({ url }) => url);
     assert.equal(urls.length, 6);
     assert.match((await it.svc("up")).stdout, new RegExp(`^already up at ${urls.join(", ")} \\(pid ${it.state().pid}\\)\n$`));
+    for (const detach of [["-d"], []]) {
+      const wrong = await it.svc("up", ...detach, "--node.nope=3");
+      assert.deepEqual([wrong.code, wrong.stdout], [2, ""], "a wrong flag is one, also while it is up");
+    }
     assert.equal((await it.svc("exec", id, "echo", "alive")).stdout, "alive\n");
   });
 

@@ -80,6 +80,7 @@ void test("names that a stranger gave cannot steer the terminal", async () => {
   await using it = await open();
   await it.svc("start", "-d", "x\u001b[2Jy");
   assert.match((await it.svc("list", "-o", "table")).stdout, /x\?\[2Jy/);
+  assert.match((await it.svc("run", "no\u001b[2Jbody.py")).stderr, /^svc: .*no\?\[2Jbody\.py/);
 });
 
 void test("delete ends each named sandbox, prints what is gone, and fails when one was not there", async () => {

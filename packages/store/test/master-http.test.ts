@@ -153,6 +153,8 @@ void test("asking over HTTP grants no lease and is not a hit", async () => {
   assert.deepEqual(await rpc.call("GetReplicaList", "k1", ""), { ok: false, code: -704 });
   assert.ok((await rpc.call("GetReplicaList", "k,2", "")).ok);
   assert.deepEqual(await rpc.call("Remove", "k,2", false, ""), { ok: false, code: -706 }, "a read over RPC does");
+  const refused = await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST", body: "{bad" });
+  assert.equal(refused.status, 400, "and nothing is removed");
   const answer = await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" });
   assert.deepEqual(await answer.json(), { success: true, removed_count: 2 });
 });

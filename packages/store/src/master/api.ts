@@ -72,7 +72,9 @@ const listClients: ApiRoute = (_search, { members }) =>
     })),
   });
 
-const removeEverything: ApiRoute = async (search, { native, multiTenant, whenDurable }) => {
+const removeEverything: ApiRoute = async (search, { native, multiTenant, whenDurable }, request) => {
+  const body = request.body.length === 0 ? {} : bodyOf(request);
+  if (typeof body === "string") return invalid(body);
   const tenant = searchOf(search, "tenant_id") ?? "";
   if (multiTenant && tenant !== "" && !tenantRows(native).some((row) => row.name === tenant)) return failed(codes.TENANT_NOT_REGISTERED);
   const removed = await removeAll(native, tenant, searchOf(search, "force") === "true");
