@@ -163,9 +163,12 @@ void test("the tuning of runsc is kept under the hash of its files, and refuses 
   const root = new URL("..", import.meta.url).pathname;
   const programs = readdirSync(join(root, "setup/runsc/programs")).sort();
   assert.deepEqual(programs, ["gofer_amd64.go", "gofer_arm64.go", "sentry_amd64.go", "sentry_arm64.go"]);
-  const layers = readdirSync(join(root, "setup/runsc/layers")).sort();
-  const files = [...programs.map((name) => join("programs", name)), "tune.sh", "layers.sh", ...layers.map((name) => join("layers", name))].map((name) =>
-    readFileSync(join(root, "setup/runsc", name)),
+  const filesOf = (folder: string) =>
+    readdirSync(join(root, "setup/runsc", folder))
+      .sort()
+      .map((name) => join(folder, name));
+  const files = [...programs.map((name) => join("programs", name)), "tune.sh", "layers.sh", ...filesOf("layers"), "mapped.sh", ...filesOf("mapped")].map(
+    (name) => readFileSync(join(root, "setup/runsc", name)),
   );
   const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
   assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);

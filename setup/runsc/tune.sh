@@ -1,6 +1,7 @@
 # Makes runsc start quicker: tune_runsc SOURCE. What is measured and why stands in ARCHITECTURE.md.
 
 source "${BASH_SOURCE[0]%/*}/layers.sh"
+source "${BASH_SOURCE[0]%/*}/mapped.sh"
 
 # Replaces what must be there exactly once: another version of runsc than the pinned one may say it otherwise.
 replace_once() {
@@ -30,6 +31,7 @@ fetch_runsc() {
 
 tune_runsc() {
   tune_layers "$1"
+  tune_mapped "$1"
   local source=$1 process folder architecture file=$1/pkg/sentry/state/stateio/pagesfile.go
   # 128 threads that read or write a checkpoint's pages keep the one thread that loads the kernel's state from a core.
   replace_once "$file" $'import (\n' $'import (\n\t"runtime"\n\n'

@@ -281,9 +281,6 @@ func (f *MemoryFile) takeIn(from, end uint64) error {
 
 // freeSealed gives back what was never given out again in [from, end), where layers were sealed that now may be written.
 func (f *MemoryFile) freeSealed(pb *pgallocpb.MemoryFileMetadataProto, from, end uint64) {
-	if !f.opts.DiskBackedFile {
-		return
-	}
 	for _, s := range pb.UnfreeSmall {
 		if fr := (memmap.FileRange{Start: max(s.Start, from), End: min(s.End, end)}); s.Refs == 0 && fr.Start < fr.End {
 			f.unfreeSmall.RemoveRange(fr)

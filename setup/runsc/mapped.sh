@@ -1,0 +1,46 @@
+# Has a restore map the private memory of programs from the checkpoint instead of reading it: tune_mapped SOURCE, after
+# tune_layers. Why stands in ARCHITECTURE.md.
+
+tune_mapped() {
+  local source=$1 file part
+  for part in pgalloc mm kernel; do cp "$SVC_ROOT/setup/runsc/mapped/$part.go" "$source/pkg/sentry/$part/mapped.go"; done
+  cp "$SVC_ROOT/setup/runsc/mapped/stateio.go" "$source/pkg/sentry/state/stateio/mapped.go"
+  tune_mapped_file "$source/pkg/sentry/pgalloc"
+  # What is not private memory of one program must not pass for it.
+  for file in mm/aio_context.go kernel/shm/shm.go kernel/kcov.go socket/netstack/packetmmap/ring_buffer.go fsimpl/tmpfs/regular_file.go; do
+    replace_once "$source/pkg/sentry/$file" 'usage.Anonymous' 'usage.Tmpfs'
+  done
+  file=$source/pkg/sentry/fsimpl/iouringfs/iouringfs.go
+  replace_once "$file" 'mf.Allocate(ringsBufferSize, pgalloc.AllocOpts{Kind: usage.Anonymous' 'mf.Allocate(ringsBufferSize, pgalloc.AllocOpts{Kind: usage.Tmpfs'
+  replace_once "$file" 'mf.Allocate(sqEntriesSize, pgalloc.AllocOpts{Kind: usage.Anonymous' 'mf.Allocate(sqEntriesSize, pgalloc.AllocOpts{Kind: usage.Tmpfs'
+  replace_once "$source/pkg/sentry/mm/pma.go" 'copyAR = pseg.Range().Intersect(hugeMaskAR)' \
+    'copyAR = pseg.Range().Intersect(mm.copyAroundLocked(pseg, ar, hugeMaskAR))'
+  replace_once "$source/pkg/sentry/mm/address_space.go" $'\t\tsetMapUnit(32 << 20)\n\t}\n' \
+    $'\t\tsetMapUnit(32 << 20)\n\t} else if ok && mf.HasMapped(pseg.fileRange()) {\n\t\tsetMapUnit(mapUnitBytes)\n\t}\n'
+  replace_once "$source/pkg/sentry/kernel/kernel.go" $'\t\ttimeline.Reached("Main MemoryFile loading started")\n' \
+    $'\t\tk.copyMappedOnWrite()\n\t\ttimeline.Reached("Main MemoryFile loading started")\n'
+  file=$source/pkg/sentry/platform/systrap/subprocess.go
+  replace_once "$file" $'at hostarch.AccessType, precommit bool) error {\n\tfd, err := f.DataFD(fr)\n' \
+    $'at hostarch.AccessType, precommit bool) error {\n\tif mf, ok := f.(*pgalloc.MemoryFile); ok && mf.HasMapped(fr) {\n\t\treturn mf.ForEachDataFD(fr, func(part memmap.FileRange, fd int, off uint64) error {\n\t\t\treturn s.mapFD(addr+hostarch.Addr(part.Start-fr.Start), fd, off, part.Length(), at, precommit)\n\t\t})\n\t}\n\tfd, err := f.DataFD(fr)\n'
+  replace_once "$file" $'\t\treturn err\n\t}\n\tvar flags int\n\tif precommit {\n' \
+    $'\t\treturn err\n\t}\n\treturn s.mapFD(addr, fd, fr.Start, fr.Length(), at, precommit)\n}\n\nfunc (s *subprocess) mapFD(addr hostarch.Addr, fd int, off, length uint64, at hostarch.AccessType, precommit bool) error {\n\tvar flags int\n\tif precommit {\n'
+  replace_once "$file" $'\t_, err = s.syscall(\n\t\tunix.SYS_MMAP,\n\t\tarch.SyscallArgument{Value: uintptr(addr)},\n\t\tarch.SyscallArgument{Value: uintptr(fr.Length())},\n\t\tarch.SyscallArgument{Value: uintptr(at.Prot())},\n\t\tarch.SyscallArgument{Value: uintptr(flags | unix.MAP_SHARED | unix.MAP_FIXED)},\n\t\tarch.SyscallArgument{Value: uintptr(fd)},\n\t\tarch.SyscallArgument{Value: uintptr(fr.Start)})' \
+    $'\t_, err := s.syscall(\n\t\tunix.SYS_MMAP,\n\t\tarch.SyscallArgument{Value: uintptr(addr)},\n\t\tarch.SyscallArgument{Value: uintptr(length)},\n\t\tarch.SyscallArgument{Value: uintptr(at.Prot())},\n\t\tarch.SyscallArgument{Value: uintptr(flags | unix.MAP_SHARED | unix.MAP_FIXED)},\n\t\tarch.SyscallArgument{Value: uintptr(fd)},\n\t\tarch.SyscallArgument{Value: uintptr(off)})'
+}
+
+tune_mapped_file() {
+  local file=$1/pgalloc.go
+  replace_once "$file" $'\tlayers []*os.File\n}' $'\tlayers []*os.File\n\n\tmapped atomic.Pointer[mappedPages]\n}'
+  replace_once "$file" $'\thasUniqueRef := true\n\tf.mu.Lock()\n' $'\tif f.HasMapped(fr) {\n\t\treturn false\n\t}\n\thasUniqueRef := true\n\tf.mu.Lock()\n'
+  replace_once "$file" $'\t\t\t\twasteFR := ufseg.Range()\n\t\t\t\tif wasteFR.Start < f.sealedEnd.Load() {\n\t\t\t\t\tf.dropSealedLocked(wasteFR)\n\t\t\t\t\treturn true\n\t\t\t\t}\n' \
+    $'\t\t\t\tfor _, wasteFR := range f.wasteOfLocked(ufseg.Range()) {\n'
+  replace_once "$file" $'\t\t\t\t\tapl.cancelWasteLoad(wasteFR)\n\t\t\t\t}\n' $'\t\t\t\t\tapl.cancelWasteLoad(wasteFR)\n\t\t\t\t}\n\t\t\t\t}\n'
+  replace_once "$file" 'return uint64(stat.Blocks * 512), nil' 'return uint64(stat.Blocks*512) + f.mappedBytes(), nil'
+  file=$1/save_restore.go
+  replace_once "$file" $'\tminUnloadedInit := false\n' \
+    $'\tminUnloadedInit := false\n\tmapped, err := f.newMapped(opts)\n\tif err != nil {\n\t\treturn err\n\t}\n'
+  replace_once "$file" $'\t\tif amfl != nil {\n\t\t\t// Record where to read data.\n' \
+    $'\t\tif mapped.take(maFR, maseg.ValuePtr().kind, chunks[maFR.Start/chunkSize].huge, opts.PagesFileOffset) {\n\t\t\topts.PagesFileOffset += amount\n\t\t} else if amfl != nil {\n\t\t\t// Record where to read data.\n'
+  replace_once "$file" $'\tdurPages := time.Duration(gohacks.Nanotime() - timePagesStart)\n\tif amfl != nil {\n' \
+    $'\tif err := f.setMapped(mapped); err != nil {\n\t\treturn err\n\t}\n\tdurPages := time.Duration(gohacks.Nanotime() - timePagesStart)\n\tif amfl != nil {\n'
+}

@@ -1,0 +1,195 @@
+// Mapped pages: a restore maps the private memory of programs from the checkpoint's pages file instead of reading it, and whoever
+// writes to it first copies it. So a start costs what its programs use, and all that start from one checkpoint share its pages.
+package pgalloc
+
+import (
+	"fmt"
+	"os"
+	"sort"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/atomicbitops"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/usage"
+)
+
+const (
+	// minMappedBytes of a run: each one is a mapping of the sentry and of every process that uses it.
+	minMappedBytes = 128 << 10
+	// maxMappedRuns stays far below the kernel's bound on mappings of a process (65530).
+	maxMappedRuns = 16384
+)
+
+// mappedRun is a range of a memory file whose pages lie in the pages file from off on.
+type mappedRun struct {
+	memmap.FileRange
+	off uint64
+}
+
+// mappedPages does not change once the memory file is loaded, but for held.
+type mappedPages struct {
+	file *os.File
+	// runs are disjoint and ordered.
+	runs []mappedRun
+	// held is how many bytes of the runs are still in use.
+	held atomicbitops.Uint64
+	// atMost bounds held: mapped pages do not count towards the sandbox's limit of memory, so that they must not exceed it.
+	atMost uint64
+}
+
+// newMapped returns nil where all pages are to be read.
+func (f *MemoryFile) newMapped(opts *LoadOpts) (*mappedPages, error) {
+	if opts.PagesFile == nil || f.opts.DiskBackedFile || f.opts.ResourceID.Ok() {
+		return nil, nil
+	}
+	reader, ok := opts.PagesFile.ar.(interface{ FD() int32 })
+	if !ok {
+		return nil, nil
+	}
+	// The reader closes its own at the end.
+	fd, err := unix.Dup(int(reader.FD()))
+	if err != nil {
+		return nil, fmt.Errorf("failed to dup the pages file: %w", err)
+	}
+	atMost := usage.MaximumTotalMemoryBytes
+	if atMost == 0 {
+		atMost = ^uint64(0)
+	}
+	return &mappedPages{file: os.NewFile(uintptr(fd), "pages"), atMost: atMost}, nil
+}
+
+// take says whether the pages of fr, which lie from off on, need not be read. usage.Anonymous is private memory of programs alone.
+func (p *mappedPages) take(fr memmap.FileRange, kind usage.MemoryKind, huge bool, off uint64) bool {
+	if p == nil || kind != usage.Anonymous || huge || fr.Length() < minMappedBytes || p.held.Load()+fr.Length() > p.atMost {
+		return false
+	}
+	if n := len(p.runs); n > 0 && p.runs[n-1].End == fr.Start && p.runs[n-1].off+p.runs[n-1].Length() == off {
+		p.runs[n-1].End = fr.End
+	} else if n < maxMappedRuns {
+		p.runs = append(p.runs, mappedRun{fr, off})
+	} else {
+		return false
+	}
+	p.held.Add(fr.Length())
+	return true
+}
+
+// setMapped maps what was taken over the memory file's own pages, read-only: a write that nobody copied for is a fault and no damage.
+func (f *MemoryFile) setMapped(p *mappedPages) error {
+	if p == nil {
+		return nil
+	}
+	chunks := f.chunksLoad()
+	for _, run := range p.runs {
+		at := chunks[run.Start/chunkSize].mapping + uintptr(run.Start%chunkSize)
+		if _, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(run.Length()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED, p.file.Fd(), uintptr(run.off)); errno != 0 {
+			return fmt.Errorf("failed to map the pages of %v: %w", run.FileRange, errno)
+		}
+	}
+	if len(p.runs) == 0 {
+		p.file.Close()
+		return nil
+	}
+	f.mapped.Store(p)
+	return nil
+}
+
+// EachMapped calls fn for every part of fr that is mapped from the pages file.
+func (f *MemoryFile) EachMapped(fr memmap.FileRange, fn func(part memmap.FileRange)) {
+	f.forEachHostPart(fr, func(part memmap.FileRange, run *mappedRun) error {
+		if run != nil {
+			fn(part)
+		}
+		return nil
+	})
+}
+
+// HasMapped returns true if any page of fr is mapped from the pages file.
+func (f *MemoryFile) HasMapped(fr memmap.FileRange) bool {
+	p := f.mapped.Load()
+	if p == nil {
+		return false
+	}
+	i := p.firstAfter(fr.Start)
+	return i < len(p.runs) && p.runs[i].Start < fr.End
+}
+
+// IsMapped returns true if the memory file has pages that are mapped from a pages file.
+func (f *MemoryFile) IsMapped() bool {
+	return f.mapped.Load() != nil
+}
+
+// mappedBytes is how much memory its users have that its own file does not.
+func (f *MemoryFile) mappedBytes() uint64 {
+	if p := f.mapped.Load(); p != nil {
+		return p.held.Load()
+	}
+	return 0
+}
+
+// firstAfter is the first run that ends after off.
+func (p *mappedPages) firstAfter(off uint64) int {
+	return sort.Search(len(p.runs), func(i int) bool { return p.runs[i].End > off })
+}
+
+// forEachHostPart calls fn for consecutive parts of fr, which lie in one run or, where run is nil, in none.
+func (f *MemoryFile) forEachHostPart(fr memmap.FileRange, fn func(part memmap.FileRange, run *mappedRun) error) error {
+	p := f.mapped.Load()
+	if p == nil {
+		return fn(fr, nil)
+	}
+	for i := p.firstAfter(fr.Start); fr.Start < fr.End; i++ {
+		if i == len(p.runs) || p.runs[i].Start >= fr.End {
+			return fn(fr, nil)
+		}
+		run := &p.runs[i]
+		if fr.Start < run.Start {
+			if err := fn(memmap.FileRange{fr.Start, run.Start}, nil); err != nil {
+				return err
+			}
+			fr.Start = run.Start
+		}
+		part := memmap.FileRange{fr.Start, min(fr.End, run.End)}
+		if err := fn(part, run); err != nil {
+			return err
+		}
+		fr.Start = part.End
+	}
+	return nil
+}
+
+// ForEachDataFD calls fn for consecutive parts of fr with the file that holds the part, and where in it.
+func (f *MemoryFile) ForEachDataFD(fr memmap.FileRange, fn func(part memmap.FileRange, fd int, off uint64) error) error {
+	return f.forEachHostPart(fr, func(part memmap.FileRange, run *mappedRun) error {
+		if run != nil {
+			return fn(part, int(f.mapped.Load().file.Fd()), run.off+part.Start-run.Start)
+		}
+		fd, err := f.DataFD(part)
+		if err != nil {
+			return err
+		}
+		return fn(part, fd, part.Start)
+	})
+}
+
+// wasteOfLocked returns what of fr, to which nobody refers any more, may be given out again. Mapped and sealed pages are not: they
+// would have to be mapped anew, and space in the file is plenty.
+//
+// Preconditions: f.mu must be locked.
+func (f *MemoryFile) wasteOfLocked(fr memmap.FileRange) []memmap.FileRange {
+	if fr.Start < f.sealedEnd.Load() {
+		f.dropSealedLocked(fr)
+		return nil
+	}
+	var waste []memmap.FileRange
+	f.forEachHostPart(fr, func(part memmap.FileRange, run *mappedRun) error {
+		if run == nil {
+			waste = append(waste, part)
+			return nil
+		}
+		f.dropSealedLocked(part)
+		f.mapped.Load().held.Add(^(part.Length() - 1))
+		return nil
+	})
+	return waste
+}
