@@ -128,6 +128,8 @@ export type SegmentRow = {
   readonly usedBytes: string;
   /** Of the wire: 1 mounted, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting. */
   readonly state: number;
+  /** Behind NVMe over Fabrics: no memory. */
+  readonly nof: boolean;
   readonly awaiting: boolean;
   readonly silent: boolean;
   readonly unreachable: boolean;
@@ -210,6 +212,11 @@ export const figureNames = [
   "filesFailed",
   "filesEvicted",
   "filesRefused",
+  "nofUsedBytes",
+  "nofCapacityBytes",
+  "nofEvictedObjects",
+  "nofEvictedBytes",
+  "nofDamaged",
 ] as const;
 export type Figures = Record<(typeof figureNames)[number], number>;
 
