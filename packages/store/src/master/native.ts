@@ -121,6 +121,7 @@ export type SegmentRow = {
   readonly name: string;
   readonly endpoint: string;
   readonly protocol: string;
+  readonly nof: boolean;
   readonly hostID: string;
   /** 64-bit numbers, in decimal digits. */
   readonly base: string;
@@ -128,8 +129,6 @@ export type SegmentRow = {
   readonly usedBytes: string;
   /** Of the wire: 1 mounted, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting. */
   readonly state: number;
-  /** Behind NVMe over Fabrics: no memory. */
-  readonly nof: boolean;
   readonly awaiting: boolean;
   readonly silent: boolean;
   readonly unreachable: boolean;
