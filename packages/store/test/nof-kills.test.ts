@@ -8,7 +8,6 @@ import { startMaster, type TestMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-const _BLOCK = 4096;
 const only = { replicas: 0, nofReplicas: 1 };
 const usedBytes = async (master: TestMaster) => (await nofDetails(master)).reduce((sum, each) => sum + each.allocator_used_bytes, 0);
 const until0 = (master: TestMaster, what: string, wanted: number) => until(what, async () => ((await usedBytes(master)) === wanted ? true : undefined));

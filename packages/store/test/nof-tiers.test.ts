@@ -86,3 +86,42 @@ void test("objects are copied and moved between memory and NOF segments by their
   assert.deepEqual(await client.holders("moved"), [memory.name]);
   assert.ok((await client.get("moved"))?.equals(bytesOf("moved", 70_001)));
 });
+
+void test("unmounting a NOF segment ends what lies there alone at once or after its grace, a drain empties it first, and memory is left as it is", async () => {
+  await using folder = makeFolder();
+  await using master = await startMaster({ flags: nofFlags() });
+  await using memory = await startClient(master, { segmentBytes: 16 * MIB });
+  await using first = await openClient(master, { nof: { file: join(folder.path, "first"), bytes: 8 * MIB } });
+  await using client = await openClient(master, { knownPlaces: 0, leasesAhead: false });
+  const name = first.nofSegment ?? "";
+  await client.put("both", bytesOf("both", 5000), { nofReplicas: 1 });
+  await client.put("alone", bytesOf("alone", 5000), { replicas: 0, nofReplicas: 1 });
+  const drain = async (body: object) => {
+    const made = (await (await fetch(`${master.url}/api/v1/drain_jobs`, { method: "POST", body: JSON.stringify(body) })).json()) as { job_id: string };
+    return until("the drain job ended", async () => {
+      const answer = await fetch(`${master.url}/api/v1/drain_jobs/query?job_id=${made.job_id}`);
+      const { status_name: status } = (await answer.json()) as { status_name: string };
+      return status === "RUNNING" ? undefined : status;
+    });
+  };
+  assert.equal(await drain({ segments: [name], target_segments: [memory.name] }), "SUCCEEDED");
+  for (const key of ["both", "alone"]) {
+    assert.deepEqual(await client.holders(key), [memory.name]);
+    assert.ok((await client.get(key))?.equals(bytesOf(key, 5000)), key);
+  }
+  await using second = await openClient(master, { nof: { file: join(folder.path, "second"), bytes: 8 * MIB } });
+  const id = (second.nofSegment ?? "").slice("nof/".length);
+  await client.put("again", bytesOf("again", 5000), { nofReplicas: 1 });
+  await client.put("single", bytesOf("single", 5000), { replicas: 0, nofReplicas: 1 });
+  assert.deepEqual(await client.holders("single"), [second.nofSegment], "a drained segment takes nothing");
+  await second.unmount(id, 2000);
+  assert.ok((await client.get("single"))?.equals(bytesOf("single", 5000)), "readable in its grace");
+  await assert.rejects(
+    client.put("no", bytesOf("no", 10), { replicas: 0, nofReplicas: 1 }),
+    (error: { details?: { storeCode?: number } }) => error.details?.storeCode === -200,
+  );
+  await until("the grace is over", async () => ((await nofEntry(master, "single")).ok ? undefined : true));
+  const left = await nofEntry(master, "again");
+  assert.deepEqual([left.values?.length, left.nof_values], [1, undefined]);
+  assert.ok((await client.get("again"))?.equals(bytesOf("again", 5000)));
+});

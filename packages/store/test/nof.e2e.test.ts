@@ -4,7 +4,6 @@ import { execFileSync } from "node:child_process";
 import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
 import { imageDisk, needsMounts, smallDisk } from "./disk.ts";
@@ -13,7 +12,6 @@ import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-const _CLI = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url));
 const only = { replicas: 0, nofReplicas: 1 };
 
 function loopDevice(image: string): { readonly path: string } & Disposable {
