@@ -16,29 +16,31 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 mkdir "$work"
 refuse() { say "import: $*; nothing was taken in"; exit 1; }
 
+wanted=" $(for name in $run_steps; do step "$name" parts; done | tr '\n' ' ')"
 # Each part is checked against the manifest before any is taken in.
-tar --extract --file "$source" --directory "$work" --no-same-owner 2>"$work/errors" || refuse "$source is not a whole export ($(tail -n 1 "$work/errors"))"
-[[ -f $work/manifest && $(head -n 1 "$work/manifest") == 'svc-export 1' ]] || refuse "$source is not an export of svc, or one of a later version"
-arch=$(sed -n 's/^arch //p' "$work/manifest")
-[[ $arch == "$(uname -m)" ]] || refuse "$source was made on $arch, and this machine is $(uname -m)"
-paths=() count=0
+SVC_IMPORT=$work SVC_WANTED=$wanted tar --extract --file "$source" --directory "$work" --no-same-owner \
+  --to-command='bash -euo pipefail "$SVC_ROOT/setup/import-member.sh"' 2>"$work/errors" ||
+  refuse "$source is not a whole export ($(tail -n 1 "$work/errors"))"
+[[ ! -e $work/refused ]] || refuse "$source $(<"$work/refused")"
+[[ -f $work/manifest ]] || refuse "$source is not an export of svc, or one of a later version"
+paths=()
 while read -r _ sum path; do
-  count=$((count + 1))
-  [[ $path =~ ^(node|runsc|envd|native|templates|npm|debs)/[A-Za-z0-9._-]+$ && ${path#*/} != .* ]] || refuse "the manifest of $source names '$path', which does not belong in an export"
-  [[ -f $work/$count.tar && $(sha256sum <"$work/$count.tar" | cut -d ' ' -f 1) == "$sum" ]] || refuse "$path in $source is damaged: its checksum is not that of the manifest"
   paths+=("$path")
+  number=${#paths[@]}
+  [[ -f $work/$number.sum && $(cut -d ' ' -f 1 "$work/$number.sum") == "$sum" ]] || refuse "$path in $source is damaged: its checksum is not that of the manifest"
+  [[ ! -e $work/$number.error ]] || refuse "$path could not be unpacked ($(tail -n 1 "$work/$number.error"))"
 done < <(grep '^part ' "$work/manifest")
+count=${#paths[@]}
 ((count)) || refuse "$source holds nothing"
 
-wanted=" $(for name in $run_steps; do step "$name" parts; done | tr '\n' ' ')"
 taken=0
 for ((at = 0; at < count; at++)); do
   path=${paths[at]}
   if [[ $wanted != *" $path "* ]]; then say "import: $path is not what this tree and machine use, and is left out"; continue; fi
-  if [[ -e $SVC_CACHE/$path ]]; then continue; fi
-  mkdir -p "$work/whole" "$SVC_CACHE/${path%/*}"
-  tar --extract --numeric-owner --preserve-permissions --xattrs --xattrs-include='*' --file "$work/$((at + 1)).tar" --directory "$work/whole" "$path"
-  mv -T "$work/whole/$path" "$SVC_CACHE/$path"
+  # There before, or taken in by another set-up meanwhile.
+  if [[ ! -d $work/$((at + 1)) || -e $SVC_CACHE/$path ]]; then continue; fi
+  mkdir -p "$SVC_CACHE/${path%/*}"
+  mv -T "$work/$((at + 1))/$path" "$SVC_CACHE/$path"
   taken=$((taken + 1))
 done
 say "import: $taken of $count parts taken in"
