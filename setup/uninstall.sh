@@ -131,18 +131,25 @@ living() {
   UNDER="${real// /\\040}/" awk 'index($2, ENVIRON["UNDER"]) == 1 { print "mount " $2 }' /proc/mounts
 }
 
-# The names that a node gives to what it puts into the host's network begin with this, a piece of its home's hash (sandbox/src/network/names.ts).
-tokens=()
+# The names that a node gives to what it puts into the host's network and control groups begin with a piece of its home's hash
+# (sandbox/src/network/names.ts, sandbox/src/runtime/cgroup.ts).
+hashes=()
 for home in "${homes[@]}"; do
   [[ -d $home && -x $(type -P sha256sum) ]] || continue
-  token=$(printf %s "$(CDPATH='' cd -- "$home" && pwd -P)" | sha256sum)
-  tokens+=("${token:0:6}")
+  hashes+=("$(printf %s "$(CDPATH='' cd -- "$home" && pwd -P)" | sha256sum)")
 done
 
-# A line for each network namespace, interface and table of those homes, with the command that removes it.
-networks_left() {
-  local token file
-  for token in "${tokens[@]}"; do
+# The control groups of those homes, the innermost first.
+groups_of_homes() {
+  local hash
+  for hash in "${hashes[@]}"; do find /sys/fs/cgroup -depth -type d \( -name "svc-${hash:0:8}" -o -path "*/svc-${hash:0:8}/*" \) 2>/dev/null || true; done
+}
+
+# A line for each network namespace, interface, table and control group of those homes, with the command that removes it.
+parts_left() {
+  local hash token file
+  for hash in "${hashes[@]}"; do
+    token=${hash:0:6}
     for file in /run/netns/svc-"$token"-*; do if [[ -e $file ]]; then echo "ip netns del ${file##*/}"; fi; done
     for file in /sys/class/net/svc-"$token"-*; do if [[ -e $file ]]; then echo "ip link del ${file##*/}"; fi; done
     for file in /sys/class/net/svcb*; do
@@ -150,6 +157,7 @@ networks_left() {
     done
     if nft list table inet "svc_$token" >/dev/null 2>&1; then echo "nft delete table inet svc_$token"; fi
   done
+  groups_of_homes | sed 's/^/rmdir /'
 }
 
 if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then
@@ -175,8 +183,10 @@ for folder in "${targets[@]}"; do
   # A mount left below would have its contents deleted with the folder.
   while read -r mount; do umount -l "$mount" || true; done < <(awk -v under="$folder/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r)
   if ((EUID != 0)); then chmod -R u+rwX "$folder" 2>/dev/null || true; fi
-  rm -rf --one-file-system "$folder"
+  if mountpoint -q "$folder"; then find "$folder" -mindepth 1 -xdev -delete || true; else rm -rf --one-file-system "$folder"; fi
 done
+# Nothing runs in them any more.
+groups_of_homes | while read -r group; do rmdir "$group" 2>/dev/null || true; done
 
 if [[ -n $added ]]; then
   if [[ $packages == yes ]]; then
@@ -189,11 +199,14 @@ fi
 # Empty now, unless something else lies there.
 [[ $alone == yes ]] || rmdir "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc" 2>/dev/null || true
 left=()
-for folder in "${targets[@]}"; do if [[ -e $folder ]]; then left+=("$folder"); fi; done
+for folder in "${targets[@]}"; do
+  if mountpoint -q "$folder" && [[ -z $(ls -A "$folder") ]]; then echo "svc: $folder is a file system of its own; it is empty now and stays mounted"
+  elif [[ -e $folder ]]; then left+=("$folder"); fi
+done
 if ((${#left[@]})); then echo "svc: could not be removed: ${left[*]}" >&2; exit 1; fi
-left=$(networks_left)
+left=$(parts_left)
 if [[ -n $left ]]; then
-  echo "svc: all files are gone, but the host's network still has parts of sandboxes; as root, remove them by:" >&2
+  echo "svc: all files are gone, but the host still has parts of sandboxes; as root, remove them by:" >&2
   sed 's/^/    /' <<<"$left" >&2
   exit 1
 fi

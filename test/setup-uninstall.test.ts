@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -141,6 +141,27 @@ void test("uninstall names the network parts of its home that are left, with the
     run("ip", "netns", "del", `svc-${token}-2`);
     run("ip", "link", "del", `svc-${token}-3`);
     run("nft", "delete", "table", "inet", `svc_${token}`);
+  }
+});
+
+void test("uninstall empties a home that is a file system of its own, and removes its control groups", needs("root"), async () => {
+  using tree = new SetupTree();
+  const home = join(tree.folder, "mounted");
+  mkdirSync(home);
+  const run = (...words: readonly [string, ...string[]]) => assert.equal(spawnSync(words[0], words.slice(1)).status, 0, words.join(" "));
+  const hash = createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 8);
+  const top = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].find(existsSync) ?? "";
+  run("mount", "-t", "tmpfs", "tmpfs", home);
+  try {
+    mkdirSync(join(home, "secrets"));
+    mkdirSync(join(top, `svc-${hash}/one`), { recursive: true });
+    const { code, stdout, stderr } = await tree.run(["uninstall", "--yes", "--home", home]);
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /mounted is a file system of its own; it is empty now and stays mounted/);
+    assert.deepEqual(readdirSync(home), []);
+    assert.equal(existsSync(join(top, `svc-${hash}`)), false);
+  } finally {
+    run("umount", home);
   }
 });
 
