@@ -79,4 +79,10 @@ export async function fuzzJson(
       assert.ok(said.length < 2 * body.length + 10_000, what);
       onAnswer(path, answer.status, what);
     }
+  for (const [method, path, fields] of calls) {
+    // In Latin-1, which is not UTF-8: with a replacement character two names would be one.
+    const body = Buffer.from(JSON.stringify(Object.fromEntries((fields.length === 0 ? ["x"] : fields).map((name) => [name, "\xff"]))), "latin1");
+    const { status } = await fetch(`${url}${path}`, { method, headers: { "Content-Type": "application/json" }, body, signal: AbortSignal.timeout(60_000) });
+    assert.equal(status, 400, `${method} ${path} with a body that is not UTF-8`);
+  }
 }

@@ -18,7 +18,10 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
   after(() => node[Symbol.asyncDispose]());
 
   async function ask(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
-    const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
+    const text =
+      body === undefined || typeof body === "string" || body instanceof Uint8Array
+        ? (body as string | Uint8Array<ArrayBuffer> | undefined)
+        : JSON.stringify(body);
     const response = await fetch(`${node.url}${path}`, {
       method,
       headers: { "x-api-key": node.apiKey, "content-type": "application/json", ...headers },
@@ -32,6 +35,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     const good = { templateID: "base" };
     const cases: [unknown, number, RegExp][] = [
       ["{", 400, /not valid JSON/],
+      [Uint8Array.from(Buffer.from('{"templateID":"\xff"}', "latin1")), 400, /not valid JSON in UTF-8/],
       ["[]", 400, /JSON object/],
       ['"base"', 400, /JSON object/],
       [{}, 400, /templateID/],

@@ -1,4 +1,5 @@
 // Request bodies become values: JSON with exact numbers or msgpack, small ones only, and the words for what is wrong with them.
+import { exactText } from "@svc/contract/exact-text.ts";
 import { Unpackr } from "msgpackr";
 import { parseExact } from "./exact-json.ts";
 import type { Request } from "./http-exchange.ts";
@@ -39,7 +40,7 @@ export function parseMsgpack(body: Buffer): unknown {
 
 export function parseJson(body: Buffer): unknown {
   try {
-    return parseExact(body.toString("utf8"));
+    return parseExact(exactText(body));
   } catch (error) {
     throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
   }

@@ -1,5 +1,6 @@
 // Serves operations with fastify: parse, authenticate, handle, answer; the one translator of failures to HTTP.
 import { randomUUID } from "node:crypto";
+import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
 import { issueText } from "@svc/contract/issues.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
@@ -79,12 +80,12 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   });
   const seconds = metrics.seconds("svc_http_request_seconds", "Time from a request's head to its answer", ["operation", "code"]);
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => {
-    if (body === "") return done(null, {});
+  app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => {
+    if (body.length === 0) return done(null, {});
     try {
-      done(null, JSON.parse(body as string));
+      done(null, JSON.parse(exactText(body as Buffer)));
     } catch {
-      done(new Failure("INVALID_REQUEST", "the body is not valid JSON; send a JSON object with Content-Type: application/json"));
+      done(new Failure("INVALID_REQUEST", "the body is not valid JSON in UTF-8; send a JSON object with Content-Type: application/json"));
     }
   });
   if (options.anyOrigin === true) answerOtherOrigins(app);

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
+import { exactText } from "@svc/contract/exact-text.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
 import { openServer } from "./server.ts";
 
@@ -122,7 +123,7 @@ async function readBody(request: IncomingMessage): Promise<{ json: unknown } | s
     chunks.push(chunk);
   }
   try {
-    return { json: JSON.parse(Buffer.concat(chunks).toString("utf8")) };
+    return { json: JSON.parse(exactText(Buffer.concat(chunks))) };
   } catch {
     return "the body is not valid JSON";
   }

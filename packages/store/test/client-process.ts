@@ -1,7 +1,8 @@
 // A store client of ours as a process of its own: a holder for tests and benches, asked by lines of JSON.
 import { createInterface } from "node:readline";
 import { asFailure } from "@svc/contract/failures.ts";
-import { type ClientOptions, StoreClient } from "../src/client/store-client.ts";
+import type { ClientOptions } from "../src/client/client-options.ts";
+import { StoreClient } from "../src/client/store-client.ts";
 
 const client = await StoreClient.open(JSON.parse(process.argv[2] ?? "{}") as ClientOptions);
 const say = (value: unknown) => process.stdout.write(`${JSON.stringify(value, (_key, each) => (typeof each === "bigint" ? String(each) : each))}\n`);

@@ -3,7 +3,8 @@ import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
-import { type ClientOptions, StoreClient } from "../src/client/store-client.ts";
+import type { ClientOptions } from "../src/client/client-options.ts";
+import { StoreClient } from "../src/client/store-client.ts";
 import type { TestMaster } from "./master.ts";
 
 const SCRIPT = fileURLToPath(new URL("client-process.ts", import.meta.url));

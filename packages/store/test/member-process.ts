@@ -86,7 +86,7 @@ async function run(command: Command): Promise<unknown> {
     case "write":
       return write(text("segment"), BigInt(text("remote")), number("size"), number("value"));
     case "fill":
-      session.segments.get(text("id"))?.memory.fill(number("value"));
+      session.segments.get(text("id"))?.memory?.fill(number("value"));
       return null;
     case "bytes":
       return [...(session.segments.get(text("id"))?.memory ?? []).slice(number("at"), number("at") + number("count"))];

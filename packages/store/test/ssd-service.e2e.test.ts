@@ -156,6 +156,14 @@ void test("the log is of the older format while no disks are allowed, each forma
   assert.deepEqual(await off.call("ExistKey", "disk-only", ""), { ok: true, value: false });
   off.close();
   await master.kill();
+  for (const [flag, version] of [
+    ["--root_fs_dir=/nowhere", 5],
+    ["--enable_nof=true", 6],
+  ] as const) {
+    await master.start([flag]);
+    assert.ok(versions().includes(version), `${flag}: ${versions()}`);
+    await master.kill();
+  }
   const newest = readdirSync(join(home, "store"))
     .filter((name) => name.startsWith("log-"))
     .sort()
@@ -165,7 +173,7 @@ void test("the log is of the older format while no disks are allowed, each forma
   bytes.writeUInt32LE(9, 8);
   const { writeFileSync } = await import("node:fs");
   writeFileSync(path, bytes);
-  await assert.rejects(startMaster({ home }), /has format 9, this release reads up to 5/);
+  await assert.rejects(startMaster({ home }), /has format 9, this release reads up to 6/);
   mkdirSync(join(home, "done"), { recursive: true });
   removeHome(home);
 });

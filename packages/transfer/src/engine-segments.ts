@@ -57,7 +57,14 @@ export class EngineSegments extends EngineTransfers {
   async serveFolder(label: string, path: string): Promise<string> {
     return (await this.core.callAsync("serveFolder", [label, path])) as string;
   }
-  /** Peers that have the segment open read on until they close it. */
+  /**
+   * A file or block device of this host, of its present length, as the segment `nvmeof/SERVER/LABEL`, which peers read and write through this
+   * engine, no matter how engines find each other. Needs the transports nvmeof and tcp. @returns the segment's name. @throws INVALID_REQUEST.
+   */
+  async serveFile(label: string, path: string): Promise<string> {
+    return (await this.core.callAsync("serveFile", [label, path])) as string;
+  }
+  /** Of a folder or a file. Peers that have the segment open use it until they close it. */
   stopFolder(label: string): void {
     this.core.call("stopFolder", [label]);
   }

@@ -1,4 +1,5 @@
 // From a request to its answer: health, the token, the route, and one shape for every error.
+import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Denials } from "@svc/store/access/denials.ts";
@@ -109,7 +110,7 @@ function bodyOf({ method, body }: Request): Readonly<Record<string, unknown>> {
   if (method === "GET" || body.length === 0) return {};
   let value: unknown;
   try {
-    value = JSON.parse(body.toString());
+    value = JSON.parse(exactText(body));
   } catch {
     return fail("INVALID_REQUEST", "the body is not valid JSON");
   }

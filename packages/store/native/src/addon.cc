@@ -28,6 +28,9 @@ Settings settingsOf(const Call& call) {
   settings.offloadForceEvict = call.flag(call.member(0, "offloadForceEvict"));
   settings.offloadCapRatio = call.number(call.member(0, "offloadCapRatio"));
   settings.offloadQueue = static_cast<u32>(whole("offloadQueue"));
+  settings.nof = call.flag(call.member(0, "nof"));
+  settings.nofEvictionRatio = call.number(call.member(0, "nofEvictionRatio"));
+  settings.nofHighWatermark = call.number(call.member(0, "nofHighWatermark"));
   settings.folder = call.bytes(call.member(0, "folderPath"));
   settings.folderEvicts = call.flag(call.member(0, "folderEvicts"));
   settings.promoteOnHit = call.flag(call.member(0, "promoteOnHit"));
@@ -54,7 +57,7 @@ Log::Options logOf(const Call& call) {
   options.disk = call.flag(call.member(0, "disk"));
   options.fileBytes = static_cast<u64>(call.number(call.member(0, "logFileBytes")));
   // A release without disks, or without a shared folder, reads what is written while there are none.
-  options.version = !call.bytes(call.member(0, "folderPath")).empty() ? newestVersion : call.flag(call.member(0, "offload")) ? withoutFolder : withoutDisks;
+  options.version = call.flag(call.member(0, "nof")) ? newestVersion : !call.bytes(call.member(0, "folderPath")).empty() ? withoutNof : call.flag(call.member(0, "offload")) ? withoutFolder : withoutDisks;
   return options;
 }
 

@@ -1,6 +1,8 @@
 // What the client takes from the addon: checksums of memory by address, and the blocking caller.
 #include "addon_client.h"
 
+#include <sys/file.h>
+
 #include <memory>
 
 #include "caller.h"
@@ -27,6 +29,14 @@ napi_value checksum(napi_env env, napi_callback_info info) {
     napi_value value = nullptr;
     check(napi_create_bigint_uint64(env, sum, &value), "bigint");
     return value;
+  });
+}
+
+// (descriptor) → whether no other process has it locked; ours then, until it is closed.
+napi_value lockFile(napi_env env, napi_callback_info info) {
+  return guarded(env, [&] {
+    const Call call(env, info);
+    return call.of(flock(static_cast<int>(call.number(0)), LOCK_EX | LOCK_NB) == 0);
   });
 }
 
@@ -71,6 +81,8 @@ void addClient(napi_env env, napi_value exports) {
   napi_value function = nullptr, type = nullptr;
   check(napi_create_function(env, "checksum", NAPI_AUTO_LENGTH, checksum, nullptr, &function), "function");
   check(napi_set_named_property(env, exports, "checksum", function), "export");
+  check(napi_create_function(env, "lockFile", NAPI_AUTO_LENGTH, lockFile, nullptr, &function), "function");
+  check(napi_set_named_property(env, exports, "lockFile", function), "export");
   const napi_property_descriptor methods[] = {
       {"call", nullptr, callMaster, nullptr, nullptr, nullptr, napi_default_method, nullptr},
       {"close", nullptr, closeCaller, nullptr, nullptr, nullptr, napi_default_method, nullptr},

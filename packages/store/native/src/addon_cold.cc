@@ -74,7 +74,7 @@ napi_value filesOn(Addon& addon, const Call& call) {
       const Replica* file = store.fileOn(cursor, *disk);
       if (file == nullptr) continue;
       bool hot = false;
-      store.eachReplica(cursor, [&](const Replica& replica) { hot = hot || (!store.onDisk(replica) && store.readable(replica)); });
+      store.eachReplica(cursor, [&](const Replica& replica) { hot = hot || (store.inMemory(replica) && store.readable(replica)); });
       const Object& object = store.table[cursor];
       found.push_back({store.tenants[object.tenant].name, std::string(store.table.keyOf(cursor)), object.size, store.nodes[file->node].offset, hot});
     }

@@ -41,7 +41,8 @@ napi_value figures(Addon& addon, const Call& call) {
     const Segment* folder = store.folder();
     const Disk* shared = folder == nullptr || folder->gone ? nullptr : folder->disk.get();
     for (const u64 each : {shared ? shared->files : 0, shared ? shared->used : 0, shared && shared->capacity != ~u64{0} ? shared->capacity : 0, shared ? u64{shared->dropped.size()} : 0,
-                           counters.filedObjects, counters.filesFailed, counters.filesEvicted, counters.filesRefused})
+                           counters.filedObjects, counters.filesFailed, counters.filesEvicted, counters.filesRefused,
+                           store.usedBytes(Tier::nof), store.capacityBytes(Tier::nof), counters.nofEvictedObjects, counters.nofEvictedBytes, counters.nofDamaged})
       add(each);
   };
   add(server.connections.load());

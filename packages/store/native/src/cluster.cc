@@ -80,10 +80,22 @@ void Cluster::hide(Segment& segment) {
   refresh();
 }
 
+void Cluster::handOver(Segment& segment, u32 number, std::string_view name, std::string_view endpoint) {
+  std::erase(client(segment.client).segments, segment.number);
+  segment.client = number;
+  client(number).segments.push_back(segment.number);
+  std::vector<u32>& named = byName_[segment.name];
+  std::erase(named, segment.number);
+  if (named.empty()) byName_.erase(segment.name);
+  segment.name = name;
+  segment.endpoint = endpoint;
+  byName_[segment.name].push_back(segment.number);
+}
+
 void Cluster::refresh() {
-  open_.clear();
+  for (auto& open : open_) open.clear();
   for (const auto& segment : segments_)
-    if (segment && segment->allocatable()) open_.push_back(segment->number);
+    if (segment && segment->allocatable()) open_[static_cast<u32>(segment->tier)].push_back(segment->number);
 }
 
 const std::vector<u32>& Cluster::named(std::string_view name) const {

@@ -12,6 +12,12 @@ namespace svc {
 
 enum class SegmentState : i32 { undefined = 0, ok = 1, draining = 2, drained = 3, gracefullyUnmounting = 4, unmounting = 5 };
 
+// Where the bytes of an allocated range lie: memory, or a file or device behind NVMe over Fabrics.
+enum class Tier : u8 { memory = 0, nof = 1 };
+inline constexpr u32 tiers = 2;
+// A segment of that protocol of the transfer engine.
+constexpr Tier tierOf(std::string_view protocol) { return protocol == "nvmeof" ? Tier::nof : Tier::memory; }
+
 struct Client {
   Uuid id;
   u64 seenMs = 0;
@@ -31,6 +37,7 @@ struct Segment {
   Uuid id;
   std::string name, endpoint, protocol, hostID;
   u64 base = 0, size;
+  Tier tier = Tier::memory;
   SegmentState state = SegmentState::ok;
   bool awaiting = false;     // known from the log; its holder was not heard yet
   bool silent = false;       // its holder misses pings
@@ -44,6 +51,10 @@ struct Segment {
   std::unique_ptr<Disk> disk;
 
   bool onDisk() const { return disk != nullptr; }
+  bool inMemory() const { return !onDisk() && tier == Tier::memory; }
+  bool nof() const { return tier == Tier::nof; }
+  // What an object of that size takes: blocks of a device are nobody's half.
+  u64 rangeBytes(u64 bytes) const { return nof() ? (bytes + 4095) & ~u64{4095} : bytes; }
   bool cold() const { return onDisk() && disk->cold(); }
   bool shared() const { return onDisk() && disk->folder != nullptr; }
   bool readable() const { return !gone && !awaiting && !silent && !unreachable && state != SegmentState::unmounting; }
@@ -74,10 +85,12 @@ class Cluster {
   // No longer found by name or id, from now on; `forget` frees it when no replica names it any more.
   void hide(Segment& segment);
   void forget(u32 number) { segments_[number].reset(); }
+  // Another process holds it from now on, and serves it at an endpoint of its own.
+  void handOver(Segment& segment, u32 client, std::string_view name, std::string_view endpoint);
 
   // After any change of what may be allocated.
   void refresh();
-  const std::vector<u32>& open() const { return open_; }
+  const std::vector<u32>& open(Tier tier) const { return open_[static_cast<u32>(tier)]; }
   // Segments of that name, hidden ones left out.
   const std::vector<u32>& named(std::string_view name) const;
 
@@ -88,7 +101,7 @@ class Cluster {
   std::vector<std::unique_ptr<Segment>> segments_ = std::vector<std::unique_ptr<Segment>>(1);
   std::unordered_map<Uuid, u32, UuidHash> segmentByID_;
   std::unordered_map<std::string, std::vector<u32>> byName_;
-  std::vector<u32> open_;
+  std::vector<u32> open_[tiers];
 };
 
 }  // namespace svc

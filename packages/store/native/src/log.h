@@ -19,8 +19,8 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 32);
 
-// 4 has disks, 5 a shared folder as well; 1 and 2 (with disks) are those of logs without a lineage and without reasons; they are read as well.
-inline constexpr u32 withoutDisks = 3, withoutFolder = 4, newestVersion = 5;
+// 4 has disks, 5 a shared folder as well, 6 NOF segments; 1 and 2 (with disks) are those of logs without a lineage and without reasons; they are read as well.
+inline constexpr u32 withoutDisks = 3, withoutFolder = 4, withoutNof = 5, newestVersion = 6;
 
 struct FileHeader {
   char magic[8] = {'s', 'v', 'c', 's', 't', 'o', 'r', 'e'};

@@ -235,7 +235,7 @@ void Operations::outcomes(const Declared& declared, const Request& request, bool
 }
 
 void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) const {
-  constexpr u8 memory = 0, disk = 2, localDisk = 3;
+  constexpr u8 memory = 0, nof = 1, disk = 2, localDisk = 3;
   const Segment& segment = *store_.cluster.segment(replica.segment);
   to.put(store_.replicaID(replica));
   if (segment.shared()) {
@@ -245,7 +245,7 @@ void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) co
     to.put(static_cast<i32>(replica.status));
     return;
   }
-  to.put(segment.onDisk() ? localDisk : memory);
+  to.put(segment.onDisk() ? localDisk : segment.nof() ? nof : memory);
   if (segment.onDisk()) {
     to.put(store_.cluster.client(segment.client).id);
     to.put(size);
@@ -274,9 +274,9 @@ void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const
   store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
   to.length(count);
   // Memory first: clients of the field read the first that they can.
-  for (const bool disk : {false, true})
+  for (const u32 turn : {0u, 1u, 2u})
     store_.eachReplica(index, [&](const Replica& replica) {
-      if (store_.onDisk(replica) == disk && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
+      if ((store_.onDisk(replica) ? 2u : store_.inMemory(replica) ? 0u : 1u) == turn && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
     });
 }
 

@@ -81,7 +81,8 @@ bool Operations::readWish(WireReader& in, std::size_t keys) {
   wish_.avoided.clear();
   for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferred.push_back(in.text());
   if (const std::string_view first = in.text(); !first.empty()) wish_.preferred.insert(wish_.preferred.begin(), first);
-  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) in.text();
+  wish_.preferredNof.clear();
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferredNof.push_back(in.text());
   wish_.sameNode = in.flag();
   wish_.dataType = in.get<u8>();
   wish_.hostID = in.text();

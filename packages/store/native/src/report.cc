@@ -1,39 +1,17 @@
-// Writing JSON by hand: 64-bit numbers stay what they are.
+// What objects are, where their replicas lie, and ids, as text.
 #include "report.h"
 
 #include <algorithm>
 
+#include "json_text.h"
+
 namespace svc {
 
+using text::claim;
+using text::member;
+using text::quote;
+
 namespace {
-
-void quote(std::string& out, std::string_view text) {
-  static const char digits[] = "0123456789abcdef";
-  out.push_back('"');
-  for (const char each : text) {
-    const auto byte = static_cast<u8>(each);
-    if (each == '"' || each == '\\') {
-      out.push_back('\\');
-      out.push_back(each);
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out.append("\\u00");
-      out.push_back(digits[byte >> 4]);
-      out.push_back(digits[byte & 15]);
-    } else {
-      out.push_back(each);
-    }
-  }
-  out.push_back('"');
-}
-
-void member(std::string& out, const char* name, std::string_view text) {
-  out.append(",\"").append(name).append("\":");
-  quote(out, text);
-}
-
-void member(std::string& out, const char* name, u64 number) { out.append(",\"").append(name).append("\":").append(std::to_string(number)); }
-
-void claim(std::string& out, const char* name, bool value) { out.append(",\"").append(name).append(value ? "\":true" : "\":false"); }
 
 void buffer(std::string& out, const Store& store, const Replica& replica, u64 size) {
   const Segment& segment = *store.cluster.segment(replica.segment);
@@ -70,7 +48,7 @@ bool uuidOf(std::string_view text, Uuid& id) {
 std::string replicasJson(const Store& store, u32 index) {
   std::string out = "[";
   store.eachReplica(index, [&](const Replica& replica) {
-    if (!store.readable(replica) || store.onDisk(replica)) return;
+    if (!store.readable(replica) || !store.inMemory(replica)) return;
     if (out.size() > 1) out.push_back(',');
     buffer(out, store, replica, store.table[index].size);
   });
@@ -98,6 +76,7 @@ std::string descriptorsJson(const Store& store, u32 index, ReplicaStatus status)
       out.push_back('}');
       return;
     }
+    claim(out, "nof", segment.nof());
     member(out, "address", std::to_string(segment.base + segment.allocator.offsetOf(replica.node)));
     member(out, "protocol", segment.protocol);
     member(out, "endpoint", segment.endpoint);
@@ -142,8 +121,7 @@ std::string entryJson(Store& store, u16 tenant, std::string_view key) {
   const i32 outcome = store.read(tenant, key, false, index);
   if (outcome != code::ok) return outcome == code::notReady ? R"({"ok":false,"error":"REPLICA_IS_NOT_READY"})" : R"({"ok":false,"error":"OBJECT_NOT_FOUND"})";
   std::string out = R"({"ok":true,"values":[)";
-  const std::size_t begun = out.size();
-  std::string disks, files;
+  std::string values, nofs, disks, files;
   store.eachReplica(index, [&](const Replica& replica) {
     if (!store.readable(replica)) return;
     const Segment& segment = *store.cluster.segment(replica.segment);
@@ -162,16 +140,17 @@ std::string entryJson(Store& store, u16 tenant, std::string_view key) {
       disks.push_back('}');
       return;
     }
-    if (out.size() > begun) out.push_back(',');
-    out.append("{\"transport_endpoint_\":");
-    quote(out, segment.endpoint);
-    out.append(",\"buffer_descriptor\":");
-    buffer(out, store, replica, store.table[index].size);
-    out.push_back('}');
+    std::string& list = segment.nof() ? nofs : values;
+    list.append(list.empty() ? "{" : ",{").append("\"transport_endpoint_\":");
+    quote(list, segment.endpoint);
+    list.append(",\"buffer_descriptor\":");
+    buffer(list, store, replica, store.table[index].size);
+    list.push_back('}');
   });
-  out.push_back(']');
+  out.append(values).push_back(']');
   if (!files.empty()) out.append(",\"disk_values\":[").append(files).push_back(']');
   if (!disks.empty()) out.append(",\"local_disk_values\":[").append(disks).push_back(']');
+  if (!nofs.empty()) out.append(",\"nof_values\":[").append(nofs).push_back(']');
   return out.append("}");
 }
 
@@ -181,10 +160,11 @@ std::string objectJson(const Store& store, u32 index) {
   std::string out = "{\"key\":";
   quote(out, store.table.keyOf(index));
   member(out, "size_bytes", object.size);
-  u32 replicas = 0, disks = 0;
-  store.eachReplica(index, [&](const Replica& replica) { (store.onDisk(replica) ? disks : replicas) += store.readable(replica); });
+  u32 replicas = 0, nofs = 0, disks = 0;
+  store.eachReplica(index, [&](const Replica& replica) { (store.onDisk(replica) ? disks : store.onNof(replica) ? nofs : replicas) += store.readable(replica); });
   member(out, "replicas", replicas);
   member(out, "disk_replicas", disks);
+  member(out, "nof_replicas", nofs);
   if (extra != nullptr && extra->hasChecksum) {
     char text[20];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(extra->checksum));
@@ -197,102 +177,6 @@ std::string objectJson(const Store& store, u32 index) {
   claim(out, "soft_pinned", store.softPinned(object));
   claim(out, "complete", (object.flags & flag::unfinished) == 0);
   return out.append("}");
-}
-
-// 64-bit numbers as text: the script makes bigints of them.
-std::string segmentsJson(const Store& store) {
-  std::string out = "[";
-  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
-    const Segment* segment = store.cluster.segment(number);
-    if (segment == nullptr || segment->gone || segment->onDisk()) continue;
-    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
-    member(out, "id", textOf(segment->id));
-    member(out, "clientID", textOf(store.cluster.client(segment->client).id));
-    member(out, "name", segment->name);
-    member(out, "endpoint", segment->endpoint);
-    member(out, "protocol", segment->protocol);
-    member(out, "hostID", segment->hostID);
-    member(out, "base", std::to_string(segment->base));
-    member(out, "sizeBytes", std::to_string(segment->size));
-    member(out, "usedBytes", std::to_string(segment->allocator.used()));
-    member(out, "state", static_cast<u64>(segment->state));
-    claim(out, "awaiting", segment->awaiting);
-    claim(out, "silent", segment->silent);
-    claim(out, "unreachable", segment->unreachable);
-    out.push_back('}');
-  }
-  return out.append("]");
-}
-
-std::string disksJson(const Store& store) {
-  std::string out = "[";
-  for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
-    const Segment* segment = store.cluster.segment(number);
-    if (segment == nullptr || segment->gone || !segment->onDisk() || segment->shared()) continue;
-    const Disk& disk = *segment->disk;
-    out.append(out.size() > 1 ? ",{" : "{").append("\"label\":").append(std::to_string(disk.label));
-    member(out, "disk_id", textOf(segment->id));
-    member(out, "client_id", textOf(store.cluster.client(segment->client).id));
-    member(out, "transport_endpoint", segment->endpoint);
-    member(out, "capacity_bytes", disk.capacity);
-    member(out, "used_bytes", disk.used);
-    member(out, "objects", disk.files);
-    member(out, "waiting_objects", disk.offload.size());
-    member(out, "dropped_objects", disk.dropped.size());
-    claim(out, "cold", disk.cold());
-    member(out, "name", segment->name);
-    claim(out, "takes_objects", disk.enabled);
-    claim(out, "readable", segment->readable());
-    out.push_back('}');
-  }
-  return out.append("]");
-}
-
-std::string folderJson(const Store& store) {
-  const Segment* segment = store.folder();
-  if (segment == nullptr || segment->gone) return {};
-  const Disk& disk = *segment->disk;
-  std::string out = "{\"path\":";
-  quote(out, disk.folder->path);
-  // Not known before the file system was asked.
-  out.append(",\"quota_bytes\":").append(disk.capacity == ~u64{0} ? "null" : std::to_string(disk.capacity));
-  member(out, "used_bytes", disk.used);
-  member(out, "objects", disk.files);
-  member(out, "dropped_objects", disk.dropped.size());
-  claim(out, "evicts", disk.folder->evicts);
-  return out.append("}");
-}
-
-std::string clientsJson(const Store& store) {
-  std::string out = "[";
-  for (u32 number = 1; number < store.cluster.clientEnd(); ++number) {
-    const Client& client = store.cluster.client(number);
-    if (!client.used) continue;
-    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
-    member(out, "id", textOf(client.id));
-    member(out, "segments", client.segments.size());
-    member(out, "objects", client.objects);
-    member(out, "seenMsAgo", store.nowMs() - std::min(store.nowMs(), client.seenMs));
-    claim(out, "known", client.known);
-    claim(out, "silent", client.silent);
-    out.push_back('}');
-  }
-  return out.append("]");
-}
-
-std::string tenantsJson(const Store& store) {
-  std::string out = "[";
-  for (u32 number = 0; number < store.tenants.size(); ++number) {
-    const Tenant& tenant = store.tenants[number];
-    out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
-    member(out, "name", tenant.name);
-    member(out, "quotaBytes", std::to_string(tenant.quota));
-    member(out, "effectiveBytes", std::to_string(store.quotaOf(static_cast<u16>(number))));
-    member(out, "chargedBytes", std::to_string(tenant.charged));
-    claim(out, "registered", tenant.registered);
-    out.push_back('}');
-  }
-  return out.append("]");
 }
 
 }  // namespace svc

@@ -23,6 +23,9 @@ struct Settings {
   // The folder that clients share, empty for none; whether the oldest files make room there.
   std::string folder;
   bool folderEvicts = true;
+  // Whether clients may mount segments of NVMe over Fabrics, and when objects leave those.
+  bool nof = false;
+  double nofEvictionRatio = 0.05, nofHighWatermark = 0.90;
   u32 offloadQueue = 50'000, promoteThreshold = 2, promoteAtOnce = 1, promoteQueue = 50'000;
 };
 

@@ -115,7 +115,9 @@ class Store : public StoreState {
   i32 restore(const Uuid& client, const Restored& object);
   i32 endRestore(const Uuid& client);
   void hit(u32 index);
-  bool inMemory(u32 index) const { return anyWhere(index, false); }
+  bool inMemory(u32 index) const;
+  bool inMemory(const Replica& replica) const;
+  bool onNof(const Replica& replica) const;
   const Replica* fileOn(u32 index, const Segment& disk) const;
   // How the wire names a replica; of a file of ours its number is in it.
   u64 replicaID(const Replica& replica) const;
@@ -160,11 +162,11 @@ class Store : public StoreState {
   bool nextOf(Dump& dump, std::string& payload);
   u64 unixMs() const { return journal.epochMs + nowMs_; }
 
-  u64 usedBytes() const { return used_; }
-  u64 capacityBytes() const { return capacity_; }
+  u64 usedBytes(Tier tier = Tier::memory) const { return rooms_[static_cast<u32>(tier)].used; }
+  u64 capacityBytes(Tier tier = Tier::memory) const { return rooms_[static_cast<u32>(tier)].capacity; }
   u32 unfinished() const { return unfinished_; }
   // Something is under way that the next turn should not wait long for.
-  bool wantsSoon() const { return noSpace_ || pass_ != Pass::none; }
+  bool wantsSoon() const { return rooms_[0].noSpace || rooms_[1].noSpace || pass_ != Pass::none; }
   bool softPinned(const Object& object) const;
   std::string_view groupName(const Object& object) const;
   // Of the bytes' layout, as its writer named it; empty for none.
@@ -177,7 +179,11 @@ class Store : public StoreState {
   bool mayEvict(const Object& object, bool pinned) const;
   // Whether its eviction makes room: some of it lies where something else may.
   bool frees(u32 index) const;
-  bool anyWhere(u32 index, bool disk) const;
+  Room& roomOf(Tier tier) { return rooms_[static_cast<u32>(tier)]; }
+  // Other than in the tier that it may leave.
+  bool anyElse(u32 index, Tier tier) const;
+  bool anyNof(u32 index) const;
+  // Complete, in memory, or on what KV events call a disk.
   bool lies(u32 index, bool disk) const;
   bool anyCold(u32 index) const;
   bool offloads() const { return settings.offload || coldFills_; }
@@ -193,16 +199,18 @@ class Store : public StoreState {
   bool makeRoomShared(Segment& folder, u64 size, u32 spared);
   i32 endShared(u32 index, bool whole);
   void dropShared(u32 index, Gone why);
-  // Its file stays where that is whole or being written, and nothing else; false where there is none.
-  bool keepOnlyFile(u32 index, u64 holdMs);
+  // What is being written of these kinds goes; whether the object does, as nothing else is left.
+  bool dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why);
+  // Whether an end of that type is about it.
+  bool isOf(const Replica& replica, ReplicaType type) const;
   // An unfinished put is given up; whether the object is gone.
   bool discard(u32 index);
   bool replayFolder(RecordReader& from);
   void setFiling(Object& object, bool filing);
   // Whether it waits for a disk now, and is not to be evicted otherwise.
   bool leaveToDisk(u32 index);
-  void evictOne(u32 index);
-  void dropMemory(u32 index);
+  void evictOne(u32 index, Tier tier);
+  void dropTier(u32 index, Tier tier);
   // A writer comes: what an owner was reading is no longer what it was asked for.
   void cancelOffload(u32 index);
   bool busy(const Object& object) const;
@@ -217,7 +225,7 @@ class Store : public StoreState {
   void leaveGroup(u32 index);
   void log(u32 index) { journal.object(table, index, groupName(table[index]), fingerprintOf(table[index]), cluster); }
 
-  u32 place(u64 size, u32 count, const Wish& wish, Placed* out);
+  u32 place(u64 size, u64 count, const Wish& wish, Tier tier, Placed* out);
   bool placeIn(u32 segment, u64 size, Placed* out, u32& placed);
   void setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatus status);
   void addReplica(u32 index, const Placed& placed, ReplicaStatus status);
@@ -242,9 +250,14 @@ class Store : public StoreState {
   // Fewer replicas where all of them are more than the tenant may have.
   void assignQuota(u16 tenant, bool registered, u64 bytes);
   u32 withinQuota(u16 tenant, u64 size, const Placed* placed, u32 count);
-  void evictWhole(u32 index);
+  void evictWhole(u32 index, Tier tier);
   bool groupMayGo(const Object& object, bool pinned, u32 spared) const;
   i32 refuseForSpace();
+  i32 checkMount(const SegmentSpec& spec, u32 client) const;
+  // What another process held that is not heard any more, by the same id.
+  // Of a NOF segment, which has no owner that could look at its bytes.
+  bool dropDamaged(u32 index, u64 replica);
+  bool takeOver(Segment& segment, const SegmentSpec& spec, u32 client);
   void endExtent(u64 id, u64 holdMs);
   Extent forgetExtent(u64 id);
   void endOldExtents(u32 most);
@@ -269,7 +282,9 @@ class Store : public StoreState {
   void watchClients();
   void beginPass(Pass pass);
   bool visit(u32 index);
-  void beginEviction();
+  double watermarkOf(Tier tier) const { return tier == Tier::nof ? settings.nofHighWatermark : settings.highWatermark; }
+  bool mustEvict(Tier tier);
+  void beginEviction(Tier tier);
   void endPass();
   void replayObject(RecordReader& from);
   bool replayDisk(RecordReader& from);

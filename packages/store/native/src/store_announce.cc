@@ -19,7 +19,7 @@ bool Store::lies(u32 index, bool disk) const {
   bool found = false;
   eachReplica(index, [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
-    found = found || (replica.status == ReplicaStatus::complete && segment != nullptr && !segment->gone && segment->onDisk() == disk);
+    found = found || (replica.status == ReplicaStatus::complete && segment != nullptr && !segment->gone && segment->inMemory() != disk);
   });
   return found;
 }
@@ -70,7 +70,7 @@ void Store::settleEvents() {
       bool swept = true;
       eachReplica(index, [&](const Replica& replica) {
         const Segment* segment = cluster.segment(replica.segment);
-        if (segment == nullptr || segment->onDisk() == disk) swept = swept && segment != nullptr && segment->swept;
+        if (segment == nullptr || segment->inMemory() != disk) swept = swept && segment != nullptr && segment->swept;
       });
       // It was erased before the end, and subscribers were told.
       if (swept) setAnnounced(table[index], medium, false);

@@ -46,7 +46,9 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
   if (number == 0) return code::noHandle;
   Client& client = cluster.client(number);
   client.seenMs = nowMs_;
+  if (const i32 wrong = checkMount(spec, number); wrong != code::ok) return wrong;
   if (Segment* there = cluster.findSegment(spec.id); there != nullptr) {
+    if (there->client != number && takeOver(*there, spec, number)) return code::ok;
     if (there->client != number || there->base != spec.base || there->size != spec.size) return code::segmentExists;
     client.known = true;
     if (there->awaiting) {
@@ -55,10 +57,6 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
       cluster.refresh();
     }
     return code::ok;
-  }
-  for (const u32 each : client.segments) {
-    const Segment& other = *cluster.segment(each);
-    if (!other.onDisk() && spec.base < other.base + other.size && other.base < spec.base + spec.size) return code::segmentExists;
   }
   // Somebody answers at an endpoint whose former holder is not heard any more: that holder's memory is gone.
   for (u32 each = 1; each < cluster.segmentEnd(); ++each) {
@@ -74,10 +72,11 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
   segment->name = spec.name;
   segment->endpoint = spec.endpoint;
   segment->protocol = spec.protocol;
+  segment->tier = tierOf(spec.protocol);
   segment->hostID = spec.hostID;
   const Segment& added = cluster.add(std::move(segment));
   cluster.client(number).known = true;
-  capacity_ += added.size;
+  roomOf(added.tier).capacity += added.size;
   cluster.refresh();
   journal.segment(added);
   if (onSuspect) onSuspect(added.number);
@@ -90,6 +89,8 @@ i32 Store::remount(std::span<const SegmentSpec> specs, const Uuid& id) {
   i32 first = code::ok;
   for (const SegmentSpec& spec : specs) {
     const i32 outcome = mount(spec, id);
+    // A later process has it: this one, which was not heard, gets none of its objects any more.
+    if (outcome == code::segmentExists && tierOf(spec.protocol) == Tier::nof) continue;
     if (outcome == code::segmentExists) {
       // The same id with another place in memory: a segment that we know wrongly is none.
       if (Segment* there = cluster.findSegment(spec.id); there != nullptr && there->client == number) {
@@ -165,8 +166,8 @@ void Store::dropSegment(Segment& segment) {
   if (segment.onDisk()) {
     forgetOrders(segment);
   } else {
-    used_ -= segment.allocator.used();
-    capacity_ -= segment.size;
+    roomOf(segment.tier).used -= segment.allocator.used();
+    roomOf(segment.tier).capacity -= segment.size;
   }
   dying_.push_back(segment.number);
   deadDirty_ = true;

@@ -23,7 +23,7 @@ u32 Store::queueCold(Segment& segment, u16 tenant, u32 most, u32 records, bool& 
     bool here = false;
     eachReplica(index, [&](const Replica& replica) {
       const Segment* memory = cluster.segment(replica.segment);
-      here = here || (readable(replica) && !memory->onDisk() && memory->client == segment.client);
+      here = here || (readable(replica) && memory->inMemory() && memory->client == segment.client);
     });
     if (!here) continue;
     object.flags |= flag::queued;
@@ -56,7 +56,7 @@ i32 Store::releaseCold(const Uuid& id, u16 tenant, std::string_view key, u64 fil
   if (known == nullptr || nodes[known->node].offset != file) return code::replicaNotFound;
   if (busy(table[index])) return code::hasTask;
   bool hot = false;
-  eachReplica(index, [&](const Replica& replica) { hot = hot || (!onDisk(replica) && readable(replica)); });
+  eachReplica(index, [&](const Replica& replica) { hot = hot || (inMemory(replica) && readable(replica)); });
   if (!hot) return code::notReady;
   dropReplicas(index, [&](const Replica& replica) { return replica.segment == disk->number; }, 0);
   announce(index);

@@ -37,7 +37,7 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
     const bool there = replicaIn(target, false) != 0;
     // What would be left after the move could not be read, at least for now.
     if (kind == TaskKind::move && there && replicaIn(target, true) == 0) return code::notReady;
-    more += !there;
+    more += !there && !cluster.named(target).empty() && cluster.segment(cluster.named(target).front())->inMemory();
   }
   // A move leaves a tenant with what it has; a copy is charged as a put is.
   if (kind == TaskKind::copy && more > 0)

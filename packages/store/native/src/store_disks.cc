@@ -130,7 +130,7 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     counters.offloadedBytes += file.size;
     addFile(disk, index, file.file);
     const Object& object = table[index];
-    if ((object.flags & flag::leaving) && !leased(object)) dropReplicas(index, [&](const Replica& replica) { return !onDisk(replica); }, 0);
+    if ((object.flags & flag::leaving) && !leased(object)) dropReplicas(index, [&](const Replica& replica) { return inMemory(replica); }, 0);
   } else if (index != 0) {
     if (fileOn(index, disk) != nullptr || !isIn(index, file)) return code::exists;
     addFile(disk, index, file.file);
@@ -197,7 +197,7 @@ i32 Store::keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 si
   }
   addFile(disk, index, 0);
   const Object& object = table[index];
-  if ((object.flags & flag::leaving) && inMemory(index) && !leased(object)) dropReplicas(index, [&](const Replica& replica) { return !onDisk(replica); }, 0);
+  if ((object.flags & flag::leaving) && inMemory(index) && !leased(object)) dropReplicas(index, [&](const Replica& replica) { return inMemory(replica); }, 0);
   table[index].flags &= static_cast<u8>(~flag::leaving);
   announce(index);
   log(index);
@@ -233,6 +233,7 @@ std::vector<u64> Store::takeDropped(Segment& segment, u32 most) {
 i32 Store::doubt(u16 tenant, std::string_view key, u64 replica) {
   const u32 index = find(tenant, key);
   if (index == 0) return code::notFound;
+  if (dropDamaged(index, replica)) return code::ok;
   i32 outcome = code::replicaNotFound;
   eachReplica(index, [&](const Replica& each) {
     if (replicaID(each) != replica || !onDisk(each)) return;

@@ -13,15 +13,20 @@ i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish&
   out.clear();
   if (const i32 wrong = checkWish(tenant, "-", size, wish); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
-  if (const i32 wrong = overQuota(tenant, size); wrong != code::ok) return wrong;
-  const u32 replicas = static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas));
-  const auto share = [&](double ratio) { return static_cast<u64>(ratio * static_cast<double>(capacity_)); };
+  if (const i32 wrong = overQuota(tenant, wish.replicas == 0 ? 0 : size); wrong != code::ok) return wrong;
+  const u64 replicas[tiers] = {std::min<u64>(wish.replicas, mostReplicas), std::min<u64>(wish.nofReplicas, mostReplicas)};
+  const auto ahead = [&](Tier tier) {
+    const Room& room = roomOf(tier);
+    const u64 more = size * replicas[static_cast<u32>(tier)];
+    const auto share = [&](double ratio) { return static_cast<u64>(ratio * static_cast<double>(room.capacity)); };
+    return more > 0 && (extentBytes_ + more > share(settings.aheadRatio) || room.used + more > share(watermarkOf(tier)));
+  };
   for (u32 i = 0; i < std::min(count, mostExtents); ++i) {
     // One at a time is what any put takes. More than that is ahead of a need, and must not be why anything is evicted.
-    const u64 more = size * replicas;
-    if (i > 0 && (extentBytes_ + more > share(settings.aheadRatio) || used_ + more > share(settings.highWatermark))) break;
-    Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas)};
-    extent.ranges.resize(place(size, replicas, wish, extent.ranges.data()));
+    if (i > 0 && (ahead(Tier::memory) || ahead(Tier::nof))) break;
+    Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas[0] + replicas[1])};
+    const u32 placed = place(size, replicas[0], wish, Tier::memory, extent.ranges.data());
+    extent.ranges.resize(placed + place(size, replicas[1], wish, Tier::nof, extent.ranges.data() + placed));
     if (extent.ranges.empty()) {
       if (i > 0) break;
       return refuseForSpace();

@@ -130,7 +130,7 @@ bool Store::makeRoomShared(Segment& segment, u64 size, u32 spared) {
     const Object& object = table[index];
     if (index == spared || (object.flags & flag::filing) || busy(object)) continue;
     // Memory still has it, or nobody may be reading it.
-    const bool only = !lies(index, false) && !anyOwned(index);
+    const bool only = !lies(index, false) && !anyOwned(index) && !anyNof(index);
     if (only && ((object.flags & flag::hardPin) || leased(object))) continue;
     ++counters.filesEvicted;
     dropShared(index, Gone::evicted);
@@ -147,24 +147,6 @@ void Store::dropShared(u32 index, Gone why) {
   }
   announce(index);
   log(index);
-}
-
-bool Store::keepOnlyFile(u32 index, u64 holdMs) {
-  if (sharedOf(index) == nullptr) return false;
-  dropReplicas(index, [&](const Replica& replica) { return !onShared(replica); }, holdMs);
-  setProcessing(table[index], false);
-  announce(index);
-  log(index);
-  return true;
-}
-
-bool Store::discard(u32 index) {
-  ++counters.discarded;
-  const Replica* file = sharedOf(index);
-  // What is whole can be read; of what never was, nothing is left.
-  if (file != nullptr && file->status == ReplicaStatus::complete && keepOnlyFile(index, settings.releaseMs)) return false;
-  erase(index, settings.releaseMs, true, Gone::expired);
-  return true;
 }
 
 i32 Store::endShared(u32 index, bool whole) {

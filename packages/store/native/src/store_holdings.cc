@@ -24,7 +24,7 @@ void Store::nameLineage() {
 void Store::tellHolders(u32 index) {
   eachReplica(index, [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
-    if (segment == nullptr || segment->onDisk() || replica.status != ReplicaStatus::complete) return;
+    if (segment == nullptr || !segment->inMemory() || replica.status != ReplicaStatus::complete) return;
     if (const auto& holdings = cluster.client(segment->client).holdings) holdings->came(index);
   });
 }
@@ -49,7 +49,7 @@ i32 Store::takeChanges(const Uuid& id, bool fromStart, u32 most, Changes& out) {
     if (!table.live(index) || object.extra == 0 || !table.extras[object.extra].hasChecksum) return;
     eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = cluster.segment(replica.segment);
-      if (segment == nullptr || segment->gone || segment->onDisk() || segment->client != number || replica.status != ReplicaStatus::complete) return;
+      if (segment == nullptr || segment->gone || !segment->inMemory() || segment->client != number || replica.status != ReplicaStatus::complete) return;
       out.held.push_back({index, segment->base + segment->allocator.offsetOf(replica.node)});
       bytes += object.keyBytes + groupName(object).size() + fingerprintOf(object).size();
     });
@@ -77,7 +77,7 @@ i32 Store::beginRestore(const Uuid& id, u64 lineage, std::span<const SegmentSpec
   if (const i32 wrong = remount(specs, id); wrong != code::ok) return wrong;
   for (const SegmentSpec& spec : specs) {
     Segment* segment = cluster.findSegment(spec.id);
-    if (segment == nullptr || segment->state != SegmentState::ok) continue;
+    if (segment == nullptr || !segment->inMemory() || segment->state != SegmentState::ok) continue;
     segment->restoring = true;
     segment->restoringUntilMs = nowMs_ + restoreMs;
   }
@@ -125,7 +125,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
     // What was stored here since, or what another holder saw later, is newer.
     if ((object.flags & flag::unfinished) || busy(object) || (!same && !isNewer)) return code::exists;
     bool here = false;
-    eachReplica(index, [&](const Replica& replica) { here = here || cluster.segment(replica.segment)->client == number; });
+    eachReplica(index, [&](const Replica& replica) { here = here || (inMemory(replica) && cluster.segment(replica.segment)->client == number); });
     if (same && here) return code::replicaExists;
   } else if (recent_.mayBeGone(Recent::hashOf(tenant, said.key))) {
     return code::notFound;
@@ -133,7 +133,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
   if (settings.multiTenant && tenants[tenant].charged + said.size > quotaOf(tenant)) return code::tenantQuota;
   const u32 node = segment->allocator.takeAt(offset, said.size);
   if (node == 0) return code::noHandle;
-  used_ += said.size;
+  roomOf(segment->tier).used += said.size;
   if (isNewer) {
     erase(index, leased(table[index]) ? settings.leaseMs : 0);
     index = 0;

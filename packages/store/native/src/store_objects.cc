@@ -151,8 +151,8 @@ void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   Object& object = table[index];
   Segment* segment = cluster.segment(placed.segment);
   // A quota is one of memory.
-  if (segment == nullptr || !segment->onDisk()) tenants[object.tenant].charged += object.size;
-  else segment->disk->dropped.erase(nodes[placed.node].offset);
+  if (segment == nullptr || segment->inMemory()) tenants[object.tenant].charged += object.size;
+  if (segment != nullptr && segment->onDisk()) segment->disk->dropped.erase(nodes[placed.node].offset);
   if (segment != nullptr && segment->shared()) {
     segment->disk->folder->objects[nodes[placed.node].offset] = index;
     segment->disk->folder->writers.erase(nodes[placed.node].offset);
@@ -208,8 +208,8 @@ void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
     nodes.give(replica.node);
     return;
   }
-  tenants[tenant].charged -= std::min(tenants[tenant].charged, size);
-  if (holdersListen_ && segment != nullptr && !replaying_)
+  if (segment == nullptr || segment->inMemory()) tenants[tenant].charged -= std::min(tenants[tenant].charged, size);
+  if (holdersListen_ && segment != nullptr && segment->inMemory() && !replaying_)
     if (const auto& holdings = cluster.client(segment->client).holdings) holdings->went(segment->base + segment->allocator.offsetOf(replica.node));
   if (segment == nullptr || replaying_) {
     nodes.give(replica.node);
@@ -226,7 +226,7 @@ void Store::free(u32 number, u32 node) {
   Segment* segment = cluster.segment(number);
   const u64 size = segment->allocator.sizeOf(node);
   segment->allocator.give(node);
-  if (!segment->gone) used_ -= size;
+  if (!segment->gone) roomOf(segment->tier).used -= size;
 }
 
 void Store::freeHeld(u32 number, u32 node) {
@@ -253,12 +253,6 @@ void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
     object.extra = 0;
   }
   table.erase(index);
-}
-
-bool Store::anyWhere(u32 index, bool disk) const {
-  bool found = false;
-  eachReplica(index, [&](const Replica& replica) { found = found || onDisk(replica) == disk; });
-  return found;
 }
 
 void Store::suspect(u32 index) {

@@ -26,7 +26,7 @@ Segment* Store::diskFor(u32 index, bool evicting) {
   };
   eachReplica(index, [&](const Replica& replica) {
     const Segment* memory = cluster.segment(replica.segment);
-    if (found != nullptr || !readable(replica) || memory->onDisk()) return;
+    if (found != nullptr || !readable(replica) || !memory->inMemory()) return;
     for (const u32 each : cluster.client(memory->client).segments) {
       Segment* segment = cluster.segment(each);
       if (segment->onDisk() && takes(*segment) && (found == nullptr || found->cold())) found = segment;
@@ -50,7 +50,7 @@ void Store::queueOffload(u32 index, bool evicting) {
 }
 
 bool Store::leaveToDisk(u32 index) {
-  if (!offloads() || anyWhere(index, true) || diskFor(index, true) == nullptr) return false;
+  if (!offloads() || anyElse(index, Tier::memory) || diskFor(index, true) == nullptr) return false;
   const bool waits = (table[index].flags & flag::queued) != 0;
   const auto most = static_cast<u32>(settings.offloadCapRatio * settings.offloadQueue);
   if (waits || evictQueued_ < most) {
@@ -68,12 +68,6 @@ bool Store::leaveToDisk(u32 index) {
   return !settings.offloadForceEvict;
 }
 
-void Store::dropMemory(u32 index) {
-  dropReplicas(index, [&](const Replica& replica) { return !onDisk(replica); }, 0);
-  announce(index);
-  log(index);
-}
-
 std::vector<Disk::Offload> Store::takeOffloads(Segment& disk, u32 most) {
   std::vector<Disk::Offload> out;
   auto& queue = disk.disk->offload;
@@ -89,7 +83,7 @@ std::vector<Disk::Offload> Store::takeOffloads(Segment& disk, u32 most) {
     bool found = false;
     eachReplica(index, [&](const Replica& replica) {
       const Segment* memory = cluster.segment(replica.segment);
-      if (found || !readable(replica) || memory->onDisk() || memory->client != disk.client) return;
+      if (found || !readable(replica) || !memory->inMemory() || memory->client != disk.client) return;
       found = true;
       address = memory->base + memory->allocator.offsetOf(replica.node);
     });

@@ -15,27 +15,32 @@ bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
   // Two replicas with one holder would be lost together.
   for (u32 i = 0; i < placed; ++i)
     if (cluster.segment(out[i].segment)->client == segment->client) return false;
-  const u32 node = segment->allocator.take(size);
+  const u64 bytes = segment->rangeBytes(size);
+  const u32 node = segment->allocator.take(bytes);
   if (node == 0) return false;
-  used_ += size;
+  roomOf(segment->tier).used += bytes;
   out[placed++] = {number, node};
   return true;
 }
 
-u32 Store::place(u64 size, u32 count, const Wish& wish, Placed* out) {
-  const std::vector<u32>& open = cluster.open();
+u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out) {
+  const std::vector<u32>& open = cluster.open(tier);
+  const u32 count = static_cast<u32>(std::min<u64>(wanted, mostReplicas));
   const u32 segments = static_cast<u32>(open.size());
   u32 placed = 0;
-  if (segments == 0) return 0;
+  if (segments == 0 || count == 0) return 0;
+  bool tried = false;
   // A writer that cannot reach a holder is not sent there again; others are.
   const auto placeIn = [&](u32 number, u64 size, Placed* out, u32& placed) {
     const Segment* segment = wish.avoided.empty() ? nullptr : cluster.segment(number);
     if (segment != nullptr && std::find(wish.avoided.begin(), wish.avoided.end(), segment->endpoint) != wish.avoided.end()) return false;
+    tried = true;
     return this->placeIn(number, size, out, placed);
   };
-  for (const std::string_view name : wish.preferred)
+  for (const std::string_view name : tier == Tier::nof ? wish.preferredNof : wish.preferred)
     for (const u32 number : cluster.named(name)) {
       if (placed == count) return placed;
+      if (cluster.segment(number)->tier != tier) continue;
       if (placeIn(number, size, out, placed)) break;
     }
   random_ ^= random_ << 13;
@@ -57,6 +62,8 @@ u32 Store::place(u64 size, u32 count, const Wish& wish, Placed* out) {
     for (u32 i = 0; i < sampled && placed < count; ++i) placeIn(ratios[i].second, size, out, placed);
   }
   for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i) placeIn(at(i), size, out, placed);
+  // Where no segment takes anything, eviction would free nothing that helps.
+  if (placed == 0 && tried) roomOf(tier).noSpace = true;
   return placed;
 }
 

@@ -9,7 +9,7 @@ void Store::hit(u32 index) {
   if (hits_.add(hash) < settings.promoteThreshold) return;
   Segment* disk = nullptr;
   eachReplica(index, [&](const Replica& replica) {
-    if (disk == nullptr && readable(replica) && !onShared(replica)) disk = cluster.segment(replica.segment);
+    if (disk == nullptr && readable(replica) && onDisk(replica) && !onShared(replica)) disk = cluster.segment(replica.segment);
   });
   if (disk == nullptr || (table[index].flags & flag::queued) || disk->disk->promote.size() >= settings.promoteQueue) return;
   table[index].flags |= flag::queued;
@@ -46,7 +46,11 @@ i32 Store::promoteStart(const Uuid& client, u16 tenant, std::string_view key, u6
   wish.preferred.assign(preferred.begin(), preferred.end());
   Placed placed[1];
   // A promotion that finds no room must not be why anything else goes.
-  if (place(size, 1, wish, placed) == 0) return code::noHandle;
+  const bool hadSpace = !rooms_[0].noSpace;
+  if (place(size, 1, wish, Tier::memory, placed) == 0) {
+    if (hadSpace) rooms_[0].noSpace = false;
+    return code::noHandle;
+  }
   addReplica(index, placed[0], ReplicaStatus::processing);
   Extra& extra = extraOf(index);
   extra.task = TaskKind::promote;

@@ -9,19 +9,19 @@ constexpr u32 mostUnfiled = 16;
 }  // namespace
 
 i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
-  if (key.empty() || key.size() > KeyArena::longest || size == 0 || wish.replicas == 0) return code::invalidParams;
-  if (wish.nofReplicas != 0 || wish.dfsReplicas > 1) return code::invalidParams;
+  if (key.empty() || key.size() > KeyArena::longest || size == 0 || (wish.replicas == 0 && wish.nofReplicas == 0)) return code::invalidParams;
+  if ((wish.nofReplicas != 0 && !settings.nof) || wish.dfsReplicas > 1) return code::invalidParams;
   if (wish.softPin == 1 && wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
   if (tenant == noTenant) return code::tenantUnknown;
   return code::ok;
 }
 
 i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index) {
-  if (const i32 wrong = overQuota(tenant, size, key); wrong != code::ok) return wrong;
-  Placed placed[mostReplicas];
-  u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
+  if (const i32 wrong = overQuota(tenant, wish.replicas == 0 ? 0 : size, key); wrong != code::ok) return wrong;
+  Placed placed[2 * mostReplicas];
+  u32 count = withinQuota(tenant, size, placed, place(size, wish.replicas, wish, Tier::memory, placed));
+  count += place(size, wish.nofReplicas, wish, Tier::nof, placed + count);
   if (count == 0) return refuseForSpace();
-  count = withinQuota(tenant, size, placed, count);
   index = table.insert(tenant, key, table.hashOf(tenant, key));
   if (index == 0) {
     for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
@@ -43,8 +43,6 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
 }
 
 i32 Store::refuseForSpace() {
-  // Where no segment takes anything, eviction would free nothing that helps.
-  noSpace_ = noSpace_ || !cluster.open().empty();
   ++counters.allocationFailures;
   return code::noHandle;
 }
@@ -91,10 +89,10 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   bool reachable = true;
   eachReplica(there, [&](const Replica& replica) {
     ++replicas;
-    reachable = reachable && readable(replica) && !onDisk(replica);
+    reachable = reachable && readable(replica) && inMemory(replica);
   });
   // Its ranges are written again only where nobody can be reading or writing them.
-  if (!unfinished && reachable && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
+  if (!unfinished && reachable && wish.nofReplicas == 0 && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
     index = there;
     if (!restored_.empty()) restored_.erase(index);
     for (Replica* at = &object.first;; at = &table.more[at->next]) {
@@ -117,8 +115,9 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   }
   if (const i32 wrong = overQuota(tenant, size > object.size ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
   // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
-  Placed placed[mostReplicas];
-  const u32 count = place(size, static_cast<u32>(std::min<u64>(wish.replicas, mostReplicas)), wish, placed);
+  Placed placed[2 * mostReplicas];
+  u32 count = place(size, wish.replicas, wish, Tier::memory, placed);
+  count += place(size, wish.nofReplicas, wish, Tier::nof, placed + count);
   if (count == 0) return refuseForSpace();
   for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
   const std::string kept(groupName(object));
@@ -141,10 +140,12 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
   if (type == ReplicaType::disk) return endShared(index, true);
   if (!(object.flags & flag::unfinished)) return anyStatus(index, ReplicaStatus::complete) ? code::ok : code::invalidWrite;
   for (Replica* at = &object.first;; at = &table.more[at->next]) {
-    if (at->status == ReplicaStatus::processing && !onShared(*at)) at->status = ReplicaStatus::complete;
+    if (at->status == ReplicaStatus::processing && isOf(*at, type)) at->status = ReplicaStatus::complete;
     if (at->next == 0) break;
   }
-  setProcessing(object, false);
+  // Kinds may end one after the other.
+  const bool partly = writing(index);
+  setProcessing(object, partly);
   // Readable, and no lease yet: it may go as soon as room is needed.
   object.lease = tick();
   if (checksum) {
@@ -157,8 +158,9 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
     if (extra.softPinMs != 0) extra.softPinUntil = tickOf(nowMs_ + extra.softPinMs) + 1;
     extra.softPinMs = 0;
   }
-  journal.complete(table, index);
-  announce(index, true);
+  if (partly) log(index);
+  else journal.complete(table, index);
+  announce(index, type != ReplicaType::nof);
   if (offloads()) queueOffload(index, false);
   return code::ok;
 }
@@ -174,7 +176,8 @@ i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key, Repli
   // The usual reason is a transfer that failed.
   suspect(index);
   // Its file is revoked by a call of its own.
-  if (type != ReplicaType::memory || !keepOnlyFile(index, 0)) erase(index, 0);
+  if (type == ReplicaType::memory || type == ReplicaType::nof) dropUnfinished(index, type, 0, Gone::unknown);
+  else erase(index, 0);
   return code::ok;
 }
 

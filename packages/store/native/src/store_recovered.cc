@@ -15,13 +15,15 @@ void Store::recovered(bool heldNow) {
   // Without disks allowed, nobody would say that they are still there.
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.offload; ++number)
     if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->shared() && !segment->gone) cluster.hide(*segment);
+  for (u32 number = 1; number < cluster.segmentEnd() && !settings.nof; ++number)
+    if (Segment* segment = cluster.segment(number); segment != nullptr && segment->nof() && !segment->gone) cluster.hide(*segment);
   settleEvents();
   for (u32 index = 1; index < table.end(); ++index) {
     if (!table.live(index) || pruned(index) == 0) continue;
     Object& object = table[index];
     eachReplica(index, [&](const Replica& replica) {
       Segment& segment = *cluster.segment(replica.segment);
-      if (!segment.onDisk()) return ranges[replica.segment].push_back({replica.node, object.size});
+      if (!segment.onDisk()) return ranges[replica.segment].push_back({replica.node, segment.rangeBytes(object.size)});
       segment.disk->used += object.size;
       ++segment.disk->files;
     });
@@ -35,7 +37,7 @@ void Store::recovered(bool heldNow) {
     if (segment == nullptr || segment->gone) continue;
     const u32 node = nodes.take();
     nodes[node].offset = at.second;
-    held[at.first].push_back({node, size});
+    held[at.first].push_back({node, segment->rangeBytes(size)});
   }
   replayedHeld_.clear();
   std::vector<std::pair<u32, u32>> crossed;
@@ -81,14 +83,14 @@ void Store::recovered(bool heldNow) {
     if (!dropReplicas(index, lost, 0)) erase(index, 0, false);
   }
   replaying_ = false;
-  used_ = capacity_ = 0;
+  for (Room& room : rooms_) room.used = room.capacity = 0;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
     if (segment == nullptr) continue;
     if (heldNow) segment->awaiting = false;
     if (segment->onDisk()) continue;
-    used_ += segment->allocator.used();
-    capacity_ += segment->size;
+    roomOf(segment->tier).used += segment->allocator.used();
+    roomOf(segment->tier).capacity += segment->size;
   }
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);

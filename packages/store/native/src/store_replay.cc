@@ -54,10 +54,12 @@ bool Store::replay(RecordReader& from) {
         segment->name = name;
         segment->endpoint = endpoint;
         segment->protocol = protocol;
+        segment->tier = tierOf(protocol);
         segment->hostID = hostID;
         segment->awaiting = true;
         there = &cluster.add(std::move(segment));
       }
+      if (!there->gone && (there->client != client || there->endpoint != endpoint)) cluster.handOver(*there, client, name, endpoint);
       there->state = state;
       there->unmountAtMs = unmountAt == 0 ? 0 : std::max<u64>(1, unmountAt - std::min(unmountAt, journal.epochMs));
       return true;
@@ -103,7 +105,8 @@ bool Store::replay(RecordReader& from) {
         if (at->status == ReplicaStatus::processing && !onShared(*at)) at->status = ReplicaStatus::complete;
         if (at->next == 0) break;
       }
-      setAnnounced(object, KvEvents::cpu, true);
+      for (u8 medium = 0; medium < KvEvents::media; ++medium)
+        if (lies(index, medium == KvEvents::disk)) setAnnounced(object, medium, true);
       return true;
     }
     case Record::erased:
@@ -254,7 +257,7 @@ void Store::replayObject(RecordReader& from) {
   if (flags & flag::unfinished) setProcessing(table[index], true);
   bool complete[KvEvents::media] = {(flags & flag::announced) != 0, (flags & flag::announcedDisk) != 0};
   eachReplica(index, [&](const Replica& replica) {
-    if (replica.status == ReplicaStatus::complete) complete[onDisk(replica) ? KvEvents::disk : KvEvents::cpu] = true;
+    if (replica.status == ReplicaStatus::complete) complete[inMemory(replica) ? KvEvents::cpu : KvEvents::disk] = true;
   });
   for (u8 medium = 0; medium < KvEvents::media; ++medium) setAnnounced(table[index], medium, complete[medium]);
   if (task == TaskKind::none || taskClient == 0 || taskClient >= cluster.clientEnd()) return;

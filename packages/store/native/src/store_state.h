@@ -33,7 +33,13 @@ class StoreState {
       : settings(settings), nodes(u32{1} << 29), table(seed), random_(seed | 1), lastExtent_(seed * 0x9E3779B97F4A7C15ull), lastOffload_(static_cast<u32>(lastExtent_ >> 32)) {}
 
   u64 nowMs_ = tickMs;
-  u64 used_ = 0, capacity_ = 0, random_;
+  // Of one tier: what lies there, and its eviction.
+  struct Room {
+    u64 used = 0, capacity = 0, evictAtMs = 0;
+    bool noSpace = false;
+  };
+  Room rooms_[tiers];
+  u64 random_;
   u32 unfinished_ = 0, filing_ = 0;
   u32 folder_ = 0;
   u64 lastFile_ = 0;
@@ -58,10 +64,11 @@ class StoreState {
 
   Pass pass_ = Pass::none;
   u32 cursor_ = 1, left_ = 0, evictCursor_ = 1, evictQueued_ = 0;
-  bool deadDirty_ = false, noSpace_ = false, coldFills_ = false;  // the last: some device takes objects unasked
+  Tier evicting_ = Tier::memory;
+  bool deadDirty_ = false, coldFills_ = false;  // the last: some device takes objects unasked
   Sketch hits_;
   std::vector<u32> dying_, dead_;  // segments hidden since the pass began, and before
-  u64 watchAtMs_ = 0, discardAtMs_ = 0, evictAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
+  u64 watchAtMs_ = 0, discardAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
   Tick evictUntil_ = 0;
   // While the log is read: sizes of ranges that were held back, by segment and offset.
   std::unordered_map<std::pair<u32, u64>, u64, RangeHash> replayedHeld_;

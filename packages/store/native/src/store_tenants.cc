@@ -40,8 +40,8 @@ void Store::assignQuota(u16 tenant, bool registered, u64 bytes) {
 
 u64 Store::quotaOf(u16 tenant) const {
   const u64 asked = tenants[tenant].quota;
-  if (askedBytes_ <= capacity_) return asked;
-  return static_cast<u64>(static_cast<unsigned __int128>(asked) * capacity_ / askedBytes_);
+  if (askedBytes_ <= capacityBytes()) return asked;
+  return static_cast<u64>(static_cast<unsigned __int128>(asked) * capacityBytes() / askedBytes_);
 }
 
 i32 Store::overQuota(u16 tenant, u64 more, std::string_view key, u32 spared) {
@@ -74,7 +74,7 @@ void Store::evictOf(u16 tenant, u64 bytes, bool pinned, u32 spared) {
   for (const auto& [lease, index] : found) {
     if (before - tenants[tenant].charged >= bytes) return;
     // A group takes others of the list along.
-    if (table.live(index) && table[index].tenant == tenant) evictWhole(index);
+    if (table.live(index) && table[index].tenant == tenant) evictWhole(index, Tier::memory);
   }
 }
 

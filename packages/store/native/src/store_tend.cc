@@ -26,7 +26,7 @@ bool Store::frees(u32 index) const {
   bool frees = false;
   eachReplica(index, [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
-    frees = frees || (segment != nullptr && segment->allocatable());
+    frees = frees || (segment != nullptr && segment->tier == evicting_ && segment->allocatable());
   });
   return frees;
 }
@@ -39,12 +39,22 @@ bool Store::groupMayGo(const Object& object, bool pinned, u32 spared) const {
   return true;
 }
 
-void Store::beginEviction() {
-  const double ratio = capacity_ == 0 ? 0 : static_cast<double>(used_) / static_cast<double>(capacity_);
-  const double over = std::max(0.0, ratio - settings.highWatermark);
-  const double target = std::max(settings.evictionRatio, over == 0 ? 0 : over + settings.evictionRatio);
-  evictTarget_ = static_cast<u64>(std::ceil(target * static_cast<double>(capacity_)));
-  evictLeast_ = static_cast<u64>(std::max(target / 2, over) * static_cast<double>(capacity_));
+bool Store::mustEvict(Tier tier) {
+  Room& room = roomOf(tier);
+  if (room.capacity == 0) room.noSpace = false;
+  if (room.capacity == 0 || nowMs_ < room.evictAtMs) return false;
+  return room.noSpace || static_cast<double>(room.used) > watermarkOf(tier) * static_cast<double>(room.capacity);
+}
+
+void Store::beginEviction(Tier tier) {
+  evicting_ = tier;
+  Room& room = roomOf(tier);
+  const auto capacity = static_cast<double>(room.capacity);
+  const double each = tier == Tier::nof ? settings.nofEvictionRatio : settings.evictionRatio;
+  const double over = std::max(0.0, static_cast<double>(room.used) / capacity - watermarkOf(tier));
+  const double target = std::max(each, over == 0 ? 0 : over + each);
+  evictTarget_ = static_cast<u64>(std::ceil(target * capacity));
+  evictLeast_ = static_cast<u64>(std::max(target / 2, over) * capacity);
   evicted_ = 0;
   evictQueued_ = 0;
   ++counters.evictions;
@@ -73,7 +83,7 @@ void Store::beginEviction() {
       break;
     }
   }
-  noSpace_ = false;
+  room.noSpace = false;
   beginPass(Pass::evict);
   cursor_ = evictCursor_ < end ? evictCursor_ : 1;
 }
@@ -113,12 +123,12 @@ bool Store::visit(u32 index) {
   }
   const bool pinned = pass_ == Pass::evictPinned;
   const Object& object = table[index];
-  if (object.lease > evictUntil_ || !evictable(index, pinned) || leaveToDisk(index)) return false;
-  evictWhole(index);
+  if (object.lease > evictUntil_ || !evictable(index, pinned) || (evicting_ == Tier::memory && leaveToDisk(index))) return false;
+  evictWhole(index, evicting_);
   return true;
 }
 
-void Store::evictWhole(u32 index) {
+void Store::evictWhole(u32 index, Tier tier) {
   const Object& object = table[index];
   const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
   std::vector<u32> leaving;
@@ -126,15 +136,16 @@ void Store::evictWhole(u32 index) {
   for (u32 at = group == 0 ? 0 : groups_[group].first; at != 0; at = table.extras[table[at].extra].groupAfter)
     if (at != index) leaving.push_back(at);
   leaving.push_back(index);
-  for (const u32 each : leaving) evictOne(each);
+  for (const u32 each : leaving) evictOne(each, tier);
 }
 
-void Store::evictOne(u32 index) {
-  if (!inMemory(index)) return;
+void Store::evictOne(u32 index, Tier tier) {
+  const bool nof = tier == Tier::nof;
+  if (nof ? !anyNof(index) : !inMemory(index)) return;
   evicted_ += table[index].size;
-  ++counters.evictedObjects;
-  counters.evictedBytes += table[index].size;
-  if (anyWhere(index, true)) dropMemory(index);
+  ++(nof ? counters.nofEvictedObjects : counters.evictedObjects);
+  (nof ? counters.nofEvictedBytes : counters.evictedBytes) += table[index].size;
+  if (anyElse(index, tier)) dropTier(index, tier);
   else erase(index, 0, true, Gone::evicted);
 }
 
@@ -156,7 +167,7 @@ void Store::endPass() {
     return;
   }
   // Where nothing could go, asking again at once would only burn time.
-  evictAtMs_ = nowMs_ + (evicted_ == 0 ? 20 * evictAgainMs : evictAgainMs);
+  roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? 20 * evictAgainMs : evictAgainMs);
 }
 
 bool Store::tend(u32 budget) {
@@ -173,8 +184,10 @@ bool Store::tend(u32 budget) {
     if (deadDirty_) {
       deadDirty_ = false;
       beginPass(Pass::dead);
-    } else if ((noSpace_ || static_cast<double>(used_) > settings.highWatermark * static_cast<double>(capacity_)) && nowMs_ >= evictAtMs_ && capacity_ > 0) {
-      beginEviction();
+    } else if (mustEvict(Tier::memory)) {
+      beginEviction(Tier::memory);
+    } else if (mustEvict(Tier::nof)) {
+      beginEviction(Tier::nof);
     } else if (nowMs_ >= discardAtMs_) {
       discardAtMs_ = nowMs_ + discardEveryMs;
       if (unfinished_ > 0 || filing_ > 0 || table.extras.live() > 0) beginPass(Pass::discard);

@@ -17,7 +17,7 @@ struct Wish {
   bool hardPin = false, sameNode = false;
   u8 dataType = 0;
   std::string_view hostID;
-  std::vector<std::string_view> preferred;
+  std::vector<std::string_view> preferred, preferredNof;
   std::vector<std::string_view> avoided;  // endpoints that its writer could not reach
 };
 
@@ -58,6 +58,7 @@ struct Note {
 struct Counters {
   u64 evictedObjects = 0, evictedBytes = 0, evictions = 0, allocationFailures = 0, discarded = 0, clientsLost = 0, replicasLost = 0, restoredObjects = 0;
   u64 offloadedObjects = 0, offloadedBytes = 0, offloadsFailed = 0, offloadsSkipped = 0, promotedObjects = 0, promotionsFailed = 0, damagedFiles = 0;
+  u64 nofEvictedObjects = 0, nofEvictedBytes = 0, nofDamaged = 0;
   u64 filedObjects = 0, filesFailed = 0, filesEvicted = 0, filesRefused = 0;
 };
 

@@ -13,6 +13,7 @@ const pages: Readonly<Record<string, Page>> = {
     flags: [
       ["--upsert", "replace the value of an existing key"],
       ["--replicas N", "how many segments get it (1); fewer if fewer have room"],
+      ["--nof-replicas N", "how many NOF segments get it as well (none); the master's enable_nof allows them"],
       ["--segment NAME", "preferred segment, as svc store segments lists it; another one if it has no room"],
       ["--soft-pin, --hard-pin", "evict it last, or never"],
     ],

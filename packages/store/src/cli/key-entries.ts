@@ -8,21 +8,19 @@ const MAX_KEYS = 256;
 export type Holder = { readonly endpoint: string; readonly address: string; readonly sizeBytes: number; readonly protocol: string };
 export type KeyEntry = { readonly key: string; readonly sizeBytes: number; readonly replicas: readonly Holder[] };
 
+type Buffered = { transport_endpoint_: string; buffer_descriptor: { size_: number; buffer_address_: number; protocol_: string } };
 type Wire = {
-  data: Record<
-    string,
-    { ok: boolean; values?: { transport_endpoint_: string; buffer_descriptor: { size_: number; buffer_address_: number; protocol_: string } }[] }
-  >;
+  data: Record<string, { ok: boolean; values?: Buffered[]; nof_values?: Buffered[] }>;
 };
 
-/** Of those that are there, in the order of `keys`. */
+/** Of those that are there, in the order of `keys`: their replicas in memory and NOF segments. */
 export async function entriesOf(words: Words, keys: readonly string[]): Promise<KeyEntry[]> {
   const found = new Map<string, KeyEntry>();
   for (const page of pages(keys)) {
     const { data } = (await (await ask(words, `/batch_query_keys?${tenantQuery(words)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
-    for (const [key, { ok, values = [] }] of Object.entries(data)) {
+    for (const [key, { ok, values = [], nof_values: nofs = [] }] of Object.entries(data)) {
       if (!ok) continue;
-      const replicas = values.map(({ transport_endpoint_: endpoint, buffer_descriptor: buffer }) => ({
+      const replicas = [...values, ...nofs].map(({ transport_endpoint_: endpoint, buffer_descriptor: buffer }) => ({
         endpoint,
         address: `0x${BigInt(buffer.buffer_address_).toString(16)}`,
         sizeBytes: buffer.size_,

@@ -18,7 +18,7 @@ type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
 export const verbs: Readonly<Record<string, Verb>> = {
-  put: { flags: { upsert: yes, replicas: text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
+  put: { flags: { upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
   get: { flags: { force: yes }, run: get },
   ls: { flags: { limit: text, after: text }, run: list },
   stat: { flags: {}, run: stat },

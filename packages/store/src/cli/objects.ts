@@ -16,12 +16,14 @@ export async function put(words: Words): Promise<number> {
   const [key = "", file] = operands(words, "KEY", "[FILE]");
   if (/[\r\n]/.test(key)) fail("INVALID_REQUEST", "KEY: expected no line breaks, since key lists have one key per line");
   const replicas = wholeNumber(words, "replicas", 1, MAX_REPLICAS);
+  const nofReplicas = words.text("nof-replicas") === undefined ? 0 : wholeNumber(words, "nof-replicas", 0, MAX_REPLICAS);
   const segment = words.text("segment");
   if (segment !== undefined) await checkSegment(words, segment);
   const value = file === undefined || file === "-" ? await readStdin() : readWhole(file);
   if (value.length === 0) fail("INVALID_REQUEST", "expected a value of one byte or more, got an empty one; give a file, or write the value to stdin");
   const options = {
     replicas,
+    ...(nofReplicas === 0 ? {} : { nofReplicas }),
     ...(segment === undefined ? {} : { preferredSegments: [segment] }),
     ...(words.has("soft-pin") ? { softPin: "enable" as const } : {}),
     ...(words.has("hard-pin") ? { hardPin: true } : {}),
@@ -36,7 +38,7 @@ export async function put(words: Words): Promise<number> {
   if (!isStored && words.isJSON) process.stderr.write(`svc store put: ${kept}`);
   else if (!isStored) process.stdout.write(kept);
   else if (!words.isJSON) process.stdout.write(`${key}: ${byteSize(value.length)} stored${segments === undefined ? "" : ` on ${segments.join(", ")}`}\n`);
-  if (isStored && segments !== undefined) warn(segments, replicas, segment);
+  if (isStored && segments !== undefined) warn(segments, replicas + nofReplicas, segment);
   return 0;
 }
 

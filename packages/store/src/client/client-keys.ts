@@ -15,7 +15,9 @@ export type ObjectInfo = {
   readonly sizeBytes: number;
   /** XXH3 of the bytes; undefined where the writer gave none. */
   readonly checksum: bigint | undefined;
+  /** In memory. */
   readonly replicas: readonly Replica[];
+  readonly nofReplicas: readonly Replica[];
 };
 
 /** The order is that of `Gone` in native/src/recent.h. */
@@ -170,12 +172,12 @@ function answered<T>(answer: Expected<T> | undefined, what: string): T {
 const infoOf = ({ replicas, checksum }: ReplicaList): ObjectInfo => {
   const [first] = replicas;
   const sizeBytes = first === undefined || first.place.type === "dfs" ? 0 : "buffer" in first.place ? first.place.buffer.sizeBytes : first.place.sizeBytes;
-  return { sizeBytes: Number(sizeBytes), checksum, replicas: replicasOf(replicas) };
+  return { sizeBytes: Number(sizeBytes), checksum, replicas: replicasOf(replicas), nofReplicas: replicasOf(replicas, "nof") };
 };
 
-const replicasOf = (list: ReplicaList["replicas"]): Replica[] =>
+const replicasOf = (list: ReplicaList["replicas"], type: "memory" | "nof" = "memory"): Replica[] =>
   list.flatMap(({ place }) => {
-    if (place.type !== "memory") return [];
+    if (place.type !== type) return [];
     const { endpoint, address, sizeBytes, protocol } = place.buffer;
     return [{ endpoint, address, sizeBytes: Number(sizeBytes), protocol }];
   });

@@ -11,6 +11,7 @@ const names = {
   readKnown: ["svc_store_client_reads_known_total", "Reads of places that were known, without asking the master"],
   readAsked: ["svc_store_client_reads_asked_total", "Reads after asking the master"],
   readDisk: ["svc_store_client_reads_disk_total", "Reads from the disk of another client, or of this one"],
+  readNof: ["svc_store_client_reads_nof_total", "Reads from NOF segments after asking the master"],
   filed: ["svc_store_client_filed_total", "Objects of which this client stored a file in the shared folder"],
   unfiled: ["svc_store_client_unfiled_total", "Objects that this client stored in memory alone, though there is a shared folder"],
   readShared: ["svc_store_client_reads_shared_total", "Reads of files in the shared folder"],

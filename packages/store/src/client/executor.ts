@@ -134,7 +134,11 @@ function* begin({ clientID }: ExecutorParts, group: readonly Task[], failures: F
       const from = diskFile(source) ?? bufferOf(source);
       const to = targets.map(bufferOf);
       const wrong = from === undefined || to.includes(undefined);
-      if (wrong) failures.set(task, new Failure("INVALID_REQUEST", `key ${task.key}: expected a replica in memory or on a disk, and targets in memory`));
+      if (wrong)
+        failures.set(
+          task,
+          new Failure("INVALID_REQUEST", `key ${task.key}: expected a replica in memory, in a NOF segment or on a disk, and targets in memory or NOF segments`),
+        );
       begun.push({ task, source: from ?? nowhere, targets: wrong ? [] : (to as Buffered[]), bytes: Number(from?.sizeBytes ?? 0n), checksum });
     });
   } catch (error) {
@@ -243,4 +247,4 @@ function diskFile(descriptor: Descriptor): Buffered | undefined {
   return disk && { endpoint: disk.segment, address: disk.address, sizeBytes: BigInt(disk.sizeBytes) };
 }
 
-const bufferOf = ({ place }: Descriptor): Buffered | undefined => (place.type === "memory" ? place.buffer : undefined);
+const bufferOf = ({ place }: Descriptor): Buffered | undefined => ("buffer" in place ? place.buffer : undefined);

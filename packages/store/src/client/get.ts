@@ -40,7 +40,7 @@ export type GetParts = {
   readonly timeoutMs: number;
   /** The folder that the cluster shares, where it has one and this client uses it. */
   readonly shared: SharedFiles | undefined;
-  count(what: "readKnown" | "readAsked" | "readDisk" | "readShared" | "misses" | "wrongBytes" | "unreached"): void;
+  count(what: "readKnown" | "readAsked" | "readDisk" | "readNof" | "readShared" | "misses" | "wrongBytes" | "unreached"): void;
   /** A key whose only bytes were wrong. */
   onDamaged(key: string): void;
   onRead(key: string): void;
@@ -49,7 +49,7 @@ export type GetParts = {
 const MAX_ROUNDS = 3;
 const RETRY_MS = 20;
 
-type Buffered = Extract<ReplicaList["replicas"][number]["place"], { type: "memory" }>;
+type Buffered = Extract<ReplicaList["replicas"][number]["place"], { type: "memory" | "nof" }>;
 export function* getAll(parts: GetParts, wanted: readonly Destination[]): Flow<GetOutcome[]> {
   const outcomes: GetOutcome[] = new Array(wanted.length).fill(undefined);
   const open = new Set(wanted.keys());
@@ -138,14 +138,17 @@ function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLa
     for (const [index, queue] of queues) if (queue.length === 0 && !sources.some((source) => source.index === index)) queues.delete(index);
     if (sources.length === 0) break;
     const there = yield* readSome(parts, sources, parts.isVerified);
-    const lost = sources.filter((source) => source.fileID !== undefined && !there.includes(source));
+    const isReported = ({ fileID, nofID, isWrong }: Source) => fileID !== undefined || (nofID !== undefined && isWrong === true);
+    const lost = sources.filter((source) => isReported(source) && !there.includes(source));
     if (lost.length > 0) yield* readAlone(parts, wanted, lost, there);
     for (const source of there) {
       outcomes[source.index] = source.sizeBytes;
       open.delete(source.index);
       queues.delete(source.index);
       parts.onRead((wanted[source.index] as Destination).key);
-      parts.count(source.fileName !== undefined ? "readShared" : source.fileID === undefined ? "readAsked" : "readDisk");
+      parts.count(
+        source.fileName !== undefined ? "readShared" : source.nofID !== undefined ? "readNof" : source.fileID === undefined ? "readAsked" : "readDisk",
+      );
       // A file may be removed at any time: its place is asked for at each read, by which the master knows what is read often.
       if (source.fileID !== undefined) continue;
       const { endpoint, address, sizeBytes, checksum } = source;
@@ -169,7 +172,10 @@ function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: reado
   const perDisk = new Map<string, number>();
   for (const { endpoint } of lost) perDisk.set(endpoint, (perDisk.get(endpoint) ?? 0) + 1);
   for (const source of lost) {
-    const again = (perDisk.get(source.endpoint) ?? 0) > 1 && performance.now() < source.untilMs;
+    // Nobody else looks at a NOF segment before the master drops what a reader says is wrong there.
+    const isNof = source.nofID !== undefined;
+    const again = (isNof || (perDisk.get(source.endpoint) ?? 0) > 1) && performance.now() < source.untilMs;
+    if (isNof) source.isWrong = false;
     const found = again ? yield* readSome(parts, [source], parts.isVerified) : [];
     if (found.length > 0) {
       there.push(source);
@@ -177,8 +183,9 @@ function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: reado
     }
     const { key } = wanted[source.index] as Destination;
     if (source.isWrong) parts.onDamaged(key);
+    else if (isNof) continue;
     try {
-      yield* call("ReportWrongBytes", key, source.fileID as bigint, parts.tenant);
+      yield* call("ReportWrongBytes", key, (source.fileID ?? source.nofID) as bigint, parts.tenant);
     } catch {
       // The next reader reports it.
     }
@@ -188,30 +195,37 @@ function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: reado
 function sourceOf(
   destination: Destination,
   index: number,
-  place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint; fileName?: string },
+  place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint; nofID?: bigint; fileName?: string },
 ): Source | Failure {
   const room = destination.room(place.sizeBytes);
   if (room === undefined) return tooSmall(place.sizeBytes, 0);
-  const { endpoint, address, sizeBytes, checksum, untilMs, fileID, fileName } = place;
-  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, fileName, parts: clipped(room, sizeBytes) };
+  const { endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName } = place;
+  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName, parts: clipped(room, sizeBytes) };
 }
 
-/** Memory of this client first, then holders that were reached; disks, and holders that were not reached, come last. */
+/** Memory of this client first, then memory and NOF segments of holders that were reached, then disks; holders that were not reached come last. */
 function candidatesOf(parts: GetParts, destination: Destination, index: number, list: ReplicaList, askedMs: number): Source[] | Failure {
-  const rank = ({ endpoint, fileID }: Source) => (endpoint === parts.ownEndpoint ? 0 : fileID !== undefined ? 2 : parts.avoided.has(endpoint) ? 3 : 1);
+  const rank = ({ endpoint, fileID, nofID }: Source) =>
+    endpoint === parts.ownEndpoint ? 0 : fileID !== undefined ? 3 : parts.avoided.has(endpoint) ? 4 : nofID !== undefined ? 2 : 1;
   const found: Source[] = [];
   const untilMs = askedMs + Number(list.leaseMs);
   for (const replica of list.replicas) {
     const { place, id } = replica;
     const disk = diskPlace(replica);
     const fileName = place.type === "disk" ? parts.shared?.nameOf(place.path) : undefined;
-    if (place.type !== "memory" && disk === undefined && fileName === undefined) continue;
+    if (!("buffer" in place) && disk === undefined && fileName === undefined) continue;
     const known =
       place.type === "disk"
         ? { endpoint: "", address: 0n, sizeBytes: Number(place.sizeBytes), checksum: list.checksum, untilMs, fileID: id, fileName: fileName as string }
         : disk !== undefined
           ? { endpoint: disk.segment, address: disk.address, sizeBytes: disk.sizeBytes, checksum: list.checksum, untilMs, fileID: id }
-          : { ...(place as Buffered).buffer, sizeBytes: Number((place as Buffered).buffer.sizeBytes), checksum: list.checksum, untilMs };
+          : {
+              ...(place as Buffered).buffer,
+              sizeBytes: Number((place as Buffered).buffer.sizeBytes),
+              checksum: list.checksum,
+              untilMs,
+              ...(place.type === "nof" ? { nofID: id } : {}),
+            };
     const source = sourceOf(destination, index, known);
     if (source instanceof Failure) return source;
     found.push(source);

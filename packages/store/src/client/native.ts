@@ -13,6 +13,8 @@ export interface NativeCaller {
 export interface NativeClient {
   /** XXH3 (64 bits) of the bytes of `count` ranges from `first` on; three words a range: local address, remote address, length. */
   checksum(ranges: BigUint64Array, first: number, count: number): bigint;
+  /** Whether no other process has that open file locked; this one has it then, until it closes the file. */
+  lockFile(descriptor: number): boolean;
   NativeCaller: new (host: string, port: number, timeoutMs: number) => NativeCaller;
 }
 

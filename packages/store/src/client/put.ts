@@ -2,6 +2,7 @@
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ResultOf } from "../rpc/operations.ts";
+import { isFileSegment } from "./disk/places.ts";
 import { type Extents, giveBack, type LeasedExtent } from "./extents.ts";
 import { call, type Flow, type Move, move, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
@@ -39,6 +40,7 @@ const FIRST_TRY_MS = 1000;
 const LATER_TRY_MS = 4000;
 /** The least that a path is taken to move in a millisecond. */
 const BYTES_PER_MS = 50_000;
+const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
 /** What the master says of an extent that it does not lease any more; one that reads its log has forgotten all of them. */
@@ -128,7 +130,8 @@ function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Fl
   const unwritten = ready.filter(({ isWritten }) => !isWritten);
   if (unwritten.length === 0) return [...ready];
   const { moves, bytes } = movesOf(unwritten);
-  const failed = yield* move("WRITE", moves, (attempt === 0 ? FIRST_TRY_MS : LATER_TRY_MS) + Math.ceil(bytes / BYTES_PER_MS));
+  const rate = moves.some(({ endpoint }) => isFileSegment(endpoint)) ? FILE_BYTES_PER_MS : BYTES_PER_MS;
+  const failed = yield* move("WRITE", moves, (attempt === 0 ? FIRST_TRY_MS : LATER_TRY_MS) + Math.ceil(bytes / rate));
   const isFailed = ({ extent }: Pending) => failed.size > 0 && (extent as LeasedExtent).ranges.some(({ endpoint }) => failed.has(endpoint));
   for (const pending of unwritten) pending.isWritten = !isFailed(pending);
   if (failed.size === 0) return [...ready];

@@ -1,6 +1,6 @@
 // Reading the bytes of sources, by the transfer engine or from files: those that came whole, in time and with the right checksum.
 import type { Failure } from "@svc/contract/failures.ts";
-import { isBucketSegment, isDiskSegment } from "./disk/places.ts";
+import { isBucketSegment, isDiskSegment, isFileSegment } from "./disk/places.ts";
 import { type Flow, type Move, move, moveFiles } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import type { Avoided, Places } from "./places.ts";
@@ -13,6 +13,8 @@ type Replica = { readonly endpoint: string; readonly address: bigint };
 export type Source = Replica & {
   /** On a disk: what the master calls the replica. */
   readonly fileID?: bigint | undefined;
+  /** In a NOF segment: the same. Its bytes are always verified, since a power cut may have taken some. */
+  readonly nofID?: bigint | undefined;
   /** In the shared folder: its file's name. */
   readonly fileName?: string | undefined;
   readonly index: number;
@@ -41,7 +43,7 @@ export function* readSome(parts: ReadParts, sources: readonly Source[], isVerifi
   const now = performance.now();
   return sources.filter((source) => {
     if (failed.has(source.endpoint) || (source.fileName !== undefined && !files.has(source)) || now >= source.untilMs) return false;
-    if (!isVerified || source.checksum === undefined || checksumOf(source.parts) === source.checksum) return true;
+    if ((!isVerified && source.nofID === undefined) || source.checksum === undefined || checksumOf(source.parts) === source.checksum) return true;
     parts.count("wrongBytes");
     source.isWrong = true;
     return false;
@@ -84,7 +86,11 @@ function* readMoved(parts: ReadParts, sources: readonly Source[]): Flow<Readonly
   for (const isSlow of [false, true]) {
     const some = moves.filter(({ endpoint }) => isBucketSegment(endpoint) === isSlow);
     if (some.length === 0) continue;
-    const unreached = yield* move("READ", some, (isSlow ? BUCKET_MS : READ_MS) + Math.ceil(bytes / BYTES_PER_MS));
+    const unreached = yield* move(
+      "READ",
+      some,
+      (isSlow ? BUCKET_MS : READ_MS) + Math.ceil(bytes / (some.some(({ endpoint }) => isFileSegment(endpoint)) ? FILE_BYTES_PER_MS : BYTES_PER_MS)),
+    );
     for (const [endpoint, failure] of unreached) failed.set(endpoint, failure);
   }
   for (const endpoint of failed.keys()) {

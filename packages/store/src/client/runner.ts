@@ -4,7 +4,7 @@ import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { FileTrouble, SharedFiles } from "../files/shared-files.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
-import { isBucketSegment, isDiskSegment } from "./disk/places.ts";
+import { isBucketSegment, isFileSegment } from "./disk/places.ts";
 import type { Flow, Step } from "./flow.ts";
 import type { Connections } from "./session/connections.ts";
 import type { SyncCalls } from "./sync-calls.ts";
@@ -68,12 +68,12 @@ export class Runner {
 
   /** Files are read by a transport that few clients need. */
   async #open(endpoint: string): Promise<bigint> {
-    if (isDiskSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
+    if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
     return this.#engine.openSegment(endpoint);
   }
 
   #openSync(endpoint: string): bigint {
-    if (isDiskSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
+    if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
     return this.#engine.openSegmentSync(endpoint);
   }
 

@@ -8,96 +8,23 @@ import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { type ClientHttp, openClientHttp } from "./client-http.ts";
 import { ClientKeys } from "./client-keys.ts";
 import { ClientMetrics } from "./client-metrics.ts";
-import { ColdDevices, type ColdTierOptions } from "./cold/cold-devices.ts";
-import type { DiskEvent, DiskState } from "./disk/disk-parts.ts";
+import type { ClientOptions } from "./client-options.ts";
+import { ColdDevices } from "./cold/cold-devices.ts";
+import type { DiskState } from "./disk/disk-parts.ts";
 import { OwnDisk } from "./disk/own-disk.ts";
 import { openExecutor } from "./executor.ts";
 import { Extents, giveBack } from "./extents.ts";
 import { LocalMemory } from "./memory.ts";
 import { nativeClient } from "./native.ts";
+import { NofFile } from "./nof-file.ts";
 import { Avoided, Damaged, Places } from "./places.ts";
 import { Runner } from "./runner.ts";
 import type { MountOptions } from "./session/segments.ts";
 import { Session } from "./session/session.ts";
-import type { SessionEvent } from "./session/session-options.ts";
 import { openEngine } from "./session/transfer-engine.ts";
 import { openShared } from "./shared-folder.ts";
 import { SyncCalls } from "./sync-calls.ts";
 import { toWire } from "./wishes.ts";
-
-export type ClientOptions = {
-  /** HOST:PORT of the master's RPC, or etcd://HOST:PORT[;HOST:PORT...]: whoever leads the cluster of masters. */
-  readonly master: string;
-  /** Of that cluster; "svc_cluster" by default. */
-  readonly clusterID?: string | undefined;
-  /** This host as peers reach it. */
-  readonly localHostname?: string;
-  /** P2PHANDSHAKE (the default), http://host:port/path, [etcd://]host:port or redis://host:port. */
-  readonly metadata?: string;
-  /** tcp (the default), rdma or shm: how peers on other hosts are reached. */
-  readonly protocol?: string;
-  /** Holders on this host are reached through shared memory. On by default. */
-  readonly sharesMemory?: boolean;
-  /** Network devices for rdma, joined by commas. */
-  readonly deviceName?: string;
-  readonly brand?: string;
-  /** A key of the master's, where it asks for one. */
-  readonly token?: string | undefined;
-  /** Memory that this client offers to the cluster, in bytes. 0 (the default): it only reads and writes. */
-  readonly segmentBytes?: number;
-  /** Memory through which bytes are copied that lie in no registered buffer. 16 MiB by default. */
-  readonly localBufferBytes?: number;
-  readonly tenant?: string;
-  /** Its keys are those of this domain and object set alone; both `default` by default. */
-  readonly domain?: string;
-  readonly objectSet?: string;
-  /** Of the bytes' layout: stored with every put; a read of an object that was stored with another one is a miss. Empty: not compared. */
-  readonly fingerprint?: string;
-  /** The name by which others know this client across its restarts, such as that of a migration's executor. Without it, its id. */
-  readonly stableID?: string;
-  /** Grows with each start under that name; the time in ms by default. */
-  readonly epoch?: number;
-  /** Equal on clients of one host. */
-  readonly hostID?: string;
-  /** Compare checksums also when the master was asked for the place; reads of places that are known always do. On by default. */
-  readonly verifies?: boolean;
-  /** Places remembered under their lease; 0 asks the master for every read. 65,536 by default. */
-  readonly knownPlaces?: number;
-  /** Lease memory ahead of puts of sizes that come often. On by default. */
-  readonly leasesAhead?: boolean;
-  /**
-   * Memory in which it remembers what lies in its own memory and has a checksum, so that a master which lost its log knows it again.
-   * 128 MiB by default, enough for about 600,000 objects; 0 remembers nothing.
-   */
-  readonly remembersBytes?: number;
-  /** How long a put or a get may take in all, retries included. 10 s by default. */
-  readonly timeoutMs?: number;
-  /** How long to wait for a master that does not answer yet. 10 s by default. */
-  readonly joinMs?: number;
-  /** Carries out the copies and moves that the master assigns. On by default. */
-  readonly executesTasks?: boolean;
-  /** Serves /version, /health and /metrics at `clientHttpPort`. Off by default. */
-  readonly enableClientHttpServer?: boolean;
-  /** 9300 by default; 0 takes a free one. */
-  readonly clientHttpPort?: number;
-  readonly clientHttpHost?: string;
-  /** Settings of the transfer engine, as docs/transfer-engine.md lists them. */
-  readonly engineSettings?: Readonly<Record<string, string | number | boolean>>;
-  /** A folder of this host as a tier below memory: objects that lie in this client's memory go there where the master says so. */
-  readonly ssdFolder?: string;
-  /** What they may take there; 0 (the default) is nine tenths of its file system. */
-  readonly ssdBytes?: number;
-  /** A file counts once it is on the device, so that none is lost with the power. Off by default. */
-  readonly ssdSyncs?: boolean;
-  /**
-   * Where the master names a folder that clients share (`root_fs_dir`) and this host has it, puts store a file there as well, and reads of
-   * objects that lie in no memory take it from there. On by default.
-   */
-  readonly usesSharedFolder?: boolean;
-  /** Serves devices of the cold tier, as the admin server says. Needs a `stableID`. `getSync` misses what only its own bucket has. */
-  readonly coldTier?: ColdTierOptions;
-  readonly onEvent?: (event: SessionEvent | DiskEvent) => void;
-};
 
 const MIB = 1 << 20;
 const LOCAL_BUFFER_BYTES = 16 * MIB;
@@ -114,6 +41,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
   #http: ClientHttp | undefined;
   #disk: OwnDisk | undefined;
   #cold: ColdDevices | undefined;
+  #nof: NofFile | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closing: Promise<void> | undefined;
 
@@ -186,6 +114,11 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     client.#extents = extents;
     client.#syncCalls = syncCalls;
     if ((options.segmentBytes ?? 0) > 0) await session.mountNew(options.segmentBytes as number, { protocol });
+    if (options.nof !== undefined) {
+      const file = undo.adopt(await NofFile.open(options.nof), (each) => each.close());
+      await session.mountFile(file);
+      client.#nof = file;
+    }
     if (options.ssdFolder !== undefined) {
       const { ssdFolder: folder, ssdBytes: capacityBytes = 0, ssdSyncs: syncs = false, onEvent } = options;
       client.#disk = await OwnDisk.open({ session, engine, runner, memory, folder, capacityBytes, syncs, ...(onEvent === undefined ? {} : { onEvent }) });
@@ -236,6 +169,11 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     return this.session.unmount(segmentID, graceMs);
   }
 
+  /** The name of this client's NOF segment, as `preferredNofSegments` takes it; undefined where it has none. */
+  get nofSegment(): string | undefined {
+    return this.#nof?.segmentName;
+  }
+
   /** What lies on this client's own disk; undefined where it has none. */
   get disk(): DiskState | undefined {
     return this.#disk?.state;
@@ -275,6 +213,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     await this.#cold?.close();
     await this.parts.runner.run(giveBack(this.clientID, this.#extents.takeAll(), false));
     await this.session.close();
+    await this.#nof?.close();
     this.#syncCalls.close();
     this.parts.runner.shared?.close();
     await this.parts.memory.close();

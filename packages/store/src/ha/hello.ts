@@ -12,6 +12,8 @@ export const standbyHello = z.object({
   format: z.number().int().min(1),
   /** Whether it keeps the records of clients' disks: a log with them is of another format. */
   offload: z.boolean().default(false),
+  /** Whether it keeps the records of NOF segments: a log with them is of another format. */
+  nof: z.boolean().default(false),
   /** The folder that clients share; a log that knows one is of another format. */
   folder: z.string().max(4096).default(""),
   /** Where the leader asks for keys: one that may do everything. */

@@ -73,7 +73,7 @@ export class Lead {
   }
 
   onPeer(id: number, text: string): void {
-    const { native, self, clusterID, log, offload, folder, process } = this.#parts;
+    const { native, self, clusterID, log, offload, nof, folder, process } = this.#parts;
     const hello = parsed(standbyHello, text);
     const refusal = this.#refusalOf(hello);
     if (refusal !== undefined || hello === undefined) {
@@ -85,12 +85,12 @@ export class Lead {
     log.info({ standby: hello.member.name, cluster: clusterID }, "a standby joins");
     // It counts again once it has all that is acknowledged.
     void this.#change((now) => without(now, hello.member)).then(() =>
-      native.admitPeer(id, JSON.stringify({ member: self, process }), hello.offload === offload && hello.folder === folder),
+      native.admitPeer(id, JSON.stringify({ member: self, process }), hello.offload === offload && hello.nof === nof && hello.folder === folder),
     );
   }
 
   #refusalOf(hello: StandbyHello | undefined): string | undefined {
-    const { self, clusterID, offload, folder, mayFollow } = this.#parts;
+    const { self, clusterID, offload, nof, folder, mayFollow } = this.#parts;
     if (hello === undefined) return "expected a standby's greeting";
     if (this.#isHandingOver) return "the lead is being handed over; try again";
     if (hello.clusterID !== clusterID) return `this is cluster ${clusterID}, not ${hello.clusterID} (setting store.cluster_id)`;
@@ -98,6 +98,8 @@ export class Lead {
     if (hello.format < LOG_FORMAT) return `the log's format here is ${LOG_FORMAT}, the standby's ${hello.format}: upgrade the standbys first`;
     if (offload && !hello.offload)
       return "enable_offload is on here, off at the standby, which cannot read what clients' disks hold: start it with enable_offload (setting store.enable_offload)";
+    if (nof && !hello.nof)
+      return "enable_nof is on here, off at the standby, which cannot read what lies in NOF segments: start it with enable_nof (setting store.enable_nof)";
     if (folder !== "" && hello.folder !== folder)
       return `store.root_fs_dir is ${folder} here and ${hello.folder || "not set"} at the standby: clients of a cluster share one folder, so start it with --root_fs_dir=${folder}`;
     if (!mayFollow(hello.token)) return "expected a key that may do everything in SVC_STORE_TOKEN of the standby (store.access_file)";

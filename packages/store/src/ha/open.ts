@@ -26,6 +26,7 @@ export type HaSettings = {
   readonly standby_timeout_ms: number;
   readonly resume_log_bytes: number;
   readonly enable_offload: boolean;
+  readonly enable_nof: boolean;
   readonly root_fs_dir: string;
 };
 
@@ -77,6 +78,7 @@ export function openHa({ native, settings, home, keys, token, log, ports }: Open
     process: ownIdentity(),
     clusterID: settings.cluster_id,
     offload: settings.enable_offload,
+    nof: settings.enable_nof,
     folder: settings.root_fs_dir,
     isEmpty: !hasLog(home),
     token,

@@ -40,6 +40,7 @@ export type HaParts = {
   readonly clusterID: string;
   /** The SSD tier: where the leader has it, its standbys must. */
   readonly offload: boolean;
+  readonly nof: boolean;
   /** The folder that clients share, "" for none. */
   readonly folder: string;
   /** Nothing was ever logged here. */

@@ -29,14 +29,14 @@ export class Stand {
 
   /** Follows whom the record names, however long that takes. */
   async follow(known: Known): Promise<void> {
-    const { native, self, clusterID, offload, folder, token, log } = this.#parts;
+    const { native, self, clusterID, offload, nof, folder, token, log } = this.#parts;
     const { leader, epoch } = known.leadership;
     // The end of whom it followed before proves nothing of this one.
     this.#leader = undefined;
     const at = leader.stream.lastIndexOf(":");
     try {
       const { address } = await lookup(leader.stream.slice(0, at).replace(/^\[|\]$/g, ""));
-      const hello = { clusterID, member: self, format: LOG_FORMAT, offload, folder, ...(token === undefined ? {} : { token }) };
+      const hello = { clusterID, member: self, format: LOG_FORMAT, offload, nof, folder, ...(token === undefined ? {} : { token }) };
       native.follow(address, Number(leader.stream.slice(at + 1)), epoch, JSON.stringify(hello));
     } catch (error) {
       log.warn({ leader: leader.name, reason: (error as Error).message }, "the leader's address cannot be reached");

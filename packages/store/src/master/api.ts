@@ -1,4 +1,5 @@
 // The master's /api/v1: segments' states, drain jobs, tenants' quotas, and removing everything.
+import { exactText } from "@svc/contract/exact-text.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
 import { codeName, codes } from "../rpc/codes.ts";
@@ -43,7 +44,7 @@ const invalid = (message: string) => failed(codes.INVALID_PARAMS, message);
 function bodyOf({ body }: Request): Record<string, unknown> | string {
   let value: unknown;
   try {
-    value = JSON.parse(body.toString());
+    value = JSON.parse(exactText(body));
   } catch {
     return "the body is not valid JSON";
   }

@@ -61,17 +61,27 @@ export function diskHandlers(native: NativeMaster): Handlers {
   };
 }
 
-type ReplicaRow = { id: string; sizeBytes: string; address?: string; protocol?: string; clientID?: string; path?: string; endpoint?: string; status: number };
+type ReplicaRow = {
+  nof?: boolean;
+  id: string;
+  sizeBytes: string;
+  address?: string;
+  protocol?: string;
+  clientID?: string;
+  path?: string;
+  endpoint?: string;
+  status: number;
+};
 
 /** Of the core's JSON. */
 export function descriptorsFrom(text: string): readonly Descriptor[] {
-  return (JSON.parse(text) as ReplicaRow[]).map(({ id, sizeBytes: size, address = "0", protocol = "", clientID, path, endpoint = "", status }) => {
+  return (JSON.parse(text) as ReplicaRow[]).map(({ id, nof = false, sizeBytes: size, address = "0", protocol = "", clientID, path, endpoint = "", status }) => {
     const sizeBytes = BigInt(size);
     const place: Descriptor["place"] =
       path !== undefined
         ? { type: "disk", path, sizeBytes }
         : clientID === undefined
-          ? { type: "memory", buffer: { sizeBytes, address: BigInt(address), protocol, endpoint } }
+          ? { type: nof ? "nof" : "memory", buffer: { sizeBytes, address: BigInt(address), protocol, endpoint } }
           : { type: "localDisk", clientID, sizeBytes, endpoint };
     return { id: BigInt(id), place, status };
   });

@@ -231,12 +231,13 @@ export class DrainJobs {
   }
 }
 
-/** Of the job's targets, or of all other segments, the one with most room. */
+/** Of the job's targets, or of all other segments of the same tier, the one with most room. */
 function targetOf(job: Job, unit: Unit, rows: readonly SegmentRow[]): string | undefined {
+  const isNof = rows.some(({ name, nof }) => name === unit.source && nof);
   const free = (row: SegmentRow) => BigInt(row.sizeBytes) - BigInt(row.usedBytes);
   const may = rows.filter(
     (row) =>
-      (job.targets.length === 0 ? !job.segments.includes(row.name) : job.targets.includes(row.name)) &&
+      (job.targets.length === 0 ? !job.segments.includes(row.name) && row.nof === isNof : job.targets.includes(row.name)) &&
       row.state === segmentState.mounted &&
       !row.silent &&
       !row.awaiting &&

@@ -98,7 +98,7 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
       const rows = segmentRows(native);
       const found = new Map<string, string[]>();
       for (const clientID of clientIDs) {
-        const hosts = rows.filter((row) => row.clientID === clientID).map((row) => row.endpoint.slice(0, row.endpoint.lastIndexOf(":")));
+        const hosts = rows.filter((row) => row.clientID === clientID && !row.nof).map((row) => row.endpoint.slice(0, row.endpoint.lastIndexOf(":")));
         if (hosts.length > 0) found.set(clientID, [...new Set(hosts)]);
       }
       return { ok: true, value: found };

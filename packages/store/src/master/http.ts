@@ -275,6 +275,9 @@ export function summaryOf(native: NativeMaster, state: State, ha: Ha | undefined
     ...(figures.folderFiles + figures.filedObjects === 0
       ? []
       : [`Shared folder: ${figures.folderUsedBytes} B / ${figures.folderQuotaBytes} B (files: ${figures.folderFiles})`]),
+    ...(figures.nofCapacityBytes === 0
+      ? []
+      : [`NVMe-oF SSD: ${figures.nofUsedBytes} B / ${figures.nofCapacityBytes} B (evicted: ${figures.nofEvictedObjects})`]),
     `Log: records=${figures.lsn}, durable=${figures.durableLsn}, snapshots=${figures.snapshots}`,
   ].join(" | ");
 }

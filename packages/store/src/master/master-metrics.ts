@@ -5,8 +5,8 @@ import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures }
 
 const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])[] = [
   ["svc_store_keys", "objects", "Objects"],
-  ["svc_store_used_bytes", "usedBytes", "Bytes allocated in segments"],
-  ["svc_store_capacity_bytes", "capacityBytes", "Bytes of all segments"],
+  ["svc_store_used_bytes", "usedBytes", "Bytes allocated in segments of memory"],
+  ["svc_store_capacity_bytes", "capacityBytes", "Bytes of all segments of memory"],
   ["svc_store_unfinished_puts", "unfinished", "Puts begun and not ended"],
   ["svc_store_rpc_connections", "connections", "RPC connections"],
   ["svc_store_rpc_buffered_bytes", "bufferedBytes", "Bytes buffered for RPC connections"],
@@ -19,6 +19,8 @@ const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])
   ["svc_store_folder_used_bytes", "folderUsedBytes", "Bytes of objects in the shared folder"],
   ["svc_store_folder_quota_bytes", "folderQuotaBytes", "Bytes that objects may take in the shared folder; 0 while its file system does not answer"],
   ["svc_store_folder_dropped_files", "folderDropped", "Files in the shared folder that no object has any more and that are not removed yet"],
+  ["svc_store_nof_used_bytes", "nofUsedBytes", "Bytes allocated in NOF segments"],
+  ["svc_store_nof_capacity_bytes", "nofCapacityBytes", "Bytes of all NOF segments"],
   ["svc_store_offloads_waiting", "offloadsWaiting", "Objects that wait to be stored on a disk"],
 ];
 const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, string])[] = [
@@ -45,6 +47,9 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, 
   ["svc_store_folder_failures_total", "filesFailed", "Files of the shared folder that their writers gave up, or did not end"],
   ["svc_store_folder_evicted_keys_total", "filesEvicted", "Objects whose file made room in the shared folder"],
   ["svc_store_folder_refused_total", "filesRefused", "Objects for which the shared folder had no room"],
+  ["svc_store_nof_evicted_keys_total", "nofEvictedObjects", "Objects evicted from NOF segments"],
+  ["svc_store_nof_evicted_bytes_total", "nofEvictedBytes", "Bytes evicted from NOF segments"],
+  ["svc_store_nof_damaged_replicas_total", "nofDamaged", "Replicas in NOF segments whose bytes had another checksum than was stored; they are gone"],
   ["svc_store_log_records_total", "lsn", "Records in the log, since its beginning"],
   ["svc_store_snapshots_total", "snapshots", "Snapshots taken"],
   ["svc_store_kv_event_batches_total", "eventBatches", "Batches of KV events published"],

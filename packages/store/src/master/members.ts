@@ -33,10 +33,12 @@ export class Members {
     return codes.OK;
   }
 
-  /** Of one that ends in order: where it holds nothing, nobody misses it. */
+  /** Of one that ends in order: where it holds nothing, nobody misses it; of a NOF segment that it leaves behind nobody waits for its silence. */
   leave(clientID: string): void {
     const row = clientRows(this.#native).find(({ id }) => id === clientID);
-    if (row !== undefined && row.segments === 0) this.#left.add(row.number);
+    if (row === undefined) return;
+    if (row.segments === 0) this.#left.add(row.number);
+    else this.#native.suspect(clientID);
   }
 
   /** Whether the client of that number, which is not heard any more, said that it ends. It may be forgotten, and its number another's. */

@@ -20,6 +20,10 @@ export type NativeOptions = {
   offloadForceEvict: boolean;
   offloadCapRatio: number;
   offloadQueue: number;
+  /** Whether clients may mount NOF segments, and what makes objects leave these. */
+  nof: boolean;
+  nofEvictionRatio: number;
+  nofHighWatermark: number;
   /** The folder that clients share; "" for none. */
   folderPath: string;
   /** Whether the oldest files make room there. */

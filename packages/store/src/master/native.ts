@@ -121,6 +121,7 @@ export type SegmentRow = {
   readonly name: string;
   readonly endpoint: string;
   readonly protocol: string;
+  readonly nof: boolean;
   readonly hostID: string;
   /** 64-bit numbers, in decimal digits. */
   readonly base: string;
@@ -210,6 +211,11 @@ export const figureNames = [
   "filesFailed",
   "filesEvicted",
   "filesRefused",
+  "nofUsedBytes",
+  "nofCapacityBytes",
+  "nofEvictedObjects",
+  "nofEvictedBytes",
+  "nofDamaged",
 ] as const;
 export type Figures = Record<(typeof figureNames)[number], number>;
 

@@ -15,7 +15,9 @@ export function openProbes(native: NativeMaster, timeoutMs: number, onFound: (en
   const probing = new Set<number>();
   let ended = false;
 
-  function suspect(segment: number, endpoint: string): void {
+  function suspect(segment: number, given: string): void {
+    // Of a NOF segment, the engine that serves it.
+    const endpoint = /^nvmeof\/(.+)\/[^/]+$/.exec(given)?.[1] ?? given;
     const at = endpoint.lastIndexOf(":");
     const port = Number(endpoint.slice(at + 1));
     if (at <= 0 || !(port > 0 && port < 65_536) || probing.has(segment) || probing.size >= MAX_PROBES) return;

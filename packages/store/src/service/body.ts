@@ -1,4 +1,5 @@
 // Reads the bodies of the REST service's requests: JSON objects, and the members that several requests share.
+import { exactText } from "@svc/contract/exact-text.ts";
 import type { Answer } from "../http/server.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
@@ -26,7 +27,7 @@ export const jsonAnswer = (value: unknown, status = 200): Answer => ({ status, t
 export function readFields(body: Buffer): Fields {
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
+    value = JSON.parse(exactText(body));
   } catch {
     throw new Refused(400, "Malformed JSON body");
   }

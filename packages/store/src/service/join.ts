@@ -65,7 +65,7 @@ export async function joinCluster(settings: ServiceSettings, token: string | und
     objects: new Objects(client),
     disk: { state: () => client.disk, unmount: (graceMs) => client.unmountDisk(graceMs) },
     trouble: () => (session.isJoined ? "" : `the master at ${master} does not answer`),
-    mountedBytes: () => session.segments.all().reduce((total, { segment }) => total + Number(segment.sizeBytes), 0),
+    mountedBytes: () => session.segments.all().reduce((total, { segment, region }) => total + (region === undefined ? 0 : Number(segment.sizeBytes)), 0),
     segmentCount: () => session.segments.all().length,
     engineMetrics: () => client.transferMetrics(),
     close: () => client.close(),
@@ -134,5 +134,6 @@ const optionsOf = (settings: ServiceSettings) => ({
   enableClientHttpServer: settings.enable_client_http_server,
   clientHttpPort: settings.client_http_port,
   clientHttpHost: settings.host,
+  ...(settings.nof_path === "" ? {} : { nof: { file: settings.nof_path, bytes: settings.nof_size } }),
   ...(settings.enable_ssd_offload ? { ssdFolder: settings.ssd_offload_path, ssdBytes: settings.ssd_offload_size, ssdSyncs: settings.ssd_offload_sync } : {}),
 });

@@ -83,6 +83,10 @@ const std::map<std::string, Operation>& table() {
          std::string segment = e.serveFolder(a.text(0), a.text(1));
          return segment.empty() ? Result(int(ERR_INVALID_ARGUMENT)) : Result(segment);
        }},
+      {"serveFile", [](auto& e, auto& a) -> Result {
+         std::string segment = e.serveFile(a.text(0), a.text(1));
+         return segment.empty() ? Result(int(ERR_INVALID_ARGUMENT)) : Result(segment);
+       }},
       {"stopFolder", [](auto& e, auto& a) -> Result { return e.stopFolder(a.text(0)); }},
       {"CheckSegmentStatus", [](auto& e, auto& a) -> Result { return coded(e.CheckSegmentStatus(a.number(0))); }},
       {"syncSegmentCache", [](auto& e, auto& a) -> Result { return e.syncSegmentCache(a.text(0)); }},

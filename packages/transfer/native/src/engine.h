@@ -58,9 +58,11 @@ class Engine : private RouteOwner {
   // engine_files.cc
   /** The name of the segment `nvmeof/SERVER/LABEL`, or empty with lastError(). */
   std::string serveFolder(const std::string& label, const std::string& path);
+  /** As serveFolder, a file or block device that peers read and write. */
+  std::string serveFile(const std::string& label, const std::string& path);
   int stopFolder(const std::string& label);
   std::optional<SegmentDescriptor> fetchFolder(const std::string& segment, const std::string& owner, uint64_t answerMs);
-  /** Of a folder that this engine serves. */
+  /** Of a folder or file that this engine serves. */
   std::optional<SegmentDescriptor> folderRecord(const std::string& segment);
 
   // engine_segments.cc
@@ -185,7 +187,7 @@ class Engine : private RouteOwner {
   Json priorityMatrix_ = Json::object();
 
   std::mutex folderMutex_;
-  std::map<std::string, PublishedFolder> folders_;
+  std::map<std::string, SegmentDescriptor> folders_;
 
   std::recursive_mutex memoryMutex_;
   std::mutex recordMutex_;

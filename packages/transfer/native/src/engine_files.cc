@@ -1,5 +1,7 @@
 // File segments: whether this machine has one mounted, and those that this engine serves to others.
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine.h"
 #include "tcp_file_session.h"
@@ -26,7 +28,30 @@ std::string Engine::serveFolder(const std::string& label, const std::string& pat
   if (stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return setLastError("serveFolder " + path + ": " + (errno != 0 ? errnoText() : "not a folder")), "";
   std::string segment = "nvmeof/" + name + "/" + label;
   std::lock_guard lock(folderMutex_);
-  folders_[segment] = {path, hostBootID(), uint64_t(info.st_dev), uint64_t(info.st_ino)};
+  SegmentDescriptor& record = folders_[segment];
+  record = {};
+  record.serverName = name;
+  record.protocol = "nvmeof";
+  record.folder = {path, hostBootID(), uint64_t(info.st_dev), uint64_t(info.st_ino)};
+  return segment;
+}
+
+std::string Engine::serveFile(const std::string& label, const std::string& path) {
+  if (!started_ || !find("nvmeof") || !find("tcp")) return setLastError("serveFile: it needs an engine that was initialized, and its transports nvmeof and tcp"), "";
+  if (label.empty() || label.find('/') != std::string::npos) return setLastError("serveFile: the label is empty, or has a slash"), "";
+  Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat info {};
+  if (!file || fstat(file.get(), &info) != 0) return setLastError("serveFile " + path + ": " + errnoText()), "";
+  // Also the size of a block device, whose own attributes say 0.
+  const off_t end = S_ISREG(info.st_mode) || S_ISBLK(info.st_mode) ? lseek(file.get(), 0, SEEK_END) : 0;
+  if (end <= 0) return setLastError("serveFile " + path + ": expected a file or block device of at least one byte"), "";
+  std::string segment = "nvmeof/" + name + "/" + label;
+  std::lock_guard lock(folderMutex_);
+  SegmentDescriptor& record = folders_[segment];
+  record = {};
+  record.serverName = name;
+  record.protocol = "nvmeof";
+  record.files.push_back({uint64_t(end), path, {}});
   return segment;
 }
 
@@ -40,17 +65,13 @@ std::optional<SegmentDescriptor> Engine::folderRecord(const std::string& segment
   std::lock_guard lock(folderMutex_);
   auto found = folders_.find(segment);
   if (found == folders_.end()) return std::nullopt;
-  SegmentDescriptor record;
-  record.serverName = name;
-  record.protocol = "nvmeof";
-  record.folder = found->second;
-  return record;
+  return found->second;
 }
 
 std::optional<SegmentDescriptor> Engine::fetchFolder(const std::string& segment, const std::string& owner, uint64_t answerMs) {
   if (owner == name) {
     auto own = folderRecord(segment);
-    if (!own) setLastError("segment " + segment + ": this engine serves no such folder");
+    if (!own) setLastError("segment " + segment + ": this engine serves no such folder or file");
     return own;
   }
   // Its owner alone knows it, in whatever way the engines find each other.
@@ -59,7 +80,13 @@ std::optional<SegmentDescriptor> Engine::fetchFolder(const std::string& segment,
   std::string why;
   auto record = json ? SegmentDescriptor::read(*json, why) : std::nullopt;
   if (record && record->folder) return record;
-  if (json) setLastError("segment " + segment + ": " + owner + " serves no such folder");
+  if (record && record->isFile() && !record->files.empty()) {
+    // Whatever a peer says, its paths are paths of its own host only.
+    record->serverName = owner;
+    for (auto& file : record->files) file.localPaths.clear();
+    return record;
+  }
+  if (json) setLastError("segment " + segment + ": " + owner + " serves no such folder or file");
   return std::nullopt;
 }
 

@@ -39,6 +39,7 @@ bool TransferEngine::checkOverlap(void* addr, uint64_t length) { return engine_-
 SegmentHandle TransferEngine::openSegment(const std::string& name) { return engine_->open(name); }
 int TransferEngine::closeSegment(SegmentHandle id) { return engine_->close(id); }
 std::string TransferEngine::serveFolder(const std::string& label, const std::string& path) { return engine_->serveFolder(label, path); }
+std::string TransferEngine::serveFile(const std::string& label, const std::string& path) { return engine_->serveFile(label, path); }
 int TransferEngine::stopFolder(const std::string& label) { return engine_->stopFolder(label); }
 int TransferEngine::removeLocalSegment(const std::string& name) { return engine_->forget(name); }
 Status TransferEngine::CheckSegmentStatus(SegmentID id) { return engine_->check(id); }

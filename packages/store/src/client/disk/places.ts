@@ -24,4 +24,7 @@ export function diskPlace({ id, place }: Descriptor): DiskPlace | undefined {
 
 export const isBucketSegment = (endpoint: string): boolean =>
   isDiskSegment(endpoint) && Number(endpoint.slice(endpoint.lastIndexOf("/") + 1)) >= FIRST_BUCKET_LABEL;
-export const isDiskSegment = (endpoint: string): boolean => endpoint.startsWith("nvmeof/");
+/** A folder that an owner serves; its label is a number. */
+export const isDiskSegment = (endpoint: string): boolean => /^nvmeof\/.+\/\d+$/.test(endpoint);
+/** Any that needs the engine's transport of that name: such a folder, or a NOF segment. */
+export const isFileSegment = (endpoint: string): boolean => endpoint.startsWith("nvmeof/");

@@ -5,6 +5,7 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { Proto } from "@svc/transfer/engine-segments.ts";
 import type { Segment } from "../../rpc/shapes.ts";
+import { NOF_BLOCK, type NofFile } from "../nof-file.ts";
 import { type Bytes, FreshMemory } from "./fresh-memory.ts";
 
 //   mounting ──taken──> mounted ──unmount with grace──> leaving ──its time──> freeing ──no transfer touches it──> (gone)
@@ -22,8 +23,11 @@ type Region = { readonly memory: Bytes; parts: number };
 
 export type Mounted = {
   readonly segment: Segment;
-  readonly memory: Bytes;
-  readonly region: Region;
+  /** Both undefined for a NOF segment, whose bytes lie in a file. */
+  readonly memory: Bytes | undefined;
+  readonly region: Region | undefined;
+  /** The label of what the engine serves, of a NOF segment. */
+  readonly label?: string;
   /** What the mount was for, in the caller's words; an unmount may ask for it. */
   readonly purpose: string;
   state: SegmentState;
@@ -83,6 +87,18 @@ export class Segments {
     return this.#register(() => this.#fresh.map(name, offset, sizeBytes), sizeBytes, options);
   }
 
+  /** A file or device as a NOF segment; it stays the caller's, and open. */
+  async serve(file: NofFile): Promise<Mounted> {
+    if (this.#isClosed) fail("SHUTTING_DOWN", "the store's client is closed");
+    if (this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
+    const endpoint = await this.#engine.serveFile(file.label, file.path);
+    const { id, segmentName: name, label } = file;
+    const segment = { id, name, base: BigInt(NOF_BLOCK), sizeBytes: BigInt(file.sizeBytes), endpoint, protocol: "nvmeof", hostID: this.#hostID };
+    const mounted: Mounted = { segment, memory: undefined, region: undefined, label, purpose: "nof", state: { name: "mounting" }, held: new Set() };
+    this.#all.set(id, mounted);
+    return mounted;
+  }
+
   /** All that the master should know of, as it is told after a restart. */
   known(): Segment[] {
     return this.all().flatMap(({ segment, state }) => (state.name === "mounted" || state.name === "leaving" ? [segment] : []));
@@ -90,8 +106,9 @@ export class Segments {
 
   /** Keeps the memory of a range until the answer is called; undefined where it is none that is mounted. */
   hold(address: bigint, sizeBytes: number): (() => void) | undefined {
-    for (const { segment, state, held } of this.#all.values()) {
-      if (address < segment.base || address + BigInt(sizeBytes) > segment.base + segment.sizeBytes || state.name === "freeing") continue;
+    for (const { segment, state, held, region } of this.#all.values()) {
+      if (region === undefined || address < segment.base || address + BigInt(sizeBytes) > segment.base + segment.sizeBytes || state.name === "freeing")
+        continue;
       const { promise, resolve } = Promise.withResolvers<void>();
       held.add(promise);
       return () => {
@@ -156,10 +173,12 @@ export class Segments {
   }
 
   async #free(mounted: Mounted): Promise<void> {
-    const { segment, region, held } = mounted;
-    await this.#unregister(segment.base);
+    const { segment, region, held, label } = mounted;
+    if (label !== undefined) this.#engine.stopFolder(label);
+    else await this.#unregister(segment.base);
     await Promise.all(held);
     this.#all.delete(segment.id);
+    if (region === undefined) return;
     region.parts--;
     if (region.parts === 0) this.#fresh.free(region.memory);
   }

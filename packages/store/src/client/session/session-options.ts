@@ -3,6 +3,9 @@ import type { Failure } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { TaskExecutor } from "./task-loop.ts";
 
+/** Grace periods of unmounts: a timer's longest time is 24.8 days. */
+export const MAX_GRACE_MS = 7 * 86_400_000;
+
 export type SessionEvent =
   /** The master knows this client and its memory; `again` after it did not. */
   | { readonly type: "joined"; readonly again: boolean }

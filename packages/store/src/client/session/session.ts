@@ -5,13 +5,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { RpcClient } from "../../rpc/client.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../../rpc/operations.ts";
-import { HANDSHAKE_VERSION } from "../../rpc/version.ts";
+import type { NofFile } from "../nof-file.ts";
 import { Connections } from "./connections.ts";
 import { type Discovery, openDiscovery } from "./discovery.ts";
+import { greet } from "./greet.ts";
 import { Holdings } from "./holdings.ts";
+import { mountWhenFree } from "./mount-when-free.ts";
 import { refusal } from "./refusal.ts";
 import { type Mounted, type MountOptions, Segments } from "./segments.ts";
-import type { SessionOptions } from "./session-options.ts";
+import { MAX_GRACE_MS, type SessionOptions } from "./session-options.ts";
 import { runTasks, type TaskExecutor } from "./task-loop.ts";
 
 const NEEDS_REMOUNT = 2;
@@ -26,8 +28,6 @@ const REPEATED_CALLS = 3;
 const LASTING = ["HOST_UNSUITABLE", "UNAUTHENTICATED", "ACCESS_DENIED"];
 const CLOSE_CALL_MS = 2000;
 const CLOSE_MEMORY_MS = 5000;
-/** A timer's longest time is 24.8 days. */
-export const MAX_GRACE_MS = 7 * 86_400_000;
 
 export class Session {
   readonly clientID = randomUUID() as string;
@@ -59,7 +59,7 @@ export class Session {
     const shared = { master: this.discovery, brand, callMs: options.callMs ?? CALL_MS, token: options.token };
     this.#repeatMs = shared.callMs * REPEATED_CALLS;
     this.#calls = new Connections({ ...shared, count: options.connections ?? 3 });
-    this.#membership = new Connections({ ...shared, count: 1, greet: (rpc) => this.#greet(rpc) });
+    this.#membership = new Connections({ ...shared, count: 1, greet });
     this.discovery.onMove(() => this.#onMove());
   }
 
@@ -102,6 +102,11 @@ export class Session {
     return this.#inTurn(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
   }
 
+  /** A NOF segment; one that another process had is ours once the master hears that one no more. @throws as other mounts. */
+  async mountFile(file: NofFile): Promise<Mounted> {
+    return mountWhenFree(async () => (await this.#inTurn(async () => this.#mount([await this.segments.serve(file)])))[0] as Mounted);
+  }
+
   /**
    * With a grace period the segment takes no new objects and stays readable until its end; without one its objects are gone at once.
    * The memory is freed once no transfer touches it; with `graceMs` 0, before this returns unless a transfer does.
@@ -126,8 +131,9 @@ export class Session {
     await Promise.race([this.#turn, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
     // A master that does not answer misses our pings soon enough.
     const bounded = (asked: Promise<unknown>) => Promise.race([asked.catch(() => undefined), sleep(endMs - performance.now(), undefined, { ref: false })]);
-    for (const { segment } of this.segments.all())
-      if (performance.now() < endMs) await bounded(this.#membership.call("UnmountSegment", segment.id, this.clientID));
+    // A NOF segment outlives this process: whoever opens its file next has its objects.
+    for (const { segment, region } of this.segments.all())
+      if (performance.now() < endMs && region !== undefined) await bounded(this.#membership.call("UnmountSegment", segment.id, this.clientID));
     if (wasJoined) await bounded(this.#membership.call("Leave", this.clientID));
     this.#membership.close();
     this.#calls.close();
@@ -187,17 +193,6 @@ export class Session {
     if (!outcome.ok) throw refusal(outcome.code, `unmounting segment ${id}`);
     const freed = this.segments.free(mounted).then(() => this.#options.onEvent?.({ type: "unmounted", segmentID: id }));
     await Promise.race([freed, sleep(CLOSE_MEMORY_MS, undefined, { ref: false })]);
-  }
-
-  /** On each new connection: a master of another version is none of ours. */
-  async #greet(rpc: RpcClient): Promise<void> {
-    const version = await rpc.call("ServiceReady");
-    if (!version.ok) throw refusal(version.code, "asking the master for its version");
-    if (version.value !== HANDSHAKE_VERSION)
-      fail(
-        "HOST_UNSUITABLE",
-        `the store's master speaks version ${JSON.stringify(version.value)}, this client ${HANDSHAKE_VERSION}: use clients and master of one release`,
-      );
   }
 
   /** Whether the master knows us now; with `mustJoin`, it throws why not. */

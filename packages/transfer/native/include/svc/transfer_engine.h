@@ -192,6 +192,8 @@ class TransferEngine {
    * With a socket `source` in the folder, a file that is not there is asked for: eight bytes of its number, and '1' back within 10 s once it is.
    */
   std::string serveFolder(const std::string& label, const std::string& path);
+  /** A file or block device of this host, of its present length, as the segment `nvmeof/SERVER/LABEL`, which peers read and write through this engine. */
+  std::string serveFile(const std::string& label, const std::string& path);
   int stopFolder(const std::string& label);
   /** OK when the peer answers, its record is valid and a path serves it: reads the record anew. */
   Status CheckSegmentStatus(SegmentID sid);
