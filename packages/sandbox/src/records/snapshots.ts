@@ -24,6 +24,8 @@ export type Snapshot = {
   readonly env: Readonly<Record<string, string>>;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
+  /** Of one that was fetched: the node that took it, "" where that is not known. It is found here by its id alone. */
+  readonly originNodeID?: string | undefined;
 };
 
 export type NamedSnapshot = Snapshot & { readonly names: readonly string[] };
@@ -151,7 +153,7 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
 
 /** As lists show it. */
 export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
-  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs } = snapshot;
+  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs, originNodeID } = snapshot;
   return {
     snapshotID,
     names: [...names],
@@ -163,5 +165,6 @@ export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
     diskSizeMB: limits.diskSizeMB,
     sizeBytes,
     createdAt: new Date(createdAtWallMs).toISOString(),
+    ...(originNodeID === undefined ? {} : { originNodeID }),
   };
 }
