@@ -82,7 +82,15 @@ export type CopiedTemplate = z.output<typeof copiedTemplate>;
 
 /** Answer of GET /cluster/offers?asked=ID|NAME|NAME:TAG: the snapshot or build that it means on this node; by a name only what was made here. */
 export const offerAnswer = z.object({
-  offer: z.object({ id: z.string().max(64), isOwn: z.boolean(), createdAtMs: z.number() }).optional(),
+  offer: z
+    .object({
+      id: z.string().max(64),
+      isOwn: z.boolean(),
+      /** Of a copy: the node that made it, where that is known. */
+      originNodeID: z.string().max(63).optional(),
+      createdAtMs: z.number(),
+    })
+    .optional(),
 });
 export type OfferAnswer = z.output<typeof offerAnswer>;
 

@@ -71,9 +71,10 @@ const createMembers = {
     .optional()
     .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
   buildID: z
-    .uuid("Svc-Build-Id: expected the id of a build")
+    .string()
+    .regex(/^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|snap[0-9a-f]{20})$/, "Svc-Build-Id: expected the id of a build or snapshot")
     .optional()
-    .describe("From a gateway: the build that the template's name means, on a node that did not build it"),
+    .describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
 };
 
 /** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */

@@ -72,10 +72,12 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     await Promise.race([neighbours.read, new Promise((done) => setTimeout(done, FIRST_READ_MS).unref())]);
     const silent = [...neighbours.away];
     const found: Found[] = [];
+    const without = new Set<string>();
     await eachAtOnce(neighbours.live, MAX_AT_ONCE * 4, async (at) => {
       try {
         const offer = await askOffer(at, apiKey, asked, closing.signal);
-        if (offer !== undefined) found.push({ at, offer });
+        if (offer === undefined) without.add(at.nodeID);
+        else found.push({ at, offer });
       } catch (error) {
         if (asFailure(error).name === "SET_ASIDE") throw error;
         log.warn({ err: error, node: at.nodeID, asked }, "a node did not say whether it has a snapshot or template");
@@ -85,7 +87,9 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     const isID = SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked);
     const newest = found.filter(({ offer }) => offer.isOwn).sort((a, b) => b.offer.createdAtMs - a.offer.createdAtMs)[0];
     const id = isID ? asked : newest?.offer.id;
-    return { found: found.filter(({ offer }) => offer.id === id).sort((a, b) => Number(b.offer.isOwn) - Number(a.offer.isOwn)), silent };
+    // A copy of what its own node has no more was deleted there.
+    const isMeant = ({ offer }: Found) => offer.id === id && !without.has(offer.originNodeID ?? "");
+    return { found: found.filter(isMeant).sort((a, b) => Number(b.offer.isOwn) - Number(a.offer.isOwn)), silent };
   }
 
   /** Chunks that are here already come from here. */

@@ -61,10 +61,10 @@ export function openOffers(parts: OffersParts): Offers {
 
   function find(asked: string): NonNullable<OfferAnswer["offer"]> | undefined {
     const build = buildOf(asked);
-    if (build !== undefined)
-      return { id: build.buildID, isOwn: build.originNodeID === undefined && copies.get(asked) === undefined, createdAtMs: build.createdAtMs };
+    const isCopy = build !== undefined && copies.get(asked) !== undefined;
+    if (build !== undefined) return offerOf(build.buildID, !isCopy, build.originNodeID, build.createdAtMs);
     const snapshot = snapshots.find(asked);
-    if (snapshot !== undefined) return { id: snapshot.snapshotID, isOwn: snapshot.originNodeID === undefined, createdAtMs: snapshot.createdAtWallMs };
+    if (snapshot !== undefined) return offerOf(snapshot.snapshotID, snapshot.originNodeID === undefined, snapshot.originNodeID, snapshot.createdAtWallMs);
     const reason = (aside.find("snapshot", snapshots.unreadable(asked) ?? asked) ?? aside.find("build", asked) ?? aside.find("template", asked))?.reason;
     return reason === undefined ? undefined : fail("SET_ASIDE", `'${asked}' is set aside on node ${parts.nodeID()}: ${reason}`);
   }
@@ -163,3 +163,10 @@ export function openOffers(parts: OffersParts): Offers {
     },
   };
 }
+
+const offerOf = (id: string, isOwn: boolean, originNodeID: string | undefined, createdAtMs: number) => ({
+  id,
+  isOwn,
+  ...(isOwn || originNodeID === undefined ? {} : { originNodeID }),
+  createdAtMs,
+});
