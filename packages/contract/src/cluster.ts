@@ -91,6 +91,8 @@ export const offerAnswer = z.object({
       createdAtMs: z.number(),
     })
     .optional(),
+  /** It was made here and deleted; false where nothing is known of it, either, as in a home that was restored from a backup. */
+  wasDeleted: z.boolean().default(false),
 });
 export type OfferAnswer = z.output<typeof offerAnswer>;
 

@@ -2,11 +2,15 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { listSnapshots } from "@svc/contract/lifecycle.ts";
+import { removeNode } from "@svc/contract/node-control.ts";
+import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { deleteTemplate } from "@svc/contract/template.ts";
+import { Template } from "e2b";
 import { captures, coming, type FedNodes, nodeIDOf, startFedNodes } from "../src/fed-nodes.ts";
 import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
+import { build } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
 const NOISE = "head -c 30000000 /dev/urandom > /home/user/noise";
@@ -61,7 +65,9 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     const [big = ""] = await listedIDs(fed.gateway);
     assert.deepEqual(await listedIDs(other), [big]);
     const small = await fed.snapshotOn(holder, "echo small > /tmp/small");
-    await other.call(createSandbox, { templateID: small }).then(({ sandboxID }) => other.call(deleteSandbox, { sandboxID }));
+    const { templateID, buildID } = await build(holder, Template().fromTemplate("base").runCmd("echo site > /tmp/site"), "site");
+    for (const asked of [small, "site"])
+      await other.call(createSandbox, { templateID: asked }).then(({ sandboxID }) => other.call(deleteSandbox, { sandboxID }));
     await until("the gateway knows", async () => ((await listedIDs(fed.gateway)).length === 2 ? true : undefined));
     await fed.gateway.call(deleteTemplate, { templateID: "big" });
     assert.deepEqual([await listedIDs(holder), await listedIDs(other)], [[small], [small]]);
@@ -69,11 +75,18 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
 
     await other.kill("SIGKILL");
     await fed.isUp(other, false);
-    await fed.gateway.call(deleteTemplate, { templateID: small });
+    for (const asked of [small, "site"]) await fed.gateway.call(deleteTemplate, { templateID: asked });
     await other.start();
     await fed.isUp(other);
     assert.deepEqual(await listedIDs(fed.gateway), []);
-    await assert.rejects(fed.gateway.call(createSandbox, { templateID: small }), { name: "TEMPLATE_NOT_FOUND" });
+    for (const asked of [small, "site", templateID])
+      await assert.rejects(fed.gateway.call(createSandbox, { templateID: asked }), { name: "TEMPLATE_NOT_FOUND" });
+    await until("its copy of the template is gone", () =>
+      other.call(createSandbox, { templateID: buildID }).then(
+        ({ sandboxID }) => other.call(deleteSandbox, { sandboxID }),
+        (error: Error) => error.name === "TEMPLATE_NOT_FOUND" || undefined,
+      ),
+    );
     await until("its copy is gone", async () => ((await listedIDs(other)).length === 0 && captures(other).length === 0 ? true : undefined));
   });
 
@@ -93,5 +106,18 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     assert.equal(await fed.shown("kept", "cat /tmp/kept"), "kept");
     await fed.gateway.call(deleteTemplate, { templateID: "kept" });
     assert.deepEqual([await listedIDs(fed.gateway), await listedIDs(holder), await listedIDs(other)], [[], [], []]);
+  });
+
+  void test("can delete its copy once the node that took it was removed from the deployment", async () => {
+    const snapshotID = await fed.snapshotOn(holder, "echo left > /tmp/left", "left");
+    await other.call(createSandbox, { templateID: "left" }).then(({ sandboxID }) => other.call(deleteSandbox, { sandboxID }));
+    await holder.kill("SIGKILL");
+    await fed.isUp(holder, false);
+    await fed.gateway.call(removeNode, { nodeID: nodeIDOf(holder), dead: true });
+    await until("the gateway knows", async () => ((await fed.gateway.call(listNodes, {})).length === 1 ? true : undefined));
+    assert.equal(await fed.shown(snapshotID, "cat /tmp/left"), "left");
+    await fed.gateway.call(deleteTemplate, { templateID: snapshotID });
+    assert.deepEqual([await listedIDs(fed.gateway), await listedIDs(other)], [[], []]);
+    await assert.rejects(fed.gateway.call(createSandbox, { templateID: snapshotID }), { name: "TEMPLATE_NOT_FOUND" });
   });
 });

@@ -170,7 +170,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     }
   });
 
-  void test("is dropped once the node that took it says that it was deleted, and stays while that one does not answer or cannot read it", async () => {
+  void test("is dropped once the node that took it says that it was deleted, and stays while that one does not answer, or has lost its records", async () => {
     await using source = await openTravelHome({ nodeID: "node-a" });
     const ids = [await source.keep({ "a.img": randomBytes(10) }), await source.keep({ "a.img": randomBytes(10) })];
     const live: { nodeID: string; url: string }[] = [];
@@ -185,11 +185,22 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(target.records.snapshots.size, 2);
     await using again = await serving(source);
     live.splice(0, 1, { nodeID: "node-a", url: again.url });
+    await using third = await beside({}, { neighbours: { read: Promise.resolve(), live, away: [] }, nodeID: "node-c" });
+    await using atTarget = await serving(target);
+    live.push({ nodeID: "node-b", url: atTarget.url });
+    assert.equal(await third.travel.fetch(ids[0] ?? ""), undefined, "a copy of what was deleted is given to nobody");
     await target.travel.dropOver();
     assert.deepEqual(
       target.records.snapshots.list({}).map(({ snapshotID }) => snapshotID),
       [ids[1]],
     );
+    // As in a home that was restored from a backup: it does not know, and the copy is all that is left.
+    await using empty = await openTravelHome({ nodeID: "node-a" });
+    await using atEmpty = await serving(empty);
+    live.splice(0, 1, { nodeID: "node-a", url: atEmpty.url });
+    await target.travel.dropOver();
+    assert.equal(target.records.snapshots.size, 1);
+    assert.equal(await third.travel.fetch(ids[1] ?? ""), ids[1]);
     await until("its capture is gone", () => (readdirSync(join(target.home, "snapshots")).length === 1 ? true : undefined));
   });
 });

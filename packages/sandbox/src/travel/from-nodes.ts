@@ -41,7 +41,7 @@ export interface FromNodes {
   fetch(asked: string): Promise<string | undefined>;
   /** Looks now, and from time to time, which copies were deleted where they were made. */
   start(): void;
-  /** Drops copies of what its own node says that it is not there any more; where that node does not answer they stay. */
+  /** Drops copies of what its own node says that it deleted; where that node does not answer, or does not know, they stay. */
   dropOver(): Promise<void>;
   close(): Promise<void>;
 }
@@ -51,6 +51,8 @@ type Found = { readonly at: Neighbour; readonly offer: Offer };
 
 /** What is fetched at once, each with up to `concurrency` chunks in memory. */
 const MAX_AT_ONCE = 4;
+/** Searches on all nodes, for names that this one does not know. */
+const MAX_FINDING = 64;
 const FETCH_MS = 14 * 60_000;
 const FIRST_READ_MS = 5_000;
 const LOOK_MS = 10 * 60_000;
@@ -61,6 +63,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
   const { apiKey, neighbours, snapshots, copies, held, deployment, metrics, log } = parts;
   const pace = openPace(parts.bytesPerSecond, parts.concurrency);
   const arriving = new Map<string, Promise<string>>();
+  let finding = 0;
   const closing = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;
@@ -72,12 +75,12 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     await Promise.race([neighbours.read, new Promise((done) => setTimeout(done, FIRST_READ_MS).unref())]);
     const silent = [...neighbours.away];
     const found: Found[] = [];
-    const without = new Set<string>();
+    const deletedOn = new Set<string>();
     await eachAtOnce(neighbours.live, MAX_AT_ONCE * 4, async (at) => {
       try {
-        const offer = await askOffer(at, apiKey, asked, closing.signal);
-        if (offer === undefined) without.add(at.nodeID);
-        else found.push({ at, offer });
+        const { offer, wasDeleted } = await askOffer(at, apiKey, asked, closing.signal);
+        if (wasDeleted) deletedOn.add(at.nodeID);
+        if (offer !== undefined) found.push({ at, offer });
       } catch (error) {
         if (asFailure(error).name === "SET_ASIDE") throw error;
         log.warn({ err: error, node: at.nodeID, asked }, "a node did not say whether it has a snapshot or template");
@@ -87,8 +90,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     const isID = SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked);
     const newest = found.filter(({ offer }) => offer.isOwn).sort((a, b) => b.offer.createdAtMs - a.offer.createdAtMs)[0];
     const id = isID ? asked : newest?.offer.id;
-    // A copy of what its own node has no more was deleted there.
-    const isMeant = ({ offer }: Found) => offer.id === id && !without.has(offer.originNodeID ?? "");
+    const isMeant = ({ offer }: Found) => offer.id === id && !deletedOn.has(offer.originNodeID ?? "");
     return { found: found.filter(isMeant).sort((a, b) => Number(b.offer.isOwn) - Number(a.offer.isOwn)), silent };
   }
 
@@ -116,11 +118,14 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     const offered = openOffered(at, apiKey, id, signal);
     const where = `node ${at.nodeID}`;
     const moved = { bytes: 0 };
+    const begin = performance.now();
+    log.debug({ stage: "fetch-manifest", id }, "stage begins");
     const fetch = (placing: Placing) => placeAll(placing, offered, moved, signal);
     /** Deleted while it was on its way: where its node says so it is not kept. */
     const mustStill = async () => {
-      const still = await askOffer(at, apiKey, id, signal).catch(() => ({ id }));
-      if (still === undefined) fail("SNAPSHOT_NOT_FOUND", `'${id}' was deleted on ${where} while it was fetched`);
+      log.debug({ stage: "fetch-record", id }, "stage begins");
+      const still = await askOffer(at, apiKey, id, signal).catch(() => undefined);
+      if (still !== undefined && still.offer === undefined) fail("SNAPSHOT_NOT_FOUND", `'${id}' was deleted on ${where} while it was fetched`);
     };
     const isBuild = BUILD_ID.test(id);
     const read = (written: Buffer) => {
@@ -138,6 +143,8 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     };
     let manifest = read(await offered.manifest(false));
     if (manifest.image !== undefined && !(await hasBase(parts.receiving, manifest.image))) manifest = read(await offered.manifest(true));
+    const manifestMs = Math.round(performance.now() - begin);
+    log.debug({ stage: "fetch-chunks", id }, "stage begins");
     if (manifest.template !== undefined) await arriveBuild(parts, manifest.template, where, fetch, mustStill);
     if (manifest.snapshot !== undefined) {
       const { snapshot } = manifest;
@@ -149,7 +156,8 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       await parts.files.keep(snapshot, { ...received, movedBytes: moved.bytes }, "node");
       await held.note(received.captureID, snapshot.manifest.files);
     }
-    log.info({ id, node: at.nodeID, movedBytes: moved.bytes }, "fetched from another node");
+    log.debug({ stage: "fetched", id }, "stage begins");
+    log.info({ id, node: at.nodeID, movedBytes: moved.bytes, manifestMs, ms: Math.round(performance.now() - begin) }, "fetched from another node");
     return id;
   }
 
@@ -183,8 +191,9 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       if (closing.signal.aborted) return;
       const origin = neighbours.live.find(({ nodeID }) => nodeID === originNodeID);
       if (origin === undefined) continue;
-      const offer = await askOffer(origin, apiKey, id, closing.signal).catch(() => ({ id }));
-      if (offer !== undefined) continue;
+      const answer = await askOffer(origin, apiKey, id, closing.signal).catch(() => undefined);
+      // A build can be had again; of a snapshot, its node may have lost its memory, and this be all that is left.
+      if (answer === undefined || answer.offer !== undefined || !(answer.wasDeleted || BUILD_ID.test(id))) continue;
       await parts.drop(id);
       log.info({ id, node: origin.nodeID }, "a copy was dropped: it was deleted on the node that made it");
     }
@@ -201,7 +210,10 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
 
   return {
     async fetch(asked) {
-      const { found, silent } = await find(asked);
+      if (finding >= MAX_FINDING)
+        throw new Failure("TOO_MANY_REQUESTS", `${finding} searches on other nodes are under way, the maximum; try again`, { retryAfterSeconds: 1 });
+      finding++;
+      const { found, silent } = await find(asked).finally(() => finding--);
       const [first] = found;
       if (first === undefined) {
         if (silent.length === 0) return undefined;

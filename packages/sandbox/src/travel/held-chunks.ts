@@ -1,5 +1,5 @@
 // Chunks that captures of this node hold already: of a snapshot that is fetched only what differs from them comes over the network.
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import type { Captures } from "../records/captures.ts";
@@ -8,8 +8,10 @@ import { chunksOf, fileShape, type TravelFile } from "./manifest.ts";
 
 // TRAVEL/held/<captureID>   the chunks of its files, as they were described when it was offered or fetched
 
-/** The newest notes; those of captures that are gone are removed. */
+/** Those of captures that are gone are removed. */
 const MAX_NOTES = 1_000;
+/** Read for one fetch, the newest first: the names of 250 GiB of chunks. */
+const MAX_READ_BYTES = 4 * 2 ** 20;
 const CAPTURE_ID = /^c[0-9a-f]{24}$/;
 const noteShape = z.array(fileShape);
 
@@ -45,6 +47,12 @@ export async function openHeldChunks(folder: string, captures: Pick<Captures, "f
   }
   await removeOver();
 
+  const sizeOf = (name: string) =>
+    stat(join(notes, name)).then(
+      ({ size, mtimeMs }) => ({ sizeBytes: size, modifiedAtMs: mtimeMs }),
+      () => ({ sizeBytes: 0, modifiedAtMs: 0 }),
+    );
+
   return {
     async note(captureID, files) {
       if (isFull) await removeOver();
@@ -58,10 +66,13 @@ export async function openHeldChunks(folder: string, captures: Pick<Captures, "f
     },
     async all() {
       const places = new Map<string, HeldPlace>();
-      for (const captureID of (await readdir(notes)).filter((name) => CAPTURE_ID.test(name))) {
+      const found = await Promise.all((await readdir(notes)).filter((name) => CAPTURE_ID.test(name)).map(async (name) => ({ name, ...(await sizeOf(name)) })));
+      let bytes = 0;
+      for (const { name: captureID, sizeBytes } of found.sort((a, b) => b.modifiedAtMs - a.modifiedAtMs)) {
+        bytes += sizeBytes;
+        if (bytes > MAX_READ_BYTES) break;
         const text = await readFile(join(notes, captureID), "utf8").catch(() => "[]");
-        const files = safely(text);
-        for (const file of files) for (const { sha256, at, length } of chunksOf(file)) places.set(sha256, { captureID, file: file.name, at, length });
+        for (const file of safely(text)) for (const { sha256, at, length } of chunksOf(file)) places.set(sha256, { captureID, file: file.name, at, length });
       }
       return places;
     },

@@ -30,11 +30,11 @@ export interface Offered {
   chunk(sha256: string, length: number): Promise<Buffer>;
 }
 
-/** What `asked` means there; undefined where there is nothing of it. @throws SERVER_UNREACHABLE, and what the node answers. */
-export async function askOffer(at: Neighbour, apiKey: string, asked: string, signal: AbortSignal): Promise<OfferAnswer["offer"]> {
+/** What `asked` means there. @throws SERVER_UNREACHABLE, and what the node answers. */
+export async function askOffer(at: Neighbour, apiKey: string, asked: string, signal: AbortSignal): Promise<OfferAnswer> {
   const words = new URLSearchParams({ asked });
   const bytes = await get(at, apiKey, `${OFFERS_PATH}?${words}`, MAX_ANSWER_BYTES, AbortSignal.any([signal, AbortSignal.timeout(FIND_MS)]));
-  return offerAnswer.parse(JSON.parse(bytes.toString("utf8"))).offer;
+  return offerAnswer.parse(JSON.parse(bytes.toString("utf8")));
 }
 
 /** Each waits while the node is busy, until `signal` says that it took too long. @throws as `askOffer`. */

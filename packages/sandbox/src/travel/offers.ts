@@ -24,7 +24,7 @@ const IDLE_MS = 30_000;
 export type OffersParts = DescribeBuildParts & {
   /** Of this node. */
   readonly nodeID: () => string;
-  readonly snapshots: Pick<Snapshots, "find" | "unreadable">;
+  readonly snapshots: Pick<Snapshots, "find" | "unreadable" | "wasRemoved">;
   readonly builds: Pick<Builds, "resolve">;
   readonly copies: Pick<Copies, "get">;
   readonly aside: Pick<SetAside, "find">;
@@ -36,6 +36,8 @@ export type OffersParts = DescribeBuildParts & {
 export interface Offers {
   /** By a name only what was made here: what other nodes' names mean they say themselves. @throws SET_ASIDE. */
   find(asked: string): NonNullable<OfferAnswer["offer"]> | undefined;
+  /** It was taken here and deleted. */
+  wasDeleted(asked: string): boolean;
   /** Its manifest, sealed. @throws SNAPSHOT_NOT_FOUND, TOO_MANY_REQUESTS, and what `describe` throws. */
   manifest(id: string, withBase: boolean): Promise<Buffer>;
   /** @throws as `manifest`; SNAPSHOT_NOT_FOUND, too, for a chunk that is none of its. */
@@ -137,6 +139,7 @@ export function openOffers(parts: OffersParts): Offers {
 
   return {
     find,
+    wasDeleted: snapshots.wasRemoved,
     manifest: async (id, withBase) => (await opened(id, withBase)).written,
     async chunk(id, withBase, sha256) {
       // Deleted meanwhile: whoever fetches it does not get it any more.
