@@ -13,6 +13,8 @@ export const STREAM_PATH = "/cluster/stream";
 export const FIND_PATH = "/cluster/find";
 /** Parts of a capture's files, for a node that takes its sandbox over. */
 export const CAPTURE_CHUNKS_PATH = "/cluster/captures";
+/** Snapshots and builds of templates, for a node that is to start them and object storage has not. */
+export const OFFERS_PATH = "/cluster/offers";
 
 /** Request headers that gateways alone may send; they count only with the right token (`gatewayToken` in kit/src/secret.ts). */
 export const gatewayHeaders = { token: "svc-gateway-token", client: "svc-gateway-client" } as const;
@@ -34,6 +36,8 @@ export const nodeIdentity = z.object({
   maxSandboxes: count,
   runtime: z.string().max(32),
   machine: z.object({ cpuCount: count, cpuArchitecture: z.string(), cpuFamily: z.string(), cpuModel: z.string(), cpuModelName: z.string() }),
+  /** Snapshots and templates that it lacks it fetches from the nodes that have them: there is no object storage. */
+  fetchesFromNodes: z.boolean().default(false),
 });
 export type NodeIdentity = z.output<typeof nodeIdentity>;
 
@@ -63,12 +67,34 @@ export const heldTemplate = z.object({
   memoryMB: count,
   /** Of a template: its builds that are in object storage, where other nodes fetch them. */
   builds: z.array(z.string()).default([]),
+  /** Other nodes can fetch it from this one. */
+  isOffered: z.boolean().default(false),
+  /** Of a snapshot that was fetched: the node that took it. That one alone decides what its names mean, and whether it still exists. */
+  originNodeID: z.string().max(63).optional(),
+  /** Of a snapshot: of two with one name, the newer one bears it. */
+  createdAtMs: z.number().default(0),
 });
 export type HeldTemplate = z.output<typeof heldTemplate>;
 
-/** Builds that were fetched from object storage. Which of them a name means, the node that built them says. */
+/** Builds that were fetched from object storage or from another node. Which of them a name means, the node that built them says. */
 export const copiedTemplate = z.object({ templateID: z.string(), name: z.string(), memoryMB: count, builds: z.array(z.string()) });
 export type CopiedTemplate = z.output<typeof copiedTemplate>;
+
+/** Answer of GET /cluster/offers?asked=ID|NAME|NAME:TAG: the snapshot or build that it means on this node; by a name only what was made here. */
+export const offerAnswer = z.object({
+  offer: z
+    .object({
+      id: z.string().max(64),
+      isOwn: z.boolean(),
+      /** Of a copy: the node that made it, where that is known. */
+      originNodeID: z.string().max(63).optional(),
+      createdAtMs: z.number(),
+    })
+    .optional(),
+  /** It was made here and deleted; false where nothing is known of it, either, as in a home that was restored from a backup. */
+  wasDeleted: z.boolean().default(false),
+});
+export type OfferAnswer = z.output<typeof offerAnswer>;
 
 /** Ids by what becomes of them; a sandbox that another line names moves there. */
 const sandboxIDs = z.object({
@@ -161,7 +187,7 @@ export const dropTemplate = operation({
   name: "dropTemplate",
   method: "POST",
   path: "/cluster/drop-template",
-  summary: "Drops this node's copies of a template that another node built and that was deleted there",
+  summary: "Drops this node's copies of a template or snapshot that another node made and that was deleted there",
   input: z.object({
     templateID: z.string().min(1).max(200).describe("Its id or name"),
     isOrphan: z.boolean().default(false).describe("The node that built it is gone: object storage forgets it, too"),

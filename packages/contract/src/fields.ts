@@ -11,6 +11,10 @@ export const limits = {
 } as const;
 
 export const sandboxID = z.string().min(1).max(64).describe("Identifier of the sandbox");
+/** Of a build, or of a snapshot. */
+export const sourceID = z
+  .string()
+  .regex(/^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|snap[0-9a-f]{20})$/, "Svc-Build-Id: expected the id of a build or of a snapshot");
 /** A server's own bound is its setting sandbox.max_timeout_seconds: its refusal says the number. */
 export const seconds = z.number().int().min(0);
 

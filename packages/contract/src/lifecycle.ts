@@ -117,6 +117,7 @@ export const snapshotInfo = z.object({
   diskSizeMB: z.number().int(),
   sizeBytes: z.number().int().describe("On disk, layers shared with others not counted"),
   createdAt: z.string(),
+  originNodeID: z.string().optional().describe("Of one that its node fetched: the node that took it, and that decides about its names"),
 });
 export type SnapshotInfo = z.output<typeof snapshotInfo>;
 

@@ -1,7 +1,7 @@
 // The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
 import { z } from "zod";
 import { idempotencyKeyForm, keyTurnForm } from "./create-keys.ts";
-import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
+import { limits, sandboxAnswer, sandboxID, seconds, sourceID } from "./fields.ts";
 import {
   connectSandbox,
   connectSandboxV1,
@@ -70,10 +70,7 @@ const createMembers = {
     .regex(/^[\w./-]{1,64}=[\w./:-]{0,200}(,[\w./-]{1,64}=[\w./:-]{0,200}){0,15}$/, "Svc-Node-Labels: NAME=VALUE, joined by commas")
     .optional()
     .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
-  buildID: z
-    .uuid("Svc-Build-Id: expected the id of a build")
-    .optional()
-    .describe("From a gateway: the build that the template's name means, on a node that did not build it"),
+  buildID: sourceID.optional().describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
 };
 
 /** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
@@ -133,6 +130,7 @@ const createFailures = [
   "SET_ASIDE",
   "SNAPSHOT_UNSUITABLE",
   "OBJECTS_UNAVAILABLE",
+  "SERVER_UNREACHABLE",
 ] as const;
 const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
 

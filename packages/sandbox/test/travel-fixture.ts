@@ -18,11 +18,14 @@ import { openDatabase } from "../src/template/database.ts";
 import { openImages } from "../src/template/images.ts";
 import { openLayers } from "../src/template/layers.ts";
 import type { Template } from "../src/template/template.ts";
+import type { Neighbours } from "../src/travel/neighbour.ts";
 import { openTravel, type Travel } from "../src/travel/open-travel.ts";
 
 const aside = { add: () => {}, addUnreadable: () => {}, drop: () => {}, find: () => undefined };
+let made = 0;
 const log = openLog("test", "fatal");
 export const MIB = 2 ** 20;
+export const TRAVEL_API_KEY = "k".repeat(40);
 
 export type TravelHome = AsyncDisposable & {
   readonly home: string;
@@ -33,6 +36,8 @@ export type TravelHome = AsyncDisposable & {
   readonly layers: Awaited<ReturnType<typeof openLayers>>;
   readonly images: Awaited<ReturnType<typeof openImages>>;
   readonly envd: string;
+  /** Bytes that came or went so far. */
+  moved(direction: "kept" | "peer"): Promise<number>;
   readonly base: { readonly rootfs: string; readonly binds: readonly string[] };
   /** A snapshot over the base, or the image given, of these files; its id. */
   keep(
@@ -50,6 +55,8 @@ export type TravelHomeOptions = {
   readonly importMB?: number;
   readonly durable?: boolean;
   readonly home?: string;
+  readonly nodeID?: string;
+  readonly neighbours?: Neighbours;
   /** Sandboxes whose records cannot be used. */
   readonly aside?: Set<string>;
 };
@@ -67,7 +74,7 @@ const objectSettings = {
 };
 
 export async function openTravelHome(options: TravelHomeOptions = {}): Promise<TravelHome> {
-  const { base: says = "base", secret = "one deployment", objects = "", importMB = 1024, durable = false } = options;
+  const { base: says = "base", secret = "one deployment", objects = "", importMB = 1024, durable = false, nodeID = "node-one", neighbours } = options;
   const home = options.home ?? mkdtempSync(join(tmpdir(), "svc-travel-"));
   const rootfs = join(home, "templates/base/rootfs");
   mkdirSync(join(rootfs, "etc"), { recursive: true });
@@ -89,6 +96,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
   const base = { rootfs, binds: [] };
   const template = { name: "base", templateID: "base", recipe: "base-1", createdAt: "2026", image: base } as unknown as Template;
   const setUp = { list: () => [template], bears: (name: string) => name === "base" };
+  const metrics = openMetrics();
   const travel = await openTravel({
     home,
     settings: { snapshots: { durable, import_mb: importMB }, objects: { ...objectSettings, url: objects }, durability: "process" },
@@ -105,16 +113,27 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
       images,
       index: setUp,
       dropCopy: async (id: string) => copies.remove(id),
+      snapshots: {
+        async remove(id: string) {
+          const snapshot = records.snapshots.find(id);
+          if (snapshot === undefined) return false;
+          records.snapshots.remove(id);
+          await captures.remove(snapshot.captureID);
+          return true;
+        },
+      },
     } as never,
     setUp: setUp as never,
     runtimes: new Map([["gvisor", { program: async () => "runsc-0123456789abcdef" }]]),
     sharing: undefined,
     catalog: undefined,
-    metrics: openMetrics(),
+    nodeID: () => nodeID,
+    apiKey: TRAVEL_API_KEY,
+    neighbours,
+    metrics,
     report: () => {},
     log,
   });
-  let made = 0;
   return {
     home,
     travel,
@@ -124,6 +143,9 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
     layers,
     images,
     envd,
+    async moved(direction) {
+      return Number(new RegExp(`svc_node_travel_bytes_total\\{direction="${direction}"\\} (\\d+)`).exec(await metrics.text())?.[1] ?? 0);
+    },
     base,
     async keep(files, { kind = "filesystem", image = base, name } = {}) {
       writeFileSync(join(home, "bin", envd), program);

@@ -5,6 +5,7 @@ import type { Parsed } from "@svc/contract/operation.ts";
 import type { createSandbox, createSandboxV1 } from "@svc/contract/sandbox.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { EtcdDirectory } from "../members/etcd-directory.ts";
+import { candidateOf, heldBy, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
@@ -13,7 +14,7 @@ import type { AdmissionQueue } from "../place/queue.ts";
 import { keyNodes } from "./key-nodes.ts";
 import { KeyedCreate } from "./keyed-create.ts";
 import type { Relay } from "./relay.ts";
-import { type Build, beganNothing, builderOf, fetchersOf, isDeclined, openResolution, type Resolve } from "./template-places.ts";
+import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-places.ts";
 
 export type CreateOperation = typeof createSandbox | typeof createSandboxV1;
 
@@ -42,7 +43,10 @@ export function openCreate(parts: CreateParts) {
 
   return async (operation: CreateOperation, input: Parsed<CreateOperation>, context: Context): Promise<SandboxAnswer> => {
     const sinceMs = nowMs();
-    const request: Request = { templateID: input.templateID, labels: labelsOf(input.nodeLabels), idempotencyKey: input.idempotencyKey };
+    // The same everywhere, and while it waits: what a snapshot's name means when it is asked for.
+    const snapshotID = snapshotNamed(members, input.templateID)?.templateID;
+    const snapshot = snapshotID === undefined ? undefined : openNamed(input.templateID, snapshotID);
+    const request: Request = { templateID: snapshotID ?? input.templateID, labels: labelsOf(input.nodeLabels), idempotencyKey: input.idempotencyKey };
     const { idempotencyKey: key } = request;
     const keyed = key === undefined ? undefined : new KeyedCreate(keyNodes({ ...parts, context, templateID: request.templateID }), key);
     async function sendTo(wished: Member, build: Build, resolve: Resolve): Promise<SandboxAnswer> {
@@ -54,15 +58,17 @@ export function openCreate(parts: CreateParts) {
     }
     const holder = await keyed?.find();
     if (holder !== undefined) {
-      const answer = await sendTo(holder, {}, openResolution(members, parts.lookups, request.templateID)).catch((error: unknown) => {
-        if (!beganNothing(error, holder, request.templateID)) throw error;
-      });
+      const answer = await sendTo(holder, snapshot?.(holder) ?? {}, openResolution(members, parts.lookups, request.templateID, snapshot)).catch(
+        (error: unknown) => {
+          if (!beganNothing(error, holder, request.templateID)) throw error;
+        },
+      );
       if (answer !== undefined) return answer;
     }
     for (let wasQueued = false; ; wasQueued = true) {
-      const resolve = openResolution(members, parts.lookups, request.templateID);
+      const resolve = openResolution(members, parts.lookups, request.templateID, snapshot);
       const placed = place(
-        members.all.map((member) => member.candidate()),
+        members.all.map((member) => candidateOf(members, member)),
         request,
         rules,
       );
@@ -70,7 +76,7 @@ export function openCreate(parts: CreateParts) {
       const fetchers = fetchersOf(members, request, rules);
       const elsewhere = placed.candidates.length === 0 && fetchers.length === 0 ? withoutHolder(members, request) : fetchers;
       if (placed.candidates.length === 0 && elsewhere.length === 0) {
-        const answer = await holderOrRefuse(parts, request, placed, (member) => sendTo(member, {}, resolve));
+        const answer = await holderOrRefuse(parts, request, placed, (member) => sendTo(member, snapshot?.(member) ?? {}, resolve));
         if (answer !== undefined) return answer;
       }
       let tries = 0;
@@ -95,7 +101,8 @@ export function openCreate(parts: CreateParts) {
           if (error.name !== "SERVER_UNREACHABLE") member.isFull = true;
         }
       }
-      if (declined !== undefined && declined.name !== "TEMPLATE_NOT_FOUND" && builderOf(members.up, request.templateID) === undefined) throw declined;
+      if (declined !== undefined && declined.name !== "TEMPLATE_NOT_FOUND" && !members.up.some((member) => heldBy(members, member, request.templateID)))
+        throw declined;
       if (elsewhere.length > 0) await holderOrRefuse(parts, request, placed, () => fail("TEMPLATE_NOT_FOUND", "it was requested there"));
       if (!wasQueued && queue.isFull) throw full(queue, placed, onPlaced, `${queue.length} creates wait already (gateway.queue)`);
       if (!(await queue.wait(sinceMs))) throw full(queue, placed, onPlaced, "none had room in time (gateway.queue_timeout_seconds)");
@@ -144,20 +151,21 @@ async function holderOrRefuse(
   const { templateID } = request;
   const reasons = new Set(refused.values());
   if (reasons.has("full") || reasons.has("memory") || reasons.has("draining")) return undefined;
-  const holders = parts.members.all.filter((member) => member.held(templateID) !== undefined);
+  const holders = parts.members.all.filter((member) => heldBy(parts.members, member, templateID) !== undefined);
   const [lostHolder] = holders.filter((member) => !member.isUp);
   const known = [...refused].map(([name, why]) => `${name}: ${why}`).join(", ");
   if (reasons.has("labels") || reasons.has("CPU class")) fail("CAPACITY_EXHAUSTED", `no node can take this sandbox (${known})`);
   if (parts.members.up.length === 0) fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
   if (lostHolder !== undefined && holders.every((member) => !member.isUp)) {
     const details = { node: lostHolder.name };
-    fail("NODE_LOST", `no node that answers has template '${templateID}'; node ${lostHolder.name} has it: ${lostHolder.reason}`, { details });
+    const where = isWithoutStorage(parts.members) ? ", and there is no object storage that could have it, too (objects.url)" : "";
+    fail("NODE_LOST", `no node that answers has template '${templateID}'; node ${lostHolder.name} has it: ${lostHolder.reason}${where}`, { details });
   }
   const found = await parts.lookups.find({ templateID });
   if (found !== undefined) return ask(found.member);
   // The same one for all that ask for it, so that it is fetched once.
   const [chosen] = parts.members.up
-    .filter((member) => mayFetch(member.candidate(), request))
+    .filter((member) => mayFetch(member.candidate(), request) && (member.held(templateID) === undefined || heldBy(parts.members, member, templateID)))
     .sort((a, b) => weightOf(templateID, b.name) - weightOf(templateID, a.name));
   const answer = await chosenAnswer(chosen, ask);
   if (answer !== undefined) return answer;

@@ -7,12 +7,14 @@ import type { Operation, Parsed } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
+import { heldBy, isOwn, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { Rests } from "../members/rests.ts";
 import { weightOf } from "../place/place.ts";
 import type { openCreate } from "./create.ts";
+import { openDeleteTemplate } from "./delete-template.ts";
 import { listHandlers } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
@@ -81,7 +83,10 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rest
   const templateHolder = (asked: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND") => {
     const holders = members.all.filter((member) => member.held(asked) !== undefined || member.held(asked.split(":")[0] ?? "") !== undefined);
     const kind = failure === "TEMPLATE_NOT_FOUND" ? "template" : "snapshot";
-    return holderOf(`${kind} '${asked}'`, holders.find((member) => member.isUp) ?? holders[0], { templateID: asked }, () => unheld(kind, asked, failure));
+    const up = holders.filter((member) => member.isUp);
+    const maker = up.find((member) => isOwn(member.held(asked) ?? member.held(asked.split(":")[0] ?? "")));
+    const holder = maker ?? up.find((member) => heldBy(members, member, asked) !== undefined) ?? holders.find((member) => !member.isUp);
+    return holderOf(`${kind} '${asked}'`, holder, { templateID: asked }, () => unheld(kind, asked, failure));
   };
 
   /** Of one template or snapshot, named by this member of the input. */
@@ -109,7 +114,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rest
   return {
     createSandbox: (input, context) => create(ops.createSandbox, input, context),
     createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
-    ...listHandlers(merge, rests),
+    ...listHandlers(merge, rests, members),
     async getSandbox(input, context) {
       const manifest = arrivals.restsAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
@@ -144,9 +149,10 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rest
       return { sandboxes: Object.assign({}, ...answers.map(({ sandboxes }) => sandboxes)) };
     },
     async getSnapshot(input, context) {
-      const isHeld = members.up.some((member) => member.held(input.snapshotID) !== undefined);
-      const resting = isHeld ? undefined : rests.snapshot(input.snapshotID);
-      return resting ?? onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")(input, context);
+      const snapshotID = snapshotNamed(members, input.snapshotID)?.templateID ?? input.snapshotID;
+      const isHeld = members.up.some((member) => isOwn(member.held(snapshotID)));
+      const resting = isHeld ? undefined : rests.snapshot(snapshotID);
+      return resting ?? onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context);
     },
     async requestTemplate(input, context) {
       const [name = ""] = (input.name ?? input.alias ?? "").split(":");
@@ -184,22 +190,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rest
       return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
     },
     updateTemplate: onTemplate(ops.updateTemplate, "templateID"),
-    async deleteTemplate(input, context) {
-      const asked = input.templateID;
-      const copying = members.up.filter((member) => member.copyOf(asked) !== undefined);
-      const [first = members.up[0]] = copying;
-      const quiet = { ...context, status: () => {} };
-      const isKnown = members.all.some((member) => member.held(asked) !== undefined) || (await lookups.find({ templateID: asked })) !== undefined;
-      // The node that built it is no part of the deployment any more: all nodes that there are answer, and none has it.
-      if (!isKnown && first !== undefined && members.doubtAbout("") === "") {
-        const { dropped } = await relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan: true }, quiet, first);
-        if (!dropped) fail("TEMPLATE_NOT_FOUND", `template '${asked}' was not found; \`svc template list\` lists them`);
-      } else await relay(ops.deleteTemplate, input, context, await templateHolder(asked, "TEMPLATE_NOT_FOUND"));
-      // One that cannot be told now finds out by itself that object storage has it no more.
-      const drop = (member: Member) => relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan: false }, quiet, member);
-      await Promise.allSettled(copying.map(drop));
-      return undefined;
-    },
+    deleteTemplate: openDeleteTemplate({ members, lookups, relay }),
     assignTags: onTemplate(ops.assignTags, "target"),
     removeTags: onTemplate(ops.removeTags, "name"),
     listTags: onTemplate(ops.listTags, "templateID"),

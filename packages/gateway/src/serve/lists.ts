@@ -5,15 +5,22 @@ import { parsePositionToken } from "@svc/contract/list-position.ts";
 import { type ListedSandbox, listSandboxes, nodeOperations as ops } from "@svc/contract/sandbox.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
+import type { Members } from "../members/members.ts";
 import type { Rests } from "../members/rests.ts";
 import type { Merge, Order } from "./merge.ts";
 
 type ListHandlers = Pick<Handlers<typeof ops>, "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2">;
 
 const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id" };
-const newestSnapshot: Order<SnapshotInfo> = { positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID], direction: 1, token: "position" };
 
-export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "snapshots" | "templates">): ListHandlers {
+export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "snapshots" | "templates">, members: Members): ListHandlers {
+  const newestSnapshot: Order<SnapshotInfo> = {
+    positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID],
+    direction: 1,
+    token: "position",
+    isCopy: ({ originNodeID }) => originNodeID !== undefined,
+    isOver: ({ snapshotID, originNodeID }) => members.up.some((member) => member.nodeID === originNodeID && member.held(snapshotID) === undefined),
+  };
   const cursorOf = (nextToken: string | undefined) => (nextToken === undefined ? undefined : parsePositionToken(nextToken));
   return {
     async listSandboxes(input, context) {

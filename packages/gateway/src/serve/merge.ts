@@ -26,7 +26,15 @@ export type Merge = {
   page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, beside: Beside<I>): Promise<I[]>;
 };
 
-export type Order<I> = { readonly positionOf: (item: I) => Position; readonly direction: 1 | -1; readonly token: "position" | "id" };
+export type Order<I> = {
+  readonly positionOf: (item: I) => Position;
+  readonly direction: 1 | -1;
+  readonly token: "position" | "id";
+  /** Another node's is listed as that node shows it, where it answers. */
+  readonly isCopy?: (item: I) => boolean;
+  /** It is not listed: the node that it came from has it no more. */
+  readonly isOver?: (item: I) => boolean;
+};
 
 /** What no node that answers holds; `after`: where the page begins. `missing`: nodes that are to be named beside those that do not answer. */
 export type Beside<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
@@ -71,12 +79,14 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
 
   return {
     ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
-    async page(operation, input, context, { positionOf, direction, token }, { items: beside, missing, after }) {
+    async page(operation, input, context, { positionOf, direction, token, isCopy = () => false, isOver = () => false }, { items: beside, missing, after }) {
       const pages = await askAll(operation as Operation, () => input as never, context, missing);
       const behind = beside.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
-      const all = new Map(
-        [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])].map((item) => [positionOf(item)[1], item]),
-      );
+      const all = new Map<string, Parameters<typeof positionOf>[0]>();
+      for (const item of [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
+        const [, id] = positionOf(item);
+        if (!isOver(item) && !(isCopy(item) && all.has(id))) all.set(id, item);
+      }
       const sorted = [...all.values()].sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)));
       const items = sorted.slice(0, input.limit);
       const last = items.at(-1);

@@ -1,5 +1,6 @@
 // Where else a template may start than on the node that built it: nodes that fetched it before, and those that can fetch it.
 import { Failure } from "@svc/contract/failures.ts";
+import { heldBy, isOwn } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
@@ -23,11 +24,30 @@ function sharedBytes(members: Members, templateID: string): number | undefined {
   return undefined;
 }
 
+/** The same, where another node that is up gives it to those that ask. */
+function offeredBytes(members: Members, templateID: string): number | undefined {
+  for (const member of members.up) {
+    const held = heldBy(members, member, templateID);
+    const found = held?.isOffered === true ? held : member.copyOf(templateID);
+    if (found !== undefined) return found.memoryMB * MIB;
+  }
+  return undefined;
+}
+
+/** Whether a node asks the other ones for what it lacks. */
+const asksNodes = ({ identity }: Member) => identity?.fetchesFromNodes === true;
+
+/** Nothing rests anywhere but on nodes. */
+export const isWithoutStorage = (members: Members): boolean => members.up.length > 0 && members.up.every(asksNodes);
+
 /** Nodes that would have to fetch it first, the best before the others. */
 export function fetchersOf(members: Members, request: Request, rules: Rules): readonly Candidate[] {
-  const memoryBytes = sharedBytes(members, request.templateID);
+  const { templateID } = request;
+  const storedBytes = isWithoutStorage(members) ? undefined : sharedBytes(members, templateID);
+  const memoryBytes = storedBytes ?? offeredBytes(members, templateID);
   if (memoryBytes === undefined) return [];
-  const without = members.up.filter((member) => !member.has(request.templateID) && member.held(request.templateID) === undefined);
+  const lacking = members.up.filter((member) => !member.has(templateID) && member.held(templateID) === undefined);
+  const without = storedBytes === undefined ? lacking.filter(asksNodes) : lacking;
   const candidates = without.map((member) => ({ ...member.candidate(), template: () => ({ memoryBytes, ready: 0 }) }));
   return place(candidates, request, rules).candidates;
 }
@@ -46,10 +66,11 @@ export function beganNothing(error: unknown, member: Member, templateID: string)
 export type Build = { readonly buildID?: string };
 export type Resolve = (member: Member) => Promise<Build | "unknown">;
 
-/** For one create: what it is to start at nodes that did not build the template, asked of the one that did once. */
-export function openResolution(members: Members, lookups: Lookups, templateID: string): Resolve {
+/** For one create: what it is to start at nodes that did not build the template, asked of the one that did once. `snapshot`: what it is to start where a snapshot's name was asked for. */
+export function openResolution(members: Members, lookups: Lookups, templateID: string, snapshot?: (member: Member) => Build): Resolve {
   let asked: Promise<string | undefined> | undefined;
   return async (member) => {
+    if (snapshot !== undefined) return snapshot(member);
     if (member.held(templateID) !== undefined) return {};
     const builder = builderOf(members.up, templateID);
     // Without it a name means what object storage says, which the other node looks up.
@@ -57,5 +78,13 @@ export function openResolution(members: Members, lookups: Lookups, templateID: s
     asked ??= lookups.buildOf(templateID, builder);
     const buildID = await asked;
     return buildID === undefined ? "unknown" : { buildID };
+  };
+}
+
+/** Of a snapshot that was asked for by name: a node where it bears that name finds it so, as one of an earlier version must; others by its id. */
+export function openNamed(name: string, snapshotID: string): (member: Member) => Build {
+  return (member) => {
+    const held = member.held(name);
+    return isOwn(held) && held?.templateID === snapshotID ? {} : { buildID: snapshotID };
   };
 }

@@ -16,10 +16,21 @@ export type IdentityParts = {
   readonly runtime: string;
   /** Of its deployment; of a node on its own, when this process began to serve. */
   readonly generation: number;
+  readonly fetchesFromNodes: boolean;
 };
 
 /** @throws SETTING_INVALID where the file with the node's name holds something else. */
-export function readIdentity({ home, version, apiKey, seedFingerprint, labels, maxSandboxes, runtime, generation }: IdentityParts): NodeIdentity {
+export function readIdentity({
+  home,
+  version,
+  apiKey,
+  seedFingerprint,
+  labels,
+  maxSandboxes,
+  runtime,
+  generation,
+  fetchesFromNodes,
+}: IdentityParts): NodeIdentity {
   const { cpuClass, ...machine } = thisMachine();
   return {
     nodeID: nodeIDOf(home),
@@ -31,6 +42,7 @@ export function readIdentity({ home, version, apiKey, seedFingerprint, labels, m
     maxSandboxes,
     runtime,
     machine: { cpuCount: availableParallelism(), ...machine },
+    fetchesFromNodes,
   };
 }
 

@@ -9,12 +9,14 @@ import type { Log } from "@svc/kit/log.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
 import type { Catalog } from "../travel/exports.ts";
+import type { Neighbours } from "../travel/neighbour.ts";
 import { openCatalog } from "./catalog.ts";
 import { keysFrom, type NodeKeys } from "./deployment-secret.ts";
 import { enter, homeIdentity } from "./enter.ts";
 import { shareInitKeys } from "./init-key-ring.ts";
 import { type Members, openMembers } from "./members.ts";
 import { readMembership, writeMembership } from "./membership-file.ts";
+import { openNeighbours } from "./neighbours.ts";
 import { nodeIDOf } from "./node-id.ts";
 import { type Ownership, openOwnership } from "./ownership.ts";
 import { openPresence, type Presence } from "./presence.ts";
@@ -47,6 +49,7 @@ export type Membership = {
   readonly members: Members;
   readonly ownership: Ownership;
   readonly catalog: Catalog;
+  readonly neighbours: Neighbours;
   /** Records of sandboxes that can move, as they were when this generation had begun. */
   readonly shared: ReadonlyMap<string, SharedSandbox>;
   /** Nodes that were part of it when this generation had begun. */
@@ -83,6 +86,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
     const [shared, nodes] = await onceEtcdAnswers(log, () => Promise.all([ownership.load(), etcd.list(keys.nodes)]));
     const { slot, generation } = entered.record;
     const deadAfterMs = parts.deadAfterSeconds * 1000;
+    const neighbours = openNeighbours(etcd, keys, nodeID);
     const reaper = openReaper({ etcd, keys, nodeID, deadAfterMs, isHeld: presence.isHeld, log });
     log.info({ nodeID, slot, generation, deploymentID: secret.deploymentID, wasDeclaredDead: entered.isLost }, "joined the deployment");
     return {
@@ -96,6 +100,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       members: openMembers(etcd, keys),
       ownership,
       catalog: openCatalog(etcd, keys, nodeID),
+      neighbours,
       shared,
       others: nodes.entries.map(({ key }) => key.slice(keys.nodes.length)).filter((each) => each !== nodeID),
       async share(initKeys) {
@@ -107,6 +112,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       },
       parts: () => [
         { name: "reaper", close: reaper.close },
+        { name: "neighbours", close: neighbours.close },
         { name: "membership", close: () => presence.close(true) },
         { name: "etcd", close: etcd.close },
       ],

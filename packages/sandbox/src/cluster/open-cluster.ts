@@ -7,6 +7,7 @@ import type { SandboxDirectory } from "../records/directory.ts";
 import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
 import { isOwned, type Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
+import type { NamedSnapshot } from "../records/snapshots.ts";
 import type { Templates } from "../template/open-templates.ts";
 import { findRoutes } from "./find.ts";
 import { type IdentityParts, readIdentity } from "./identity.ts";
@@ -25,8 +26,8 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
     readonly aside: Pick<SetAside, "find">;
     readonly observe: Pick<Observe, "events" | "usage">;
     readonly templates: Pick<Templates, "index" | "builder">;
-    /** Which builds of a template of its are in object storage. */
-    readonly travel: { readonly templates: { shared(templateID: string): readonly string[] } };
+    /** Which builds of a template of its are in object storage; whether there is none, and it fetches from other nodes. */
+    readonly travel: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
     readonly directory: SandboxDirectory;
     /** Sandboxes on their way to other nodes. */
     readonly claims: StreamParts["claims"];
@@ -54,10 +55,13 @@ export function openCluster(parts: ClusterParts): Cluster {
   }
   const knowsTemplate = (asked: string) => {
     const [name = ""] = asked.split(":");
-    return templates.index.bears(name) || templates.builder.builds.template(name) !== undefined || records.snapshots.find(asked) !== undefined;
+    return templates.index.bears(name) || templates.builder.builds.template(name) !== undefined || isOwn(records.snapshots.find(asked));
   };
-  /** What the name of a template that was built here means now. */
-  const buildOf = (asked: string) => templates.builder.builds.resolve(asked)?.build.buildID;
+  /** What the name of a template that was built here, or of a snapshot that was taken here, means now. */
+  const buildOf = (asked: string) => {
+    const snapshot = records.snapshots.find(asked);
+    return templates.builder.builds.resolve(asked)?.build.buildID ?? (isOwn(snapshot) && !templates.index.bears(asked) ? snapshot?.snapshotID : undefined);
+  };
 
   return {
     routes(scope, { apiKey, version }) {
@@ -66,7 +70,18 @@ export function openCluster(parts: ClusterParts): Cluster {
         registry,
         claims,
         events: observe.events,
-        identity: () => readIdentity({ home, version, apiKey, seedFingerprint, labels, maxSandboxes: capacity.max, runtime, generation }),
+        identity: () =>
+          readIdentity({
+            home,
+            version,
+            apiKey,
+            seedFingerprint,
+            labels,
+            maxSandboxes: capacity.max,
+            runtime,
+            generation,
+            fetchesFromNodes: parts.travel.isFedByNodes,
+          }),
         load: openLoad({ ...parts, usage: observe.usage, isDraining: () => capacity.isStopping || capacity.isDraining }),
         templates: () => heldTemplates(parts),
         copies: () => copiedTemplates(templates),
@@ -82,13 +97,31 @@ export function openCluster(parts: ClusterParts): Cluster {
   };
 }
 
+const isOwn = (snapshot: NamedSnapshot | undefined) => snapshot !== undefined && snapshot.originNodeID === undefined;
+
 function heldTemplates({ templates, records, travel }: Pick<ClusterParts, "templates" | "records" | "travel">): HeldTemplate[] {
+  const { builds } = templates.builder;
+  // What stands on files of this host's own stays here, and set-up makes its templates on each node.
+  const isBuiltToTravel = (templateID: string) =>
+    builds.of(templateID).some(({ result }) => result !== undefined && (result.chain.base?.binds ?? []).length === 0);
   const held = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
-    const builds = [...travel.templates.shared(templateID)];
-    return { templateID, names: [...new Set([...names, ...aliases])], kind: "template", isReady: buildStatus === "ready", memoryMB, builds };
+    const shared = [...travel.templates.shared(templateID)];
+    const isReady = buildStatus === "ready";
+    return {
+      templateID,
+      names: [...new Set([...names, ...aliases])],
+      kind: "template",
+      isReady,
+      memoryMB,
+      builds: shared,
+      isOffered: isReady && isBuiltToTravel(templateID),
+      createdAtMs: 0,
+    };
   });
-  const kept = records.snapshots.list({}).map(({ snapshotID, names, limits }): HeldTemplate => {
-    return { templateID: snapshotID, names: [...names], kind: "snapshot", isReady: true, memoryMB: limits.memoryMB, builds: [] };
+  const kept = records.snapshots.list({}).map(({ snapshotID, names, limits, image, createdAtWallMs, originNodeID }): HeldTemplate => {
+    const common = { templateID: snapshotID, names: [...names], kind: "snapshot" as const, isReady: true, memoryMB: limits.memoryMB, builds: [] };
+    const origin = originNodeID === undefined ? {} : { originNodeID };
+    return { ...common, isOffered: image.binds.length === 0, createdAtMs: createdAtWallMs, ...origin };
   });
   return [...held, ...kept];
 }

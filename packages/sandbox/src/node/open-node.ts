@@ -13,6 +13,7 @@ import { openInit } from "../agent/init.ts";
 import { openInitKeys } from "../agent/init-keys.ts";
 import { keysFrom, keysOfHome, newSecret } from "../cluster/deployment-secret.ts";
 import type { Membership } from "../cluster/join.ts";
+import { nodeIDOf } from "../cluster/node-id.ts";
 import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
 import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
 import { openCaptures } from "../records/captures.ts";
@@ -194,6 +195,9 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     runtimes: drivers.runtimes,
     sharing: claims.sharing,
     catalog: membership?.catalog,
+    nodeID: () => nodeIDOf(home),
+    apiKey,
+    neighbours: membership?.neighbours,
     metrics,
     report,
     log,

@@ -107,6 +107,7 @@ export function openRecords(path: string, { aside, ...options }: RecordsOptions)
       store.settle(() => {
         pruneEnded.run(nowWallMs - ENDED_KEPT_MS, MAX_ENDED_ROWS);
         keys.prune(nowWallMs);
+        snapshots.prune();
       });
     },
     close: store.close,

@@ -24,6 +24,8 @@ export type Snapshot = {
   readonly env: Readonly<Record<string, string>>;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
+  /** Of one that was fetched: the node that took it, "" where that is not known. It is found here by its id alone. */
+  readonly originNodeID?: string | undefined;
 };
 
 export type NamedSnapshot = Snapshot & { readonly names: readonly string[] };
@@ -41,7 +43,13 @@ export interface Snapshots {
   list(query: SnapshotQuery): readonly NamedSnapshot[];
   readonly size: number;
   remove(snapshotID: string): void;
+  /** It was taken here and removed, as far as this node remembers: nodes that fetched it ask. */
+  wasRemoved(snapshotID: string): boolean;
+  /** Forgets the oldest of those that were removed, where there are very many. */
+  prune(): void;
 }
+
+const MAX_REMOVED_ROWS = 100_000;
 
 export const DEFAULT_TAG = "default";
 
@@ -53,6 +61,7 @@ export function withTag(name: string): string {
 export const snapshotTables = `
     CREATE TABLE IF NOT EXISTS snapshots (snapshot_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, created_at INTEGER NOT NULL, snapshot TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS snapshot_names (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL REFERENCES snapshots) STRICT;
+    CREATE TABLE IF NOT EXISTS removed_snapshots (position INTEGER PRIMARY KEY AUTOINCREMENT, snapshot_id TEXT NOT NULL UNIQUE) STRICT;
     CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (sandbox_id);
     CREATE INDEX IF NOT EXISTS snapshot_names_of ON snapshot_names (snapshot_id);
 `;
@@ -74,6 +83,10 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
   const name = db.prepare("INSERT INTO snapshot_names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET snapshot_id = excluded.snapshot_id");
   const removeNames = db.prepare("DELETE FROM snapshot_names WHERE snapshot_id = ?");
   const removeRow = db.prepare("DELETE FROM snapshots WHERE snapshot_id = ?");
+  const noteRemoved = db.prepare("INSERT OR IGNORE INTO removed_snapshots (snapshot_id) VALUES (?)");
+  const unnoteRemoved = db.prepare("DELETE FROM removed_snapshots WHERE snapshot_id = ?");
+  const getRemoved = db.prepare("SELECT 1 FROM removed_snapshots WHERE snapshot_id = ?");
+  const pruneRemoved = db.prepare("DELETE FROM removed_snapshots WHERE position <= (SELECT max(position) FROM removed_snapshots) - ?");
 
   const byID = new Map<string, NamedSnapshot>();
   /** `name:tag` to id. */
@@ -122,6 +135,7 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
     add(snapshot, asked) {
       store.write(() => {
         insert.run(snapshot.snapshotID, snapshot.sandboxID, snapshot.createdAtWallMs, JSON.stringify(snapshot));
+        unnoteRemoved.run(snapshot.snapshotID);
         if (asked !== undefined) name.run(withTag(asked), snapshot.snapshotID);
       });
       put({ ...snapshot, names: [] });
@@ -140,18 +154,22 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
       store.settle(() => {
         removeNames.run(snapshotID);
         removeRow.run(snapshotID);
+        // A copy's own node may have it still.
+        if (byID.get(snapshotID)?.originNodeID === undefined) noteRemoved.run(snapshotID);
       });
       for (const [taken, bearer] of bearers) if (bearer === snapshotID) bearers.delete(taken);
       byID.delete(snapshotID);
       unread.delete(snapshotID);
       newestFirst = undefined;
     },
+    wasRemoved: (snapshotID) => getRemoved.get(snapshotID) !== undefined,
+    prune: () => void pruneRemoved.run(MAX_REMOVED_ROWS),
   };
 }
 
 /** As lists show it. */
 export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
-  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs } = snapshot;
+  const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs, originNodeID } = snapshot;
   return {
     snapshotID,
     names: [...names],
@@ -163,5 +181,6 @@ export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
     diskSizeMB: limits.diskSizeMB,
     sizeBytes,
     createdAt: new Date(createdAtWallMs).toISOString(),
+    ...(originNodeID === undefined ? {} : { originNodeID }),
   };
 }

@@ -1,4 +1,4 @@
-// Builds of other nodes' templates that were fetched from object storage: sandboxes start from them here, all else is their own node's.
+// Builds of other nodes' templates that were fetched, from object storage or from a node: sandboxes start from them here, all else is their own node's.
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import type { BuildResult } from "./build-record.ts";
@@ -9,6 +9,8 @@ export type Copy = {
   readonly templateID: string;
   readonly name: string;
   readonly createdAtMs: number;
+  /** The node that built it, where that is known. */
+  readonly originNodeID?: string | undefined;
   readonly result: BuildResult;
 };
 

@@ -78,7 +78,7 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
 }
 
 /** What sandboxes start from, where nothing of their memory is kept. */
-export async function describeAlone(parts: DescribeParts, image: RootImage, baseFile: BaseFile): Promise<DescribedImage> {
+export async function describeAlone(parts: DescribeParts, image: RootImage, baseFile: BaseFile | undefined): Promise<DescribedImage> {
   const { sources, packed, undo } = openSources(parts.packs);
   try {
     return { image: await describeImage(parts, image, baseFile, packed), sources, [Symbol.asyncDispose]: undo };

@@ -121,7 +121,8 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
 
   /** As lists show it, and those of this node's whose name it may have taken. */
   async function list(snapshotID: string): Promise<void> {
-    if (catalog === undefined) return;
+    // One that was fetched is its own node's to list.
+    if (catalog === undefined || snapshots.find(snapshotID)?.originNodeID !== undefined) return;
     const taken = snapshots.find(snapshotID)?.names ?? [];
     for (const each of listed.keys()) {
       const current = snapshots.find(each);
@@ -229,7 +230,8 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
       }
       // Of those that are whole, others may not know.
       for (const record of registry.all()) if (isPaused(record) && (sharing !== undefined || !whole.has(record.sandboxID))) soon(record.sandboxID);
-      for (const { snapshotID } of snapshots.list({})) if (catalog !== undefined || !whole.has(snapshotID)) soon(snapshotID);
+      for (const { snapshotID, originNodeID } of snapshots.list({}))
+        if (originNodeID === undefined && (catalog !== undefined || !whole.has(snapshotID))) soon(snapshotID);
     },
     async close() {
       closing.abort();

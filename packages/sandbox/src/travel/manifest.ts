@@ -65,6 +65,8 @@ const snapshotShape = z.object({
   strictFiles: z.boolean().optional(),
   env: z.record(text(256), z.string()),
   createdAtWallMs: z.number(),
+  /** The node that took it; absent in files, and where a node of an earlier version wrote it. */
+  originNodeID: text(63).optional(),
 });
 /** Its claim is what its record says, network rules among it; only a node of its own deployment takes it. */
 const sandboxShape = z.object({

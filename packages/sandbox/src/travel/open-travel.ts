@@ -1,6 +1,5 @@
 // Opens all by which snapshots and paused sandboxes leave a node and come to it: files, and object storage where a setting names one.
-import { createHmac, type KeyObject, randomBytes } from "node:crypto";
-import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Durability } from "@svc/kit/database.ts";
@@ -25,8 +24,14 @@ import { openBases } from "./bases.ts";
 import { openChunkStore } from "./chunk-store.ts";
 import { openChunkThread } from "./chunk-thread.ts";
 import { type CollectedChunks, collectChunks, endCollection } from "./collect-chunks.ts";
+import { deploymentOf, storageIDOf } from "./deployment-key.ts";
+import { openDrops } from "./drops.ts";
 import { type Catalog, type Exports, openExports, type Sharing } from "./exports.ts";
-import type { Deployment } from "./manifest.ts";
+import { openFromNodes } from "./from-nodes.ts";
+import { openHeldChunks } from "./held-chunks.ts";
+import type { Neighbours } from "./neighbour.ts";
+import { offerRoutes } from "./offer-routes.ts";
+import { openOffers } from "./offers.ts";
 import { openPacks } from "./packs.ts";
 import { type Peer, peerRoutes } from "./peer.ts";
 import type { SnapshotsSettings } from "./settings.ts";
@@ -55,13 +60,18 @@ export type TravelOptions = {
   readonly registry: Registry;
   readonly snapshots: Snapshots;
   readonly aside: Pick<SetAside, "find">;
-  readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy" | "envdVersion">;
+  readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy" | "envdVersion" | "snapshots">;
   readonly setUp: TemplateSource;
   readonly runtimes: ReadonlyMap<RuntimeName, Pick<Runtime, "program">>;
   /** Where others may take over what is exported here: is told what is, and what has ended. */
   readonly sharing: Sharing | undefined;
   /** Where a deployment lists what is there of snapshots and templates. */
   readonly catalog: Catalog | undefined;
+  /** Of this node. */
+  readonly nodeID: () => string;
+  readonly apiKey: string;
+  /** Undefined where the node knows of no others. */
+  readonly neighbours: Neighbours | undefined;
   readonly metrics: Metrics;
   readonly report: Report;
   readonly log: Log;
@@ -73,6 +83,8 @@ export interface Travel {
   readonly stored: Pick<Stored, "exportSandbox" | "exportSnapshot" | "dropSnapshot"> | undefined;
   readonly templates: TemplateTravel;
   readonly exports: Exports | undefined;
+  /** `fetch` asks the other nodes: there is no object storage. */
+  readonly isFedByNodes: boolean;
   /** What an export or a collection that failed need not be asked about again: it goes on in the background. */
   readonly follow: Report;
   /** After a snapshot or a pause, where settings want it in object storage before the answer. */
@@ -88,11 +100,13 @@ export interface Travel {
   /** Forgets a paused sandbox that this other node has taken over; what is in object storage is that node's. */
   releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
   /**
-   * A snapshot or a build of a template, by id, name or NAME:TAG, where object storage has it: the id by which it is found here
-   * when this returns. @throws what `receive` throws.
+   * A snapshot or a build of a template, by id, name or NAME:TAG, where object storage, or without it another node, has it: the id by
+   * which it is found here when this returns. @throws what `receive` and `FromNodes.fetch` throw.
    */
   fetch(asked: string): Promise<string | undefined>;
   collect(): Promise<CollectedChunks | undefined>;
+  /** Looks now which copies were deleted on the nodes that made them. */
+  dropOver(): Promise<void>;
   /** For serve's `raw`: what other nodes read here. */
   routes(scope: RawScope): void;
   /** When sandboxes can be paused and resumed. */
@@ -120,11 +134,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
 
   const thread = openChunkThread();
   const packs = await openPacks(folder, spawner, thread);
-  const deployment: Deployment = {
-    key: codeKeyOf(seedOf(initKeys.signer(initKeys.current))),
-    keys: () => initKeys.seeds().map(codeKeyOf),
-    isOurs: initKeys.has,
-  };
+  const deployment = deploymentOf(initKeys);
   const { layers, layersInHand, builds, copies } = templates.builder;
   const metrics = openTravelMetrics(options.metrics, () => (exports?.waiting ?? 0) + (templateExports?.waiting ?? 0));
   const describing = { home, unnamedKey: initKeys.unnamed, captures, images: templates.images, layers, setUp, thread, packs };
@@ -152,7 +162,8 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     spawner,
   };
   const templateIndex = templates.index;
-  const common = { captures, describing, receiving, thread, deployment, metrics, report, log };
+  const { nodeID, apiKey, neighbours } = options;
+  const common = { nodeID, captures, describing, receiving, thread, deployment, metrics, report, log };
   const files = openSnapshotFiles({ ...common, snapshots, templateIndex });
 
   const objects = settings.objects.url === "" ? undefined : await openObjects(settings.objects, settings.durability, options.env);
@@ -171,14 +182,23 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
   const templateExports =
     storedTemplates &&
     (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, catalog: options.catalog, listed, report, log }));
-  const nodeID = await storageIDOf(folder);
+  const storageID = await storageIDOf(folder);
+  const { aside, catalog } = options;
+  const drops = openDrops({ copies, snapshots, dropCopy, deleteSnapshot: templates.snapshots.remove, exports, stored, storedTemplates, catalog });
+  const held = await openHeldChunks(folder, captures, thread);
+  const between = { ...common, images: templates.images, copies, snapshots, held, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6 };
+  const offers = openOffers({ ...between, builds, aside });
+  const hasStored = async (id: string) => BUILD_ID.test(id) || (await stored?.hasSnapshot(id)) === true;
+  /** What object storage has has not been deleted, whatever the node that made it says. */
+  const drop = async (id: string) => (stored !== undefined && (await hasStored(id)) ? false : drops.dropOne(id));
+  const fromNodes = neighbours && openFromNodes({ ...between, apiKey, neighbours, files, drop });
   let timer: NodeJS.Timeout | undefined;
   let collecting: Promise<CollectedChunks> | undefined;
 
   async function collect(): Promise<CollectedChunks | undefined> {
     if (objects === undefined) return undefined;
     collecting ??= metrics
-      .timed("collect", () => collectChunks(objects, { nodeID, graceMs: settings.objects.collect_grace_seconds * 1000 }))
+      .timed("collect", () => collectChunks(objects, { nodeID: storageID, graceMs: settings.objects.collect_grace_seconds * 1000 }))
       .finally(() => {
         collecting = undefined;
       });
@@ -193,25 +213,11 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     for (const { image } of newest.values()) await bases?.file(await packs.contentOf(image.rootfs), image.rootfs);
   }
 
-  async function dropTemplate(asked: string, isOrphan: boolean): Promise<boolean> {
-    const here = copies.of(asked);
-    for (const { buildID } of here) await dropCopy(buildID);
-    if (!isOrphan || stored === undefined || storedTemplates === undefined) return here.length > 0;
-    const id = here[0]?.buildID ?? (await stored.anyOf(asked));
-    if (id === undefined) return here.length > 0;
-    // What is listed first: by what is left after a kill it can be deleted again.
-    if (!BUILD_ID.test(id)) {
-      await options.catalog?.drop("snapshots", id);
-      return stored.dropSnapshot(id);
-    }
-    const wasThere = await storedTemplates.dropTemplateOf(id, async (templateID) => options.catalog?.drop("templates", templateID));
-    return wasThere || here.length > 0;
-  }
-
   return {
     files,
     stored,
     exports,
+    isFedByNodes: neighbours !== undefined && objects === undefined,
     templates: {
       soon: (templateID) => templateExports?.soon(templateID),
       shared: (templateID) => templateExports?.shared(templateID) ?? [],
@@ -222,7 +228,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
       async untilDurable(templateID) {
         if (settings.snapshots.durable) await templateExports?.now(templateID);
       },
-      drop: dropTemplate,
+      drop: drops.drop,
     },
     follow(type, { sandboxID, templateID }, details) {
       if (exports === undefined) return;
@@ -248,20 +254,26 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
       await (stored ?? withoutStorage()).releaseSandbox(sandboxID, nodeID);
     },
     async fetch(asked) {
-      const id = await stored?.idOf(asked);
+      if (stored === undefined) return fromNodes?.fetch(asked);
+      const id = await stored.idOf(asked);
       if (id === undefined) return undefined;
       if (BUILD_ID.test(id)) return (await storedTemplates?.importBuild(id)) === true ? id : undefined;
-      const snapshot = await stored?.importSnapshot(id);
+      const snapshot = await stored.importSnapshot(id);
       if (snapshot !== undefined) await exports?.note(snapshot.snapshotID);
       return snapshot?.snapshotID;
     },
     collect,
-    routes: peerRoutes(captures),
+    dropOver: async () => fromNodes?.dropOver(),
+    routes(scope) {
+      peerRoutes(captures)(scope);
+      offerRoutes(offers)(scope);
+    },
     async start() {
+      fromNodes?.start();
       if (objects === undefined) return;
       await exports?.start();
       templateExports?.start();
-      endCollection(objects, nodeID).catch((error: unknown) => log.warn({ err: error }, "object storage does not answer; exports continue when it does"));
+      endCollection(objects, storageID).catch((error: unknown) => log.warn({ err: error }, "object storage does not answer; exports continue when it does"));
       sendBases().catch((error: unknown) => log.warn({ err: error }, "base templates could not be sent to object storage; the first export will send them"));
       const { collect_interval_seconds } = settings.objects;
       if (collect_interval_seconds === 0) return;
@@ -275,6 +287,8 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     },
     async close() {
       clearInterval(timer);
+      await fromNodes?.close();
+      await offers.close();
       await exports?.close();
       await templateExports?.close();
       await objects?.close();
@@ -284,17 +298,3 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
 }
 
 const withoutStorage = (): never => fail("SETTING_INVALID", "sandboxes move between nodes through object storage: set objects.url on both");
-
-/** What seals manifests is no key that envd knows. */
-const codeKeyOf = (seed: string) => createHmac("sha256", seed).update("svc:travel:v1").digest("hex");
-/** An Ed25519 key's own 32 bytes stand last. */
-const seedOf = (key: KeyObject) => key.export({ format: "der", type: "pkcs8" }).subarray(-32).toString("hex");
-
-async function storageIDOf(folder: string): Promise<string> {
-  const path = join(folder, "node-id");
-  const kept = await readFile(path, "utf8").catch(() => "");
-  if (/^[0-9a-f]{24}$/.test(kept)) return kept;
-  const made = randomBytes(12).toString("hex");
-  await writeFile(path, made);
-  return made;
-}

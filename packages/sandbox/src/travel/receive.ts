@@ -136,6 +136,11 @@ async function findGround({ packs, layers, setUp }: ReceiveParts, image: TravelI
   return { base, known, missing };
 }
 
+/** Whether what it is based on is here, or travels along. */
+export async function hasBase({ packs, setUp }: Pick<ReceiveParts, "packs" | "setUp">, { base }: TravelImage): Promise<boolean> {
+  return base === undefined || base.packed !== undefined || (await findBase(packs, setUp, base)) !== undefined;
+}
+
 async function findBase(packs: Packs, setUp: Pick<TemplateSource, "list">, wanted: NonNullable<TravelImage["base"]>): Promise<RootImage | undefined> {
   const plain = setUp.list().filter(({ image }) => image.binds.length === 0);
   // Those of its name first: each other one costs a look at all its files, once.

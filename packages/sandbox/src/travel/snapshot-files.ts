@@ -34,11 +34,16 @@ export interface SnapshotFiles {
   export(asked: string, withBase: boolean): Promise<SnapshotFile>;
   /** `name`: instead of its own. One that is here already stays as it is. @throws what `receive` and `readArchive` throw; then nothing is left. */
   import(body: AsyncIterable<Buffer>, name: string | undefined): Promise<Imported>;
-  /** Keeps what was received under its id, and the first of its names that is free, or `name`. */
-  keep(read: ReadManifest, received: Received, from: "file" | "storage", name?: string): Promise<NamedSnapshot>;
+  /**
+   * Keeps what was received under its id. From a file, and where this node took it, also under `name` or the first of its names that is
+   * free; names of another node's stay that node's, where they may move.
+   */
+  keep(read: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot>;
 }
 
 export type SnapshotFilesParts = {
+  /** Of this node. */
+  readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "add">;
   readonly templateIndex: Pick<TemplateSource, "bears">;
   readonly captures: Pick<Captures, "holding" | "remove">;
@@ -68,8 +73,9 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     }
   }
 
-  async function keep({ manifest, isOwn }: ReadManifest, received: Received, from: "file" | "storage", name?: string): Promise<NamedSnapshot> {
-    const snapshot = snapshotOf(manifest, received);
+  async function keep({ manifest, isOwn }: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot> {
+    const originNodeID = from === "file" || manifest.snapshot?.originNodeID === parts.nodeID() ? undefined : (manifest.snapshot?.originNodeID ?? "");
+    const snapshot = { ...snapshotOf(manifest, received), originNodeID };
     const known = snapshots.find(snapshot.snapshotID);
     if (known !== undefined) {
       // It came by another way meanwhile.
@@ -78,7 +84,7 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     }
     const isFree = (each: string) => snapshots.find(each) === undefined && !parts.templateIndex.bears(each.split(":")[0] ?? "");
     try {
-      snapshots.add(snapshot, name ?? manifest.snapshot?.names.find(isFree));
+      snapshots.add(snapshot, originNodeID === undefined ? (name ?? manifest.snapshot?.names.find(isFree)) : undefined);
     } catch (error) {
       await captures.remove(received.captureID);
       throw error;

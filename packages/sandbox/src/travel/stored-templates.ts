@@ -1,18 +1,20 @@
 // Built templates in object storage: put there by the node that built them, taken from there by any of the deployment.
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import type { Report } from "../observe/open-observe.ts";
 import type { Captures } from "../records/captures.ts";
 import type { Copies, Copy } from "../template/copies.ts";
 import type { Images } from "../template/images.ts";
+import { arriveBuild } from "./arrive-build.ts";
 import type { Bases } from "./bases.ts";
 import { type ChunkStore, MANIFESTS, type Sent } from "./chunk-store.ts";
 import type { ChunkThread } from "./chunk-thread.ts";
-import { type DescribeParts, describe, describeAlone, readChunk, type Source } from "./describe.ts";
+import { type DescribeParts, readChunk, type Source } from "./describe.ts";
+import { withBuild } from "./describe-build.ts";
 import type { Deployment } from "./manifest.ts";
-import { type ReceiveParts, receive, receiveImage } from "./receive.ts";
-import { type Arrived, BUILD_ID, copyOf, readTemplate, type TemplateManifest, type TravelParts, writeTemplate } from "./template-manifest.ts";
+import type { ReceiveParts } from "./receive.ts";
+import { BUILD_ID, readTemplate, type TemplateManifest, type TravelParts, writeTemplate } from "./template-manifest.ts";
 import type { TravelMetrics } from "./travel-metrics.ts";
 
 // manifests/templates/<buildID>      a build never changes
@@ -34,6 +36,8 @@ export interface StoredTemplates {
 }
 
 export type StoredTemplatesParts = {
+  /** Of this node. */
+  readonly nodeID: () => string;
   readonly objects: Objects;
   readonly store: ChunkStore;
   readonly bases: Bases;
@@ -54,26 +58,16 @@ const buildKey = (buildID: string) => `templates/${buildID}`;
 export const templateNameKey = (nameOrID: string, tag: string) => `names/${nameOrID}/${tag}`;
 
 export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplates {
-  const { objects, store, captures, images, copies, deployment, metrics, report, log } = parts;
+  const { objects, store, copies, deployment, metrics, log } = parts;
   const arriving = new Map<string, Promise<boolean>>();
 
   async function send(build: Copy, described: TravelParts, sources: readonly Source[]): Promise<Sent> {
-    return store.send(buildKey(build.buildID), writeTemplate(build, described, deployment.key), sources, (chunk) => readChunk(parts.thread, chunk));
+    return store.send(buildKey(build.buildID), writeTemplate(build, described, deployment.key, parts.nodeID()), sources, (chunk) =>
+      readChunk(parts.thread, chunk),
+    );
   }
 
-  async function sendAll(build: Copy): Promise<Sent> {
-    const { chain, captureID, runtime, limits, envd, envdVersion } = build.result;
-    const image = images.of(chain);
-    if (captureID === undefined || runtime === undefined || limits === undefined || envd === undefined) {
-      await using described = await describeAlone(parts.describing, image, parts.bases.file);
-      return send(build, { image: described.image }, described.sources);
-    }
-    return captures.holding(captureID, async () => {
-      const subject = { captureID, kind: "memory" as const, runtime, limits, image, envd, envdVersion };
-      await using described = await describe(parts.describing, subject, parts.bases.file);
-      return send(build, { memory: described.manifest }, described.sources);
-    });
-  }
+  const sendAll = (build: Copy) => withBuild(parts, build, parts.bases.file, (described, sources) => send(build, described, sources));
 
   async function manifestOf(buildID: string): Promise<TemplateManifest | undefined> {
     const written = await store.manifest(buildKey(buildID));
@@ -83,36 +77,10 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
     return manifest.buildID === buildID ? manifest : fail("SNAPSHOT_DAMAGED", `${where} belongs to another build`);
   }
 
-  async function take({ memory, image, templateID }: TemplateManifest): Promise<Arrived & { readonly movedBytes: number }> {
-    if (memory !== undefined) {
-      const read = { manifest: memory, isOwn: true };
-      const received = await receive(parts.receiving, read, store.fetch, parts.receiving.captures.newID(), templateID);
-      return { chain: images.chainOf(received.image), captureID: received.captureID, movedBytes: received.movedBytes };
-    }
-    const received = await receiveImage(parts.receiving, image ?? fail("SNAPSHOT_DAMAGED", "its manifest lists no files"), store.fetch);
-    return { chain: images.chainOf(received.image), movedBytes: received.movedBytes };
-  }
-
   async function arrive(buildID: string): Promise<boolean> {
     const manifest = await manifestOf(buildID);
     if (manifest === undefined) return false;
-    const begin = performance.now();
-    const { templateID, name } = manifest;
-    const { movedBytes, ...arrived } = await metrics
-      .timed("import", () => take(manifest))
-      .catch((error: unknown) => {
-        if (!(error instanceof Failure)) throw error;
-        const said = `build ${buildID} of template '${name}' could not be fetched from object storage: ${error.message}`;
-        throw new Failure(error.name, said, { cause: error, details: error.details });
-      });
-    try {
-      copies.add(copyOf(manifest, arrived));
-    } catch (error) {
-      if (arrived.captureID !== undefined) await captures.remove(arrived.captureID);
-      throw error;
-    }
-    report("template.imported", { templateID }, { buildID, movedBytes });
-    log.info({ templateID, name, buildID, movedBytes, ms: Math.round(performance.now() - begin) }, "a template was fetched from object storage");
+    await arriveBuild(parts, manifest, "object storage", store.fetch);
     return true;
   }
 

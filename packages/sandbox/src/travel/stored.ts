@@ -8,14 +8,14 @@ import { isPaused, type Registry } from "../records/registry.ts";
 import { type NamedSnapshot, type Snapshots, withTag } from "../records/snapshots.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Bases } from "./bases.ts";
-import type { ChunkStore, Sent } from "./chunk-store.ts";
+import { type ChunkStore, MANIFESTS, type Sent } from "./chunk-store.ts";
 import type { ChunkThread } from "./chunk-thread.ts";
 import { type DescribeParts, describe, readChunk, type Subject } from "./describe.ts";
 import { type Deployment, othersSecrets, type ReadManifest, readManifest, writeManifest } from "./manifest.ts";
 import { type FromPeer, openPeer, type Peer } from "./peer.ts";
 import { initKeyOf, type Received, type ReceiveParts, receive } from "./receive.ts";
 import type { SnapshotFiles } from "./snapshot-files.ts";
-import { keptAs, pausedRecordOf, sandboxSubject, shownOf, snapshotSubject } from "./subjects.ts";
+import { keptAs, pausedRecordOf, SNAPSHOT_ID, sandboxSubject, shownOf, snapshotSubject } from "./subjects.ts";
 import { BUILD_ID } from "./template-manifest.ts";
 import type { TravelMetrics } from "./travel-metrics.ts";
 
@@ -35,6 +35,7 @@ export interface Stored {
   anyOf(asked: string): Promise<string | undefined>;
   /** Undefined where it is neither here nor there. @throws what `receive` throws. */
   importSnapshot(snapshotID: string): Promise<NamedSnapshot | undefined>;
+  hasSnapshot(snapshotID: string): Promise<boolean>;
   /** With the names that lead to it; whether it was there. */
   dropSnapshot(snapshotID: string): Promise<boolean>;
   /**
@@ -57,6 +58,8 @@ export interface Stored {
 
 export type StoredParts = {
   readonly home: string;
+  /** Of this node. */
+  readonly nodeID: () => string;
   readonly bootID: string;
   readonly objects: Objects;
   readonly store: ChunkStore;
@@ -74,7 +77,6 @@ export type StoredParts = {
   readonly log: Log;
 };
 
-const SNAPSHOT_ID = /^snap[0-9a-f]{20}$/;
 const NAME_PART = /^[A-Za-z0-9_][\w.-]*$/;
 const MANIFEST_KEY = /^sandboxes\/i[a-z0-9]{19,62}\/c[0-9a-f]{24}$/;
 const MAX_NAME_BYTES = 1024;
@@ -165,7 +167,7 @@ export function openStored(parts: StoredParts): Stored {
   return {
     async exportSnapshot(asked) {
       const snapshot = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
-      const exported = await send(snapshotKey(snapshot.snapshotID), snapshotSubject(snapshot));
+      const exported = await send(snapshotKey(snapshot.snapshotID), snapshotSubject(snapshot, parts.nodeID()));
       // A name moves to the newest here, too; whoever finds it finds a whole snapshot.
       for (const name of snapshots.find(snapshot.snapshotID)?.names ?? []) await objects.put(nameKey(name), Buffer.from(snapshot.snapshotID));
       if (snapshots.find(snapshot.snapshotID) === undefined) await dropSnapshot(snapshot.snapshotID);
@@ -174,6 +176,7 @@ export function openStored(parts: StoredParts): Stored {
     },
     idOf,
     anyOf,
+    hasSnapshot: async (snapshotID) => (await objects.head(`${MANIFESTS}${snapshotKey(snapshotID)}`)) !== undefined,
     async importSnapshot(snapshotID) {
       if (!SNAPSHOT_ID.test(snapshotID)) return undefined;
       // A burst of creates fetches once.

@@ -8,11 +8,16 @@ import type { Subject } from "./describe.ts";
 import type { Manifest } from "./manifest.ts";
 import type { Received } from "./receive.ts";
 
-export function snapshotSubject(snapshot: NamedSnapshot): Subject {
+export const SNAPSHOT_ID = /^snap[0-9a-f]{20}$/;
+
+/** `nodeID`: of this node; absent for a file, whoever imports which has a snapshot of its own. */
+export function snapshotSubject(snapshot: NamedSnapshot, nodeID?: string): Subject {
   const { captureID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
   const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, createdAtWallMs } = snapshot;
   const shown = { snapshotID, sandboxID, templateID, names: [...names], user, workdir, env: { ...env }, createdAtWallMs };
-  return { captureID, kind, runtime, image, limits, envd, envdVersion, snapshot: { ...shown, ...(strictFiles === undefined ? {} : { strictFiles }) } };
+  const origin = nodeID === undefined ? {} : { originNodeID: snapshot.originNodeID ?? nodeID };
+  const travelling = { ...shown, ...(strictFiles === undefined ? {} : { strictFiles }), ...origin };
+  return { captureID, kind, runtime, image, limits, envd, envdVersion, snapshot: travelling };
 }
 
 export function sandboxSubject({ sandboxID, templateID, guestBootID, image, limits, envd, envdVersion, status }: PausedRecord): Subject {
@@ -28,7 +33,7 @@ export function keptAs(record: SandboxRecord | undefined): string | undefined {
 }
 
 export function snapshotOf({ snapshot, runtime, kind, limits, envd }: Manifest, { captureID, sizeBytes, image }: Received): Snapshot {
-  const { names: _, ...rest } = snapshot ?? fail("INVALID_REQUEST", "it is not a snapshot's");
+  const { names: _, originNodeID: _origin, ...rest } = snapshot ?? fail("INVALID_REQUEST", "it is not a snapshot's");
   return { ...rest, strictFiles: rest.strictFiles, captureID, kind, runtime, image, limits, envd: envd.name, envdVersion: envd.version, sizeBytes };
 }
 

@@ -16,6 +16,8 @@ const templateManifest = z
     name: text(200),
     buildID: z.string().regex(BUILD_ID),
     createdAtMs: z.number(),
+    /** The node that built it; absent where a node of an earlier version wrote it. */
+    originNodeID: text(63).optional(),
     result: z.object({
       env: z.record(text(256), z.string()),
       user: text(256),
@@ -36,9 +38,13 @@ export type TemplateManifest = z.output<typeof templateManifest>;
 
 export type TravelParts = Pick<TemplateManifest, "image"> | Pick<TemplateManifest, "memory">;
 
-export function writeTemplate({ buildID, templateID, name, createdAtMs, result }: Copy, parts: TravelParts, key: string): Buffer {
+/** `nodeID`: of this node. */
+export function writeTemplate({ buildID, templateID, name, createdAtMs, result, originNodeID }: Copy, parts: TravelParts, key: string, nodeID: string): Buffer {
   const { chain: _, captureID: _capture, envd: _envd, limits: _limits, runtime: _runtime, ...shown } = result;
-  return writeSealed({ exportedAt: new Date().toISOString(), templateID, name, buildID, createdAtMs, result: shown, ...parts }, key);
+  return writeSealed(
+    { exportedAt: new Date().toISOString(), templateID, name, buildID, createdAtMs, originNodeID: originNodeID ?? nodeID, result: shown, ...parts },
+    key,
+  );
 }
 
 /** @throws SNAPSHOT_UNSUITABLE, SNAPSHOT_DAMAGED, INVALID_REQUEST. */
@@ -48,7 +54,7 @@ export const readTemplate = (written: Buffer, deployment: Deployment, where: str
 export type Arrived = Pick<BuildResult, "chain"> & Partial<Pick<BuildResult, "captureID">>;
 
 /** What it is on the node that it came to. */
-export function copyOf({ buildID, templateID, name, createdAtMs, result, memory }: TemplateManifest, { chain, captureID }: Arrived): Copy {
+export function copyOf({ buildID, templateID, name, createdAtMs, originNodeID, result, memory }: TemplateManifest, { chain, captureID }: Arrived): Copy {
   const { startup, ...shown } = result;
   const kept = memory === undefined ? {} : { limits: memory.limits, runtime: memory.runtime };
   return {
@@ -56,6 +62,7 @@ export function copyOf({ buildID, templateID, name, createdAtMs, result, memory 
     templateID,
     name,
     createdAtMs,
+    originNodeID,
     result: {
       ...shown,
       startup: startup === undefined ? undefined : { startCmd: startup.startCmd, readyCmd: startup.readyCmd },

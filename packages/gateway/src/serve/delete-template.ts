@@ -1,0 +1,54 @@
+// Deletes a template or snapshot on the node that made it, then its copies on all others; one that is away finds out when it is back.
+import { clusterOperations } from "@svc/contract/cluster.ts";
+import { fail } from "@svc/contract/failures.ts";
+import type { Parsed } from "@svc/contract/operation.ts";
+import { nodeOperations as ops } from "@svc/contract/sandbox.ts";
+import type { Context } from "@svc/kit/serve.ts";
+import { isOwn, originOf, snapshotNamed } from "../members/holdings.ts";
+import type { Lookups } from "../members/lookups.ts";
+import type { Member } from "../members/member.ts";
+import type { Members } from "../members/members.ts";
+import { nodeLost, type Relay } from "./relay.ts";
+
+export type DeleteTemplateParts = { readonly members: Members; readonly lookups: Lookups; readonly relay: Relay };
+
+export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplateParts) {
+  return async (input: Parsed<typeof ops.deleteTemplate>, context: Context): Promise<undefined> => {
+    const asked = snapshotNamed(members, input.templateID)?.templateID ?? input.templateID;
+    const quiet = { ...context, status: () => {} };
+    const copying = members.up.filter((member) => member.copyOf(asked) !== undefined || member.held(asked)?.originNodeID !== undefined);
+    const drop = (member: Member, isOrphan = false) => relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan }, quiet, member);
+    // One that cannot be told now finds out by itself; until then a gateway takes its copy for deleted.
+    const dropCopies = () => Promise.allSettled(copying.map((member) => drop(member)));
+    const makers = members.all.filter((member) => isOwn(member.held(asked)));
+    const up = makers.filter((member) => member.isUp);
+    const found = makers.length > 0 ? undefined : (await lookups.find({ templateID: asked }))?.member;
+    if (found !== undefined) up.push(found);
+    const [maker] = makers;
+    if (up.length === 0 && maker !== undefined) throw nodeLost(maker, `'${input.templateID}'`);
+    if (up.length > 0) {
+      for (const member of up) await relay(ops.deleteTemplate, { ...input, templateID: asked }, context, member);
+      await dropCopies();
+      return undefined;
+    }
+    mustBeOrphan(asked, copying);
+    const [first = members.up[0]] = copying;
+    const dropped = first !== undefined && (await drop(first, true)).dropped;
+    if (!dropped) fail("TEMPLATE_NOT_FOUND", `template '${asked}' was not found; \`svc template list\` lists them`);
+    await dropCopies();
+    return undefined;
+  };
+
+  /** The node that made it is no part of the deployment any more, and all nodes that are can say whether they have a copy. */
+  function mustBeOrphan(asked: string, copying: readonly Member[]): void {
+    for (const member of copying) {
+      const held = member.held(asked);
+      const origin = held && originOf(members, held);
+      if (origin !== undefined && !origin.isUp) throw nodeLost(origin, `snapshot '${asked}' and alone decides about it`);
+    }
+    const doubt = members.doubtAbout("");
+    if (doubt === "") return;
+    const what = copying.length === 0 ? `no node that answers holds template '${asked}'` : `'${asked}' cannot be deleted everywhere`;
+    fail("NODE_LOST", `${what}; ${doubt}`);
+  }
+}
