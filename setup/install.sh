@@ -113,7 +113,7 @@ run_step() {
   else
     : >"$failed"
     finish "$name" failed
-    { printf 'svc: %s failed; the end of %s:\n' "$name" "$log"; tail -n 12 "$log" | sed 's/^/    /'; step "$name" mend | sed 's/^/svc: /'; } >&2
+    { printf 'svc: %s failed; the end of %s:\n' "$name" "$log"; tail -n 12 "$log" | sed 's/^/    /'; step "$name" advice | sed 's/^/svc: /'; } >&2
   fi
 }
 
