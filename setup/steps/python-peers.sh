@@ -1,6 +1,7 @@
 # Python packages that benches measure beside ours, and nothing else uses; a bench without them prints no row of theirs.
+source "$SVC_ROOT/setup/python.sh"
 after() { echo apt-first; }
-probe() { PYTHONPATH=$SVC_PYTHON_PEERS python3 -c 'import nixl_cu12._api'; }
+probe() { python_imports "$SVC_PYTHON_PEERS" nixl_cu12._api; }
 refuses() { ! python3 -m pip --version >/dev/null 2>&1 && echo "no pip here, so the rows of the benches that compare with NIXL are left out"; }
 advice() { echo "the transfer bench compares with NIXL; see that pip reaches a package index, then run ./svc setup --only python-peers"; }
 
