@@ -38,6 +38,8 @@ export const nodeIdentity = z.object({
   machine: z.object({ cpuCount: count, cpuArchitecture: z.string(), cpuFamily: z.string(), cpuModel: z.string(), cpuModelName: z.string() }),
   /** Snapshots and templates that it lacks it fetches from the nodes that have them: there is no object storage. */
   fetchesFromNodes: z.boolean().default(false),
+  /** It serves `settleNames` and `countSpawns`. */
+  settlesNames: z.boolean().default(false),
 });
 export type NodeIdentity = z.output<typeof nodeIdentity>;
 
@@ -76,6 +78,24 @@ export const heldTemplate = z.object({
 });
 export type HeldTemplate = z.output<typeof heldTemplate>;
 
+/** What the name of a snapshot means, as a node heard last. */
+export const nameRecord = z.object({
+  /** name:tag */
+  name: z.string().max(256),
+  /** Of two records of one name, the later one holds: milliseconds of a wall clock, and always later than what the node knew of the name. */
+  atMs: z.number().int().min(0),
+  /** The snapshot that bears it; "": none, the one that bore it was deleted. */
+  snapshotID: z.string().max(64),
+  /** The node that gave it. */
+  nodeID: z.string().max(63),
+});
+export type NameRecord = z.output<typeof nameRecord>;
+
+/** The same on every node and gateway, whatever came first. */
+export function isLater(a: NameRecord, b: NameRecord | undefined): boolean {
+  return b === undefined || a.atMs > b.atMs || (a.atMs === b.atMs && a.snapshotID > b.snapshotID);
+}
+
 /** Builds that were fetched from object storage or from another node. Which of them a name means, the node that built them says. */
 export const copiedTemplate = z.object({ templateID: z.string(), name: z.string(), memoryMB: count, builds: z.array(z.string()) });
 export type CopiedTemplate = z.output<typeof copiedTemplate>;
@@ -93,6 +113,8 @@ export const offerAnswer = z.object({
     .optional(),
   /** It was made here and deleted; false where nothing is known of it, either, as in a home that was restored from a backup. */
   wasDeleted: z.boolean().default(false),
+  /** Of a snapshot's name: what this node heard of it last. */
+  named: nameRecord.optional(),
 });
 export type OfferAnswer = z.output<typeof offerAnswer>;
 
@@ -108,7 +130,7 @@ const sandboxIDs = z.object({
 /**
  * One JSON object a line: first all there is, then each change as it happens, and a beat every BEAT_MS.
  *
- *   state ─▶ change | templates | beat ─▶ …
+ *   state ─▶ change | templates | names | beat ─▶ …
  */
 export const clusterFrame = z.discriminatedUnion("kind", [
   z.object({
@@ -119,9 +141,12 @@ export const clusterFrame = z.discriminatedUnion("kind", [
     sandboxes: sandboxIDs,
     templates: z.array(heldTemplate),
     copies: z.array(copiedTemplate).default([]),
+    names: z.array(nameRecord).default([]),
   }),
   z.object({ kind: z.literal("change"), sandboxes: sandboxIDs }),
   z.object({ kind: z.literal("templates"), templates: z.array(heldTemplate), copies: z.array(copiedTemplate).default([]) }),
+  /** Those that changed. */
+  z.object({ kind: z.literal("names"), names: z.array(nameRecord) }),
   z.object({ kind: z.literal("beat"), load: nodeLoad }),
 ]);
 export type ClusterFrame = z.output<typeof clusterFrame>;
@@ -198,6 +223,33 @@ export const dropTemplate = operation({
   failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SNAPSHOT_UNSUITABLE", "OBJECTS_UNAVAILABLE"],
 });
 
+export const MAX_SETTLED_NAMES = 1_000;
+/** Asked of a node by a gateway. */
+export const settleNames = operation({
+  name: "settleNames",
+  method: "POST",
+  path: "/cluster/names",
+  summary: "Tells this node what names of snapshots mean on other nodes: its own snapshots that bore them lose them for good",
+  input: z.object({ names: z.array(nameRecord).max(MAX_SETTLED_NAMES) }),
+  output: z.object({ changed: count.describe("Of how many it knew less") }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "DISK_FULL"],
+});
+
+/** Asked of a node by a gateway. */
+export const countSpawns = operation({
+  name: "countSpawns",
+  method: "POST",
+  path: "/cluster/spawns",
+  summary: "Counts the sandboxes that were started on this node from templates that it fetched",
+  input: z.object({}),
+  output: z.array(z.object({ templateID: z.string(), spawnCount: count, lastSpawnedAt: z.string().nullable() })),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED"],
+});
+
 /** Asked of a node by a gateway. */
 export const readSandbox = operation({
   name: "readSandbox",
@@ -212,7 +264,7 @@ export const readSandbox = operation({
 });
 
 /** What nodes serve to each other and to gateways. */
-export const clusterOperations = { takeSandbox, readSandbox, dropTemplate, registerKey, declineKey } as const;
+export const clusterOperations = { takeSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
 
 /** `found` for a sandbox that ended within the hour, too: its node knows why. `buildID`: what the name of a template means now. */
 export const findAnswer = z.object({ found: z.boolean(), sandboxID: z.string().optional(), buildID: z.string().optional() });

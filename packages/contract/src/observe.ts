@@ -110,6 +110,7 @@ export const lifecycleEvents = [
   "sandbox.moved",
   "snapshot.exported",
   "snapshot.imported",
+  "snapshot.unnamed",
   "snapshot.deleted",
   "template.build_started",
   "template.built",

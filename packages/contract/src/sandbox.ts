@@ -71,6 +71,7 @@ const createMembers = {
     .optional()
     .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
   buildID: sourceID.optional().describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
+  sourceName: z.string().max(256).optional().describe("From a gateway: the name that the snapshot bears, on a node that did not take it"),
 };
 
 /** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
@@ -113,7 +114,13 @@ export const sandboxDetail = listedSandbox.extend({
 });
 export type SandboxDetail = z.output<typeof sandboxDetail>;
 
-const headers = { idempotencyKey: "idempotency-key", keyTurn: "svc-key-turn", nodeLabels: "svc-node-labels", buildID: "svc-build-id" } as const;
+const headers = {
+  idempotencyKey: "idempotency-key",
+  keyTurn: "svc-key-turn",
+  nodeLabels: "svc-node-labels",
+  buildID: "svc-build-id",
+  sourceName: "svc-source-name",
+} as const;
 const createFailures = [
   "INVALID_REQUEST",
   "UNAUTHENTICATED",

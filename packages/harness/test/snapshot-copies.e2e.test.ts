@@ -95,4 +95,39 @@ void describe("a snapshot that two nodes have, with object storage", needs("root
     await other.restart("SIGTERM");
     assert.equal(existsSync(manifestOf(first)), false);
   });
+
+  void test("loses its name for good to one that the other node took, on a fixed list of nodes, too, whatever object storage says of the name", async () => {
+    const on = async (node: TestNode) => {
+      const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 600 });
+      const { snapshotID } = await node.call(createSnapshot, { sandboxID, name: "ready", memory: false });
+      await node.call(deleteSandbox, { sandboxID });
+      await until("object storage has it", () => (existsSync(manifestOf(snapshotID)) ? true : undefined));
+      return snapshotID;
+    };
+    const older = await on(taker);
+    const newer = await on(other);
+    await isKnown([older, newer]);
+    const started = async (asked: string) => {
+      const { sandboxID, templateID } = await gateway.call(createSandbox, { templateID: asked, timeout: 600 });
+      await gateway.call(deleteSandbox, { sandboxID });
+      return templateID;
+    };
+    assert.equal(await started("ready"), newer);
+    await until("the older one's node dropped the name", async () =>
+      (await taker.call(listSnapshots, {})).every(({ names }) => names.length === 0) ? true : undefined,
+    );
+    // As one leaves it that had not heard of the newer one when its upload ended.
+    writeFileSync(join(folder, "objects/names/ready/default"), older);
+    const direct = await taker.call(createSandbox, { templateID: "ready", timeout: 600 });
+    assert.equal(direct.templateID, newer);
+    await taker.call(deleteSandbox, { sandboxID: direct.sandboxID });
+    await other.kill("SIGKILL");
+    await until("the loss is seen", async () => ((await started("ready")) === newer ? true : undefined));
+    await other.start();
+    await allUp(gateway);
+    await gateway.call(deleteTemplate, { templateID: "ready" });
+    for (const entry of [gateway, taker, other]) await assert.rejects(entry.call(createSandbox, { templateID: "ready" }), { name: "TEMPLATE_NOT_FOUND" });
+    assert.deepEqual(await ids(gateway), [older]);
+    await gateway.call(deleteTemplate, { templateID: older });
+  });
 });

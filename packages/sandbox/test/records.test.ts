@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
+import type { NameRecord } from "@svc/contract/cluster.ts";
 import { IDEMPOTENCY_KEPT_MS } from "../src/records/create-keys.ts";
 import { ENDED_KEPT_MS, openRecords } from "../src/records/records.ts";
 import type { Snapshot, SnapshotQuery } from "../src/records/snapshots.ts";
@@ -93,6 +94,52 @@ void test("a snapshot is found by id, by name:tag, and by name alone as its defa
   snapshots.remove("snap3");
   assert.equal(snapshots.find("mine"), undefined);
   records.close();
+});
+
+void test("a snapshot loses its name for good to a newer one on another node, and a name that is given again here is later than all that is known of it", () => {
+  using place = temporary();
+  const first = openRecords(place.path, { aside });
+  first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "mine");
+  const told: NameRecord[][] = [];
+  first.snapshots.names.watch((records) => told.push([...records]));
+  const elsewhere = { name: "mine:default", atMs: 9000, snapshotID: "snap9", nodeID: "node-b" };
+  const { changed, unnamed } = first.snapshots.settle([elsewhere, { ...elsewhere, name: "other:v1" }]);
+  assert.deepEqual([changed, unnamed.map(({ snapshotID, names }) => [snapshotID, names])], [2, [["snap1", []]]]);
+  assert.deepEqual(first.snapshots.settle([{ ...elsewhere, atMs: 4, snapshotID: "snap1" }]), { changed: 0, unnamed: [] });
+  first.close();
+  const second = openRecords(place.path, { aside });
+  const { snapshots } = second;
+  assert.deepEqual([snapshots.find("mine"), snapshots.find("snap1")?.names, snapshots.names.get("mine:default")], [undefined, [], elsewhere]);
+  snapshots.settle([{ ...elsewhere, atMs: 9001, snapshotID: "" }]);
+  assert.equal(snapshots.find("mine"), undefined);
+  // This machine's clock is behind the other one's.
+  snapshots.add({ ...snapshot, snapshotID: "snap2", createdAtWallMs: 6 }, "mine");
+  assert.deepEqual(snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9002, snapshotID: "snap2", nodeID: "" });
+  snapshots.remove("snap2");
+  second.close();
+  const third = openRecords(place.path, { aside });
+  assert.deepEqual(third.snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9003, snapshotID: "", nodeID: "" });
+  third.close();
+  assert.deepEqual(
+    told.flat().map(({ name }) => name),
+    ["mine:default", "other:v1"],
+  );
+});
+
+void test("names that an earlier version gave are known after an upgrade, those that were lost since before a downgrade stay lost", () => {
+  using place = temporary();
+  const first = openRecords(place.path, { aside });
+  first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "kept");
+  first.snapshots.add({ ...snapshot, snapshotID: "snap2", createdAtWallMs: 6 }, "lost");
+  first.snapshots.settle([{ name: "lost:default", atMs: 7, snapshotID: "", nodeID: "node-b" }]);
+  first.close();
+  const db = new DatabaseSync(place.path);
+  db.exec("DELETE FROM snapshot_name_records WHERE name = 'kept:default'; INSERT INTO snapshot_names VALUES ('lost:default', 'snap2')");
+  db.close();
+  const { snapshots, close } = openRecords(place.path, { aside });
+  assert.deepEqual([snapshots.find("kept")?.snapshotID, snapshots.names.get("kept:default")?.atMs], ["snap1", 5]);
+  assert.deepEqual([snapshots.find("lost"), snapshots.find("snap2")?.names], [undefined, []]);
+  close();
 });
 
 void test("the records of an earlier version are read after an upgrade, a running sandbox with its rules", () => {

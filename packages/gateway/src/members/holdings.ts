@@ -1,5 +1,5 @@
 // What the nodes have to start sandboxes from, as all their streams tell it together: a copy counts only while its own node has it.
-import type { HeldTemplate } from "@svc/contract/cluster.ts";
+import type { HeldTemplate, NameRecord } from "@svc/contract/cluster.ts";
 import type { Candidate } from "../place/place.ts";
 import type { Member } from "./member.ts";
 import type { Members } from "./members.ts";
@@ -33,9 +33,23 @@ export function candidateOf(members: Members, member: Member): Candidate {
   return { ...candidate, template: (asked) => (isHidden(asked) ? undefined : candidate.template(asked)) };
 }
 
-/** The newest snapshot that bears this name on a node that is up; undefined where it is no name of one, or a template's, too. */
-export function snapshotNamed(members: Members, asked: string): HeldTemplate | undefined {
-  const found = members.up.flatMap((member) => member.held(asked) ?? []).filter((held) => isOwn(held) && held.templateID !== asked);
-  if (found.some(({ kind }) => kind === "template")) return undefined;
-  return found.sort((a, b) => b.createdAtMs - a.createdAtMs)[0];
+/**
+ * What this snapshot's name means, by all that nodes told of it, whether or not the node answers that decides about it: with a `snapshotID`
+ * of "" nothing, since the one that bore it was deleted. Undefined where it is an id, or no name of a snapshot, or a template's, too.
+ */
+export function snapshotNamed(members: Members, asked: string): NameRecord | undefined {
+  const record = members.names.of(asked);
+  return record === undefined || isTemplate(members, asked) ? undefined : record;
+}
+
+function isTemplate(members: Members, asked: string): boolean {
+  const [name = ""] = asked.split(":");
+  if (members.all.some((member) => member.held(asked)?.kind === "template" || member.copyOf(asked) !== undefined)) return true;
+  return [...members.stored.templates.values()].some(({ listed }) => listed.names.includes(name) || listed.templateID === name);
+}
+
+/** The node that decides about a snapshot's name, where it is part of the deployment and does not answer. */
+export function awayDecider(members: Members, { nodeID }: NameRecord): Member | undefined {
+  const decider = members.onRecord(nodeID) ?? members.named(nodeID);
+  return decider?.isUp === false ? decider : undefined;
 }

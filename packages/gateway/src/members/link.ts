@@ -125,7 +125,7 @@ export class Link {
 
 function isKnown(value: unknown): boolean {
   const kind = (value as { kind?: unknown } | null)?.kind;
-  return kind === "state" || kind === "change" || kind === "templates" || kind === "beat";
+  return kind === "state" || kind === "change" || kind === "templates" || kind === "names" || kind === "beat";
 }
 
 function refusalOf(status: number, text: string, apiKey: string): string {

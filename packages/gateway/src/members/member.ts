@@ -34,14 +34,17 @@ export class Member {
   /** It said "full" to a create; cleared by whatever makes room. */
   isFull = false;
   readonly #recordedAs: string | undefined;
+  readonly #bears: (name: string, snapshotID: string) => boolean;
   #byName = new Map<string, HeldTemplate>();
   #copiesByName = new Map<string, CopiedTemplate>();
   #gone = new AbortController();
 
-  constructor(url: string, target: Target, recordedAs?: string) {
+  /** `bears`: false where a snapshot that was taken here lost this name, though this node may not have heard of it. */
+  constructor(url: string, target: Target, recordedAs?: string, bears: (name: string, snapshotID: string) => boolean = () => true) {
     this.url = url;
     this.target = target;
     this.#recordedAs = recordedAs;
+    this.#bears = bears;
   }
 
   /** Its own name, which etcd knows, too; undefined while it never told one to a gateway with a fixed list. */
@@ -103,6 +106,7 @@ export class Member {
   held(asked: string): HeldTemplate | undefined {
     const [name = "", tag] = asked.split(":");
     const found = this.#byName.get(asked) ?? this.#byName.get(`${name}:${tag ?? "default"}`);
+    if (found?.kind === "snapshot" && found.templateID !== asked && !this.#bears(asked, found.templateID)) return undefined;
     return found ?? (tag === undefined ? undefined : this.#templateNamed(name));
   }
 

@@ -1,6 +1,6 @@
 // All nodes of the deployment: who is up, whose each sandbox is, and that their secrets agree.
 
-import type { ClusterFrame, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
+import type { ClusterFrame, NameRecord, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
 import { slotOf } from "@svc/contract/cluster-records.ts";
 import type { SharedSandbox, StoredSnapshot, StoredTemplate } from "@svc/contract/shared-records.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -9,6 +9,7 @@ import { fingerprintOf } from "@svc/kit/secret.ts";
 import { Departures } from "./departures.ts";
 import { type Down, Link } from "./link.ts";
 import { Member } from "./member.ts";
+import { Names } from "./names.ts";
 
 /** A node to be followed; `slot` where it is one of a deployment that etcd keeps. */
 export type Known = { readonly url: string; readonly slot?: number | undefined; readonly nodeID?: string | undefined };
@@ -42,6 +43,7 @@ export class Members {
   readonly moved = new Map<string, SharedSandbox>();
   /** What etcd lists of snapshots and templates in object storage. */
   readonly stored = { snapshots: new Map<string, StoredSnapshot>(), templates: new Map<string, StoredTemplate>() };
+  readonly names: Names;
   readonly #byNodeID = new Map<string, Member>();
   /** Whose ids carry which slot. */
   readonly #slots = new Map<number, Member>();
@@ -51,6 +53,7 @@ export class Members {
 
   constructor(options: MembersOptions) {
     this.#options = options;
+    this.names = new Names(options);
     this.#apiKeyFingerprint = fingerprintOf(options.apiKey, "api-key");
   }
 
@@ -65,6 +68,7 @@ export class Members {
       url,
       openTarget(() => member),
       nodeID,
+      (name, snapshotID) => this.names.bears(name, snapshotID),
     );
     this.#all = [...this.#all, member];
     if (slot !== undefined) this.#slots.set(slot, member);
@@ -88,6 +92,7 @@ export class Members {
     this.#links.get(member)?.close();
     this.#links.delete(member);
     this.#forgetAll(member);
+    this.names.forget(member);
     for (const [id, each] of this.#gone) if (each === member) this.#gone.delete(id);
     for (const [slot, each] of this.#slots) if (each === member) this.#slots.delete(slot);
     for (const [nodeID, each] of this.#byNodeID) if (each === member) this.#byNodeID.delete(nodeID);
@@ -106,7 +111,7 @@ export class Members {
 
   /** By its own name, or by its URL. */
   named(name: string): Member | undefined {
-    return this.all.find((member) => member.identity?.nodeID === name) ?? this.all.find((member) => member.url === name);
+    return this.all.find((member) => member.nodeID === name) ?? this.all.find((member) => member.url === name);
   }
 
   /** Whose a sandbox is, or was: as the streams of nodes that are up say, as etcd says, else by the slot that its id carries. */
@@ -158,6 +163,10 @@ export class Members {
         break;
       case "templates":
         member.takeTemplates(frame);
+        this.names.take(member, namesHeld(member), false, this.up);
+        break;
+      case "names":
+        this.names.take(member, frame.names, false, this.up);
         break;
       case "beat":
         member.load = frame.load;
@@ -180,6 +189,8 @@ export class Members {
     this.#seed ??= { fingerprint: frame.node.fingerprints.seed, nodeID: frame.node.nodeID };
     this.#forgetAll(member);
     member.takeState(frame);
+    this.names.take(member, frame.names, true, this.up);
+    this.names.take(member, namesHeld(member), false, this.up);
     for (const ids of [frame.sandboxes.running, frame.sandboxes.paused]) for (const id of ids) this.#own(id, member);
     for (const id of frame.sandboxes.leaving) this.departures.begin(id, member);
     this.#options.log.info({ node: member.name, url: member.url, sandboxes: member.running.size, generation: frame.node.generation }, "the node is up");
@@ -258,4 +269,11 @@ export class Members {
     else member.target.drop();
     this.#options.onLost(member, reason);
   }
+}
+
+/** Of snapshots that were taken there, where it is a node of an earlier version: it says no more of their names. */
+function namesHeld({ name: nodeID, identity, templates }: Member): NameRecord[] {
+  if (identity?.settlesNames === true) return [];
+  const own = templates.filter(({ kind, originNodeID }) => kind === "snapshot" && originNodeID === undefined);
+  return own.flatMap(({ names, templateID, createdAtMs }) => names.map((name) => ({ name, atMs: createdAtMs, snapshotID: templateID, nodeID })));
 }

@@ -45,7 +45,9 @@ export class Rests {
   snapshots(query: { readonly sandboxID?: string | undefined; readonly name?: string | undefined }): SnapshotInfo[] {
     const isMeant = ({ sandboxID, names }: SnapshotInfo) =>
       (query.sandboxID === undefined || query.sandboxID === sandboxID) && (query.name === undefined || bearsName(names, query.name));
-    return this.#withoutNode(this.#options.members.stored.snapshots).filter(isMeant);
+    const { stored, names } = this.#options.members;
+    const listed = this.#withoutNode(stored.snapshots).map((each) => ({ ...each, names: each.names.filter((name) => names.bears(name, each.snapshotID)) }));
+    return listed.filter(isMeant);
   }
 
   templates(): ListedTemplate[] {

@@ -1,14 +1,16 @@
 // Create: choose nodes, ask the best of them, go on where one is full, wait in a bounded queue where all are.
+import type { NameRecord } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
 import type { createSandbox, createSandboxV1 } from "@svc/contract/sandbox.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { EtcdDirectory } from "../members/etcd-directory.ts";
-import { candidateOf, heldBy, snapshotNamed } from "../members/holdings.ts";
+import { awayDecider, candidateOf, heldBy, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
+import { withTag } from "../members/names.ts";
 import { type Candidate, hasLabels, type Placed, place, type Refusal, type Request, type Rules, weightOf } from "../place/place.ts";
 import type { AdmissionQueue } from "../place/queue.ts";
 import { keyNodes } from "./key-nodes.ts";
@@ -44,8 +46,10 @@ export function openCreate(parts: CreateParts) {
   return async (operation: CreateOperation, input: Parsed<CreateOperation>, context: Context): Promise<SandboxAnswer> => {
     const sinceMs = nowMs();
     // The same everywhere, and while it waits: what a snapshot's name means when it is asked for.
-    const snapshotID = snapshotNamed(members, input.templateID)?.templateID;
-    const snapshot = snapshotID === undefined ? undefined : openNamed(input.templateID, snapshotID);
+    const named = snapshotNamed(members, input.templateID);
+    const snapshotID = named?.snapshotID || undefined;
+    const sourceName = snapshotID === undefined ? members.names.nameOf(input.templateID) : withTag(input.templateID);
+    const snapshot = sourceName === undefined ? undefined : openNamed(sourceName, snapshotID ?? input.templateID);
     const request: Request = { templateID: snapshotID ?? input.templateID, labels: labelsOf(input.nodeLabels), idempotencyKey: input.idempotencyKey };
     const { idempotencyKey: key } = request;
     const keyed = key === undefined ? undefined : new KeyedCreate(keyNodes({ ...parts, context, templateID: request.templateID }), key);
@@ -65,6 +69,8 @@ export function openCreate(parts: CreateParts) {
       );
       if (answer !== undefined) return answer;
     }
+    if (named?.snapshotID === "") fail("TEMPLATE_NOT_FOUND", `template '${input.templateID}' not found: the snapshot that bore this name was deleted`);
+    if (named !== undefined && isWithoutStorage(members)) mustDecide(members, input.templateID, named);
     for (let wasQueued = false; ; wasQueued = true) {
       const resolve = openResolution(members, parts.lookups, request.templateID, snapshot);
       const placed = place(
@@ -124,6 +130,21 @@ async function send({ members, relay }: CreateParts, operation: CreateOperation,
   } finally {
     member.creating--;
   }
+}
+
+/** Only the node that gave a snapshot its name says what it means: it may have been deleted there, or have moved. @throws NODE_LOST. */
+function mustDecide(members: Members, asked: string, named: NameRecord): void {
+  const away = awayDecider(members, named);
+  if (away === undefined) return;
+  const { snapshotID } = named;
+  const copies = members.up.filter((member) => member.held(snapshotID) !== undefined).map(({ name }) => name);
+  const has = copies.length === 1 ? "has a copy" : "have copies";
+  const what =
+    copies.length === 0
+      ? "no node that answers has a copy of it, and there is no object storage that could have it, too (objects.url)"
+      : `${copies.join(", ")} ${has} of it, which its id starts: svc start ${snapshotID}`;
+  const said = `snapshot '${asked}' (${snapshotID}) was taken on node ${away.name}, which decides about its name and does not answer: ${away.reason}; ${what}`;
+  fail("NODE_LOST", said, { details: { node: away.name, snapshotID } });
 }
 
 /** Nodes that are up, where all that hold the template are not. */

@@ -14,7 +14,9 @@ export type DeleteTemplateParts = { readonly members: Members; readonly lookups:
 
 export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplateParts) {
   return async (input: Parsed<typeof ops.deleteTemplate>, context: Context): Promise<undefined> => {
-    const asked = snapshotNamed(members, input.templateID)?.templateID ?? input.templateID;
+    const named = snapshotNamed(members, input.templateID);
+    if (named?.snapshotID === "") notFound(input.templateID);
+    const asked = named?.snapshotID ?? input.templateID;
     const quiet = { ...context, status: () => {} };
     const copying = members.up.filter((member) => member.copyOf(asked) !== undefined || member.held(asked)?.originNodeID !== undefined);
     const drop = (member: Member, isOrphan = false) => relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan }, quiet, member);
@@ -34,7 +36,7 @@ export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplatePa
     mustBeOrphan(asked, copying);
     const [first = members.up[0]] = copying;
     const dropped = first !== undefined && (await drop(first, true)).dropped;
-    if (!dropped) fail("TEMPLATE_NOT_FOUND", `template '${asked}' was not found; \`svc template list\` lists them`);
+    if (!dropped) notFound(input.templateID);
     await dropCopies();
     return undefined;
   };
@@ -52,3 +54,5 @@ export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplatePa
     fail("NODE_LOST", `${what}; ${doubt}`);
   }
 }
+
+const notFound = (asked: string): never => fail("TEMPLATE_NOT_FOUND", `template '${asked}' was not found; \`svc template list\` lists them`);

@@ -15,7 +15,7 @@ import type { Rests } from "../members/rests.ts";
 import { weightOf } from "../place/place.ts";
 import type { openCreate } from "./create.ts";
 import { openDeleteTemplate } from "./delete-template.ts";
-import { listHandlers } from "./lists.ts";
+import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
@@ -149,10 +149,12 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, rest
       return { sandboxes: Object.assign({}, ...answers.map(({ sandboxes }) => sandboxes)) };
     },
     async getSnapshot(input, context) {
-      const snapshotID = snapshotNamed(members, input.snapshotID)?.templateID ?? input.snapshotID;
+      const named = snapshotNamed(members, input.snapshotID);
+      if (named?.snapshotID === "") return unheld("snapshot", input.snapshotID, "SNAPSHOT_NOT_FOUND");
+      const snapshotID = named?.snapshotID ?? input.snapshotID;
       const isHeld = members.up.some((member) => isOwn(member.held(snapshotID)));
       const resting = isHeld ? undefined : rests.snapshot(snapshotID);
-      return resting ?? onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context);
+      return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
     async requestTemplate(input, context) {
       const [name = ""] = (input.name ?? input.alias ?? "").split(":");

@@ -1,26 +1,47 @@
 // Lists: what all nodes that answer hold, and what rests in object storage without one; each thing once.
-
+import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
-import { parsePositionToken } from "@svc/contract/list-position.ts";
+import { bearsName } from "@svc/contract/list-filter.ts";
+import { type Position, parsePositionToken } from "@svc/contract/list-position.ts";
 import { type ListedSandbox, listSandboxes, nodeOperations as ops } from "@svc/contract/sandbox.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
-import type { Handlers } from "@svc/kit/serve.ts";
+import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Members } from "../members/members.ts";
 import type { Rests } from "../members/rests.ts";
 import type { Merge, Order } from "./merge.ts";
 
 type ListHandlers = Pick<Handlers<typeof ops>, "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2">;
 
-const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id" };
+/** Less the names that it lost, also while its node has not heard that. */
+export function withNames(members: Members, snapshot: SnapshotInfo): SnapshotInfo {
+  return { ...snapshot, names: snapshot.names.filter((name) => members.names.bears(name, snapshot.snapshotID)) };
+}
+
+const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id", merged: withSpawns };
 
 export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "snapshots" | "templates">, members: Members): ListHandlers {
-  const newestSnapshot: Order<SnapshotInfo> = {
+  const newestSnapshot = (name: string | undefined): Order<SnapshotInfo> => ({
     positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID],
     direction: 1,
     token: "position",
     isCopy: ({ originNodeID }) => originNodeID !== undefined,
-    isOver: ({ snapshotID, originNodeID }) => members.up.some((member) => member.nodeID === originNodeID && member.held(snapshotID) === undefined),
-  };
+    isOver: ({ snapshotID, originNodeID, names }) =>
+      members.up.some((member) => member.nodeID === originNodeID && member.held(snapshotID) === undefined) ||
+      // Its node has not heard yet that it lost the name by which it was asked for.
+      (name !== undefined &&
+        !bearsName(
+          names.filter((each) => members.names.bears(each, snapshotID)),
+          name,
+        )),
+    shown: (each) => withNames(members, each),
+  });
+  /** Starts on nodes that fetched it, which do not list it. */
+  async function counted(listed: readonly ListedTemplate[], context: Context): Promise<ListedTemplate[]> {
+    const spawns = (
+      await merge.ask(clusterOperations.countSpawns, (member) => (member.isUp && member.identity?.settlesNames === true ? {} : undefined), context)
+    ).flat();
+    return listed.map((each) => spawns.filter(({ templateID }) => templateID === each.templateID).reduce(withSpawns, each));
+  }
   const cursorOf = (nextToken: string | undefined) => (nextToken === undefined ? undefined : parsePositionToken(nextToken));
   return {
     async listSandboxes(input, context) {
@@ -37,18 +58,20 @@ export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "sna
       return [...new Map([...items, ...listed].map((each) => [each.sandboxID, each])).values()];
     },
     listSnapshots: (input, context) =>
-      merge.page(ops.listSnapshots, input, context, newestSnapshot, { items: rests.snapshots(input), missing: [], after: cursorOf(input.nextToken) }),
+      merge.page(ops.listSnapshots, input, context, newestSnapshot(input.name), {
+        items: rests.snapshots(input),
+        missing: [],
+        after: cursorOf(input.nextToken),
+      }),
     async listTemplates(input, context) {
-      const listed = merged((await merge.ask(ops.listTemplates, () => input, context)).flat());
+      const listed = await counted(merged((await merge.ask(ops.listTemplates, () => input, context)).flat()), context);
       const there = new Set(listed.map(({ templateID }) => templateID));
       return [...listed, ...rests.templates().filter(({ templateID }) => !there.has(templateID))];
     },
-    listTemplatesV2: (input, context) =>
-      merge.page(ops.listTemplatesV2, input, context, byID, {
-        items: rests.templates(),
-        missing: [],
-        after: input.nextToken === undefined ? undefined : [0, input.nextToken],
-      }),
+    async listTemplatesV2(input, context) {
+      const after: Position | undefined = input.nextToken === undefined ? undefined : [0, input.nextToken];
+      return counted(await merge.page(ops.listTemplatesV2, input, context, byID, { items: rests.templates(), missing: [], after }), context);
+    },
   };
 }
 
@@ -57,12 +80,12 @@ function merged(listed: readonly ListedTemplate[]): ListedTemplate[] {
   const all = new Map<string, ListedTemplate>();
   for (const each of listed) {
     const known = all.get(each.templateID);
-    const lastSpawnedAt =
-      [known?.lastSpawnedAt, each.lastSpawnedAt]
-        .filter((at) => at != null)
-        .sort()
-        .at(-1) ?? null;
-    all.set(each.templateID, known === undefined ? each : { ...known, spawnCount: known.spawnCount + each.spawnCount, lastSpawnedAt });
+    all.set(each.templateID, known === undefined ? each : withSpawns(known, each));
   }
   return [...all.values()];
+}
+
+function withSpawns(known: ListedTemplate, { spawnCount, lastSpawnedAt = null }: Pick<ListedTemplate, "spawnCount" | "lastSpawnedAt">): ListedTemplate {
+  const last = [known.lastSpawnedAt, lastSpawnedAt].filter((at) => at != null).sort();
+  return { ...known, spawnCount: known.spawnCount + spawnCount, lastSpawnedAt: last.at(-1) ?? null };
 }

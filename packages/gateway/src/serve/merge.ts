@@ -34,6 +34,9 @@ export type Order<I> = {
   readonly isCopy?: (item: I) => boolean;
   /** It is not listed: the node that it came from has it no more. */
   readonly isOver?: (item: I) => boolean;
+  /** Of one thing on two nodes. */
+  readonly merged?: (known: I, item: I) => I;
+  readonly shown?: (item: I) => I;
 };
 
 /** What no node that answers holds; `after`: where the page begins. `missing`: nodes that are to be named beside those that do not answer. */
@@ -79,20 +82,23 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
 
   return {
     ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
-    async page(operation, input, context, { positionOf, direction, token, isCopy = () => false, isOver = () => false }, { items: beside, missing, after }) {
+    async page(operation, input, context, order, { items: beside, missing, after }) {
+      const { positionOf, direction, token, isCopy = () => false, isOver = () => false, merged = (_, item) => item, shown = (item) => item } = order;
       const pages = await askAll(operation as Operation, () => input as never, context, missing);
       const behind = beside.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
+      const resting = new Set(behind);
       const all = new Map<string, Parameters<typeof positionOf>[0]>();
       for (const item of [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
         const [, id] = positionOf(item);
-        if (!isOver(item) && !(isCopy(item) && all.has(id))) all.set(id, item);
+        const known = all.get(id);
+        if (!isOver(item) && !(isCopy(item) && known !== undefined)) all.set(id, known === undefined || resting.has(known) ? item : merged(known, item));
       }
       const sorted = [...all.values()].sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)));
       const items = sorted.slice(0, input.limit);
       const last = items.at(-1);
       const hasMore = sorted.length > items.length || pages.some(({ headers }) => headers.has("x-next-token"));
       if (hasMore && last !== undefined) context.header("x-next-token", token === "id" ? positionOf(last)[1] : positionToken(positionOf(last)));
-      return items;
+      return items.map(shown);
     },
   };
 }

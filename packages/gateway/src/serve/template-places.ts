@@ -63,7 +63,7 @@ export function beganNothing(error: unknown, member: Member, templateID: string)
   return isDeclined(error, member, templateID) || (error instanceof Failure && nothingStarted.has(error.name));
 }
 
-export type Build = { readonly buildID?: string };
+export type Build = { readonly buildID?: string; readonly sourceName?: string };
 export type Resolve = (member: Member) => Promise<Build | "unknown">;
 
 /** For one create: what it is to start at nodes that did not build the template, asked of the one that did once. `snapshot`: what it is to start where a snapshot's name was asked for. */
@@ -85,6 +85,6 @@ export function openResolution(members: Members, lookups: Lookups, templateID: s
 export function openNamed(name: string, snapshotID: string): (member: Member) => Build {
   return (member) => {
     const held = member.held(name);
-    return isOwn(held) && held?.templateID === snapshotID ? {} : { buildID: snapshotID };
+    return isOwn(held) && held?.templateID === snapshotID ? {} : { buildID: snapshotID, sourceName: name };
   };
 }

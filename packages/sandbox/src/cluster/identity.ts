@@ -43,6 +43,7 @@ export function readIdentity({
     runtime,
     machine: { cpuCount: availableParallelism(), ...machine },
     fetchesFromNodes,
+    settlesNames: true,
   };
 }
 

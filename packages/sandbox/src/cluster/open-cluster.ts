@@ -1,5 +1,5 @@
 // What a node shows to gateways: its state as a stream, and answers to what they cannot know; nothing of it runs before one comes.
-import type { CopiedTemplate, HeldTemplate } from "@svc/contract/cluster.ts";
+import type { CopiedTemplate, HeldTemplate, NameRecord } from "@svc/contract/cluster.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import type { Observe } from "../observe/open-observe.ts";
@@ -13,6 +13,7 @@ import { findRoutes } from "./find.ts";
 import { type IdentityParts, readIdentity } from "./identity.ts";
 import type { Membership } from "./join.ts";
 import { type LoadParts, openLoad } from "./load.ts";
+import { nodeIDOf } from "./node-id.ts";
 import { openClusterStreams, type StreamParts } from "./stream.ts";
 
 export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
@@ -85,6 +86,7 @@ export function openCluster(parts: ClusterParts): Cluster {
         load: openLoad({ ...parts, usage: observe.usage, isDraining: () => capacity.isStopping || capacity.isDraining }),
         templates: () => heldTemplates(parts),
         copies: () => copiedTemplates(templates),
+        names: namesOf(records, () => nodeIDOf(home)),
         onDomain(domain) {
           if (proxy !== undefined) proxy.domain = domain;
         },
@@ -95,6 +97,15 @@ export function openCluster(parts: ClusterParts): Cluster {
     },
     end: () => end(),
   };
+}
+
+/** As other nodes and gateways know them. */
+function namesOf({ snapshots: { names } }: Pick<ClusterParts["records"], "snapshots">, nodeID: () => string): StreamParts["names"] {
+  const shown = (records: Iterable<NameRecord>) => {
+    const self = nodeID();
+    return [...records].map((each) => (each.nodeID === "" ? { ...each, nodeID: self } : each));
+  };
+  return { all: () => shown(names.all()), watch: (onChange) => names.watch((records) => onChange(shown(records))) };
 }
 
 const isOwn = (snapshot: NamedSnapshot | undefined) => snapshot !== undefined && snapshot.originNodeID === undefined;

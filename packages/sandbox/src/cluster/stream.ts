@@ -6,6 +6,7 @@ import {
   type ClusterFrame,
   type CopiedTemplate,
   type HeldTemplate,
+  type NameRecord,
   type NodeIdentity,
   type NodeLoad,
   type SandboxIDs,
@@ -30,6 +31,8 @@ export type StreamParts = {
   readonly load: () => NodeLoad;
   readonly templates: () => readonly HeldTemplate[];
   readonly copies: () => readonly CopiedTemplate[];
+  /** What this node knows of the names of snapshots. */
+  readonly names: { all(): readonly NameRecord[]; watch(onChange: (records: readonly NameRecord[]) => void): () => void };
   /** Where clients of the gateway find sandboxes. */
   readonly onDomain: (domain: string) => void;
 };
@@ -49,7 +52,7 @@ const MAX_BEHIND_BYTES = 16 * 1024 * 1024;
 const TEMPLATES_MS = 30_000;
 const EVENT_PAGE = 256;
 
-export function openClusterStreams({ apiKey, registry, claims, events, identity, load, templates, copies, onDomain }: StreamParts): ClusterStreams {
+export function openClusterStreams({ apiKey, registry, claims, events, identity, load, templates, copies, names, onDomain }: StreamParts): ClusterStreams {
   const readers = new Set<ServerResponse>();
   /** Since the last change that was sent. */
   let changed = new Map<string, keyof SandboxIDs>();
@@ -111,12 +114,18 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
       onChange(sandboxID, isLeaving ? "leaving" : isOwned(record) ? shownState(record) : "gone");
     });
     const stopEvents = events.watch(onEvents);
+    const stopNames = names.watch((records) => {
+      // Whoever hears that a name means a snapshot knows the snapshot.
+      if (records.some(({ snapshotID, nodeID }) => snapshotID !== "" && nodeID === identity().nodeID)) sendTemplates();
+      send({ kind: "names", names: [...records] });
+    });
     const beat = setInterval(() => send({ kind: "beat", load: load() }), BEAT_MS);
     const look = setInterval(sendTemplates, TEMPLATES_MS);
     return () => {
       stopWatching();
       stopClaims();
       stopEvents();
+      stopNames();
       clearInterval(beat);
       clearInterval(look);
       changed = new Map();
@@ -149,6 +158,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
       sandboxes,
       templates: [...templates()],
       copies: [...copies()],
+      names: [...names.all()],
     };
     reader.write(`${JSON.stringify(state)}\n`);
   }

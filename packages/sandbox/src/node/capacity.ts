@@ -27,7 +27,7 @@ export type Places = {
 /** Of a refusal that lasts until an operator ends a drain; the proxy's header bears the reason. */
 export const drains = { retryAfterSeconds: 5, details: { reason: "draining" } };
 
-export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places): Capacity {
+export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places, nodeID: () => string): Capacity {
   let onTheirWay = 0;
   let isStopping = false;
   let isDraining = false;
@@ -36,7 +36,10 @@ export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places
 
   function check(): void {
     if (isStopping) fail("SHUTTING_DOWN", "the node is stopping");
-    if (isDraining) throw new Failure("CAPACITY_EXHAUSTED", "this node is draining: it starts and resumes nothing until `svc nodes undrain`", drains);
+    if (isDraining) {
+      const id = nodeID();
+      throw new Failure("CAPACITY_EXHAUSTED", `node ${id} is draining: it starts and resumes nothing until \`svc nodes undrain ${id}\``, drains);
+    }
     if (isFull()) {
       throw new Failure("TOO_MANY_REQUESTS", `this node has ${maxSandboxes} sandboxes, the maximum (sandbox.max_sandboxes); delete some, or try again later`, {
         retryAfterSeconds: 5,

@@ -43,6 +43,8 @@ export type CreateInput = {
   readonly nodeLabels?: string | undefined;
   /** What the template's name means now, as the node says that built it. */
   readonly buildID?: string | undefined;
+  /** The name that the snapshot bears where it was taken. */
+  readonly sourceName?: string | undefined;
 };
 
 export type CreateParts = BeginAgainParts & {
@@ -79,7 +81,7 @@ export function openCreate(parts: CreateParts): CreateSandbox {
       checkPause(parts.drivers, template, input);
       return answer(await create(parts, claimOf(parts.clock, input, template), template, idempotent));
     };
-    const { idempotencyKey: key, keyTurn: turn, nodeLabels: _, buildID: _build, ...body } = input;
+    const { idempotencyKey: key, keyTurn: turn, nodeLabels: _, buildID: _build, sourceName: _name, ...body } = input;
     if (key === undefined) return begin(undefined);
     const bodyHash = createHash("sha256").update(JSON.stringify(body)).digest("hex");
     const again = async (earlier: { readonly answer: string }) => answer(JSON.parse(earlier.answer) as Answerable);
@@ -128,7 +130,7 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     user: template.user,
     workdir: template.workdir,
     strictFiles: input.strictFiles ?? template.strictFiles,
-    alias: template.name === "" ? undefined : template.name,
+    alias: template.name === "" ? input.sourceName : template.name,
     parentSandboxID: undefined,
     forkDepth: 0,
   };

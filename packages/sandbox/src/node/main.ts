@@ -84,7 +84,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     handlers: {
       ...nodeHandlers(node.verbs),
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
-      ...clusterHandlers(node.takes, travel, node.verbs.listing),
+      ...clusterHandlers({ takes: node.takes, travel, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
       ...keyHandlers(node.keyed),
       ...templateHandlers(templates, travel.fetch, travel.templates.untilDurable),
       ...observe.handlers,

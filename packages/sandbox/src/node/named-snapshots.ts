@@ -1,4 +1,5 @@
 // Snapshots as clients know them: found by id, name and tag, shown page by page, deleted; and templates for new sandboxes.
+import type { NameRecord } from "@svc/contract/cluster.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
@@ -30,6 +31,8 @@ export interface NamedSnapshots {
   page(query: SnapshotPageQuery): { readonly items: SnapshotInfo[]; readonly next: string | undefined };
   /** Whether there was one by that id or name, readable or not; running sandboxes of it go on, and starts under way finish. */
   delete(asked: string): Promise<boolean>;
+  /** Takes what names mean on other nodes; of how many it knew less. @throws DISK_FULL. */
+  settle(told: readonly NameRecord[]): number;
   /** What a create finds under an id or name that is a snapshot's. */
   template(asked: string): Template | undefined;
 }
@@ -70,6 +73,11 @@ export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRe
       await forget(snapshot.snapshotID);
       report("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});
       return true;
+    },
+    settle(told) {
+      const { changed, unnamed } = snapshots.settle(told);
+      for (const { snapshotID, sandboxID } of unnamed) report("snapshot.unnamed", { sandboxID, templateID: snapshotID }, {});
+      return changed;
     },
     template(asked) {
       const snapshot = snapshots.find(asked);

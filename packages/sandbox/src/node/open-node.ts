@@ -49,7 +49,7 @@ import { openIdle } from "./idle.ts";
 import { openListing } from "./list.ts";
 import { joined } from "./membership.ts";
 import { openMoves } from "./move.ts";
-import { openNamedSnapshots } from "./named-snapshots.ts";
+import { type NamedSnapshots, openNamedSnapshots } from "./named-snapshots.ts";
 import { openNodeMetrics, openStages } from "./node-metrics.ts";
 import { networksFor } from "./node-networks.ts";
 import { openPauses } from "./pause.ts";
@@ -74,6 +74,7 @@ const SYNC_TIMEOUT_MS = 10 * 60_000;
 export type Node = {
   readonly verbs: Verbs;
   readonly templates: Templates;
+  readonly snapshots: NamedSnapshots;
   readonly observe: Observe;
   readonly travel: Travel;
   /** For gateways. */
@@ -125,7 +126,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
   const places = { running: () => registry.runningCount, makeRoom: () => idle.makeRoom() };
-  const capacity = openCapacity(max_sandboxes, places);
+  const capacity = openCapacity(max_sandboxes, places, () => nodeIDOf(home));
   const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
     states: () => [...registry.all()].map((record) => record.status.state),
@@ -248,6 +249,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
   if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
   return {
+    snapshots,
     verbs: { ...life, snapshots, setNetwork, timeouts, listing, answer, registry, capacity, untilDurable },
     templates,
     observe,

@@ -1,5 +1,5 @@
 // Takes over a paused sandbox of another node: all of it is fetched first, then a compare-and-set makes it ours, then it is on record.
-import type { takeSandbox } from "@svc/contract/cluster.ts";
+import type { NameRecord, takeSandbox } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Output } from "@svc/contract/operation.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -7,10 +7,12 @@ import type { Membership } from "../cluster/join.ts";
 import type { Records } from "../records/records.ts";
 import { isOwned, type Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
+import type { Templates } from "../template/open-templates.ts";
 import type { Travel } from "../travel/open-travel.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Claims } from "./claims.ts";
 import type { Listing } from "./list.ts";
+import type { NamedSnapshots } from "./named-snapshots.ts";
 import type { ResumeSandbox } from "./resume.ts";
 
 export type Taken = Output<typeof takeSandbox>;
@@ -110,7 +112,23 @@ export function openTake({ apiKey, membership, travel, registry, records, aside,
   };
 }
 
-export const clusterHandlers = ({ take }: Pick<Takes, "take">, travel: Pick<Travel, "templates" | "readSandbox">, { detail }: Pick<Listing, "detail">) => ({
+export type ClusterHandlerParts = {
+  readonly takes: Pick<Takes, "take">;
+  readonly travel: Pick<Travel, "templates" | "readSandbox">;
+  readonly listing: Pick<Listing, "detail">;
+  readonly snapshots: Pick<NamedSnapshots, "settle">;
+  readonly templates: Pick<Templates, "index" | "builder">;
+};
+
+export const clusterHandlers = ({ takes: { take }, travel, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
+  settleNames: ({ names }: { names: readonly NameRecord[] }) => ({ changed: snapshots.settle(names) }),
+  countSpawns() {
+    const fetched = new Set(templates.builder.copies.all().map(({ templateID }) => templateID));
+    return [...fetched].map((templateID) => {
+      const { count, lastAtMs } = templates.index.spawns(templateID);
+      return { templateID, spawnCount: count, lastSpawnedAt: lastAtMs === undefined ? null : new Date(lastAtMs).toISOString() };
+    });
+  },
   dropTemplate: async ({ templateID, isOrphan }: { templateID: string; isOrphan: boolean }) => ({
     dropped: await travel.templates.drop(templateID, isOrphan),
   }),

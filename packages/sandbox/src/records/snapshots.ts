@@ -1,11 +1,13 @@
 // Snapshots as rows: what each holds, by which names it is found, and that it outlives the sandbox it was taken of.
 
+import { isLater, type NameRecord } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { bearsName } from "@svc/contract/list-filter.ts";
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
 import { type CaptureKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 import type { SetAside } from "./set-aside.ts";
+import { openSnapshotNames, type SnapshotNames, snapshotNameTables } from "./snapshot-names.ts";
 
 export type Snapshot = {
   readonly snapshotID: string;
@@ -45,6 +47,10 @@ export interface Snapshots {
   remove(snapshotID: string): void;
   /** It was taken here and removed, as far as this node remembers: nodes that fetched it ask. */
   wasRemoved(snapshotID: string): boolean;
+  /** What names mean here and on other nodes. */
+  readonly names: Pick<SnapshotNames, "get" | "all" | "watch">;
+  /** Takes what other nodes' names mean, and from the snapshots here those that they lost. @throws DISK_FULL. */
+  settle(told: readonly NameRecord[]): { readonly changed: number; readonly unnamed: readonly NamedSnapshot[] };
   /** Forgets the oldest of those that were removed, where there are very many. */
   prune(): void;
 }
@@ -64,6 +70,7 @@ export const snapshotTables = `
     CREATE TABLE IF NOT EXISTS removed_snapshots (position INTEGER PRIMARY KEY AUTOINCREMENT, snapshot_id TEXT NOT NULL UNIQUE) STRICT;
     CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (sandbox_id);
     CREATE INDEX IF NOT EXISTS snapshot_names_of ON snapshot_names (snapshot_id);
+    ${snapshotNameTables}
 `;
 
 /** What is read of each before anything else is; the rest is as it was written. */
@@ -81,6 +88,7 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
   const { db } = store;
   const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
   const name = db.prepare("INSERT INTO snapshot_names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET snapshot_id = excluded.snapshot_id");
+  const removeName = db.prepare("DELETE FROM snapshot_names WHERE name = ?");
   const removeNames = db.prepare("DELETE FROM snapshot_names WHERE snapshot_id = ?");
   const removeRow = db.prepare("DELETE FROM snapshots WHERE snapshot_id = ?");
   const noteRemoved = db.prepare("INSERT OR IGNORE INTO removed_snapshots (snapshot_id) VALUES (?)");
@@ -101,6 +109,12 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
   function unname(bearer: string | undefined, taken: string): void {
     const known = bearer === undefined ? undefined : byID.get(bearer);
     if (known !== undefined) put({ ...known, names: known.names.filter((each) => each !== taken) });
+  }
+  function takeFrom(bearer: string | undefined, taken: string): NamedSnapshot[] {
+    bearers.delete(taken);
+    unname(bearer, taken);
+    const lost = bearer === undefined ? undefined : byID.get(bearer);
+    return lost === undefined ? [] : [lost];
   }
   function rename(taken: string, snapshotID: string): void {
     unname(bearers.get(taken), taken);
@@ -130,16 +144,55 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
       aside.addUnreadable({ kind: "snapshot", name: snapshotID, reason: `its record cannot be read${alias}` });
     }
   }
+  const names = openSnapshotNames(store);
+  reconcile();
+
+  /** With what an earlier version of svc wrote, which knows of names here alone. */
+  function reconcile(): void {
+    const given: NameRecord[] = [];
+    const lost: string[] = [];
+    for (const [each, snapshotID] of bearers) {
+      const known = names.get(each);
+      if (known?.snapshotID === snapshotID) continue;
+      const own = { name: each, atMs: byID.get(snapshotID)?.createdAtWallMs ?? 0, snapshotID, nodeID: "" };
+      if (isLater(own, known)) given.push(own);
+      else lost.push(each);
+    }
+    if (given.length + lost.length === 0) return;
+    store.settle(() => {
+      names.write(given);
+      for (const each of lost) removeName.run(each);
+    });
+    names.note(given);
+    for (const each of lost) takeFrom(bearers.get(each), each);
+  }
 
   return {
     add(snapshot, asked) {
+      const given = asked === undefined ? [] : [names.given(withTag(asked), snapshot.snapshotID, snapshot.createdAtWallMs)];
       store.write(() => {
+        names.write(given);
         insert.run(snapshot.snapshotID, snapshot.sandboxID, snapshot.createdAtWallMs, JSON.stringify(snapshot));
         unnoteRemoved.run(snapshot.snapshotID);
         if (asked !== undefined) name.run(withTag(asked), snapshot.snapshotID);
       });
       put({ ...snapshot, names: [] });
       if (asked !== undefined) rename(withTag(asked), snapshot.snapshotID);
+      names.note(given);
+    },
+    names,
+    settle(told) {
+      const news = names.news(told);
+      const lost = news.filter((each) => (bearers.get(each.name) ?? each.snapshotID) !== each.snapshotID);
+      if (news.length > 0) {
+        store.write(() => {
+          names.write(news);
+          for (const each of lost) removeName.run(each.name);
+        });
+      }
+      const unnamed = lost.flatMap((each) => takeFrom(bearers.get(each.name), each.name));
+      names.note(news);
+      return { changed: news.length, unnamed };
     },
     find: (asked) => byID.get(asked) ?? byID.get(bearers.get(withTag(asked)) ?? ""),
     unreadable: (asked) => [asked, bearers.get(withTag(asked)) ?? ""].find((snapshotID) => unread.has(snapshotID)),
@@ -151,19 +204,26 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
       return byID.size;
     },
     remove(snapshotID) {
+      const taken = [...bearers].flatMap(([each, bearer]) => (bearer === snapshotID ? each : []));
+      const freed = taken.flatMap((each) => names.freed(each, snapshotID) ?? []);
       store.settle(() => {
+        names.write(freed);
         removeNames.run(snapshotID);
         removeRow.run(snapshotID);
         // A copy's own node may have it still.
         if (byID.get(snapshotID)?.originNodeID === undefined) noteRemoved.run(snapshotID);
       });
-      for (const [taken, bearer] of bearers) if (bearer === snapshotID) bearers.delete(taken);
+      for (const each of taken) bearers.delete(each);
       byID.delete(snapshotID);
       unread.delete(snapshotID);
       newestFirst = undefined;
+      names.note(freed);
     },
     wasRemoved: (snapshotID) => getRemoved.get(snapshotID) !== undefined,
-    prune: () => void pruneRemoved.run(MAX_REMOVED_ROWS),
+    prune() {
+      pruneRemoved.run(MAX_REMOVED_ROWS);
+      names.prune();
+    },
   };
 }
 

@@ -1,9 +1,9 @@
 // Snapshots and builds of templates straight from the node that has them, in a deployment without object storage.
 
-import type { OfferAnswer } from "@svc/contract/cluster.ts";
+import { isLater, type NameRecord, type OfferAnswer } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { Snapshots } from "../records/snapshots.ts";
+import { type Snapshots, withTag } from "../records/snapshots.ts";
 import type { Copies } from "../template/copies.ts";
 import { type ArriveBuildParts, arriveBuild } from "./arrive-build.ts";
 import type { HeldChunks } from "./held-chunks.ts";
@@ -20,7 +20,7 @@ import type { TravelMetrics } from "./travel-metrics.ts";
 export type FromNodesParts = ArriveBuildParts & {
   readonly apiKey: string;
   readonly neighbours: Neighbours;
-  readonly snapshots: Pick<Snapshots, "find" | "list">;
+  readonly snapshots: Pick<Snapshots, "find" | "list" | "names">;
   readonly copies: Copies;
   readonly files: Pick<SnapshotFiles, "keep">;
   readonly held: HeldChunks;
@@ -76,9 +76,11 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     const silent = [...neighbours.away];
     const found: Found[] = [];
     const deletedOn = new Set<string>();
+    let named: NameRecord | undefined = snapshots.names.get(withTag(asked));
     await eachAtOnce(neighbours.live, MAX_AT_ONCE * 4, async (at) => {
       try {
-        const { offer, wasDeleted } = await askOffer(at, apiKey, asked, closing.signal);
+        const { offer, wasDeleted, named: known } = await askOffer(at, apiKey, asked, closing.signal);
+        if (known !== undefined && isLater(known, named)) named = known;
         if (wasDeleted) deletedOn.add(at.nodeID);
         if (offer !== undefined) found.push({ at, offer });
       } catch (error) {
@@ -88,7 +90,9 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       }
     });
     const isID = SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked);
-    const newest = found.filter(({ offer }) => offer.isOwn).sort((a, b) => b.offer.createdAtMs - a.offer.createdAtMs)[0];
+    // A snapshot that another one, or a delete, took the name from does not bear it, though its node may not have heard that.
+    const bears = ({ offer }: Found) => offer.isOwn && (!SNAPSHOT_ID.test(offer.id) || named === undefined || offer.id === named.snapshotID);
+    const newest = found.filter(bears).sort((a, b) => b.offer.createdAtMs - a.offer.createdAtMs)[0];
     const id = isID ? asked : newest?.offer.id;
     const isMeant = ({ offer }: Found) => offer.id === id && !deletedOn.has(offer.originNodeID ?? "");
     return { found: found.filter(isMeant).sort((a, b) => Number(b.offer.isOwn) - Number(a.offer.isOwn)), silent };

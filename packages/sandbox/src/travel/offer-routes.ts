@@ -22,7 +22,9 @@ export function offerRoutes(offers: Offers): (scope: RawScope) => void {
       if (typeof asked !== "string" || asked.length === 0 || asked.length > MAX_NAME_CHARS)
         fail("INVALID_REQUEST", `${OFFERS_PATH}: expected ?asked=ID, NAME or NAME:TAG`);
       const offer = offers.find(asked);
-      const answer: OfferAnswer = offer === undefined ? { wasDeleted: offers.wasDeleted(asked) } : { offer, wasDeleted: false };
+      const named = offers.named(asked);
+      const known = named === undefined ? {} : { named };
+      const answer: OfferAnswer = offer === undefined ? { ...known, wasDeleted: offers.wasDeleted(asked) } : { ...known, offer, wasDeleted: false };
       return reply.type("application/json; charset=utf-8").send(JSON.stringify(answer));
     });
     scope.get(`${OFFERS_PATH}/:id`, options("readOffer"), async (request, reply) => {

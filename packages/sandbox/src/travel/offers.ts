@@ -1,9 +1,9 @@
 // What other nodes fetch from this one: its snapshots and builds of templates, described when they are asked for, and their chunks.
 
-import type { OfferAnswer } from "@svc/contract/cluster.ts";
+import type { NameRecord, OfferAnswer } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { SetAside } from "../records/set-aside.ts";
-import type { Snapshots } from "../records/snapshots.ts";
+import { type Snapshots, withTag } from "../records/snapshots.ts";
 import type { Builds } from "../template/builds.ts";
 import type { Copies, Copy } from "../template/copies.ts";
 import { type Chunk, chunksToSend, describe, readChunk, type Source } from "./describe.ts";
@@ -24,7 +24,7 @@ const IDLE_MS = 30_000;
 export type OffersParts = DescribeBuildParts & {
   /** Of this node. */
   readonly nodeID: () => string;
-  readonly snapshots: Pick<Snapshots, "find" | "unreadable" | "wasRemoved">;
+  readonly snapshots: Pick<Snapshots, "find" | "unreadable" | "wasRemoved" | "names">;
   readonly builds: Pick<Builds, "resolve">;
   readonly copies: Pick<Copies, "get">;
   readonly aside: Pick<SetAside, "find">;
@@ -36,6 +36,8 @@ export type OffersParts = DescribeBuildParts & {
 export interface Offers {
   /** By a name only what was made here: what other nodes' names mean they say themselves. @throws SET_ASIDE. */
   find(asked: string): NonNullable<OfferAnswer["offer"]> | undefined;
+  /** What is known here of a snapshot's name. */
+  named(asked: string): NameRecord | undefined;
   /** It was taken here and deleted. */
   wasDeleted(asked: string): boolean;
   /** Its manifest, sealed. @throws SNAPSHOT_NOT_FOUND, TOO_MANY_REQUESTS, and what `describe` throws. */
@@ -139,6 +141,7 @@ export function openOffers(parts: OffersParts): Offers {
 
   return {
     find,
+    named: (asked) => snapshots.names.get(withTag(asked)),
     wasDeleted: snapshots.wasRemoved,
     manifest: async (id, withBase) => (await opened(id, withBase)).written,
     async chunk(id, withBase, sha256) {

@@ -237,6 +237,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
       if (type === "snapshot.imported" && templateID !== undefined && details["from"] === "file") exports.soon(templateID);
       if (type === "sandbox.network_changed" && sandboxID !== undefined) exports.soon(sandboxID);
       if (type === "sandbox.snapshotted") exports.soon(String(details["snapshotID"]));
+      if (type === "snapshot.unnamed" && templateID !== undefined) exports.soon(templateID);
       if (type === "snapshot.deleted" && templateID !== undefined) exports.drop(templateID);
     },
     async untilDurable(id) {

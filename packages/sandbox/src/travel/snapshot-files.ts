@@ -3,7 +3,7 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Report } from "../observe/open-observe.ts";
 import type { Captures } from "../records/captures.ts";
-import type { NamedSnapshot, Snapshots } from "../records/snapshots.ts";
+import { type NamedSnapshot, type Snapshots, withTag } from "../records/snapshots.ts";
 import type { TemplateSource } from "../template/template.ts";
 import { readArchive } from "./archive-read.ts";
 import { archiveBytes, writeArchive } from "./archive-write.ts";
@@ -44,7 +44,7 @@ export interface SnapshotFiles {
 export type SnapshotFilesParts = {
   /** Of this node. */
   readonly nodeID: () => string;
-  readonly snapshots: Pick<Snapshots, "find" | "add">;
+  readonly snapshots: Pick<Snapshots, "find" | "add" | "names">;
   readonly templateIndex: Pick<TemplateSource, "bears">;
   readonly captures: Pick<Captures, "holding" | "remove">;
   readonly describing: DescribeParts;
@@ -73,6 +73,9 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     }
   }
 
+  /** The one that bears it here, or, as far as this node knows, on another one. */
+  const bearerOf = (name: string) => snapshots.find(name)?.snapshotID ?? (snapshots.names.get(withTag(name))?.snapshotID || undefined);
+
   async function keep({ manifest, isOwn }: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot> {
     const originNodeID = from === "file" || manifest.snapshot?.originNodeID === parts.nodeID() ? undefined : (manifest.snapshot?.originNodeID ?? "");
     const snapshot = { ...snapshotOf(manifest, received), originNodeID };
@@ -82,7 +85,7 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
       await captures.remove(received.captureID);
       return known;
     }
-    const isFree = (each: string) => snapshots.find(each) === undefined && !parts.templateIndex.bears(each.split(":")[0] ?? "");
+    const isFree = (each: string) => bearerOf(each) === undefined && !parts.templateIndex.bears(each.split(":")[0] ?? "");
     try {
       snapshots.add(snapshot, originNodeID === undefined ? (name ?? manifest.snapshot?.names.find(isFree)) : undefined);
     } catch (error) {
@@ -152,9 +155,8 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
               fail("SNAPSHOT_DAMAGED", `the file lacks chunk ${missing}, and ${named.size - 1} more; the snapshot already existed and was not changed`);
             return { snapshot: known, isNew: false };
           }
-          const bearer = name === undefined ? undefined : snapshots.find(name);
-          if (bearer !== undefined)
-            fail("INVALID_REQUEST", `name: '${name}' is the name of snapshot ${bearer.snapshotID}; choose another, or delete that one first`);
+          const bearer = name === undefined ? undefined : bearerOf(name);
+          if (bearer !== undefined) fail("INVALID_REQUEST", `name: '${name}' is the name of snapshot ${bearer}; choose another, or delete that one first`);
           const received = await receive(parts.receiving, read, (placing: Placing) => take((sha256, bytes) => placing.place(sha256, bytes)));
           return { snapshot: await keep(read, received, "file", name), isNew: true };
         }),

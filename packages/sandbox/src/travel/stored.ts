@@ -64,7 +64,7 @@ export type StoredParts = {
   readonly objects: Objects;
   readonly store: ChunkStore;
   readonly registry: Pick<Registry, "get" | "owned" | "add" | "release">;
-  readonly snapshots: Pick<Snapshots, "find">;
+  readonly snapshots: Pick<Snapshots, "find" | "names">;
   readonly captures: Pick<Captures, "holding" | "remove">;
   readonly files: Pick<SnapshotFiles, "keep">;
   readonly bases: Bases;
@@ -117,6 +117,13 @@ export function openStored(parts: StoredParts): Stored {
 
   async function idOf(asked: string): Promise<string | undefined> {
     if (SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked)) return asked;
+    const id = await idUnder(asked);
+    // A name there may be behind: it leads to the snapshot that was exported last, also by a node that had not heard of a newer one.
+    const named = id !== undefined && SNAPSHOT_ID.test(id) ? snapshots.names.get(withTag(asked)) : undefined;
+    return named === undefined ? id : named.snapshotID || undefined;
+  }
+
+  async function idUnder(asked: string): Promise<string | undefined> {
     if (
       !withTag(asked)
         .split(":")
@@ -150,7 +157,7 @@ export function openStored(parts: StoredParts): Stored {
     const written = await store.manifest(snapshotKey(snapshotID));
     if (written === undefined) return false;
     const { names = [] } = readOwn(written, snapshotKey(snapshotID)).manifest.snapshot ?? {};
-    for (const name of names) if ((await idOf(name)) === snapshotID) await objects.delete(nameKey(name));
+    for (const name of names) if ((await idUnder(name)) === snapshotID) await objects.delete(nameKey(name));
     await store.drop(snapshotKey(snapshotID));
     return true;
   }
