@@ -85,7 +85,7 @@ Examples:
   snapshot
     .clientVerb("create", "take a snapshot of a running sandbox, which keeps running")
     .argument("<id>", "the sandbox")
-    .argument("[name]", "NAME or NAME:TAG; a name always means the newest snapshot that was given it")
+    .argument("[name]", "NAME or NAME:TAG; a name always means the newest snapshot that was given it, and nothing once that is deleted")
     .option("--files-only", "keep only its files, not its processes")
     .addOption(outputOption())
     .usage("[options] <id> [name[:tag]]")
