@@ -1,7 +1,7 @@
 // The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
 import { z } from "zod";
-import { idempotencyKeyForm, keyTurnForm } from "./create-keys.ts";
-import { limits, sandboxAnswer, sandboxID, seconds, sourceID } from "./fields.ts";
+import { createHeaderFields, createHeaders } from "./create-headers.ts";
+import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import {
   connectSandbox,
   connectSandboxV1,
@@ -63,15 +63,7 @@ const createMembers = {
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
   volumeMounts: z.array(z.unknown()).max(0, "volumeMounts: volumes are not offered").optional(),
   iam: z.undefined("iam: workload identity is not offered").optional(),
-  idempotencyKey: idempotencyKeyForm.optional(),
-  keyTurn: keyTurnForm.optional().describe("From a gateway: the turn in which this node may create under the Idempotency-Key"),
-  nodeLabels: z
-    .string()
-    .regex(/^[\w./-]{1,64}=[\w./:-]{0,200}(,[\w./-]{1,64}=[\w./:-]{0,200}){0,15}$/, "Svc-Node-Labels: NAME=VALUE, joined by commas")
-    .optional()
-    .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
-  buildID: sourceID.optional().describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
-  sourceName: z.string().max(256).optional().describe("From a gateway: the name that the snapshot bears, on a node that did not take it"),
+  ...createHeaderFields,
 };
 
 /** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
@@ -114,13 +106,6 @@ export const sandboxDetail = listedSandbox.extend({
 });
 export type SandboxDetail = z.output<typeof sandboxDetail>;
 
-const headers = {
-  idempotencyKey: "idempotency-key",
-  keyTurn: "svc-key-turn",
-  nodeLabels: "svc-node-labels",
-  buildID: "svc-build-id",
-  sourceName: "svc-source-name",
-} as const;
 const createFailures = [
   "INVALID_REQUEST",
   "UNAUTHENTICATED",
@@ -151,7 +136,7 @@ export const createSandbox = operation({
     .refine(resumesOnlyPaused, needsAutoPause)
     .refine(sleepsOnlyWaking, needsAutoResume),
   output: sandboxAnswer,
-  headers,
+  headers: createHeaders,
   success: 201,
   credential: "apiKey",
   failures: createFailures,

@@ -232,12 +232,11 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     },
     follow(type, { sandboxID, templateID }, details) {
       if (exports === undefined) return;
-      if (type === "sandbox.paused" && sandboxID !== undefined) exports.soon(sandboxID);
+      if ((type === "sandbox.paused" || type === "sandbox.network_changed") && sandboxID !== undefined) exports.soon(sandboxID);
       if ((type === "sandbox.resumed" || type === "sandbox.ended") && sandboxID !== undefined) exports.drop(sandboxID);
-      if (type === "snapshot.imported" && templateID !== undefined && details["from"] === "file") exports.soon(templateID);
-      if (type === "sandbox.network_changed" && sandboxID !== undefined) exports.soon(sandboxID);
+      const isToSend = type === "snapshot.unnamed" || (type === "snapshot.imported" && details["from"] === "file");
+      if (isToSend && templateID !== undefined) exports.soon(templateID);
       if (type === "sandbox.snapshotted") exports.soon(String(details["snapshotID"]));
-      if (type === "snapshot.unnamed" && templateID !== undefined) exports.soon(templateID);
       if (type === "snapshot.deleted" && templateID !== undefined) exports.drop(templateID);
     },
     async untilDurable(id) {
