@@ -36,6 +36,20 @@ const weights: readonly (readonly [Kind, number])[] = [
 ];
 const deck = weights.flatMap(([kind, weight]) => Array.from({ length: weight }, () => kind));
 
+/** Something to lose: two sandboxes with a line each, one of them paused. */
+export async function begin(client: Client): Promise<void> {
+  for (let index = 0; index < MAX_SANDBOXES; index++) await create(client);
+  const all = [...client.own].flatMap((sandboxID) => client.history.known.get(sandboxID) ?? []);
+  for (const known of all) await append(client, known);
+  for (const known of all.slice(1)) await pause(client, known);
+}
+
+const pause = (client: Client, known: Known) =>
+  attempt(client, "pause", known, async () => {
+    await ask(client, pauseSandbox, { sandboxID: known.sandboxID });
+    return "paused";
+  });
+
 /** One request of what can be done now. */
 export async function step(client: Client): Promise<void> {
   const { history, own, random } = client;
@@ -48,12 +62,12 @@ export async function step(client: Client): Promise<void> {
   if (kind === "append") return append(client, known).then(() => undefined);
   if (kind === "fork") return fork(client, known);
   if (kind === "delete") return remove(client, known);
+  if (kind === "pause") return pause(client, known).then(() => undefined);
   const { sandboxID } = known;
   await attempt(client, kind, known, async () => {
-    if (kind === "pause") await ask(client, pauseSandbox, { sandboxID });
-    else if (kind === "resume") await ask(client, connectSandbox, { sandboxID, timeout: LIFE_SECONDS });
-    else return (await ask(client, moveSandbox, { sandboxID })).state;
-    return kind === "pause" ? "paused" : "running";
+    if (kind === "move") return (await ask(client, moveSandbox, { sandboxID })).state;
+    await ask(client, connectSandbox, { sandboxID, timeout: LIFE_SECONDS });
+    return "running";
   });
 }
 

@@ -11,7 +11,7 @@ import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { CHUNKS, EXPORT_MS, MANIFESTS } from "@svc/sandbox/travel/chunk-store.ts";
 import { collectChunks } from "@svc/sandbox/travel/collect-chunks.ts";
-import { append, ask, type Client, step } from "../src/cut-clients.ts";
+import { append, ask, begin, type Client, step } from "../src/cut-clients.ts";
 import { emptyHistory, type Known } from "../src/cut-model.ts";
 import { DEPLOYMENT_KEY, DEPLOYMENT_SEED } from "../src/deployment.ts";
 import { startGateway } from "../src/gateway.ts";
@@ -32,6 +32,8 @@ const DEAD_AFTER_SECONDS = 2;
 const DEADLY_MS = (LEASE_SECONDS + DEAD_AFTER_SECONDS + 2) * 1000;
 const CUT_MS = [500, 3_000] as const;
 const QUIET_MS = 500;
+/** Between the requests of one client. */
+const REST_MS = 50;
 const links = [
   ["gateway", "ada"],
   ["gateway", "bob"],
@@ -70,11 +72,13 @@ let isOver = false;
 const clients = Array.from({ length: clientCount }, (_, index): Client => {
   return { gateway, history, random: generator(seed ^ Math.imul(index + 1, 0x85ebca6b)), own: new Set(), name: `c${index}`, written: 0 };
 });
+await Promise.all(clients.map(begin));
+at("there is something to lose");
 const supervisor = supervise();
 stack.defer(supervisor.end);
 const working = Promise.all(
   clients.map(async (client) => {
-    while (!isOver) await step(client);
+    for (; !isOver; await sleep(REST_MS)) await step(client);
   }),
 );
 const cuts: string[] = [];

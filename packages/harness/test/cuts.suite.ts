@@ -21,7 +21,7 @@ export function cutsSuite(rounds: number, clients: number): void {
     t.diagnostic(said.trim());
     const { acknowledged, chunks } = JSON.parse(said.trim().split("\n").at(-1) ?? "") as { acknowledged: Record<string, number>; chunks: number };
     // Otherwise nothing was judged.
-    for (const kind of ["create", "append"]) assert.ok((acknowledged[kind] ?? 0) > 0, `${kind}: ${said}`);
+    for (const kind of ["create", "append", "pause"]) assert.ok((acknowledged[kind] ?? 0) > 0, `${kind}: ${said}`);
     assert.ok(chunks > 0, said);
   });
 }
