@@ -152,6 +152,8 @@ async function run({ gateway }: Client, { sandboxID, envdAccessToken }: Known, s
       if (event.type === "end") throw new Failure("SANDBOX_NOT_RUNNING", "the command did not come to its end");
     }
     throw new Failure("SERVER_UNREACHABLE", "the command's stream ended before the command did");
+  } catch (error) {
+    throw signal.aborted ? new Failure("TIMED_OUT", `${ANSWER_MS} ms are over`, { cause: error }) : error;
   } finally {
     envd.close();
   }
