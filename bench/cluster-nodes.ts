@@ -9,7 +9,7 @@ import { type ObjectServer, startObjectServer } from "@svc/harness/object-server
 import { until } from "@svc/harness/until.ts";
 
 export type ClusterOptions = {
-  readonly runtime: "gvisor" | "runc";
+  readonly runtime: "gvisor" | "runc" | "bubblewrap";
   readonly nodes: number;
   readonly gateways: number;
   readonly hasObjects: boolean;

@@ -10,7 +10,8 @@ readonly say_wait_seconds=30
 mode=$1
 case $mode in
   client) steps=(apt-first node npm) purpose=client ;;
-  run | bench) steps=($run_steps) purpose=$mode ;;
+  run) steps=($run_steps) purpose=$mode ;;
+  bench) steps=($run_steps object-server) purpose=$mode ;;
   test | setup) steps=($all_steps) purpose=test ;;
   only) shift; steps=("$@") purpose=test ;;
 esac
