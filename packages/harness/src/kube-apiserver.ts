@@ -61,6 +61,8 @@ export async function startApiserver(program: string): Promise<KubeApiserver> {
     "token-auth-file": join(folder, "tokens.csv"),
     "authorization-mode": "RBAC",
     "endpoint-reconciler-type": "none",
+    // As in every cluster whose nodes run a network plug-in; the pods of nodes need it.
+    "allow-privileged": "true",
   };
   const child = spawn(
     program,
@@ -83,8 +85,9 @@ export async function startApiserver(program: string): Promise<KubeApiserver> {
 
   function ask(method: string, path: string, body?: object): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      // JSON is YAML, too.
-      const headers = { authorization: `Bearer ${token}`, accept: "application/json", "content-type": "application/apply-patch+yaml" };
+      // JSON is YAML, too. A request without a body may not name a type.
+      const type = body === undefined ? {} : { "content-type": "application/apply-patch+yaml" };
+      const headers = { authorization: `Bearer ${token}`, accept: "application/json", ...type };
       // Its certificate is one that it made for itself in this folder.
       const call = request({ host: "127.0.0.1", port, method, path, headers, rejectUnauthorized: false, timeout: 30_000 }, (answer) => {
         let text = "";
