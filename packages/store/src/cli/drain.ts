@@ -50,7 +50,7 @@ export async function undrain(words: Words): Promise<number> {
   if (segments.length === 0 || segments.includes("")) fail("INVALID_REQUEST", "expected SEGMENT...; svc store segments lists them");
   const answer = await ask(words, "/api/v1/segments/undrain", { method: "POST", body: JSON.stringify({ segments }) });
   const said = (await answer.json()) as { segments: string[]; error_message?: string };
-  if (!answer.ok) fail("STORE_KEY_NOT_FOUND", `the master answered: ${said.error_message}; svc store segments lists them`);
+  if (!answer.ok) fail("STORE_KEY_NOT_FOUND", `segments "${segments.join('", "')}": the master answered: ${said.error_message}; svc store segments lists them`);
   if (words.isJSON) printJSON(said.segments);
   else for (const name of said.segments) process.stdout.write(`${name} takes objects again\n`);
   return 0;
