@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Freezer } from "./gvisor-freeze.ts";
+import { keepPages } from "./gvisor-kept.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
 import { keepLayers, nextLayer } from "./gvisor-layers.ts";
 import { checkPages } from "./gvisor-pages.ts";
@@ -29,7 +30,8 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
-    const { layersEnd } = await checkPages({ directory, kind });
+    const { layersEnd, keptIn } = await checkPages({ directory, kind });
+    await keepPages(spawner, handle.directory, keptIn, directory);
     // Without an end it holds all pages itself: the sandbox is of an earlier version, or too much was unused in its layers.
     if (next !== undefined && layersEnd > 0) await keepLayers(spawner, handle.directory, next, layersEnd, directory);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
