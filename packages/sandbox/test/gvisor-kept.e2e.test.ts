@@ -47,7 +47,7 @@ async function changed(handle: RuntimeHandle, from: number, many: number): Promi
 
 const sum = (handle: RuntimeHandle) => changed(handle, 0, 0);
 const sizeOf = (capture: Capture, name = "pages.img") => statSync(join(capture.directory, name)).size;
-const kept = ({ directory }: Capture) => readdirSync(directory).filter((name) => name.startsWith("sealed-pages-"));
+const kept = ({ directory }: Capture) => readdirSync(directory).filter((name) => name.startsWith("pages-"));
 
 void test("a pause after a resume writes what changed, and names the file of before", here, async () => {
   await using fixture = await openFixture("gvisor");
@@ -57,8 +57,8 @@ void test("a pause after a resume writes what changed, and names the file of bef
   const handle = await fixture.start({ from: first, limits });
   const expected = await changed(handle, 5, 2);
   const second = await paused(fixture, handle);
-  assert.deepEqual(kept(second), ["sealed-pages-000000.img"]);
-  assert.equal(statSync(join(second.directory, "sealed-pages-000000.img")).ino, statSync(join(first.directory, "pages.img")).ino);
+  assert.deepEqual(kept(second), ["pages-000000.img"]);
+  assert.equal(statSync(join(second.directory, "pages-000000.img")).ino, statSync(join(first.directory, "pages.img")).ino);
   // Two MiB and what envd and the shell have touched.
   assert.ok(sizeOf(second) < (HEAP_MIB / 2) * MIB, `${sizeOf(second)}`);
   const again = await fixture.start({ from: second, limits });
@@ -102,13 +102,13 @@ void test("a checkpoint goes on wherever its files are copied to, and not where 
   };
   assert.equal(await sum(await fixture.start({ from: copy(), limits })), expected);
   const harms: Record<string, (path: string) => void> = {
-    missing: (path) => renameSync(path, `${path}.gone`.replace("sealed-", "")),
+    missing: (path) => renameSync(path, path.replace("pages-", "gone-")),
     short: (path) => truncateSync(path, statSync(path).size / 2),
     "one too many": (path) => cpSync(path, path.replace("000000", "000001")),
   };
   for (const [what, harm] of Object.entries(harms)) {
     const from = copy();
-    harm(join(from.directory, "sealed-pages-000000.img"));
+    harm(join(from.directory, "pages-000000.img"));
     await assert.rejects(fixture.start({ from, limits }), { name: "SANDBOX_START_FAILED" }, what);
   }
 });

@@ -16,7 +16,7 @@ import (
 const (
 	pagesPrefix = "runsc-pages-"
 	// keptPrefix is of files in a checkpoint's folder, in their order.
-	keptPrefix = "sealed-pages-"
+	keptPrefix = "pages-"
 )
 
 // earlierPages opens those of the checkpoint in imagePath that are not its own.
