@@ -1,6 +1,6 @@
 // Sandboxes that hold state and sleep, more of them than memory could hold awake, woken by traffic in random order at a steady rate.
 //
-// SVC_BENCH_SLEEPERS (60), SVC_BENCH_SLEEPER_MB (200), SVC_BENCH_WAKES (all): what was asked for is 300 of 200 MB, for which a disk needs 60 GB.
+// SVC_BENCH_SLEEPERS (60; 0: only the small one), SVC_BENCH_SLEEPER_MB (200), SVC_BENCH_WAKES (all). Asked were 300 of 200 MB, 60 GB of disk.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -159,5 +159,5 @@ async function untilAsleep(node: TestNode, count: number): Promise<void> {
 }
 
 const small = await smallHeaps();
-const large = await crowd();
+const large = SLEEPERS === 0 ? { rows: [], raw: {} } : await crowd();
 report("sandbox-sleepers", [...small.rows, ...large.rows], { ...small.raw, ...large.raw });

@@ -24,9 +24,13 @@ func (o *RestoreOpts) takeEarlierPages(begin, end int) error {
 	return nil
 }
 
+// maxPrepareBytes keeps what is prepared from the disk until it is overwritten: with more, the host would write it there first, and
+// let whoever writes wait for that.
+const maxPrepareBytes = 512 << 20
+
 // preparePages has the pages file take its space on the host before the sandbox stands still for it.
 func (l *Loader) preparePages(o *control.SaveOpts, saveOpts *state.SaveOpts) {
 	if w, ok := saveOpts.PagesFile.(*stateio.FDWriter); ok && o.HaveNextLayer && !l.k.IsPaused() {
-		w.Prepare(l.k.MemoryFile().BytesToSave())
+		w.Prepare(min(l.k.MemoryFile().BytesToSave(), maxPrepareBytes))
 	}
 }
