@@ -67,7 +67,7 @@ tune_kept() {
   replace_once "$file" $'\tpb := f.exportMetadataProto()\n' $'\tpb := f.exportMetadataProto()\n\tkept.mark(pb)\n'
   replace_once "$file" $'\tlog.Infof("MemoryFile(%p): saved metadata in' $'\tif err := kept.writeTo(w); err != nil {\n\t\treturn err\n\t}\n\tlog.Infof("MemoryFile(%p): saved metadata in'
   file=$1/pkg/sentry/control/state.go
-  replace_once "$file" $'\tHaveNextLayer bool `json:"have_next_layer"`\n' $'\tHaveNextLayer bool `json:"have_next_layer"`\n\tKeepMapped bool `json:"keep_mapped"`\n'
+  replace_once "$file" $'\tHaveNextLayer bool `json:"have_next_layer"`\n' $'\tHaveNextLayer bool `json:"have_next_layer"`\n\tKeepMapped bool `json:"keep_mapped"`\n\tPreparePages bool `json:"prepare_pages"`\n'
   replace_once "$file" $'\t\tsaveOpts.PagesFile = stateio.NewPagesFileFDWriterDefault(int32(pagesFileFD))\n' \
     $'\t\tsaveOpts.PagesFile = stateio.NewPagesFileFDWriterDefault(int32(pagesFileFD))\n\t\tpgalloc.KeepMapped(o.KeepMapped)\n'
   replace_once "$1/runsc/boot/restore.go" $'\tdefer pgalloc.OfferNextLayer(nil)\n' $'\tdefer pgalloc.OfferNextLayer(nil)\n\tl.preparePages(o, saveOpts)\n'
@@ -83,8 +83,16 @@ tune_kept() {
   replace_once "$file" 'networkArgs *boot.CreateLinksAndRoutesArgs, layers []*os.File) error {' 'networkArgs *boot.CreateLinksAndRoutesArgs, layers, earlierPages []*os.File) error {'
   replace_once "$file" $'\topt.NumLayers = len(layers)\n' \
     $'\topt.NumLayers = len(layers)\n\topt.FilePayload.Files = append(opt.FilePayload.Files, earlierPages...)\n\topt.NumEarlierPages = len(earlierPages)\n'
+  replace_once "$file" $'\tNextLayer                 string\n' $'\tNextLayer                 string\n\tPreparePages              bool\n'
+  replace_once "$file" $'\topt.HavePagesFile = len(files) > 1\n\tif opts.NextLayer == "" {\n' \
+    $'\topt.HavePagesFile = len(files) > 1\n\topt.PreparePages = opts.PreparePages\n\tif opts.NextLayer == "" {\n'
   replace_once "$file" $'\topt.HaveNextLayer = true\n' \
     $'\topt.HaveNextLayer = true\n\t_, err = os.Stat(filepath.Join(filepath.Dir(opts.NextLayer), "runsc-pages-000000"))\n\topt.KeepMapped = err == nil\n'
+  file=$1/runsc/cmd/checkpoint.go
+  replace_once "$file" $'\tnextLayer                 string\n' $'\tnextLayer                 string\n\tpreparePages              bool\n'
+  replace_once "$file" $'\tf.BoolVar(&c.leaveRunning' \
+    $'\tf.BoolVar(&c.preparePages, "prepare-pages", false, "have the pages file take its space before the container stops for the checkpoint")\n\tf.BoolVar(&c.leaveRunning'
+  replace_once "$file" $'\t\tNextLayer:                  c.nextLayer,\n' $'\t\tNextLayer:                  c.nextLayer,\n\t\tPreparePages:               c.preparePages,\n'
   file=$1/runsc/container/container.go
   replace_once "$file" $'\t\treturn c.Sandbox.Restore(conf, spec, c.ID, imagePath, direct, background, networkArgs, layers)' \
     $'\t\tearlierPages, err := c.earlierPages(conf.GetOverlay2(), imagePath)\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn c.Sandbox.Restore(conf, spec, c.ID, imagePath, direct, background, networkArgs, layers, earlierPages)'

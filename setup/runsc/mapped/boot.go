@@ -30,7 +30,7 @@ const maxPrepareBytes = 512 << 20
 
 // preparePages has the pages file take its space on the host before the sandbox stands still for it.
 func (l *Loader) preparePages(o *control.SaveOpts, saveOpts *state.SaveOpts) {
-	if w, ok := saveOpts.PagesFile.(*stateio.FDWriter); ok && o.HaveNextLayer && !l.k.IsPaused() {
+	if w, ok := saveOpts.PagesFile.(*stateio.FDWriter); ok && o.PreparePages && !l.k.IsPaused() {
 		w.Prepare(min(l.k.MemoryFile().BytesToSave(), maxPrepareBytes))
 	}
 }
