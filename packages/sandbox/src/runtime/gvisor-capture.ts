@@ -26,7 +26,7 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
     const next = kind === "memory" ? await nextLayer(handle.directory) : undefined;
     const layering = next === undefined ? [] : ["-next-layer", next];
     // Of little use where it stands still already; an earlier runsc does not know it.
-    const prepares = isBrief === true && kind === "memory" && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
+    const prepares = isBrief === true && next !== undefined && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
     const preparing = prepares ? ["-prepare-pages"] : [];
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
     const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
