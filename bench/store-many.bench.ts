@@ -49,7 +49,12 @@ try {
     const recovery = JSON.parse(/"recovery":(\{[^}]*\})/.exec(master.log().slice(said))?.[1] ?? "{}") as { ms?: number; records?: number; objects?: number };
     if (recovery.objects !== KEYS) throw new Error(`${recovery.objects} of ${KEYS} keys came back`);
     restarts.push({ tookMs, ...recovery });
-    rows.push({ what: `restart ${round + 1}, until it serves`, value: tookMs, unit: "ms", note: `${recovery.records} records read in ${recovery.ms} ms; every key is back` });
+    rows.push({
+      what: `restart ${round + 1}, until it serves`,
+      value: tookMs,
+      unit: "ms",
+      note: `${recovery.records} records read in ${recovery.ms} ms; every key is back`,
+    });
   }
   raw["many"] = { bytes, seconds, cpu, before, restarts };
   report("store-many", rows, raw);

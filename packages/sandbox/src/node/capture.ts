@@ -47,7 +47,9 @@ export function openCapturer({ drivers, captures, images, stages }: CaptureParts
       const { handle } = status;
       const runtime = drivers.named(handle.runtime);
       const origin = { templateID, envd, envdVersion, initKey, rootfs: isKept ? images.groundOf(image) : undefined, isKept };
-      return stages(runtime.name)("capture", () => captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, { ...into, isBrief: isKept }), origin));
+      return stages(runtime.name)("capture", () =>
+        captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, { ...into, isBrief: isKept }), origin),
+      );
     },
   };
 }
