@@ -5,7 +5,8 @@ import { rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import type { Capture, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import type { RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import { holds, paused, sumOf } from "./gvisor-heap.ts";
 import { type Fixture, openFixture, run, smallLimits } from "./runtime-fixture.ts";
 
 const MIB = 2 ** 20;
@@ -92,23 +93,6 @@ async function turn(handle: RuntimeHandle): Promise<void> {
   assert.match((await run(handle, `${ask}; cat /dev/shm/turned /dev/shm/holder.log`)).stdout, /^right \d+$/);
 }
 
-async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Capture> {
-  await fixture.runtime.freeze(handle);
-  const from = await fixture.capture(handle, "memory");
-  await fixture.runtime.destroy(handle);
-  return from;
-}
-
-/** A program that holds so many random bytes, and how its sum is asked. */
-const holds = (mib: number) =>
-  `nohup python3 -c 'import hashlib, os, signal, time
-heap = bytearray(os.urandom(${mib} << 20))
-def say(*_): open("/dev/shm/sum.new", "w").write(hashlib.sha256(heap).hexdigest()); os.rename("/dev/shm/sum.new", "/dev/shm/sum")
-signal.signal(signal.SIGUSR1, say); say(); open("/dev/shm/pid", "w").write(str(os.getpid()))
-while True: time.sleep(1)' >/dev/null 2>&1 & while [ ! -s /dev/shm/pid ]; do sleep 0.05; done`;
-const sumOf = async (handle: RuntimeHandle) =>
-  (await run(handle, "rm -f /dev/shm/sum; kill -USR1 $(cat /dev/shm/pid); while [ ! -s /dev/shm/sum ]; do sleep 0.02; done; cat /dev/shm/sum")).stdout;
-
 void test("memory is byte for byte what was written, over generations of pauses, copies and their copies", here, async () => {
   await using fixture = await openFixture("gvisor");
   const first = await paused(fixture, await started(fixture));
@@ -169,9 +153,9 @@ void test("a start maps no more memory than the sandbox may have, so that pauses
   const small = { ...limits, memoryMB: 192 };
   const begin = `python3 -c 'import os, time
 heap = os.urandom(110 << 20)
-open("/dev/shm/held-%d" % os.getpid(), "w").close()
-time.sleep(1000)' >/dev/null 2>&1 & pid=$!; while kill -0 $pid 2>/dev/null && [ ! -e /dev/shm/held-$pid ]; do sleep 0.05; done`;
-  const living = "count=0; for held in /dev/shm/held-*; do kill -0 ${held#*-} && count=$((count + 1)); done 2>/dev/null; echo $count";
+print(os.getpid(), file=open("/dev/shm/held-%d" % os.getpid(), "w"), flush=True)
+time.sleep(1000)' >/dev/null 2>&1 & pid=$!; while kill -0 $pid 2>/dev/null && [ ! -s /dev/shm/held-$pid ]; do sleep 0.05; done`;
+  const living = "count=0; for held in /dev/shm/held-*; do kill -0 $(cat $held) && count=$((count + 1)); done 2>/dev/null; echo $count";
   let handle = await fixture.start({ limits: small });
   for (let round = 0; round < 5; round++) {
     await runWhileAlive(fixture, handle, begin);

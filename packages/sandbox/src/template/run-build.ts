@@ -85,6 +85,7 @@ async function cachedStep(job: Job, chain: Chain, action: Action, title: string,
       return { ...chain, layers: [...chain.layers, layerID] };
     }
   }
+  job.builder.images.mustTakeLayer(chain);
   say(job, title);
   const done = await runStep(job, chain, action, title);
   cache.keep(key, done.layerID);
@@ -126,7 +127,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
       return plain;
     }
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
-    stage(job, "build capture");
+    stage(job, "build checkpoint");
     const captureID = builder.captures.newID();
     await builder.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), {
       templateID: job.build.templateID,
