@@ -17,10 +17,10 @@ export type HangingFolder = {
   readonly path: string;
   /** Where its files really are. */
   readonly below: string;
-  /** From when this resolves on, whoever asks for anything there waits. */
-  hang(): Promise<void>;
-  /** From when this resolves on, whoever asks for anything there gets EACCES. */
-  refuse(): Promise<void>;
+  /** From when this resolves on, whoever asks for anything there waits; until `go`, or the end of the block: no process that waits can be ended. */
+  hang(): Promise<AsyncDisposable>;
+  /** The same with EACCES. */
+  refuse(): Promise<AsyncDisposable>;
   /** How many calls of the kernel had waited, or were refused. */
   go(): Promise<number>;
 } & AsyncDisposable;
@@ -43,17 +43,18 @@ export async function startHangingFolder(): Promise<HangingFolder> {
     child.stdin.write(`${word}\n`);
     return said();
   };
+  const go = async () => Number((await tell("go")).split(" ")[1]);
+  const trouble = async (word: string) => {
+    await tell(word);
+    return { [Symbol.asyncDispose]: async () => void (await go()) };
+  };
   await said();
   return {
     path,
     below,
-    async hang() {
-      await tell("hang");
-    },
-    async refuse() {
-      await tell("refuse");
-    },
-    go: async () => Number((await tell("go")).split(" ")[1]),
+    hang: () => trouble("hang"),
+    refuse: () => trouble("refuse"),
+    go,
     async [Symbol.asyncDispose]() {
       const ended = new Promise((resolve) => child.once("exit", resolve));
       child.stdin.end();

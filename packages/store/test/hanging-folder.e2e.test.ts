@@ -48,7 +48,7 @@ for (const trouble of ["hang", "refuse"] as const)
       return (await entryOf(master, "old")).values?.length === 0 ? true : undefined;
     });
     assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
-    await folder[trouble]();
+    await using _trouble = await folder[trouble]();
     await isMissed(client, "old");
     for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-during`);
     await isMissed(client, "old");
@@ -77,7 +77,7 @@ void test("an SSD tier whose folder stops answering, reads and all, is withdrawn
     return entry.values?.length === 0 && entry.local_disk_values?.length === 1 ? true : undefined;
   });
   assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
-  await folder.hang();
+  await using _hung = await folder.hang();
   await isMissed(client, "old");
   await until("the disk is withdrawn", async () => {
     await goesOn(client, `during-${at++}`);
@@ -100,7 +100,7 @@ void test("a NOF segment whose file stops answering costs puts that replica, and
   const keys = Array.from({ length: 4 }, (_, at) => `old-${at}`);
   for (const key of keys) assert.equal(await client.put(key, bytesOf(key, 100_000), only), true);
   await using _second = await startClient(master, { nof: { file: join(other.path, "namespace"), bytes: 16 * MIB } });
-  await folder.hang();
+  await using _hung = await folder.hang();
   let missed = 0;
   for (const key of keys) {
     const found = await bounded(client.get(key));
