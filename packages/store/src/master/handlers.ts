@@ -105,9 +105,9 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
     },
 
     FetchTasks: (clientID, most) => ({ ok: true, value: tasks.fetch(clientID, Number(most)) }),
-    MarkTaskToComplete: (clientID, outcome) => done(tasks.complete(clientID, outcome) ? codes.OK : codes.TASK_NOT_FOUND),
+    MarkTaskToComplete: (clientID, outcome) => done(tasks.complete(clientID, [outcome])[0] === true ? codes.OK : codes.TASK_NOT_FOUND),
     CompleteTasks(clientID, outcomes) {
-      for (const outcome of outcomes) tasks.complete(clientID, outcome);
+      tasks.complete(clientID, outcomes);
       return done(codes.OK);
     },
     QueryTask(id) {
