@@ -30,7 +30,12 @@ export function report(name: string, rows: readonly Row[], raw: Readonly<Record<
     const value = `${round(row.value)} ${row.unit}`.padStart(14);
     process.stdout.write(`${row.what.padEnd(width)} ${value}  ${goalText(row).padEnd(26)} ${row.note ?? ""}\n`);
   }
-  if (isPart) return void process.stdout.write(`load average ${loadavg().map((load) => load.toFixed(1)).join(", ")}\n`);
+  if (isPart)
+    return void process.stdout.write(
+      `load average ${loadavg()
+        .map((load) => load.toFixed(1))
+        .join(", ")}\n`,
+    );
   const machine = { cpu: cpus()[0]?.model, cores: cpus().length, memoryBytes: totalmem(), kernel: release(), node: process.version, loadAverage: loadavg() };
   const directory = fileURLToPath(new URL("./results/", import.meta.url));
   mkdirSync(directory, { recursive: true });

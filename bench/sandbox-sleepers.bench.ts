@@ -146,7 +146,9 @@ async function asleepOf(node: TestNode): Promise<number> {
   const answer = await fetch(`${node.url}/v2/sandboxes?state=paused&limit=100`, { headers: { "x-api-key": node.apiKey } });
   let count = ((await answer.json()) as unknown[]).length;
   for (let next = answer.headers.get("x-next-token"); next !== null && next !== ""; ) {
-    const more = await fetch(`${node.url}/v2/sandboxes?state=paused&limit=100&nextToken=${encodeURIComponent(next)}`, { headers: { "x-api-key": node.apiKey } });
+    const more = await fetch(`${node.url}/v2/sandboxes?state=paused&limit=100&nextToken=${encodeURIComponent(next)}`, {
+      headers: { "x-api-key": node.apiKey },
+    });
     count += ((await more.json()) as unknown[]).length;
     next = more.headers.get("x-next-token");
   }

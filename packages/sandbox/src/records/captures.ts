@@ -12,8 +12,8 @@ import { missingHere, type Processor, processorShape, thisProcessor } from "../r
 import type { Capture, CaptureKind } from "../runtime/runtime.ts";
 import { bootID } from "./clock.ts";
 import { groundShape, openGrounds } from "./ground.ts";
-import { openSums } from "./sums.ts";
 import { checkReached, checkSealed, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
+import { openSums } from "./sums.ts";
 
 // $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
 //                                 files/           what the driver wrote, or found sealed
@@ -212,9 +212,9 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);
       standing?.catch(() => undefined);
-      const found = await sums.computed(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
-        fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
-      );
+      const found = await sums
+        .computed(join(placeOf(captureID), "files"), names)
+        .catch((cause: unknown) => fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }));
       for (const file of files) {
         if ("sealed" in file) await checkSealed(captureID, join(placeOf(captureID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)
