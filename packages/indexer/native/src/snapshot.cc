@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "index.h"
+#include "block_keys.h"
 
 namespace svc {
 
@@ -176,10 +176,6 @@ bool Index::loadBlocks(SnapshotReader& in) {
   in.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
   if (engineInUse_) in.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
   constexpr u64 ahead = 16;
-  u64 taken = 0;
-  for (u64 i = 0; i < count; ++i) taken += holdersOf(i) != HolderSets::none;
-  table_.reserve(taken);
-  if (engineInUse_) engineTable_.reserve(taken);
   for (u64 i = 0; i < count; ++i) {
     const u32 set = holdersOf(i);
     if (set == HolderSets::none) continue;
@@ -194,8 +190,8 @@ bool Index::loadBlocks(SnapshotReader& in) {
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
-    table_.insert(keyOf(block), block, BlockKeys(*this));
-    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, NameKeys(*this));
+    table_.insert(keyOf(block), block, BlockKeys<false>(*this));
+    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, BlockKeys<true>(*this));
     if (sets_[sets[set]].empty()) toGhost(block);
   }
   return true;
