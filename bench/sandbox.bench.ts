@@ -14,7 +14,7 @@ function connection(node: TestNode) {
   return { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey };
 }
 
-/** Waits until the shelf of `base` holds `count`. */
+/** Waits until the pool of `base` holds `count`. */
 async function poolReady(node: TestNode, count: number): Promise<void> {
   const end = performance.now() + POOL_READY_MS;
   for (;;) {

@@ -2,9 +2,12 @@
 import { execFileSync } from "node:child_process";
 import { connect } from "node:net";
 import type { TransferEngine } from "../packages/transfer/src/engine.ts";
+import type { TransferRequest } from "../packages/transfer/src/request.ts";
 import type { LineChild } from "../packages/transfer/test/parts.ts";
 
 export const AREA_BYTES = 64 << 20;
+/** One call that ends when the bytes are there; a promise of it; or the specification's submit and its status, asked until all is over. */
+export type Way = "sync" | "promise" | "submit";
 export type Measured = { readonly perSecond: number; readonly p50: number; readonly cpuPerGB?: number };
 
 /** `batch` writes of `length` bytes in each call, walking over the area. perSecond counts writes. */
@@ -17,7 +20,7 @@ export async function ours(
   length: number,
   batch: number,
   seconds: number,
-  way: "sync" | "promise" = "sync",
+  way: Way = "sync",
 ): Promise<Measured> {
   const places = Math.floor(AREA_BYTES / (length * batch));
   const lists = Array.from({ length: Math.min(places, 512) }, (_, place) => {
@@ -30,15 +33,28 @@ export async function ours(
   });
   const once = (i: number) => engine.transferSync("WRITE", target, lists[i % lists.length] as BigUint64Array);
   const onceLater = (i: number) => engine.transfer("WRITE", target, lists[i % lists.length] as BigUint64Array);
-  for (let i = 0; i < 50; i++) way === "sync" ? once(i) : await onceLater(i);
+  const entries: readonly (readonly TransferRequest[])[] =
+    way !== "submit" ? [] : lists.map((words) => Array.from({ length: batch }, (_, at) => requestAt(words, at, target)));
+  const submitted = (i: number) => {
+    const id = engine.allocateBatchID(batch);
+    engine.submitTransfer(id, entries[i % entries.length] as TransferRequest[]);
+    for (;;) {
+      const { status } = engine.getBatchTransferStatus(id);
+      if (status === "COMPLETED") break;
+      if (status !== "WAITING" && status !== "PENDING") throw new Error(`a batch ended as ${status}`);
+    }
+    engine.freeBatchID(id);
+  };
+  const call = way === "submit" ? submitted : once;
+  for (let i = 0; i < 50; i++) way === "promise" ? await onceLater(i) : call(i);
   const peerBefore = await peer.ask<number>({ op: "cpu" });
   const before = process.cpuUsage();
   const times: number[] = [];
   const begun = performance.now();
   for (let i = 0; performance.now() - begun < seconds * 1000; i++) {
     const at = performance.now();
-    if (way === "sync") once(i);
-    else await onceLater(i);
+    if (way === "promise") await onceLater(i);
+    else call(i);
     times.push(performance.now() - at);
   }
   const took = (performance.now() - begun) / 1000;
@@ -46,6 +62,11 @@ export async function ours(
   const cpu = (used.user + used.system) / 1e6 + (await peer.ask<number>({ op: "cpu" })) - peerBefore;
   times.sort((a, b) => a - b);
   return { perSecond: (times.length * batch) / took, p50: (times[times.length >> 1] ?? 0) / 1000, cpuPerGB: cpu / ((times.length * batch * length) / 1e9) };
+}
+
+function requestAt(words: BigUint64Array, at: number, targetID: bigint): TransferRequest {
+  const [source = 0n, targetOffset = 0n, length = 0n] = words.subarray(at * 3, at * 3 + 3);
+  return { opcode: "WRITE", source, targetID, targetOffset, length };
 }
 
 /** The same by the Python engine, from its process to another of its kind. */
@@ -57,8 +78,9 @@ export async function theirs(
   length: number,
   batch: number,
   seconds: number,
+  way: "sync" | "submit" = "sync",
 ): Promise<Measured> {
-  const command = { op: "repeat", target: to.segment, local, remote, length, batch };
+  const command = { op: "repeat", target: to.segment, local, remote, length, batch, way };
   const trial = await from.ask<{ code: number; seconds: number }>({ ...command, rounds: 5 });
   if (trial.code !== 0) throw new Error(`the Python engine failed: ${trial.code}`);
   const rounds = Math.max(5, Math.round((seconds * 5) / trial.seconds));

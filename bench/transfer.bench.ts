@@ -1,20 +1,22 @@
 // The transfer engine beside the field's engine and the bare machine: interleaved rounds, medians.
-import { spawn } from "node:child_process";
+import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { alloc } from "../packages/transfer/src/memory.ts";
-import { eventually, MIB, needsWheel, randomBytes, startChild, startEngine, startWheel } from "../packages/transfer/test/parts.ts";
+import { MIB, needsWheel, randomBytes, startChild, startEngine, startWheel } from "../packages/transfer/test/parts.ts";
 import { startHttp } from "../packages/transfer/test/services.ts";
 import { median, type Row, report } from "./report.ts";
 import { healOnce } from "./transfer-heal.ts";
-import { AREA_BYTES, buildRaw, type Measured, metadataLoad, ours, theirs } from "./transfer-peers.ts";
+import { measureMetadata } from "./transfer-metadata.ts";
+import { startNixl } from "./transfer-nixl.ts";
+import { AREA_BYTES, buildRaw, type Measured, ours, theirs } from "./transfer-peers.ts";
 
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
 const SECONDS = Number(process.env["SVC_BENCH_SECONDS"] ?? 0.5);
 const KIB4 = 4096;
 const FILE_DEPTH = 32;
+const TIMEOUTS_MS = [100, 500, 2_000];
 
 const samples = new Map<string, Measured[]>();
 const keep = (name: string, measured: Measured) => samples.set(name, [...(samples.get(name) ?? []), measured]);
@@ -43,6 +45,7 @@ async function transfers(): Promise<void> {
   const ordinary = await register(hostPeer, false);
   const target = await tcp.openSegment(tcpPeer.segment);
   const hostTarget = await host.openSegment(hostPeer.segment);
+  const nixl = await startNixl();
   const wheels = withWheel ? [await startWheel("127.0.0.1:1", "P2PHANDSHAKE"), await startWheel("127.0.0.1:2", "P2PHANDSHAKE")] : [];
   const [from, to] = wheels;
   const addresses = await Promise.all(wheels.map(async (wheel) => (await wheel.ask<{ address: string }>({ op: "register", length: AREA_BYTES })).address));
@@ -57,10 +60,17 @@ async function transfers(): Promise<void> {
       keep(`tcp ${name}`, await ours(tcp, tcpPeer, target, local, remote, length, batch, SECONDS));
       if (batch === 1) keep(`raw tcp ${name}`, raw("tcp", length, SECONDS));
     }
+    if (from !== undefined && to !== undefined)
+      keep("wheel submit 4k x64", await theirs(from, to, addresses[0] ?? "", addresses[1] ?? "", KIB4, 64, SECONDS, "submit"));
+    keep("submit 4k x64", await ours(tcp, tcpPeer, target, local, remote, KIB4, 64, SECONDS, "submit"));
     keep("promise 4k", await ours(tcp, tcpPeer, target, local, remote, KIB4, 1, SECONDS, "promise"));
     keep("memcpy 1m", raw("memcpy", MIB, SECONDS));
     keep("shm 1m", await ours(host, hostPeer, hostTarget, sharedAt, mapped, MIB, 1, SECONDS));
     keep("shm 4k x64", await ours(host, hostPeer, hostTarget, sharedAt, mapped, KIB4, 64, SECONDS));
+    if (nixl !== undefined) {
+      keep("nixl 1m", await nixl.write(MIB, 1, SECONDS));
+      keep("nixl 4k x64", await nixl.write(KIB4, 64, SECONDS));
+    }
     for (const [name, length] of [
       ["1m", MIB],
       ["4k", KIB4],
@@ -69,8 +79,32 @@ async function transfers(): Promise<void> {
       keep(`process_vm ${name}`, await ours(host, hostPeer, hostTarget, plainAt, ordinary, length, 1, SECONDS));
     }
   }
+  await nixl?.close();
   await Promise.all([tcp.freeEngine(), host.freeEngine()]);
   for (const child of [tcpPeer, hostPeer, ...wheels]) await child[Symbol.asyncDispose]();
+}
+
+/** How long requests take that were given `timeoutMs`, to a peer that stands still. */
+async function timeouts(): Promise<void> {
+  await using peer = await startChild();
+  await using engine = await startEngine({ settings: { log_level: 0 } });
+  const source = randomBytes(KIB4);
+  await engine.registerLocalMemory(source);
+  const remote = BigInt(await peer.ask<string>({ op: "register", length: KIB4 }));
+  const target = await engine.openSegment(peer.segment);
+  const write = (timeoutMs: number) => engine.transfer("WRITE", target, [{ local: source, remote }], timeoutMs);
+  await write(60_000);
+  await peer.freeze();
+  for (let round = 0; round < ROUNDS; round++)
+    for (const timeoutMs of TIMEOUTS_MS) {
+      const begun = performance.now();
+      await write(timeoutMs).then(
+        () => assert.fail("a peer that stands still took bytes"),
+        () => undefined,
+      );
+      keep(`timeout ${timeoutMs}`, { perSecond: 0, p50: (performance.now() - begun) / 1000 });
+    }
+  peer.thaw();
 }
 
 async function healing(): Promise<void> {
@@ -107,40 +141,6 @@ async function files(): Promise<void> {
   }
 }
 
-async function metadata(): Promise<void> {
-  await using own = await startHttp(["--durability=memory"]);
-  const port = await new Promise<number>((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port: free } = server.address() as { port: number };
-      server.close(() => resolve(free));
-    });
-  });
-  const python = withWheel
-    ? spawn("python3", ["-m", "mooncake.http_metadata_server", "--host", "127.0.0.1", "--port", String(port)], {
-        env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] ?? "" },
-        stdio: "ignore",
-      })
-    : undefined;
-  try {
-    const url = `http://127.0.0.1:${port}/metadata`;
-    if (python !== undefined)
-      await eventually(
-        () =>
-          fetch(`${url}?key=x`).then(
-            () => true,
-            () => undefined,
-          ),
-        "the Python metadata server answers",
-      );
-    for (let round = 0; round < ROUNDS; round++) {
-      if (python !== undefined) keep("wheel metadata", { perSecond: await metadataLoad(url, 16, SECONDS * 2), p50: 0 });
-      keep("metadata", { perSecond: await metadataLoad(own.metadata, 16, SECONDS * 2), p50: 0 });
-    }
-  } finally {
-    python?.kill("SIGKILL");
-  }
-}
-
 function rows(): Row[] {
   const ratio = (a: string, b: string, member: keyof Measured) => middle(a, member) / middle(b, member);
   const us = (name: string) => `${(middle(name, "p50") * 1e6).toFixed(1)} us`;
@@ -148,8 +148,8 @@ function rows(): Row[] {
   const gb = (name: string, length: number) => `${((middle(name, "perSecond") * length) / 1e9).toFixed(2)} GB/s`;
   const cpu = (name: string) => `${(middle(name, "cpuPerGB") ?? 0).toFixed(2)} s/GB`;
   const list: Row[] = [];
-  const add = (what: string, value: number, unit: string, goal: NonNullable<Row["goal"]>, note: string) =>
-    list.push({ what, value, unit, goal, note, samples: ROUNDS });
+  const add = (what: string, value: number, unit: string, goal: Row["goal"], note: string) =>
+    list.push({ what, value, unit, ...(goal === undefined ? {} : { goal }), note, samples: ROUNDS });
   if (withWheel) {
     add("tcp 4 KiB sync p50, to the Python engine's", ratio("tcp 4k", "wheel 4k", "p50"), "x", { atMost: 0.45 }, `${us("tcp 4k")} against ${us("wheel 4k")}`);
     add(
@@ -168,17 +168,49 @@ function rows(): Row[] {
       `${cpu("tcp 4k x64")} against ${cpu("wheel 4k x64")}`,
     );
     add("CPU of both sides, 1 MiB", ratio("tcp 1m", "wheel 1m", "cpuPerGB"), "x", { atMost: 0.9 }, `${cpu("tcp 1m")} against ${cpu("wheel 1m")}`);
+    const servers = ["wheel metadata, Python", "wheel metadata, in its master"] as const;
+    const better = middle(servers[0], "perSecond") > middle(servers[1], "perSecond") ? servers[0] : servers[1];
     add(
-      "metadata server, requests/s",
-      ratio("metadata", "wheel metadata", "perSecond"),
+      "metadata server that survives kill -9, requests/s, to the faster of the field's two, which keep nothing",
+      ratio("metadata", better, "perSecond"),
       "x",
       { atLeast: 1.3 },
-      `${rate("metadata")} against ${rate("wheel metadata")}`,
+      `${rate("metadata")} against ${servers.map((name) => `${rate(name)} (${name.slice("wheel metadata, ".length)})`).join(" and ")}`,
     );
+    add(
+      "submit and status, 4 KiB batches of 64, operations/s, to the Python engine's",
+      ratio("submit 4k x64", "wheel submit 4k x64", "perSecond"),
+      "x",
+      undefined,
+      `${rate("submit 4k x64")} against ${rate("wheel submit 4k x64")}`,
+    );
+  }
+  add(
+    "submit and status, 4 KiB batches of 64, to the synchronous call",
+    ratio("submit 4k x64", "tcp 4k x64", "perSecond"),
+    "x",
+    { atLeast: 0.5 },
+    `${rate("submit 4k x64")} against ${rate("tcp 4k x64")}`,
+  );
+  for (const timeoutMs of TIMEOUTS_MS) {
+    const took = (samples.get(`timeout ${timeoutMs}`) ?? []).map(({ p50 }) => p50 * 1000);
+    const note = `longest of ${took.length}; median ${median(took).toFixed(1)} ms`;
+    add(`a request to a peer that stands still, given ${timeoutMs} ms, fails after`, Math.max(...took), "ms", { atMost: timeoutMs * 1.1 + 20 }, note);
   }
   add("tcp 1 MiB, to raw acknowledged sockets", ratio("tcp 1m", "raw tcp 1m", "perSecond"), "x", { atLeast: 0.9 }, `raw ${gb("raw tcp 1m", MIB)}`);
   add("shm 1 MiB, to memcpy", ratio("shm 1m", "memcpy 1m", "perSecond"), "x", { atLeast: 0.9 }, `${gb("shm 1m", MIB)} against ${gb("memcpy 1m", MIB)}`);
   add("shm 4 KiB batches of 64", middle("shm 4k x64", "perSecond") / 1e6, "M/s", { atLeast: 1 }, gb("shm 4k x64", KIB4));
+  if (samples.has("nixl 1m")) {
+    add(
+      "shm 1 MiB, to NIXL's (UCX on one host)",
+      ratio("shm 1m", "nixl 1m", "perSecond"),
+      "x",
+      undefined,
+      `${gb("shm 1m", MIB)} against ${gb("nixl 1m", MIB)}`,
+    );
+    const pair = `${rate("shm 4k x64")} against ${rate("nixl 4k x64")}`;
+    add("shm 4 KiB batches of 64, to NIXL's", ratio("shm 4k x64", "nixl 4k x64", "perSecond"), "x", undefined, pair);
+  }
   add("process_vm 1 MiB, to the raw call", ratio("process_vm 1m", "raw process_vm 1m", "perSecond"), "x", { atLeast: 0.85 }, gb("process_vm 1m", MIB));
   add("process_vm 4 KiB, to the raw call", ratio("process_vm 4k", "raw process_vm 4k", "perSecond"), "x", { atLeast: 0.7 }, rate("process_vm 4k"));
   add("Promise over sync, tcp 4 KiB p50", (middle("promise 4k", "p50") - middle("tcp 4k", "p50")) * 1e6, "us", { atMost: 12 }, us("promise 4k"));
@@ -196,8 +228,9 @@ function rows(): Row[] {
 
 try {
   await transfers();
+  await timeouts();
   await files();
-  await metadata();
+  await measureMetadata(ROUNDS, SECONDS * 2, withWheel, keep);
   await healing();
   if (!withWheel) process.stdout.write("the Python engine is missing here, so nothing is compared with it; ./svc setup installs it\n");
   report("transfer", rows(), Object.fromEntries(samples));

@@ -17,7 +17,7 @@ missing_packages() {
   done <"$SVC_ROOT/setup/packages.txt"
 }
 
-apt_mend() {
+apt_advice() {
   if [[ -n $1 ]]; then echo "install by hand: apt-get install --no-install-recommends" $1; fi
 }
 

@@ -10,7 +10,8 @@ readonly say_wait_seconds=30
 mode=$1
 case $mode in
   client) steps=(apt-first node npm) purpose=client ;;
-  run | bench) steps=($run_steps) purpose=$mode ;;
+  run) steps=($run_steps) purpose=$mode ;;
+  bench) steps=($bench_steps) purpose=$mode ;;
   test | setup) steps=($all_steps) purpose=test ;;
   only) shift; steps=("$@") purpose=test ;;
 esac
@@ -113,7 +114,7 @@ run_step() {
   else
     : >"$failed"
     finish "$name" failed
-    { printf 'svc: %s failed; the end of %s:\n' "$name" "$log"; tail -n 12 "$log" | sed 's/^/    /'; step "$name" mend | sed 's/^/svc: /'; } >&2
+    { printf 'svc: %s failed; the end of %s:\n' "$name" "$log"; tail -n 12 "$log" | sed 's/^/    /'; step "$name" advice | sed 's/^/svc: /'; } >&2
   fi
 }
 

@@ -23,7 +23,10 @@ python_key() {
 # The steps of set-up that a server needs, and all of them.
 readonly run_steps="apt-first apt node npm native go envd runsc host base"
 readonly all_steps="$run_steps python-clients object-server"
-export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS
+# Benches also have peers that no test uses.
+readonly bench_steps="$run_steps python-clients object-server python-peers"
+[[ -n ${SVC_PYTHON_PEERS-} ]] || SVC_PYTHON_PEERS=$SVC_CACHE/python-peers/${SVC_PYTHON_PEER_PACKAGES//[^a-z0-9.]/-}
+export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS SVC_PYTHON_PEERS
 # An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 

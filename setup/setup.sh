@@ -17,7 +17,7 @@ while (($#)); do
     -h | --help) setup_help; exit 0 ;;
     --only) shift; (($#)) || { echo "svc: --only asks for the name of a step: $all_steps" >&2; exit 2; }
       while (($#)) && [[ $1 != -* ]]; do
-        [[ " $all_steps " == *" $1 "* ]] || { echo "svc: there is no step named $1; the steps are: $all_steps" >&2; exit 2; }
+        [[ " $all_steps $bench_steps " == *" $1 "* ]] || { echo "svc: there is no step named $1; the steps are: $all_steps" >&2; exit 2; }
         chosen+=("$1"); shift
       done ;;
     --export | --import)

@@ -1,4 +1,4 @@
-# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|after|refuses|make|note|mend|parts|pack.
+# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|after|refuses|make|note|advice|parts|pack.
 source "$SVC_ROOT/setup/paths.sh"
 
 needs() { :; }                # the steps without which this one cannot be made
@@ -7,7 +7,7 @@ refuses() { return 1; }       # prints why the step cannot be done here and retu
 note() { :; }                 # a remark for the progress line
 parts() { :; }                # what it made, as paths below the cache named by what they were made from: --export and --import
 pack() { :; }                 # makes what `parts` names where it is made for an export alone
-mend() { echo "read the log above, then run ./svc setup --only $step_name"; }
+advice() { echo "read the log above, then run ./svc setup --only $step_name"; }
 
 # A new temporary folder beside its target, so that a rename publishes it; what an interrupted run left goes first.
 fresh_beside() {

@@ -16,6 +16,7 @@ const phrases: readonly (readonly [RegExp, string])[] = [
   [/\bworkshop\b/i, "build context"],
   [/\bwants (?!\|)/i, 'expected X, got "Y"'],
   [/\bleftovers?\b/i, "pending, slice"],
+  [/(?<=\s)captur(e|es|ed|ing)\b|\bcaptur(e|es|ed|ing)(?=\s)/i, "checkpoint"],
 ];
 
 export function phraseIn(text: string): string | undefined {

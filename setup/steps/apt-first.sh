@@ -13,4 +13,4 @@ wanted() {
 probe() { [[ -z $(wanted) ]] && ! apt_interrupted; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }
-mend() { apt_mend "$(wanted)"; }
+advice() { apt_advice "$(wanted)"; }

@@ -14,7 +14,7 @@ after() { echo apt-first; }
 probe() { [[ -z $(wanted) ]] && ! apt_interrupted; }
 refuses() { apt_refuses "$(wanted)"; }
 make() { apt_install $(wanted); }
-mend() { apt_mend "$(wanted)"; }
+advice() { apt_advice "$(wanted)"; }
 
 parts() { if type -P apt-get >/dev/null; then packed_debs; fi; }
 

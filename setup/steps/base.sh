@@ -8,7 +8,7 @@ folder=$SVC_TEMPLATES_DIR/base-$key
 aliases=$SVC_TEMPLATES_DIR/aliases.json
 after() { echo apt host; }
 probe() { template_whole "$folder" && [[ -x $folder/rootfs/usr/bin/bash && $(readlink "$SVC_TEMPLATES_DIR/base") == "base-$key" && ! -e $aliases ]]; }
-mend() { echo "until a Debian mirror answers, the template base is an alias of host (the host's /usr, no apt inside); then run ./svc setup --only base"; }
+advice() { echo "until a Debian mirror answers, the template base is an alias of host (the host's /usr, no apt inside); then run ./svc setup --only base"; }
 
 parts() { echo "templates/base-$key"; }
 

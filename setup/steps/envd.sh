@@ -4,7 +4,7 @@ find_envd
 needs() { echo go; }
 probe() { [[ -x ${SVC_ENVD-} && -s $SVC_ENVD ]] && "$SVC_ENVD" --version; }
 refuses() { [[ ! -f $SVC_ROOT/packages/envd/build.sh ]] && echo "this tree has no packages/envd/build.sh"; }
-mend() { echo "no sandbox starts without envd; see that a Go module proxy answers, then run ./svc setup --only go envd"; }
+advice() { echo "no sandbox starts without envd; see that a Go module proxy answers, then run ./svc setup --only go envd"; }
 
 parts() { [[ $SVC_ENVD != "$SVC_CACHE"/* ]] || echo "envd/$(basename "${SVC_ENVD%/*}")"; }
 

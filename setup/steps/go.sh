@@ -8,7 +8,7 @@ probe() {
   find_go
 }
 note() { if [[ ! -x $SVC_CACHE/go/$SVC_GO_VERSION/bin/go ]]; then echo " ($(find_go))"; fi; }
-mend() { echo "set-up needs Go $(go_wanted) or newer and could not fetch $SVC_GO_VERSION; install such a Go and put it on PATH"; }
+advice() { echo "set-up needs Go $(go_wanted) or newer and could not fetch $SVC_GO_VERSION; install such a Go and put it on PATH"; }
 
 make() {
   local folder=$SVC_CACHE/go/$SVC_GO_VERSION making

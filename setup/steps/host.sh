@@ -6,7 +6,7 @@ after() { echo apt; }
 
 key=$(template_key host)
 folder=$SVC_TEMPLATES_DIR/host-$key
-mend() { echo "run ./svc setup --only host; without it and without a Debian mirror no sandbox has a root file system"; }
+advice() { echo "run ./svc setup --only host; without it and without a Debian mirror no sandbox has a root file system"; }
 note() { if [[ ! -x /usr/bin/python3 ]]; then echo " (this host has no /usr/bin/python3, so its sandboxes have none)"; fi; }
 
 probe() { template_whole "$folder" && [[ $(readlink "$SVC_TEMPLATES_DIR/host") == "host-$key" && -x /usr/bin/bash ]]; }

@@ -2,7 +2,7 @@
 needs() { echo npm; }
 after() { echo apt; }
 addons() { compgen -G "$SVC_ROOT/packages/*/native/CMakeLists.txt" || true; }
-mend() { echo "the addons need g++, make and cmake; read the log above, then run ./svc setup --only apt native"; }
+advice() { echo "the addons need g++, make and cmake; read the log above, then run ./svc setup --only apt native"; }
 
 folder_of() { echo "$SVC_CACHE/native/$(basename "${1%/native}")-$(recipe_hash "${1#"$SVC_ROOT"/}")"; }
 # Of what the addon is made from: its tests, fuzzers and benches are built elsewhere.

@@ -1,7 +1,7 @@
 # The pinned Node: from a registry package through pip or npm, or the host's own when it is that very version.
 after() { echo apt-first; }
 probe() { [[ $("$SVC_NODE" --version) == "v$SVC_NODE_VERSION" || $SVC_NODE != "$SVC_CACHE"/* ]] && "$SVC_NODE" --version; }
-mend() { echo "set-up needs Node $SVC_NODE_VERSION and found neither pip nor npm that could bring it; install python3-pip (or npm) and run ./svc again, or name a Node ${SVC_NODE_VERSION%%.*} in SVC_NODE"; }
+advice() { echo "set-up needs Node $SVC_NODE_VERSION and found neither pip nor npm that could bring it; install python3-pip (or npm) and run ./svc again, or name a Node ${SVC_NODE_VERSION%%.*} in SVC_NODE"; }
 
 parts() { echo "node/$SVC_NODE_VERSION"; }
 

@@ -5,7 +5,7 @@ probe() { modules_present "$(kind)"; }
 # The packages that a user needs, packed for an export; what an import brought is laid out instead of fetched.
 packed() { echo "npm/$(sha256sum <"$SVC_ROOT/package-lock.json" | cut -c1-16)"; }
 parts() { packed; }
-mend() { echo "set-up ran npm ci for $SVC_ROOT; check that a registry answers (npm ping) and that the folder can be written, then run ./svc again"; }
+advice() { echo "set-up ran npm ci for $SVC_ROOT; check that a registry answers (npm ping) and that the folder can be written, then run ./svc again"; }
 
 # Installed beside the tree's own folder and renamed into its place: servers that run keep their modules meanwhile, and
 # an interrupted install changes nothing.

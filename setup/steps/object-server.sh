@@ -3,7 +3,7 @@ source "$SVC_ROOT/setup/go.sh"
 find_object_server
 needs() { echo go; }
 probe() { [[ -x ${SVC_OBJECT_SERVER-} && -s $SVC_OBJECT_SERVER ]]; }
-mend() { echo "the tests of object storage need it; see that a Go module proxy answers, then run ./svc setup --only go object-server"; }
+advice() { echo "the tests of object storage need it; see that a Go module proxy answers, then run ./svc setup --only go object-server"; }
 
 make() {
   local folder=${SVC_OBJECT_SERVER%/*} making

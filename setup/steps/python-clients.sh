@@ -1,8 +1,9 @@
 # The field's Python SDKs, publishers and engines, unmodified, for the tests that use them as clients and peers.
+source "$SVC_ROOT/setup/python.sh"
 after() { echo apt-first; }
-probe() { PYTHONPATH=$SVC_PYTHON_CLIENTS python3 -c 'import e2b, e2b_code_interpreter, msgspec, zmq, xxhash, mooncake, agents'; }
+probe() { python_imports "$SVC_PYTHON_CLIENTS" e2b,e2b_code_interpreter,msgspec,zmq,xxhash,mooncake,agents; }
 refuses() { ! python3 -m pip --version >/dev/null 2>&1 && echo "no pip here, so the tests that use the Python SDKs are skipped"; }
-mend() { echo "the tests that use the Python SDKs need them; see that pip reaches a package index, then run ./svc setup --only python-clients"; }
+advice() { echo "the tests that use the Python SDKs need them; see that pip reaches a package index, then run ./svc setup --only python-clients"; }
 
 make() {
   local making

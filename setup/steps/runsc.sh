@@ -4,7 +4,7 @@ source "$SVC_ROOT/setup/runsc/tune.sh"
 needs() { echo go; }
 # gVisor needs root: a plain user has the bubblewrap driver.
 probe() { ((EUID != 0)) || "$SVC_RUNSC" --version; }
-mend() { echo "without runsc the gVisor driver is off and ./svc goes on with runc or bubblewrap; see that a Go module proxy answers, then run ./svc setup --only go runsc"; }
+advice() { echo "without runsc the gVisor driver is off and ./svc goes on with runc or bubblewrap; see that a Go module proxy answers, then run ./svc setup --only go runsc"; }
 
 parts() { if ((EUID == 0)); then echo "runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING"; fi; }
 

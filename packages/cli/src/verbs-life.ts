@@ -52,7 +52,7 @@ Examples:
     .addHelpText(
       "after",
       `
-All copies start from one capture of the source, which keeps running. Each has its own id, tokens, hostname, machine-id and
+All copies start from one checkpoint of the source, which keeps running. Each has its own id, tokens, hostname, machine-id and
 kernel randomness, and the correct time. Random generators that a program seeded itself repeat in all copies.
 Prints a row for each copy, or why it failed; exit code 1 if one failed.
 

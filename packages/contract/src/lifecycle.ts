@@ -82,7 +82,7 @@ export const forkSandbox = operation({
   name: "forkSandbox",
   method: "POST",
   path: "/sandboxes/{sandboxID}/fork",
-  summary: "Copies a running sandbox, memory included, into `count` new ones from one capture; a result or an error per child",
+  summary: "Copies a running sandbox, memory included, into `count` new ones from one checkpoint; a result or an error per child",
   input: z.object({
     sandboxID,
     timeout: seconds.min(1).nullish().describe("Seconds each child lives; absent: as long as its source was given"),

@@ -6,10 +6,10 @@ import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 
 const BLOCK_BYTES = 1024 * 1024;
 
-export type Door = { readonly port: number; readonly headers: Readonly<Record<string, string>> };
+export type Envd = { readonly port: number; readonly headers: Readonly<Record<string, string>> };
 
 /** Headers that reach envd of this sandbox through the node. */
-export function envdDoor(port: number, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }): Door {
+export function envdAt(port: number, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }): Envd {
   const token: Record<string, string> = sandbox.envdAccessToken === undefined ? {} : { "x-access-token": sandbox.envdAccessToken };
   return { port, headers: { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(ENVD_PORT), ...token } };
 }
@@ -22,11 +22,11 @@ function block(number: number): Buffer {
 }
 
 /** POSTs `sizeBytes` to /files?path=…; the SHA-256 of what was sent, hexadecimal. */
-export function upload(door: Door, path: string, sizeBytes: number): Promise<string> {
+export function upload(envd: Envd, path: string, sizeBytes: number): Promise<string> {
   const hash = createHash("sha256");
   return new Promise((resolve, reject) => {
-    const headers = { ...door.headers, "content-type": "application/octet-stream", "content-length": String(sizeBytes) };
-    const call = request({ host: "127.0.0.1", port: door.port, method: "POST", path: `/files?path=${encodeURIComponent(path)}`, headers }, (response) => {
+    const headers = { ...envd.headers, "content-type": "application/octet-stream", "content-length": String(sizeBytes) };
+    const call = request({ host: "127.0.0.1", port: envd.port, method: "POST", path: `/files?path=${encodeURIComponent(path)}`, headers }, (response) => {
       let said = "";
       response.on("data", (chunk: Buffer) => void (said += chunk.toString()));
       response.on("end", () => (response.statusCode === 200 ? resolve(hash.digest("hex")) : reject(new Error(`upload: HTTP ${response.statusCode} ${said}`))));
@@ -47,11 +47,11 @@ export function upload(door: Door, path: string, sizeBytes: number): Promise<str
 }
 
 /** GETs /files?path=…; the size and the SHA-256 of what came. */
-export function download(door: Door, path: string): Promise<{ sizeBytes: number; sha256: string }> {
+export function download(envd: Envd, path: string): Promise<{ sizeBytes: number; sha256: string }> {
   const hash = createHash("sha256");
   let sizeBytes = 0;
   return new Promise((resolve, reject) => {
-    const call = request({ host: "127.0.0.1", port: door.port, path: `/files?path=${encodeURIComponent(path)}`, headers: door.headers }, (response) => {
+    const call = request({ host: "127.0.0.1", port: envd.port, path: `/files?path=${encodeURIComponent(path)}`, headers: envd.headers }, (response) => {
       if (response.statusCode !== 200) return reject(new Error(`download: HTTP ${response.statusCode}`));
       response.on("data", (chunk: Buffer) => {
         hash.update(chunk);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createSandbox } from "@svc/contract/sandbox.ts";
-import { download, envdDoor, peakResidentBytes, upload } from "../src/bulk.ts";
+import { download, envdAt, peakResidentBytes, upload } from "../src/bulk.ts";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
 
@@ -14,11 +14,11 @@ export function bulkSuite(runtime: "gvisor" | "runc", program: string, sizeBytes
   void test(name, needs("root", "envd", "base", program), async () => {
     await using node = await startNode({ runtime });
     const sandbox = await node.call(createSandbox, { templateID: "base", timeout: 3000 });
-    const door = envdDoor(node.port, sandbox);
-    await upload(door, "/home/user/warm", 2 ** 20);
+    const envd = envdAt(node.port, sandbox);
+    await upload(envd, "/home/user/warm", 2 ** 20);
     const before = peakResidentBytes(node.pid);
-    const sent = await upload(door, "/home/user/bulk", sizeBytes);
-    assert.deepEqual(await download(door, "/home/user/bulk"), { sizeBytes, sha256: sent });
+    const sent = await upload(envd, "/home/user/bulk", sizeBytes);
+    assert.deepEqual(await download(envd, "/home/user/bulk"), { sizeBytes, sha256: sent });
     const growth = peakResidentBytes(node.pid) - before;
     assert.ok(growth < GROWTH_BYTES, `the node grew by ${growth} bytes`);
   });

@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { getNode, listNodes } from "@svc/contract/nodes.ts";
 import { Sandbox } from "e2b";
 import { WebSocket } from "ws";
-import { download, envdDoor, peakResidentBytes, upload } from "../src/bulk.ts";
+import { download, envdAt, peakResidentBytes, upload } from "../src/bulk.ts";
 import { e2b } from "../src/e2b-cli.ts";
 import { type FrontedNodes, startFrontedNodes } from "../src/fronted-nodes.ts";
 import type { TestGateway } from "../src/gateway.ts";
@@ -73,14 +73,14 @@ void describe("a gateway in front of two nodes", needs("root", "runsc", "envd", 
   void test("64 MiB go up to a sandbox of each node and come back the same, and the gateway's memory stays flat", async () => {
     const doors = sandboxes.map(({ sandboxId, ...rest }) => {
       const { envdAccessToken } = rest as unknown as { envdAccessToken?: string };
-      return envdDoor(gateway.port, { sandboxID: sandboxId, envdAccessToken });
+      return envdAt(gateway.port, { sandboxID: sandboxId, envdAccessToken });
     });
-    for (const door of doors) await upload(door, "/home/user/warm", 2 ** 20);
+    for (const envd of doors) await upload(envd, "/home/user/warm", 2 ** 20);
     const before = peakResidentBytes(gateway.pid);
     await Promise.all(
-      doors.map(async (door) => {
-        const sha256 = await upload(door, "/home/user/bulk", BULK_BYTES);
-        assert.deepEqual(await download(door, "/home/user/bulk"), { sizeBytes: BULK_BYTES, sha256 });
+      doors.map(async (envd) => {
+        const sha256 = await upload(envd, "/home/user/bulk", BULK_BYTES);
+        assert.deepEqual(await download(envd, "/home/user/bulk"), { sizeBytes: BULK_BYTES, sha256 });
       }),
     );
     const growth = peakResidentBytes(gateway.pid) - before;

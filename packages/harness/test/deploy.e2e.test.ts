@@ -13,7 +13,7 @@ import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { ended } from "../src/server-process.ts";
-import { PATIENCE_MS, until } from "../src/until.ts";
+import { UNTIL_BOUND_MS, until } from "../src/until.ts";
 
 const inTree = (path: string) => path.replace(INSTALLED, TREE);
 const run = promisify(execFile);
@@ -61,7 +61,7 @@ async function start(
 /** The status of the probe once it is `expected`. */
 async function probed({ url }: Running, expected: number): Promise<void> {
   await until(`${url}/health answers ${expected}`, async () => {
-    const { status } = await fetch(`${url}/health`, { signal: AbortSignal.timeout(PATIENCE_MS) });
+    const { status } = await fetch(`${url}/health`, { signal: AbortSignal.timeout(UNTIL_BOUND_MS) });
     return status === expected ? true : undefined;
   });
 }

@@ -6,7 +6,7 @@ import { createSandbox } from "@svc/contract/sandbox.ts";
 import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError } from "e2b";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
-import { PATIENCE_MS, until } from "../src/until.ts";
+import { UNTIL_BOUND_MS, until } from "../src/until.ts";
 
 /** What the SDK speaks to. */
 export type Entry = Pick<TestNode, "url" | "apiKey" | "call"> & AsyncDisposable;
@@ -70,7 +70,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
     void test("a terminal answers, resizes and ends", async () => {
       let screen = "";
       const decoder = new TextDecoder();
-      const terminal = await sandbox.pty.create({ cols: 80, rows: 24, timeoutMs: PATIENCE_MS, onData: (data) => void (screen += decoder.decode(data)) });
+      const terminal = await sandbox.pty.create({ cols: 80, rows: 24, timeoutMs: UNTIL_BOUND_MS, onData: (data) => void (screen += decoder.decode(data)) });
       await sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode("stty size; echo $((40+2))\n"));
       await until("24 80 and 42", () => (screen.includes("24 80") && screen.includes("42\r\n") ? true : undefined));
       await sandbox.pty.resize(terminal.pid, { cols: 100, rows: 30 });

@@ -131,7 +131,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     const [captureID = ""] = readdirSync(folder);
     renameSync(join(folder, captureID), join(node.home, "elsewhere"));
     await node.restart("SIGKILL");
-    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is set aside: capture ${captureID} is not on disk`));
+    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is set aside: checkpoint ${captureID} is not on disk`));
     await assert.rejects(node.call(createSandbox, { templateID: snapshotID }), { name: "SNAPSHOT_DAMAGED" });
     renameSync(join(node.home, "elsewhere"), join(folder, captureID));
     await until("the snapshot to be taken up", () => (node.log().includes(`snapshot ${snapshotID} is no longer set aside`) ? true : undefined));

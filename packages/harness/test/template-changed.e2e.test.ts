@@ -32,7 +32,7 @@ void test(
       writeFileSync(`${changed}.new`, "after!");
       renameSync(`${changed}.new`, changed);
       await node.restart("SIGTERM");
-      const refusal = { name: "SNAPSHOT_DAMAGED", message: /template's files at .*host\/rootfs have changed since this was captured/ } as const;
+      const refusal = { name: "SNAPSHOT_DAMAGED", message: /template's files at .*host\/rootfs have changed since this checkpoint was made/ } as const;
       await assert.rejects(node.call(resumeSandbox, { sandboxID, timeout: 600 }), refusal);
       await assert.rejects(node.call(createSandbox, { templateID: snapshotID }), refusal);
       assert.equal(readdirSync(join(home, "snapshots")).length, 2);

@@ -12,7 +12,7 @@ const steps = [
   { type: "RUN", args: ["date +%N > /tmp/two"] },
 ];
 
-killedBuildSuite(["build layer", "build capture"]);
+killedBuildSuite(["build layer", "build checkpoint"]);
 
 void test("a clean stop puts builds back in line; they go on when the node is up again", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", flags: ["--log-level=debug"] });

@@ -14,7 +14,7 @@ export type AuditEntry = {
   readonly target: Readonly<Record<string, string>>;
   readonly status: number;
   readonly errorCode?: FailureName;
-  /** The address that the client came from, as the front door saw it. */
+  /** The address that the client came from, as the proxy saw it. */
   readonly client: string;
   readonly userAgent: string;
   readonly requestID: string;
@@ -63,7 +63,7 @@ export function fingerprint(key: string): string {
 }
 
 /**
- * Behind a front door this server listens on a unix socket, and the door names its client (it drops what the client itself
+ * Behind a proxy this server listens on a unix socket, and the proxy names its client (it drops what the client itself
  * claims). Reached over TCP, the peer is the client, whatever it claims.
  */
 export function clientOf(request: FastifyRequest): string {

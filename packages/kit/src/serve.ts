@@ -27,7 +27,7 @@ export type Context = {
   header(name: string, value: string): void;
   /** The route as the client asked for it, for messages. */
   readonly requestID: string;
-  /** Address of the client, as the front door saw it. */
+  /** Address of the client, as the proxy saw it. */
   readonly client: string;
   readonly signal: AbortSignal;
   /** W3C trace context, to be sent on: traceparent and tracestate, where the client sent them. */

@@ -15,7 +15,7 @@ import type { AuditEntry } from "@svc/kit/serve-audit.ts";
 import { z } from "zod";
 
 const apiKey = "sdk_0123456789abcdef0123456789abcdef";
-const PATIENCE_MS = 30_000;
+const UNTIL_BOUND_MS = 30_000;
 
 const untag = operation({
   name: "untag",
@@ -184,7 +184,7 @@ void test("who sends more than is taken gets the answer, also when it looks for 
   await once(client, "connect");
   client.write(`POST /begin HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${apiKey}\r\nContent-Length: ${body.length}\r\n\r\n`);
   await new Promise<void>((resolve, reject) => client.write(body, (error) => (error ? reject(error) : resolve())));
-  const [head] = (await once(client, "data", { signal: AbortSignal.timeout(PATIENCE_MS) })) as [Buffer];
+  const [head] = (await once(client, "data", { signal: AbortSignal.timeout(UNTIL_BOUND_MS) })) as [Buffer];
   assert.match(head.toString(), /^HTTP\/1.1 413 /);
   client.destroy();
 });
@@ -230,7 +230,7 @@ void test("a change whose client hangs up before the answer is audited all the s
   ask.destroy();
   await new Promise((resolve) => setTimeout(resolve, 200));
   server.goOn();
-  const end = performance.now() + PATIENCE_MS;
+  const end = performance.now() + UNTIL_BOUND_MS;
   while (server.audited.length === 0 && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
   assert.deepEqual(
     server.audited.map(({ operation, status }) => [operation, status]),

@@ -169,9 +169,9 @@ void test("a start maps no more memory than the sandbox may have, so that pauses
   const small = { ...limits, memoryMB: 192 };
   const begin = `python3 -c 'import os, time
 heap = os.urandom(110 << 20)
-open("/dev/shm/held-%d" % os.getpid(), "w").close()
-time.sleep(1000)' >/dev/null 2>&1 & pid=$!; while kill -0 $pid 2>/dev/null && [ ! -e /dev/shm/held-$pid ]; do sleep 0.05; done`;
-  const living = "count=0; for held in /dev/shm/held-*; do kill -0 ${held#*-} && count=$((count + 1)); done 2>/dev/null; echo $count";
+print(os.getpid(), file=open("/dev/shm/held-%d" % os.getpid(), "w"), flush=True)
+time.sleep(1000)' >/dev/null 2>&1 & pid=$!; while kill -0 $pid 2>/dev/null && [ ! -s /dev/shm/held-$pid ]; do sleep 0.05; done`;
+  const living = "count=0; for held in /dev/shm/held-*; do kill -0 $(cat $held) && count=$((count + 1)); done 2>/dev/null; echo $count";
   let handle = await fixture.start({ limits: small });
   for (let round = 0; round < 5; round++) {
     await runWhileAlive(fixture, handle, begin);

@@ -13,7 +13,7 @@ import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open-runtime
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
 import type { Capture, CaptureKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
-const PATIENCE_MS = 120_000;
+const UNTIL_BOUND_MS = 120_000;
 export const smallLimits: Limits = { cpuCount: 1, memoryMB: 256, diskSizeMB: 64, pids: 60 };
 export const isRoot = process.getuid?.() === 0;
 
@@ -77,7 +77,7 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
     spec,
     async start(changes) {
       const handle = await runtime.start(spec(changes));
-      if (!(await eventually(() => healthy(handle), PATIENCE_MS))) throw new Error("envd does not answer /health");
+      if (!(await eventually(() => healthy(handle), UNTIL_BOUND_MS))) throw new Error("envd does not answer /health");
       return handle;
     },
     folder: () => mkdtempSync(join(home, "folder-")),
@@ -149,7 +149,7 @@ export function call(
     endpoint.kind === "tcp" ? { host: endpoint.host, port: 49983, agent: false as const } : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
   return new Promise((resolve, reject) => {
     const sent = request(
-      { ...where, ...(signal === undefined ? {} : { signal }), method, path, timeout: PATIENCE_MS, headers: { ...headers, connection: "close" } },
+      { ...where, ...(signal === undefined ? {} : { signal }), method, path, timeout: UNTIL_BOUND_MS, headers: { ...headers, connection: "close" } },
       (response) => {
         const chunks: Buffer[] = [];
         response.on("data", (chunk: Buffer) => chunks.push(chunk));

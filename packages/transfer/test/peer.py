@@ -52,7 +52,11 @@ def run(c):
         begun = time.perf_counter()
         for _ in range(c["rounds"]):
             t = time.perf_counter()
-            if c["batch"] == 1:
+            if c.get("way") == "submit":
+                # As the specification's calls: submitted, then asked until it is over.
+                handle = engine.batch_transfer_async_write(c["target"], list_, remote, [c["length"]] * c["batch"])
+                code = engine.get_batch_transfer_status([handle])
+            elif c["batch"] == 1:
                 code = engine.transfer_sync_write(c["target"], list_[0], remote[0], c["length"])
             else:
                 code = engine.batch_transfer_sync_write(c["target"], list_, remote, [c["length"]] * c["batch"])

@@ -1,7 +1,7 @@
 // The end of a registration: once it is acknowledged nobody's bytes enter the memory, however long the copy and whatever state its maker is in.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATIENCE_MS } from "@svc/harness/until.ts";
+import { UNTIL_BOUND_MS } from "@svc/harness/until.ts";
 import { alloc } from "../src/memory.ts";
 import { eventually, MIB, randomBytes, startChild, startEngine } from "./parts.ts";
 
@@ -87,7 +87,7 @@ for (const [shared, path] of [
 }
 
 void test("an engine that is freed while a stopped process is in a copy says so, and is freed once that process has ended", async () => {
-  const bound = performance.now() + PATIENCE_MS;
+  const bound = performance.now() + UNTIL_BOUND_MS;
   for (let refused = false; !refused; ) {
     assert.ok(performance.now() < bound, "the process always stopped between two copies");
     await using writer = await startChild({ transports });
@@ -116,7 +116,7 @@ void test("memory that a copy within the process reads or writes is not given ba
   const [early, late] = [MIB, LENGTH - MIB];
   source[early] = source[late] = 1;
   await engine.registerLocalMemory(source);
-  const bound = performance.now() + PATIENCE_MS;
+  const bound = performance.now() + UNTIL_BOUND_MS;
   for (let refused = 0; refused < 3; ) {
     assert.ok(performance.now() < bound, "no copy was met under way");
     sink[early] = sink[late] = 0;

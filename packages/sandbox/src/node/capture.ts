@@ -39,7 +39,7 @@ export function openCapturer({ drivers, captures, images, stages }: CaptureParts
       if (envd === "") {
         fail(
           "CAPTURE_UNAVAILABLE",
-          `sandbox '${sandboxID}' was started by an earlier version of svc, which did not record what a capture needs; create a new sandbox to pause, fork or snapshot`,
+          `sandbox '${sandboxID}' was started by an earlier version of svc, which did not record what a checkpoint needs; create a new sandbox to pause, fork or snapshot`,
         );
       }
     },

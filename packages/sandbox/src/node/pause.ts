@@ -145,7 +145,7 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
     // Also one that is whole, where only its record found no room.
     await captures
       .remove(kept.captureID)
-      .catch((left: unknown) => parts.log.error({ err: left, sandboxID }, "the capture of a failed pause could not be removed"));
+      .catch((left: unknown) => parts.log.error({ err: left, sandboxID }, "the checkpoint of a failed pause could not be removed"));
     await thaw(sandboxID, cause === "timeout" ? clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs);
     report("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });
     throw error;

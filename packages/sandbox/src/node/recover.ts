@@ -236,7 +236,7 @@ async function clearCaptures(parts: RecoverParts): Promise<number> {
   const { inUse, envds, known } = inUseOf(parts);
   const strays = await captures.strays(inUse);
   if (aside.isBlind) {
-    log.warn("a record cannot be read: captures, networks and programs that no other record names are kept, as it may need them");
+    log.warn("a record cannot be read: checkpoints, networks and programs that no other record names are kept, as it may need them");
     setAside.remember({ captures: strays, networks: (await networks?.orphans()) ?? [] });
     return 0;
   }

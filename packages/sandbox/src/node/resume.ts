@@ -123,7 +123,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
     void captures
       .remove(kept.captureID)
       .catch((error: unknown) =>
-        log.error({ err: error, sandboxID }, "the capture of a resumed sandbox could not be removed; the next start of the node tries again"),
+        log.error({ err: error, sandboxID }, "the checkpoint of a resumed sandbox could not be removed; the next start of the node tries again"),
       );
     return record;
   } catch (error) {
@@ -137,7 +137,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
     throw asFailure(error);
   } finally {
     if (filesOnly !== undefined) {
-      await captures.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a capture of files alone could not be removed"));
+      await captures.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a checkpoint of files alone could not be removed"));
     }
   }
 }

@@ -11,7 +11,7 @@ export interface EventStreams {
   /** For serve's `raw`. */
   routes(scope: RawScope): void;
   readonly readers: number;
-  /** Ends every stream; their clients come back with their last id. To be called before the front door waits for requests in flight. */
+  /** Ends every stream; their clients come back with their last id. To be called before the proxy waits for requests in flight. */
   end(): void;
 }
 

@@ -46,7 +46,7 @@ type Reading = { readonly life: string; readonly cpuNs: number; readonly atMs: n
 type Track = {
   readonly ring: SampleRing;
   limits: Limits;
-  /** What the next percentage is reckoned from. */
+  /** What the next percentage is computed from. */
   base: Reading | undefined;
   nextAtMs: number;
   /** Taken on demand; shown, but not kept: whoever asks often must not shorten the hour. */
@@ -78,7 +78,7 @@ export function openUsageLog(options: UsageOptions): UsageLog {
     return { usage, reading: { life: `${handle.pid}:${handle.pidStartTicks}`, cpuNs: usage.cpuNs, atMs: monotonicMs() } };
   }
 
-  /** One of the regular samples; the first look at a sandbox's life gives only the point from which to reckon. */
+  /** One of the regular samples; the first look at a sandbox's life gives only the point from which to compute. */
   async function sampleRegularly(each: Measured): Promise<void> {
     const track = trackOf(each);
     const found = await look(each);

@@ -1,4 +1,4 @@
-// The node's front door: one listener for the control plane and for every port of every sandbox.
+// The node's proxy: one listener for the control plane and for every port of every sandbox.
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Front } from "@svc/kit/proxy/front.ts";

@@ -123,12 +123,12 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
 
   async function read(captureID: string) {
     const text = await readFile(join(placeOf(captureID), "manifest.json"), "utf8").catch((cause: unknown) =>
-      fail("SNAPSHOT_DAMAGED", `capture ${captureID} is not on disk (${asFailure(cause).message})`, { cause }),
+      fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} is not on disk (${asFailure(cause).message})`, { cause }),
     );
     try {
       return manifest.parse(JSON.parse(text));
     } catch (cause) {
-      return fail("SNAPSHOT_DAMAGED", `the manifest of capture ${captureID} cannot be read`, { cause });
+      return fail("SNAPSHOT_DAMAGED", `the manifest of checkpoint ${captureID} cannot be read`, { cause });
     }
   }
 
@@ -142,7 +142,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
       .then(() => syncManifest(place))
       .then(() => markOnDisk(place))
       .catch((error: unknown) => {
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a capture could not be synced to disk");
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a checkpoint could not be synced to disk");
       })
       .finally(() => syncing.delete(work));
     syncing.add(work);
@@ -220,18 +220,18 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
       if (misfit !== undefined)
         fail(
           "SNAPSHOT_UNSUITABLE",
-          `capture ${captureID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
+          `checkpoint ${captureID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
         );
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);
       standing?.catch(() => undefined);
       const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
-        fail("SNAPSHOT_DAMAGED", `capture ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
+        fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
       );
       for (const file of files) {
         if ("sealed" in file) await checkSealed(captureID, join(placeOf(captureID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)
-          fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
+          fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
       }
       if (names.length < files.length) await checkReached(captureID, placeOf(captureID), writtenIn);
       await standing;
@@ -273,5 +273,7 @@ function heldBytes(files: readonly FileEntry[]): number {
 function captureFailure(error: unknown): Failure {
   const failure = asFailure(error);
   if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
-  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `the sandbox could not be captured: ${failure.message}`, { cause: error });
+  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `no checkpoint of the sandbox could be made: ${failure.message}`, {
+    cause: error,
+  });
 }

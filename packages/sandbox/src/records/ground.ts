@@ -71,7 +71,7 @@ export function openGrounds(spawner: Spawner, nowMs: () => number = () => perfor
       if (!isSame)
         fail(
           "SNAPSHOT_DAMAGED",
-          `the template's files at ${rootfs} have changed since this was captured, and it would continue with a mixture; restore them, or create a new sandbox`,
+          `the template's files at ${rootfs} have changed since this checkpoint was made, and it would continue with a mixture; restore them, or create a new sandbox`,
         );
     },
   };

@@ -30,12 +30,12 @@ export async function sealedAs(path: string): Promise<Sealed & { readonly sizeBy
 /** @throws SNAPSHOT_DAMAGED. */
 export async function checkSealed(captureID: string, path: string, expected: Sealed & { readonly sizeBytes: number }): Promise<void> {
   const found = await sealedAs(path).catch((cause: unknown) =>
-    fail("SNAPSHOT_DAMAGED", `capture ${captureID}: ${path} cannot be read: ${(cause as Error).message}`, { cause }),
+    fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: ${path} cannot be read: ${(cause as Error).message}`, { cause }),
   );
   if (isSameTime(found.changedNs, expected.changedNs) && found.sizeBytes === expected.sizeBytes) return;
   fail(
     "SNAPSHOT_DAMAGED",
-    `capture ${captureID}: ${path} is not what was kept: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
+    `checkpoint ${captureID}: ${path} is not what was kept: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
   );
 }
 
@@ -60,5 +60,5 @@ export async function isOnDisk(place: string): Promise<boolean> {
 /** @throws SNAPSHOT_DAMAGED when it may be torn: it was written in another boot, and never known to be on the disk. */
 export async function checkReached(captureID: string, place: string, writtenIn: string | undefined): Promise<void> {
   if (writtenIn === bootID() || (await isOnDisk(place))) return;
-  fail("SNAPSHOT_DAMAGED", `capture ${captureID}: the machine went down before its files were known to be on the disk`);
+  fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: the machine went down before its files were known to be on the disk`);
 }

@@ -86,7 +86,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     await check(spec);
     if (from !== undefined) {
       mustOffer(engine, from.kind, runtimeID);
-      await mustExist(from.directory, "the capture to start from");
+      await mustExist(from.directory, "the checkpoint to start from");
     }
     const parts: [Parts, ...Parts[]] = blank === undefined || blank.handle.runtimeID === runtimeID ? [spec] : [spec, blank.handle];
     return orNothing(parts, from?.directory, async () => {

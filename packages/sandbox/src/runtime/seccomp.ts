@@ -8,7 +8,7 @@ const denied: Readonly<Record<string, readonly [number, number]>> = {
   finit_module: [313, 273], init_module: [175, 105], ioperm: [173, -1], iopl: [172, -1], kexec_file_load: [320, 294], kexec_load: [246, 104],
   keyctl: [250, 219], lookup_dcookie: [212, 18], perf_event_open: [298, 241], quotactl: [179, 60], quotactl_fd: [443, 443], reboot: [169, 142],
   request_key: [249, 218], settimeofday: [164, 170], swapoff: [168, 225], swapon: [167, 224], adjtimex: [159, 171], vhangup: [153, 58],
-  // Doors that have let sandboxes out, or widen the kernel's surface without need
+  // System calls that have let sandboxes out, or widen the kernel's surface without need
   io_uring_enter: [426, 426], io_uring_register: [427, 427], io_uring_setup: [425, 425], open_by_handle_at: [304, 265], name_to_handle_at: [303, 264],
   userfaultfd: [323, 282], kcmp: [312, 272], process_vm_readv: [310, 270], process_vm_writev: [311, 271], pidfd_getfd: [438, 438],
   // Mounts and namespaces

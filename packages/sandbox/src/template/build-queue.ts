@@ -250,5 +250,5 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
 
 function placeOf(step: string | undefined): string {
   if (step === undefined || step === "base") return "its base";
-  return step === "finalize" ? "its end (start command and capture)" : `step ${step}`;
+  return step === "finalize" ? "its end (start command and checkpoint)" : `step ${step}`;
 }

@@ -126,7 +126,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
       return plain;
     }
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
-    stage(job, "build capture");
+    stage(job, "build checkpoint");
     const captureID = builder.captures.newID();
     await builder.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), {
       templateID: job.build.templateID,

@@ -1,4 +1,4 @@
-// Files of COPY steps: a place to put them by a signed address, kept by the hash that the client reckons, for a while.
+// Files of COPY steps: a place to put them by a signed address, kept by the hash that the client computes, for a while.
 import { createHmac } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";

@@ -58,7 +58,7 @@ export function peerRoutes(captures: Pick<Captures, "find" | "holding">): (scope
     scope.get(`${CAPTURE_CHUNKS_PATH}/:captureID`, { exposeHeadRoute: false, config: { operation: "captureChunk" } as object }, async (request, reply) => {
       const { captureID } = request.params as { captureID: string };
       const asked = query.safeParse(request.query);
-      if (!asked.success || !/^c[0-9a-f]{24}$/.test(captureID)) return fail("INVALID_REQUEST", "expected a capture's id and ?file=NAME&at=N&length=N");
+      if (!asked.success || !/^c[0-9a-f]{24}$/.test(captureID)) return fail("INVALID_REQUEST", "expected a checkpoint's id and ?file=NAME&at=N&length=N");
       if (underWay >= MAX_AT_ONCE)
         throw new Failure("TOO_MANY_REQUESTS", `${underWay} nodes are reading from this node, the maximum`, { retryAfterSeconds: 1 });
       underWay++;

@@ -86,7 +86,7 @@ const sandboxKey = (sandboxID: string, captureID: string) => `sandboxes/${sandbo
 const nameKey = (name: string) => `names/${withTag(name).replace(":", "/")}`;
 
 function partsOf(manifest: string): { readonly sandboxID: string; readonly captureID: string } {
-  if (!MANIFEST_KEY.test(manifest)) fail("INVALID_REQUEST", `manifest: expected sandboxes/ID/CAPTURE, got ${JSON.stringify(manifest.slice(0, 100))}`);
+  if (!MANIFEST_KEY.test(manifest)) fail("INVALID_REQUEST", `manifest: expected sandboxes/ID/CHECKPOINT, got ${JSON.stringify(manifest.slice(0, 100))}`);
   const [, sandboxID = "", captureID = ""] = manifest.split("/");
   return { sandboxID, captureID };
 }

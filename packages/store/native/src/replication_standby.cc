@@ -177,8 +177,8 @@ bool Replication::standbyTurn(u64 nowMs) {
     watch(leader_.fd(), followSlot, blocked, false);
   }
   // While it is not told what there is, it waits for a leader that may have much to do.
-  const u64 patienceMs = state_ == State::asking ? times_.standbyMs * 5 : times_.silenceMs;
-  if (nowMs > heardMs_ + patienceMs) leave("the leader said nothing for too long");
+  const u64 silenceBoundMs = state_ == State::asking ? times_.standbyMs * 5 : times_.silenceMs;
+  if (nowMs > heardMs_ + silenceBoundMs) leave("the leader said nothing for too long");
   return more;
 }
 

@@ -8,7 +8,7 @@ namespace svc {
 
 namespace {
 constexpr u32 mostErasedPerSlice = 512, samples = 1024;
-constexpr u64 discardEveryMs = 2'000, evictAgainMs = 50;
+constexpr u64 discardEveryMs = 2'000, evictAgainMs = 10, evictInVainMs = 200;
 }  // namespace
 
 bool Store::mayEvict(const Object& object, bool pinned) const {
@@ -166,8 +166,8 @@ void Store::endPass() {
     beginPass(Pass::evictPinned);
     return;
   }
-  // Where nothing could go, asking again at once would only burn time.
-  roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? 20 * evictAgainMs : evictAgainMs);
+  // As often as the field's master; where nothing could go, asking again at once would only burn time.
+  roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictInVainMs : evictAgainMs);
 }
 
 bool Store::tend(u32 budget) {

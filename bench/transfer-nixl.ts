@@ -1,0 +1,34 @@
+// NIXL (nixl-cu12) from one process to another of this host, for the transfer bench.
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { LineChild } from "../packages/transfer/test/parts.ts";
+import { AREA_BYTES, type Measured } from "./transfer-peers.ts";
+
+const PYTHON_FOLDER = process.env["SVC_PYTHON_PEERS"] ?? "";
+
+export type Nixl = { write(length: number, batch: number, seconds: number): Promise<Measured>; close(): Promise<void> };
+type Started = { readonly address: string; readonly metadata: string };
+
+/** Undefined where it is not installed. */
+export async function startNixl(): Promise<Nixl | undefined> {
+  if (!existsSync(PYTHON_FOLDER)) return undefined;
+  const script = fileURLToPath(new URL("peers/nixl_peer.py", import.meta.url));
+  // It looks at every interface of the host otherwise, and fails at those that come and go.
+  const env = { PYTHONPATH: PYTHON_FOLDER, UCX_NET_DEVICES: "lo", UCX_LOG_LEVEL: "fatal" };
+  const [from, to] = [new LineChild("python3", [script], env), new LineChild("python3", [script], env)];
+  for (const child of [from, to]) await child.line();
+  await from.ask<Started>({ op: "start", name: "from", length: AREA_BYTES });
+  const there = await to.ask<Started>({ op: "start", name: "to", length: AREA_BYTES });
+  const target = await from.ask<string>({ op: "connect", metadata: there.metadata });
+  return {
+    write: (length, batch, seconds) => from.ask<Measured>({ op: "repeat", target, remote: there.address, length, batch, seconds, area: AREA_BYTES }),
+    async close() {
+      const last = { op: "bytes", at: 0, length: 4096 };
+      // A write is done when NIXL says so, which may be before the other side has the bytes.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      assert.equal(await to.ask(last), await from.ask(last), "NIXL moved the bytes");
+      for (const child of [from, to]) await child[Symbol.asyncDispose]();
+    },
+  };
+}
