@@ -50,7 +50,7 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
   /** Pages of keys that fit the pattern, of the scope that its text begins with and of no other. */
   async function* matching(scope: string, pattern: RegExp, tenant: string): AsyncGenerator<string[]> {
     for (let cursor = 1; cursor !== 0; ) {
-      const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant);
+      const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant, SLICE);
       cursor = next;
       yield keys.filter((key) => {
         const own = splitScope(key);

@@ -86,9 +86,9 @@ export interface NativeMaster extends ReplicationCore, NativeDisks {
   dropNote(id: string): void;
   notes(kind: number): string[];
   /** [next cursor, or 0; keys...] */
-  keys(cursor: number, records: number, tenant: string): [number, ...string[]];
+  keys(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   /** [next cursor, or 0; an object's JSON...] */
-  objects(cursor: number, records: number, tenant: string): [number, ...string[]];
+  objects(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   removeKeys(keys: readonly string[], tenant: string, force: boolean): number;
   /** [next cursor, or 0; removed], or [-1, error code]. */
   removeSome(cursor: number, records: number, tenant: string, force: boolean): [number, number];
