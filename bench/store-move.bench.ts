@@ -125,7 +125,11 @@ await client.putBatch(
 );
 /** As much room of the target as the moves take, behind what lies there: memory that a move would write is not in a cache either. */
 function roomBehind(places: readonly Place[]): Place[] {
-  const last = places.reduce((most, { address }) => (address > most ? address : most), 0n);
+  const last =
+    places
+      .map(({ address }) => address)
+      .toSorted((a, b) => (a < b ? -1 : 1))
+      .at(-1) ?? 0n;
   return keys.map((_, at) => ({ address: last + BigInt((at + 1) * OBJECT_BYTES) }));
 }
 const placesOf = async (names: readonly string[]): Promise<Place[]> =>

@@ -68,7 +68,9 @@ void test("every alert of the store has valid rules, fires when what it is named
       interval: "1m",
       input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
       // Labels are those of the series; of alerts that name none, none.
-      promql_expr_test: [{ expr: `count(ALERTS{alertname="${alertname}",alertstate="firing"}) or vector(0)`, eval_time: at, exp_samples: [{ value: fires ? 1 : 0 }] }],
+      promql_expr_test: [
+        { expr: `count(ALERTS{alertname="${alertname}",alertstate="firing"}) or vector(0)`, eval_time: at, exp_samples: [{ value: fires ? 1 : 0 }] },
+      ],
     })),
   );
   const file = join(folder.path, "tests.yml");

@@ -36,63 +36,73 @@ const goesOn = async (client: StoreClient, key: string) => {
 };
 
 for (const trouble of ["hang", "refuse"] as const)
-  void test(`a shared folder that ${trouble === "hang" ? "stops answering" : "answers EACCES"} costs puts their file and no more, and what lies there is read again later`, needsHangingFolder, async () => {
+  void test(
+    `a shared folder that ${trouble === "hang" ? "stops answering" : "answers EACCES"} costs puts their file and no more, and what lies there is read again later`,
+    needsHangingFolder,
+    async () => {
+      await using folder = await startHangingFolder();
+      await using master = await startMaster({ flags: folderFlags(folder.path) });
+      await using client = await openClient(master, { segmentBytes: 4 * MIB, timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
+      assert.equal(await client.put("old", bytesOf("old", MIB)), true);
+      await until("it is a file", async () => ((await entryOf(master, "old")).disk_values?.length === 1 ? true : undefined));
+      let at = 0;
+      await until("memory has it no more", async () => {
+        await client.put(`fill-${at++}`, bytesOf("fill", MIB)).catch(() => undefined);
+        return (await entryOf(master, "old")).values?.length === 0 ? true : undefined;
+      });
+      assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
+      await using _trouble = await folder[trouble]();
+      await isMissed(client, "old");
+      for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-during`);
+      await isMissed(client, "old");
+      assert.equal((await entryOf(master, "old")).ok, true, "the master answers, and knows the object");
+      assert.ok((await folder.go()) > 0, "somebody asked for something there");
+      await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
+      await until("files are stored again", async () => {
+        const key = `later-${at++}`;
+        await client.put(key, bytesOf(key, 1000)).catch(() => undefined);
+        return (await entryOf(master, key)).disk_values?.length === 1 ? true : undefined;
+      });
+    },
+  );
+
+void test(
+  "an SSD tier whose folder stops answering, reads and all, is withdrawn, puts go on, and its objects are read again later",
+  needsHangingFolder,
+  async () => {
     await using folder = await startHangingFolder();
-    await using master = await startMaster({ flags: folderFlags(folder.path) });
-    await using client = await openClient(master, { segmentBytes: 4 * MIB, timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
+    await using master = await startMaster({ flags: ["--enable_offload=true", "--default_kv_lease_ttl=200"] });
+    await using _holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: join(folder.path, "objects"), ssdBytes: 64 * MIB });
+    await using client = await openClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
+    const disks = async () => ((await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: unknown[] }).disks.length;
     assert.equal(await client.put("old", bytesOf("old", MIB)), true);
-    await until("it is a file", async () => ((await entryOf(master, "old")).disk_values?.length === 1 ? true : undefined));
+    await until("it is on disk", async () => ((await figure(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
     let at = 0;
     await until("memory has it no more", async () => {
       await client.put(`fill-${at++}`, bytesOf("fill", MIB)).catch(() => undefined);
-      return (await entryOf(master, "old")).values?.length === 0 ? true : undefined;
+      const entry = await entryOf(master, "old");
+      return entry.values?.length === 0 && entry.local_disk_values?.length === 1 ? true : undefined;
     });
     assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
-    await using _trouble = await folder[trouble]();
+    await using _hung = await folder.hang();
     await isMissed(client, "old");
-    for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-during`);
-    await isMissed(client, "old");
-    assert.equal((await entryOf(master, "old")).ok, true, "the master answers, and knows the object");
-    assert.ok((await folder.go()) > 0, "somebody asked for something there");
-    await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
-    await until("files are stored again", async () => {
-      const key = `later-${at++}`;
-      await client.put(key, bytesOf(key, 1000)).catch(() => undefined);
-      return (await entryOf(master, key)).disk_values?.length === 1 ? true : undefined;
+    await until("the disk is withdrawn", async () => {
+      await goesOn(client, `during-${at++}`);
+      return (await disks()) === 0 ? true : undefined;
     });
-  });
-
-void test("an SSD tier whose folder stops answering, reads and all, is withdrawn, puts go on, and its objects are read again later", needsHangingFolder, async () => {
-  await using folder = await startHangingFolder();
-  await using master = await startMaster({ flags: ["--enable_offload=true", "--default_kv_lease_ttl=200"] });
-  await using _holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: join(folder.path, "objects"), ssdBytes: 64 * MIB });
-  await using client = await openClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
-  const disks = async () => ((await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: unknown[] }).disks.length;
-  assert.equal(await client.put("old", bytesOf("old", MIB)), true);
-  await until("it is on disk", async () => ((await figure(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
-  let at = 0;
-  await until("memory has it no more", async () => {
-    await client.put(`fill-${at++}`, bytesOf("fill", MIB)).catch(() => undefined);
-    const entry = await entryOf(master, "old");
-    return entry.values?.length === 0 && entry.local_disk_values?.length === 1 ? true : undefined;
-  });
-  assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
-  await using _hung = await folder.hang();
-  await isMissed(client, "old");
-  await until("the disk is withdrawn", async () => {
-    await goesOn(client, `during-${at++}`);
-    return (await disks()) === 0 ? true : undefined;
-  });
-  await isMissed(client, "old");
-  assert.ok((await folder.go()) > 0);
-  await until("the disk is mounted again", async () => ((await disks()) === 1 ? true : undefined));
-  await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
-});
+    await isMissed(client, "old");
+    assert.ok((await folder.go()) > 0);
+    await until("the disk is mounted again", async () => ((await disks()) === 1 ? true : undefined));
+    await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
+  },
+);
 
 void test("a NOF segment whose file stops answering costs puts that replica, and is read again later", needsHangingFolder, async () => {
   await using folder = await startHangingFolder();
   await using other = makeFolder();
-  await using master = await startMaster({ flags: ["--enable_nof=true", "--default_kv_lease_ttl=200", "--store.suspect_after_ms=600000", "--client_ttl=600s"] });
+  await using master = await startMaster({
+    flags: ["--enable_nof=true", "--default_kv_lease_ttl=200", "--store.suspect_after_ms=600000", "--client_ttl=600s"],
+  });
   await using _memory = await startClient(master, { segmentBytes: 8 * MIB });
   await using _holder = await startClient(master, { nof: { file: join(folder.path, "namespace"), bytes: 16 * MIB } });
   await using client = await openClient(master, { timeoutMs: 2 * TIMEOUT_MS, knownPlaces: 0, leasesAhead: false });

@@ -65,10 +65,11 @@ async function run(argv: readonly string[]): Promise<number> {
     limits: taskLimits(settings),
     onQueued: (clientID, count) => void native.setTasks(clientID, count),
     now: Date.now,
-    keep: (tasks) => native.keepNotes(
-      noteKinds.task,
-      tasks.flatMap((task) => [task.id, JSON.stringify(task)]),
-    ),
+    keep: (tasks) =>
+      native.keepNotes(
+        noteKinds.task,
+        tasks.flatMap((task) => [task.id, JSON.stringify(task)]),
+      ),
     forget: (ids) => native.dropNotes(ids),
   });
   const drains = new DrainJobs(native, tasks, Date.now);
