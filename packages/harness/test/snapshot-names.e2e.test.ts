@@ -1,6 +1,7 @@
 // What the name of a snapshot means where nodes on both sides took snapshots under it: the last one that was given it, and nothing once that is deleted.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
+import { OFFERS_PATH, offerAnswer } from "@svc/contract/cluster.ts";
 import { createSnapshot, getSnapshot, listSnapshots } from "@svc/contract/lifecycle.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
@@ -86,6 +87,33 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     await isNotFound("away");
     assert.equal(await meant(older), older);
     await until("its node dropped the name", async () => ((await listed(first)).get(older)?.length === 0 ? true : undefined));
+  });
+
+  void test("an imported snapshot gets its name only where none bears it on any node, and then bears it everywhere", async () => {
+    const headers = { "x-api-key": first.apiKey };
+    const knows = (snapshotID: string) =>
+      until("the first node knows whose the name is", async () => {
+        const { named } = offerAnswer.parse(await (await fetch(`${first.url}${OFFERS_PATH}?asked=brought`, { headers })).json());
+        return named?.snapshotID === snapshotID ? true : undefined;
+      });
+    const older = await take(first, "brought");
+    const file = await (await fetch(`${first.url}/snapshots/${older}/export`, { headers })).arrayBuffer();
+    const bring = async () => {
+      const response = await fetch(`${first.url}/snapshots/import`, { method: "POST", headers, body: file });
+      assert.equal(response.ok, true, await response.text());
+    };
+    const newer = await take(second, "brought");
+    await knows(newer);
+    await first.call(deleteTemplate, { templateID: older });
+    await bring();
+    assert.deepEqual((await listed(first)).get(older), []);
+    await first.call(deleteTemplate, { templateID: older });
+    await fed.gateway.call(deleteTemplate, { templateID: "brought" });
+    await knows("");
+    await bring();
+    assert.deepEqual((await listed(first)).get(older), ["brought:default"]);
+    await isKnown(older);
+    assert.equal(await meant("brought"), older);
   });
 
   void test("while the node that decides about a name is away, a create says so, with the id that works", async () => {
