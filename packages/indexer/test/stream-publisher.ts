@@ -105,9 +105,11 @@ export class ModelPublisher {
       this.#sequence = this.#eventId = 0;
       this.held.clear();
     } else {
-      for (const slot of [...this.held]) if (this.#below(8) === 0) this.held.delete(slot);
-      this.#sequence++;
-      this.#push([]);
+      // One that forgot something leaves a number out; one that takes over greets; one that was only started again says nothing.
+      const how = this.#below(3);
+      if (how === 0) for (const slot of [...this.held]) if (this.#below(8) === 0) this.held.delete(slot);
+      if (how === 0) this.#sequence++;
+      if (how < 2) this.#push([]);
     }
     if (this.#below(3) > 0) return;
     // It listens anew, and what was on the wire goes with the connection.
@@ -227,6 +229,7 @@ export class ModelPublisher {
           if (this.held.has(slot)) events.push(this.#described("stored", slot, id < endId ? id++ : null));
         yield { sequence: first >= from ? first + made : Math.min(from + made, end - 1), payload: this.#payload(events) };
       }
+      if (this.#sequence === end) this.#push([]);
     }
     for (let next = this.#buffer.find(({ sequence }) => sequence >= at); next !== undefined; next = this.#buffer.find(({ sequence }) => sequence >= at)) {
       yield next;

@@ -40,7 +40,8 @@ class KvEvents {
   // The turn's events get their numbers, and the log a record of how far the numbers went.
   void endTurn(Journal& journal);
   void record(Journal& journal) const;
-  // An empty batch goes out: who listened to the former leader hears by its number whether something is missing.
+  // An empty batch goes out: who listened to the former leader hears by its number whether something is missing, and behind a dump it is the
+  // last one that its reader knows.
   void greet(u64 unixMs) {
     openMs_ = unixMs;
     greets_ = next_ > 0;
