@@ -20,7 +20,7 @@ export function seeded(seed: number): (below: number) => number {
 }
 
 export type Key = { readonly hash: bigint; readonly tokens: readonly number[] };
-type Batch = { readonly sequence: number; readonly payload: Buffer; readonly life: number };
+type Batch = { readonly sequence: number; readonly payload: Buffer; readonly isEmpty: boolean; readonly life: number };
 
 export class ModelPublisher {
   readonly held = new Set<number>();
@@ -150,7 +150,7 @@ export class ModelPublisher {
   }
 
   #push(events: unknown[]): void {
-    const batch = { sequence: this.#sequence++, payload: this.#payload(events), life: this.#life };
+    const batch = { sequence: this.#sequence++, payload: this.#payload(events), isEmpty: events.length === 0, life: this.#life };
     this.#buffer.push(batch);
     if (this.#buffer.length > this.#buffered) this.#buffer.shift();
     this.#flight.push(batch);
@@ -217,9 +217,9 @@ export class ModelPublisher {
     const oldest = this.#buffer[0]?.sequence ?? this.#sequence;
     let at = from;
     if (from < oldest) {
-      const batches = Math.min(Math.ceil(this.#keys.length / PER_BATCH), this.#sequence);
-      const first = this.#sequence - batches;
-      const end = (at = this.#sequence);
+      const end = (at = this.#sequence - (this.#buffer.at(-1)?.isEmpty === true ? 1 : 0));
+      const batches = Math.min(Math.ceil(this.#keys.length / PER_BATCH), end);
+      const first = end - batches;
       const endId = this.#eventId;
       let id = endId - Math.min(endId, this.held.size);
       const slotOf = (batch: number) => Math.floor((this.#keys.length * batch) / batches);

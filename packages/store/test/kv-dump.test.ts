@@ -79,14 +79,15 @@ void test("a dump ends with a batch that the master keeps: whoever asks from the
   assert.ok(last !== undefined && last.sequence > before);
   assert.deepEqual(last.events, []);
   assert.deepEqual(await askReplay(replay, last.sequence), [last]);
-  // Asked from within the dump there is another one, which ends with a batch of its own, published as every one is.
-  const again = await askReplay(replay, last.sequence - 1);
-  const end = again.at(-1);
-  assert.ok(end !== undefined && end.sequence > last.sequence);
-  assert.deepEqual(await askReplay(replay, end.sequence), [end]);
+  // However often there is a dump, it ends with that one as long as nothing else was published.
+  for (const from of [0, last.sequence - 1]) {
+    const again = await askReplay(replay, from);
+    assert.deepEqual(again.at(-1), last);
+    assert.equal(new Set(again.flatMap(({ events }) => events).map((event) => event.object_key)).size, 300);
+  }
   await put(rpc, ["1000"]);
   const next = await until("the next batch", () => listener.batches.find(({ payload: [, events] }) => events.some((event) => event.object_key === "1000")));
-  assert.equal(next.sequence, end.sequence + 1);
+  assert.equal(next.sequence, last.sequence + 1);
   rpc.close();
   removeHome(home);
 });
