@@ -54,6 +54,7 @@ rows.push(
   millions("stored, foreign hashes, three in four blocks unique", "foreign_unique_stored_per_second", 12),
   millions("stored while each block evicts another, foreign hashes", "churn_stored_per_second"),
   took("an event of 32 blocks that evicts, p99", "churn_event_p99_ms", "ms"),
+  took("memory budget for each block that it holds, foreign hashes", "churn_budget_bytes_per_block", "B"),
   millions("removed, foreign hashes, chains from their tails", "foreign_tail_first_removed_per_second", 15),
   took("bytes per block, foreign hashes", "foreign_bytes_per_block", "B", 32),
   ...[1000, 64, 8].flatMap((instances) => [

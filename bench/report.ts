@@ -23,13 +23,19 @@ export const median = (values: readonly number[]) => percentile(values, 0.5);
 /** So many of a longer list of samples are kept: order statistics at equal distances. */
 const MOST_SAMPLES = 1_000;
 
-/** Prints the table and writes bench/results/NAME.json with the raw samples. */
-export function report(name: string, rows: readonly Row[], raw: Readonly<Record<string, unknown>>): void {
+/** Prints the table and, unless it is a part of a bench alone, writes bench/results/NAME.json with the raw samples. */
+export function report(name: string, rows: readonly Row[], raw: Readonly<Record<string, unknown>>, isPart = false): void {
   const width = Math.max(...rows.map((row) => row.what.length));
   for (const row of rows) {
     const value = `${round(row.value)} ${row.unit}`.padStart(14);
     process.stdout.write(`${row.what.padEnd(width)} ${value}  ${goalText(row).padEnd(26)} ${row.note ?? ""}\n`);
   }
+  if (isPart)
+    return void process.stdout.write(
+      `load average ${loadavg()
+        .map((load) => load.toFixed(1))
+        .join(", ")}\n`,
+    );
   const machine = { cpu: cpus()[0]?.model, cores: cpus().length, memoryBytes: totalmem(), kernel: release(), node: process.version, loadAverage: loadavg() };
   const directory = fileURLToPath(new URL("./results/", import.meta.url));
   mkdirSync(directory, { recursive: true });

@@ -1,4 +1,5 @@
 // The life of sandboxes: pause, resume, snapshot and fork of 100 MB of live heap, 200 idle ones, a neighbour under abuse.
+// SVC_BENCH_PARTS="pause snapshot forks written neighbours idle" runs some of it, which writes no results.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, statSync } from "node:fs";
@@ -13,6 +14,7 @@ import { written } from "./sandbox-written.ts";
 
 const HEAP_BYTES = 100 * 1024 * 1024;
 const ROUNDS = 11;
+const FIRST_ROUNDS = 5;
 const FORKS = 10;
 const FORK_ROUNDS = 5;
 /** As the settings have it. */
@@ -67,7 +69,15 @@ async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T 
 async function pauseAndResume(): Promise<void> {
   // Network slots and blanks are kept ready as the settings have it without a word.
   await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", `--pool.blanks=${BLANKS}`] });
+  const firsts: number[] = [];
+  for (let round = 0; round < FIRST_ROUNDS; round++) {
+    const fresh = await holding(node);
+    firsts.push((await timed(() => fresh.pause())).ms);
+    await fresh.kill();
+  }
   const sandbox = await holding(node);
+  await sandbox.pause();
+  await Sandbox.connect(sandbox.sandboxId, connectionOf(node));
   const pauses: number[] = [];
   const resumes: number[] = [];
   const creates: number[] = [];
@@ -89,9 +99,16 @@ async function pauseAndResume(): Promise<void> {
     await created.value.kill();
     await blanksReady(node, BLANKS);
   }
-  Object.assign(raw, { pauseMs: pauses, resumeMs: resumes, createMs: creates });
+  Object.assign(raw, { firstPauseMs: firsts, pauseMs: pauses, resumeMs: resumes, createMs: creates });
   rows.push({ what: "create to answering, no started sandbox in the pool: p50", value: median(creates), unit: "ms", goal: { atMost: 170 }, samples: ROUNDS });
-  rows.push({ what: "pause, 100 MB of live heap: p50", value: median(pauses), unit: "ms", goal: { atMost: 110 }, samples: ROUNDS });
+  const pauseRow = (which: string, times: readonly number[]): Row => ({
+    what: `pause, 100 MB of live heap, ${which}: p50`,
+    value: median(times),
+    unit: "ms",
+    goal: { atMost: 110 },
+    samples: times.length,
+  });
+  rows.push(pauseRow("the first of a sandbox", firsts), pauseRow("after a resume", pauses));
   rows.push({ what: "resume to answering, 100 MB of live heap: p50", value: median(resumes), unit: "ms", goal: { atMost: 140 }, samples: ROUNDS });
 }
 
@@ -242,15 +259,27 @@ function diskBytes(folder: string): number {
   return total;
 }
 
-await pauseAndResume();
-await snapshotStop();
-await forks(0, 1450);
-await forks(FORKS, 1100);
-const large = await written();
-rows.push(...large.rows);
-Object.assign(raw, large.raw);
-await neighbours();
-const idle = await crowd(200, 30);
-rows.push(...idle.rows);
-Object.assign(raw, idle.raw);
-report("sandbox-life", rows, raw);
+const parts: Readonly<Record<string, () => Promise<void>>> = {
+  pause: pauseAndResume,
+  snapshot: snapshotStop,
+  forks: async () => {
+    await forks(0, 1450);
+    await forks(FORKS, 1100);
+  },
+  written: async () => add(await written()),
+  neighbours,
+  idle: async () => add(await crowd(200, 30)),
+};
+
+function add(more: { readonly rows: readonly Row[]; readonly raw: Readonly<Record<string, unknown>> }): void {
+  rows.push(...more.rows);
+  Object.assign(raw, more.raw);
+}
+
+const asked = process.env["SVC_BENCH_PARTS"]?.split(" ") ?? Object.keys(parts);
+for (const name of asked) {
+  const part = parts[name];
+  if (part === undefined) throw new Error(`SVC_BENCH_PARTS: expected some of ${Object.keys(parts).join(" ")}, got "${name}"`);
+  await part();
+}
+report("sandbox-life", rows, raw, asked.length < Object.keys(parts).length);

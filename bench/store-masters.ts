@@ -7,7 +7,7 @@ import { encodeBody } from "../packages/store/src/rpc/body.ts";
 import { RpcClient } from "../packages/store/src/rpc/client.ts";
 import { requestHead } from "../packages/store/src/rpc/frame.ts";
 import { type ArgsOf, functionID, type Operation, type OperationName, operations } from "../packages/store/src/rpc/operations.ts";
-import { clientID, segmentOf } from "../packages/store/test/calls.ts";
+import { clientID, plain, segmentOf } from "../packages/store/test/calls.ts";
 
 const CLOCK_TICKS_PER_SECOND = 100;
 const BRAND = "mooncake";
@@ -99,4 +99,41 @@ export class Driven {
     clearInterval(this.#timer);
     this.#rpc.close();
   }
+}
+
+export const OBJECT_BYTES = 4096n;
+const BATCH = 100;
+const PART = 100_000;
+
+/** Forty bytes. */
+export const keyOf = (prefix: string, at: number) => `${prefix}-${String(at).padStart(39 - prefix.length, "0")}`;
+
+/** Puts keys in batches, by frames in files of that folder; seconds that the puts took. */
+export async function fill(driven: Driven, folder: string, prefix: string, count: number): Promise<number> {
+  let seconds = 0;
+  const sizes = Array.from({ length: BATCH }, () => OBJECT_BYTES);
+  const [start, end] = [join(folder, "fill-start"), join(folder, "fill-end")] as const;
+  for (let at = 0; at < count; at += PART) {
+    const all = Array.from({ length: Math.min(PART, count - at) / BATCH }, (_, batch) =>
+      Array.from({ length: BATCH }, (_each, i) => keyOf(prefix, at + batch * BATCH + i)),
+    );
+    writeFrames(
+      start,
+      all.map((keys) => frameOf("BatchPutStart", clientID, keys, sizes, plain, "")),
+    );
+    writeFrames(
+      end,
+      all.map((keys) =>
+        frameOf(
+          "BatchPutEnd",
+          clientID,
+          keys.map((key) => ({ key, checksum: undefined })),
+          4,
+          "",
+        ),
+      ),
+    );
+    for (const each of [start, end]) seconds += (await driven.load(each, 4, 4)).seconds;
+  }
+  return seconds;
 }

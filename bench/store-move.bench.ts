@@ -33,7 +33,7 @@ async function engineAlone(from: { name: string; places: readonly Place[] }, to:
   for (let at = 0; at < from.places.length; at += BATCH) {
     const some = from.places.slice(at, at + BATCH);
     await engine.transfer("READ", source, words(some), 30_000);
-    await engine.transfer("WRITE", target, words(to.places.slice(0, some.length)), 30_000);
+    await engine.transfer("WRITE", target, words(to.places.slice(at, at + some.length)), 30_000);
   }
   const perSecond = (from.places.length * 1000) / (performance.now() - begun);
   await engine.freeEngine();
@@ -123,25 +123,37 @@ await client.putBatch(
   scratch.map((key) => ({ key, value })),
   { preferredSegments: [b] },
 );
+/** As much room of the target as the moves take, behind what lies there: memory that a move would write is not in a cache either. */
+function roomBehind(places: readonly Place[]): Place[] {
+  const last =
+    places
+      .map(({ address }) => address)
+      .toSorted((a, b) => (a < b ? -1 : 1))
+      .at(-1) ?? 0n;
+  return keys.map((_, at) => ({ address: last + BigInt((at + 1) * OBJECT_BYTES) }));
+}
 const placesOf = async (names: readonly string[]): Promise<Place[]> =>
   Promise.all(names.map(async (key) => (await client.replicas(key))[0] ?? { address: 0n }));
 
 const [alone, moved, posted]: [number[], number[], number[]] = [[], [], []];
 // Readers' leases hold back what a move frees.
 const quiet = () => sleep(300);
+// Fresh memory costs its first user a fault for each page.
+await engineAlone({ name: a, places: await placesOf(keys) }, { name: b, places: roomBehind(await placesOf(scratch)) });
 for (let round = 0; round < ROUNDS; round++) {
-  alone.push(await engineAlone({ name: a, places: await placesOf(keys) }, { name: b, places: await placesOf(scratch) }));
+  alone.push(await engineAlone({ name: a, places: await placesOf(keys) }, { name: b, places: roomBehind(await placesOf(scratch)) }));
   await quiet();
   moved.push(await byExecutor(cluster, worker, a, b));
   await quiet();
   posted.push(await migrations(cluster, b, a));
   await quiet();
 }
+const share = (some: readonly number[]) => median(some.map((each, at) => each / (alone[at] as number)));
 const rows: Row[] = [
   { what: "transfer engine alone, batches of 64", value: median(alone), unit: "objects/s", samples: alone.length },
   { what: "moves by an executor", value: median(moved), unit: "objects/s", samples: moved.length, note: "fetched, begun, moved, checked and ended in lots" },
-  { what: "  to the engine's rate", value: median(moved) / median(alone), unit: "x", goal: { atLeast: GOAL } },
+  { what: "  to the engine's rate", value: share(moved), unit: "x", goal: { atLeast: GOAL } },
   { what: "the same by the admin server, a POST each", value: median(posted), unit: "objects/s", samples: posted.length },
-  { what: "  to the engine's rate", value: median(posted) / median(alone), unit: "x" },
+  { what: "  to the engine's rate", value: share(posted), unit: "x" },
 ];
 report("store-move", rows, { objects: OBJECTS, objectBytes: OBJECT_BYTES, alone, moved, posted });

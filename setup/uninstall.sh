@@ -68,7 +68,13 @@ if [[ $alone == yes ]]; then whose="the servers of $SVC_HOME"; else whose='svc o
 echo "svc: this stops $whose, ends its sandboxes and removes:"
 printf '    %s\n' "${targets[@]-nothing; there is none of it}"
 if [[ $agreed == no ]]; then
-  if [[ ! -t 0 ]]; then echo "svc: nothing was removed; without a terminal, say ./svc uninstall --yes" >&2; exit 1; fi
+  if [[ ! -t 0 ]]; then
+    again="./svc uninstall --yes"
+    if [[ $packages == yes ]]; then again+=" --packages"; fi
+    if [[ $alone == yes ]]; then again+=" --home $(printf %q "$SVC_HOME")"; fi
+    echo "svc: nothing was removed; without a terminal, run $again" >&2
+    exit 1
+  fi
   read -r -p "Remove all this? [y/N] " answer
   [[ $answer == [yY]* ]] || { echo "svc: nothing was removed"; exit 1; }
 fi
@@ -183,7 +189,11 @@ for folder in "${targets[@]}"; do
   # A mount left below would have its contents deleted with the folder.
   while read -r mount; do umount -l "$mount" || true; done < <(awk -v under="$folder/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r)
   if ((EUID != 0)); then chmod -R u+rwX "$folder" 2>/dev/null || true; fi
-  if mountpoint -q "$folder"; then find "$folder" -mindepth 1 -xdev -delete || true; else rm -rf --one-file-system "$folder"; fi
+  # Without root, what sandboxes made belongs to user ids of theirs, which only a user namespace may change.
+  if ((EUID != 0)) && [[ -n $(find "$folder" -xdev ! -uid "$EUID" -print -quit 2>/dev/null) ]]; then
+    unshare --map-root-user --map-auto find "$folder" -mindepth 1 -xdev -delete 2>/dev/null || true
+  fi
+  if mountpoint -q "$folder"; then find "$folder" -mindepth 1 -xdev -delete || true; else rm -rf --one-file-system "$folder" || true; fi
 done
 # Nothing runs in them any more.
 groups_of_homes | while read -r group; do rmdir "$group" 2>/dev/null || true; done
@@ -203,7 +213,7 @@ for folder in "${targets[@]}"; do
   if mountpoint -q "$folder" && [[ -z $(ls -A "$folder") ]]; then echo "svc: $folder is a file system of its own; it is empty now and stays mounted"
   elif [[ -e $folder ]]; then left+=("$folder"); fi
 done
-if ((${#left[@]})); then echo "svc: could not be removed: ${left[*]}" >&2; exit 1; fi
+if ((${#left[@]})); then echo "svc: could not be removed: ${left[*]}; see what is left there, and remove it as root" >&2; exit 1; fi
 left=$(parts_left)
 if [[ -n $left ]]; then
   echo "svc: all files are gone, but the host still has parts of sandboxes; as root, remove them by:" >&2

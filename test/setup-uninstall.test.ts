@@ -18,7 +18,10 @@ void test("uninstall asks first, and then leaves nothing", async () => {
   writeFileSync(join(tree.folder, ".config/svc/credentials"), "");
   const unasked = await tree.run(["uninstall"]);
   assert.equal(unasked.code, 1);
-  assert.match(unasked.stderr, /nothing was removed; without a terminal, say \.\/svc uninstall --yes/);
+  assert.match(unasked.stderr, /nothing was removed; without a terminal, run \.\/svc uninstall --yes\n/);
+  const one = await tree.run(["uninstall", "--home", tree.home]);
+  const shown = one.stderr.split("run ./svc uninstall --yes --home ")[1]?.trim().replaceAll("\\ ", " ");
+  assert.equal(shown, realpathSync(tree.home), "as typed it removes no more than was asked for");
   assert.ok(existsSync(join(tree.cache, "templates/host")));
   const { code, stderr } = await tree.run(["uninstall", "--yes"]);
   assert.equal(code, 0, stderr);

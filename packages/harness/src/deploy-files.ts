@@ -99,6 +99,7 @@ export type Pod = {
 type Labels = Readonly<Record<string, string>>;
 export type Manifest = {
   readonly file: string;
+  readonly apiVersion: string;
   readonly kind: string;
   readonly metadata: { readonly name: string };
   readonly resources?: readonly string[];

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { makeHome, removeHome } from "./home.ts";
+import type { Place } from "./places.ts";
 import { freePorts } from "./ports.ts";
 import { endProcess, type Started, startProcess } from "./server-process.ts";
 
@@ -17,6 +18,8 @@ export type GatewayOptions = {
   readonly apiKey: string;
   readonly flags?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
+  /** A network namespace of the test's own. */
+  readonly place?: Place;
 };
 
 export type TestGateway = {
@@ -35,14 +38,15 @@ export type TestGateway = {
 };
 
 /** A gateway that accepts requests on a port of its own. */
-export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own = {} }: GatewayOptions): Promise<TestGateway> {
+export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own = {}, place }: GatewayOptions): Promise<TestGateway> {
   const home = makeHome();
   let started: Started | undefined;
   let logged = "";
+  const host = place?.host ?? "127.0.0.1";
 
   async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
     const set = [
-      `--listen=127.0.0.1:${port}`,
+      `--listen=${host}:${port}`,
       "--metrics-listen=127.0.0.1:0",
       `--home=${home}`,
       // A machine that stands still for a while is no fault; a test of silence says its own time.
@@ -50,15 +54,16 @@ export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own =
       ...(nodes === undefined ? [] : [`--nodes=${nodes.join(",")}`]),
       ...(etcd === undefined ? [] : [`--etcd=${etcd.join(",")}`]),
     ];
-    return startProcess(MAIN, [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, (text) => {
+    const onLog = (text: string) => {
       logged += text;
-    });
+    };
+    return startProcess(MAIN, [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, place);
   }
 
   // Its own also while it is down.
   const [port = 0] = await freePorts(1);
   started = await start(port);
-  const url = `http://127.0.0.1:${port}`;
+  const url = `http://${host}:${port}`;
   let key = apiKey;
   const where = () => ({ baseURL: url, apiKey: key });
   return {

@@ -2,9 +2,9 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "python3-yaml" | (string & {});
+type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "python3-yaml" | "python3-fusepy" | (string & {});
 
-/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible), python-clients (the E2B SDKs), python3-yaml, or a program on the PATH. */
+/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible), python-clients (the E2B SDKs), python3-yaml, python3-fusepy, a path, or a program on the PATH. */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
   if (missing.length === 0) return { skip: false };
@@ -30,10 +30,12 @@ function has(need: Need): boolean {
       return existsSync(process.env["SVC_PYTHON_CLIENTS"] ?? "");
     case "python3-yaml":
       return existsSync("/usr/lib/python3/dist-packages/yaml/__init__.py");
+    case "python3-fusepy":
+      return existsSync("/usr/lib/python3/dist-packages/fusepy.py");
     case "base":
       return existsSync(process.env["SVC_TEMPLATES_DIR"] ?? "");
     default:
-      return onPath(need);
+      return need.startsWith("/") ? existsSync(need) : onPath(need);
   }
 }
 

@@ -9,6 +9,7 @@ import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
 import { isBare } from "./leftovers.ts";
+import { inside, type Place } from "./places.ts";
 import { freePorts } from "./ports.ts";
 import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
@@ -26,6 +27,8 @@ export type NodeOptions = {
   readonly home?: string;
   /** Its sandboxes have the host's default route and its resolvers; else nothing they send leaves the machine. */
   readonly internet?: boolean;
+  /** A network namespace of the test's own, which leads nowhere else. */
+  readonly place?: Place;
 };
 
 export type TestNode = {
@@ -34,6 +37,8 @@ export type TestNode = {
   readonly port: number;
   readonly apiKey: string;
   readonly pid: number;
+  /** It stopped by itself, or was killed. */
+  readonly hasEnded: boolean;
   /** All that the node wrote to stderr so far: its log. */
   log(): string;
   call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
@@ -54,13 +59,15 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   // Its own also while it is down.
   let [port = 0] = await freePorts(1);
   let logged = "";
+  const { place } = options;
+  const host = place?.host ?? "127.0.0.1";
 
   async function start(next: Pick<NodeOptions, "env" | "flags"> = {}): Promise<void> {
     const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
     const given = [...(options.flags ?? []), ...(next.flags ?? [])];
     const isAlone = options.internet !== true;
     const flags = [
-      `--listen=127.0.0.1:${port}`,
+      `--listen=${host}:${port}`,
       `--home=${home}`,
       ...runtime,
       "--pool.size=0",
@@ -70,11 +77,12 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
       ...given,
     ];
-    process_ = await startProcess(MAIN, flags, { ...options.env, ...next.env }, (text) => {
+    const onLog = (text: string) => {
       logged += text;
-    });
+    };
+    process_ = await startProcess(MAIN, flags, { ...options.env, ...next.env }, onLog, place);
     port = process_.port;
-    if (isAlone) confine(home);
+    if (isAlone && place === undefined) confine(home);
   }
 
   async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
@@ -86,11 +94,11 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
 
   await start();
   const apiKey = () => options.env?.["SVC_API_KEY"] ?? readFileSync(join(home, "secrets/api-key"), "utf8").trim();
-  const where = () => ({ baseURL: `http://127.0.0.1:${port}`, apiKey: apiKey() });
+  const where = () => ({ baseURL: `http://${host}:${port}`, apiKey: apiKey() });
   return {
     home,
     get url() {
-      return `http://127.0.0.1:${port}`;
+      return `http://${host}:${port}`;
     },
     get port() {
       return port;
@@ -100,6 +108,9 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     },
     get pid() {
       return process_?.child.pid ?? 0;
+    },
+    get hasEnded() {
+      return process_ === undefined || process_.child.exitCode !== null || process_.child.signalCode !== null;
     },
     log: () => logged,
     call: (operation, input) => call(operation, input, where()),
@@ -112,11 +123,11 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     },
     async [Symbol.asyncDispose]() {
       // A node that serves takes all along when it stops without a sandbox, in less time than another process needs for it.
-      if (process_ !== undefined) await deleteAll({ baseURL: `http://127.0.0.1:${port}`, apiKey: apiKey() }).catch(() => undefined);
+      if (process_ !== undefined) await deleteAll(where()).catch(() => undefined);
       try {
         await kill("SIGTERM");
       } finally {
-        await destroyLeft(home, options.env);
+        await destroyLeft(home, options.env, place);
         unconfine(home);
         if (options.home === undefined) removeHome(home);
       }
@@ -131,13 +142,14 @@ async function deleteAll(where: { readonly baseURL: string; readonly apiKey: str
 }
 
 /** After a test, where something of this home may be on the host. */
-export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>): Promise<void> {
-  if (!isBare(home)) await destroyAll(home, env);
+export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>, place?: Place): Promise<void> {
+  if (!isBare(home)) await destroyAll(home, env, place);
 }
 
 /** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed. */
-export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}): Promise<void> {
-  const child = spawn(process.execPath, [MAIN, "--destroy-all", `--home=${home}`], {
+export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<void> {
+  const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
+  const child = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },
   });

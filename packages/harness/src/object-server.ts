@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
+import { inside, type Place } from "./places.ts";
 
 export type ObjectServer = AsyncDisposable & {
   readonly endpoint: string;
@@ -13,9 +14,11 @@ export type ObjectServer = AsyncDisposable & {
 const READY_MS = 30_000;
 
 /** Needs object-server. Ends with this process. */
-export async function startObjectServer(): Promise<ObjectServer> {
+export async function startObjectServer(place?: Place): Promise<ObjectServer> {
   const env = { AWS_ACCESS_KEY_ID: "test-key-id", AWS_SECRET_ACCESS_KEY: "test/secret+key" };
-  const child = spawn(process.env["SVC_OBJECT_SERVER"] ?? "", ["-bucket", "test"], { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, ...env } });
+  const flags = ["-bucket", "test", "-listen", `${place?.host ?? "127.0.0.1"}:0`];
+  const [program = "", ...args] = inside(place, [process.env["SVC_OBJECT_SERVER"] ?? "", ...flags]);
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, ...env } });
   const end = () => void child.kill("SIGKILL");
   process.once("exit", end);
   const [line] = (await once(createInterface(child.stdout), "line", { signal: AbortSignal.timeout(READY_MS) })) as [string];

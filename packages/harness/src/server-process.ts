@@ -1,5 +1,6 @@
 // A server as a process of its own: started until it is ready, ended by a signal, and never left behind by the tests.
 import { type ChildProcess, spawn } from "node:child_process";
+import { inside, type Place } from "./places.ts";
 import { freePorts } from "./ports.ts";
 
 /** Ten times and more what a start, and a stop, should take. */
@@ -9,8 +10,15 @@ const STOP_MS = 30_000;
 export type Started = { readonly child: ChildProcess; readonly port: number };
 
 /** Until it says where it listens. */
-export function startProcess(main: string, flags: readonly string[], env: Readonly<Record<string, string>>, onLog: (text: string) => void): Promise<Started> {
-  const child = spawn(process.execPath, [main, ...flags], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
+export function startProcess(
+  main: string,
+  flags: readonly string[],
+  env: Readonly<Record<string, string>>,
+  onLog: (text: string) => void,
+  place?: Place,
+): Promise<Started> {
+  const [program = "", ...args] = inside(place, [process.execPath, main, ...flags]);
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
   killWithUs(child);
   return new Promise((resolve, reject) => {
     let said = "";

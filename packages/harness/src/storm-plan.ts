@@ -40,7 +40,7 @@ export function pick<T>(from: readonly T[], random: () => number): T {
 }
 
 /** Numbers from 0 to 1 (mulberry32): small, and the same everywhere. */
-function generator(seed: number): () => number {
+export function generator(seed: number): () => number {
   let state = seed | 0;
   return () => {
     state = (state + 0x6d2b79f5) | 0;

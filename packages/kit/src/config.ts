@@ -184,10 +184,13 @@ function readToml(path: string): Sections {
 
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
+const unitMsOf = (key: string) => (key.endsWith("_ms") ? 1 : key.endsWith("_seconds") ? 1000 : undefined);
+const isDuration = (key: string) => unitMsOf(key) !== undefined;
+
 /** `10s` or `500ms` in the unit that the setting's name ends with; undefined for anything else. */
 function duration(text: string, key: string): number | undefined {
   const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(text) ?? [];
-  const ownMs = key.endsWith("_ms") ? 1 : key.endsWith("_seconds") ? 1000 : undefined;
+  const ownMs = unitMsOf(key);
   return count === undefined || ownMs === undefined ? undefined : (Number(count) * (UNIT_MS[unit] ?? 1)) / ownMs;
 }
 
@@ -198,7 +201,11 @@ function convert(text: string, like: Value, where: string, key: string): Value {
     const value = duration(text, key) ?? Number(text);
     return text.trim() !== "" && Number.isFinite(value)
       ? value
-      : fail("SETTING_INVALID", `${where}: expected a number, got ${JSON.stringify(text)}`, causedBy(where));
+      : fail(
+          "SETTING_INVALID",
+          `${where}: expected ${isDuration(key) ? "a number, or a duration such as 10s or 500ms" : "a number"}, got ${JSON.stringify(text)}`,
+          causedBy(where),
+        );
   }
   if (typeof like === "boolean") {
     if (text === "true" || text === "1") return true;

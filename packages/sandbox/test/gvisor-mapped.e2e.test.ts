@@ -5,7 +5,8 @@ import { rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import type { Capture, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import type { RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import { holds, paused, sumOf } from "./gvisor-heap.ts";
 import { type Fixture, openFixture, run, smallLimits } from "./runtime-fixture.ts";
 
 const MIB = 2 ** 20;
@@ -91,23 +92,6 @@ async function turn(handle: RuntimeHandle): Promise<void> {
     "rm -f /dev/shm/turned; kill -USR1 $(cat /dev/shm/holder.pid) && while [ ! -s /dev/shm/turned ]; do kill -0 $(cat /dev/shm/holder.pid) || break; sleep 0.02; done";
   assert.match((await run(handle, `${ask}; cat /dev/shm/turned /dev/shm/holder.log`)).stdout, /^right \d+$/);
 }
-
-async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Capture> {
-  await fixture.runtime.freeze(handle);
-  const from = await fixture.capture(handle, "memory");
-  await fixture.runtime.destroy(handle);
-  return from;
-}
-
-/** A program that holds so many random bytes, and how its sum is asked. */
-const holds = (mib: number) =>
-  `nohup python3 -c 'import hashlib, os, signal, time
-heap = bytearray(os.urandom(${mib} << 20))
-def say(*_): open("/dev/shm/sum.new", "w").write(hashlib.sha256(heap).hexdigest()); os.rename("/dev/shm/sum.new", "/dev/shm/sum")
-signal.signal(signal.SIGUSR1, say); say(); open("/dev/shm/pid", "w").write(str(os.getpid()))
-while True: time.sleep(1)' >/dev/null 2>&1 & while [ ! -s /dev/shm/pid ]; do sleep 0.05; done`;
-const sumOf = async (handle: RuntimeHandle) =>
-  (await run(handle, "rm -f /dev/shm/sum; kill -USR1 $(cat /dev/shm/pid); while [ ! -s /dev/shm/sum ]; do sleep 0.02; done; cat /dev/shm/sum")).stdout;
 
 void test("memory is byte for byte what was written, over generations of pauses, copies and their copies", here, async () => {
   await using fixture = await openFixture("gvisor");

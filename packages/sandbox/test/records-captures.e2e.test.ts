@@ -1,7 +1,8 @@
 // Captures on disk: whole or not there, checked byte for byte, collected when nobody needs them.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
-import { open, truncate, unlink, writeFile } from "node:fs/promises";
+import { link, open, truncate, unlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -135,6 +136,29 @@ void test("what nobody refers to, half-made ones too, is found as a stray, and n
     for (const id of strays) await captures.remove(id);
     assert.deepEqual(readdirSync(folder).sort(), [kept, "notes.txt"].sort());
     await captures.verify(kept);
+  });
+});
+
+void test("a file that a later capture shares keeps the checksum that it was written with: damage since then is not taken for it", async () => {
+  await withCaptures(async (captures, folder) => {
+    const [first, second] = [captures.newID(), captures.newID()];
+    const large = async ({ directory }: Capture) => writeFile(join(directory, "pages.img"), Buffer.alloc(2 ** 21, 7));
+    await captures.take(first, "memory", "gvisor", large, origin);
+    const path = join((await captures.find(first)).directory, "pages.img");
+    const share = async ({ directory }: Capture) => link(path, join(directory, "pages-000000.img"));
+    await captures.take(second, "memory", "gvisor", share, origin);
+    await captures.remove(first);
+    await captures.verify(second);
+    const third = captures.newID();
+    const shared = join((await captures.find(second)).directory, "pages-000000.img");
+    const times = join(folder, "times");
+    await writeFile(times, "");
+    execFileSync("touch", ["-r", shared, times]);
+    writeFileSync(shared, Buffer.alloc(2 ** 21, 8));
+    // As a medium that forgets, which changes no time.
+    execFileSync("touch", ["-r", times, shared]);
+    await captures.take(third, "memory", "gvisor", async ({ directory }) => link(shared, join(directory, "pages-000000.img")), origin);
+    for (const id of [second, third]) await assert.rejects(captures.verify(id), { name: "SNAPSHOT_DAMAGED" });
   });
 });
 

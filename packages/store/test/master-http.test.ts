@@ -132,6 +132,34 @@ void test("a key with a line break is no line of /get_all_keys, which says that 
   assert.deepEqual((JSON.parse(listed.stdout.toString()) as { key: string }[]).map(({ key }) => key).sort(), all);
 });
 
+void test("pages of /api/v1/objects and /get_all_keys are full wherever keys were removed, until the last one", async () => {
+  await using master = await startMaster();
+  const rpc = await filled(master);
+  const put = async (key: string) => {
+    await rpc.call("PutStart", clientID, key, 5n, plain, "");
+    await rpc.call("PutEnd", clientID, { key, checksum: undefined }, 4, "");
+  };
+  for (let at = 0; at < 40; at++) await put(`gone-${at}`);
+  for (const key of ["last-1", "last-2"]) await put(key);
+  for (let at = 0; at < 40; at++) await rpc.call("Remove", `gone-${at}`, false, "");
+  const pages: number[] = [];
+  for (let after: number | null = 0; after !== null; ) {
+    const page = (await (await fetch(`${master.url}/api/v1/objects?limit=2&after=${after}`)).json()) as { objects: { key: string }[]; next: number | null };
+    pages.push(page.objects.length);
+    after = page.next;
+  }
+  assert.deepEqual(
+    pages.filter((count, at) => count !== 2 && at < pages.length - 1),
+    [],
+  );
+  assert.equal(
+    pages.reduce((sum, count) => sum + count, 0),
+    5,
+  );
+  const keys = await fetch(`${master.url}/get_all_keys?limit=4`);
+  assert.equal((await keys.text()).trim().split("\n").length, 4);
+});
+
 void test("with --compat, health, segments and ids look as the field's master shows them", async () => {
   await using master = await startMaster({ flags: ["--compat"] });
   await filled(master);

@@ -107,7 +107,10 @@ void test("a key is copied to another holder and moved off the first, and the ta
   assert.deepEqual(await holders(), [second, third].sort());
   assert.match((await store.raw(["put", "a\nb"], "value")).stderr, /KEY: expected no line breaks/);
   assert.equal((await store.raw(["get", "k"])).stdout.toString(), "value");
-  assert.match((await store.raw(["copy", "k", "--to", "nowhere:1"])).stderr, /a segment of that name is not mounted; svc store segments lists them/);
+  assert.match(
+    (await store.raw(["copy", "k", "--to", "nowhere:1"])).stderr,
+    /expected names of mounted segments, got "nowhere:1"; svc store segments lists them/,
+  );
   const table = await store.text("segments");
   assert.match(table, /^SEGMENT +ID +SIZE +USED +PROTOCOL +STATUS\n/);
   assert.match(table, new RegExp(`${second} +[0-9a-f-]{36} +64\\.0 MiB +5 B \\(0 %\\) +tcp +MOUNTED`));
@@ -154,7 +157,10 @@ void test("a drained segment's keys are on other holders, byte for byte, and it 
   assert.equal(await statusOf(), "MOUNTED");
   assert.equal((await store.raw(["put", "more"], "value")).code, 0);
   assert.equal((await store.raw(["get", "more"])).stdout.toString(), "value");
-  assert.match((await store.raw(["undrain", "nowhere:1"])).stderr, /a segment of that name is not mounted; svc store segments lists them/);
+  assert.match(
+    (await store.raw(["undrain", "nowhere:1"])).stderr,
+    /segments "nowhere:1": the master answered: a segment of that name is not mounted; svc store segments lists them/,
+  );
   assert.match((await store.raw(["drain", "nowhere:1"])).stderr, /SEGMENT_NOT_FOUND/);
   assert.match((await store.raw(["drain", "--cancel", "00000000-0000-0000-0000-000000000001"])).stderr, /JOB_NOT_FOUND/);
 });

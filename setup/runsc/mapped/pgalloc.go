@@ -20,15 +20,20 @@ const (
 	maxMappedRuns = 16384
 )
 
-// mappedRun is a range of a memory file whose pages lie in the pages file from off on.
+// mappedRun is a range of a memory file whose pages lie in one of its pages files from off on.
 type mappedRun struct {
 	memmap.FileRange
-	off uint64
+	off  uint64
+	file int
 }
 
 // mappedPages does not change once the memory file is loaded, but for held.
 type mappedPages struct {
-	file *os.File
+	// files are those of earlier checkpoints and, last, that of the one that was loaded; nil where nothing of it is mapped.
+	files []*os.File
+	// kept is what the checkpoint left out, seen how much of it has been met while loading.
+	kept *keptPages
+	seen uint64
 	// runs are disjoint and ordered.
 	runs []mappedRun
 	// held is how many bytes of the runs are still in use.
@@ -38,13 +43,20 @@ type mappedPages struct {
 }
 
 // newMapped returns nil where all pages are to be read.
-func (f *MemoryFile) newMapped(opts *LoadOpts) (*mappedPages, error) {
-	if opts.PagesFile == nil || f.opts.DiskBackedFile || f.opts.ResourceID.Ok() {
+func (f *MemoryFile) newMapped(opts *LoadOpts, kept *keptPages) (*mappedPages, error) {
+	reader := fileReader(opts)
+	if reader == nil || f.opts.DiskBackedFile || f.opts.ResourceID.Ok() {
+		if kept != nil {
+			return nil, fmt.Errorf("the checkpoint is kept in pages files, which cannot be mapped here")
+		}
 		return nil, nil
 	}
-	reader, ok := opts.PagesFile.ar.(interface{ FD() int32 })
-	if !ok {
-		return nil, nil
+	var files []*os.File
+	if earlier := earlierPages.Swap(nil); earlier != nil {
+		files = *earlier
+	}
+	if err := kept.check(files, uint64(len(f.chunksLoad()))*chunkSize); err != nil {
+		return nil, err
 	}
 	// The reader closes its own at the end.
 	fd, err := unix.Dup(int(reader.FD()))
@@ -55,7 +67,34 @@ func (f *MemoryFile) newMapped(opts *LoadOpts) (*mappedPages, error) {
 	if atMost == 0 {
 		atMost = ^uint64(0)
 	}
-	return &mappedPages{file: os.NewFile(uintptr(fd), "pages"), atMost: atMost}, nil
+	p := &mappedPages{files: append(files, os.NewFile(uintptr(fd), "pages")), kept: kept, atMost: atMost}
+	if kept != nil {
+		for _, run := range kept.runs {
+			p.held.Add(run.Length())
+		}
+	}
+	return p, nil
+}
+
+func fileReader(opts *LoadOpts) interface{ FD() int32 } {
+	if opts.PagesFile == nil {
+		return nil
+	}
+	reader, _ := opts.PagesFile.ar.(interface{ FD() int32 })
+	return reader
+}
+
+// unkept returns what of fr lies in the checkpoint's own pages file.
+func (p *mappedPages) unkept(fr memmap.FileRange) []memmap.FileRange {
+	if p == nil {
+		return []memmap.FileRange{fr}
+	}
+	parts := p.kept.unkept(fr)
+	p.seen += fr.Length()
+	for _, part := range parts {
+		p.seen -= part.Length()
+	}
+	return parts
 }
 
 // take says whether the pages of fr, which lie from off on, need not be read. usage.Anonymous is private memory of programs alone.
@@ -63,34 +102,67 @@ func (p *mappedPages) take(fr memmap.FileRange, kind usage.MemoryKind, huge bool
 	if p == nil || kind != usage.Anonymous || huge || fr.Length() < minMappedBytes || p.held.Load()+fr.Length() > p.atMost {
 		return false
 	}
-	if n := len(p.runs); n > 0 && p.runs[n-1].End == fr.Start && p.runs[n-1].off+p.runs[n-1].Length() == off {
-		p.runs[n-1].End = fr.End
-	} else if n < maxMappedRuns {
-		p.runs = append(p.runs, mappedRun{fr, off})
-	} else {
+	runs := withRun(p.runs, mappedRun{fr, off, len(p.files) - 1})
+	if len(runs) > maxMappedRuns-maxKeptRuns {
 		return false
 	}
+	p.runs = runs
 	p.held.Add(fr.Length())
 	return true
 }
 
-// setMapped maps what was taken over the memory file's own pages, read-only: a write that nobody copied for is a fault and no damage.
+// withRun adds a run, which may go on where the last one ends.
+func withRun(runs []mappedRun, run mappedRun) []mappedRun {
+	if n := len(runs); n > 0 {
+		if last := &runs[n-1]; last.End == run.Start && last.file == run.file && last.off+last.Length() == run.off {
+			last.End = run.End
+			return runs
+		}
+	}
+	return append(runs, run)
+}
+
+// setMapped maps what was taken or kept over the memory file's own pages, read-only: a write that nobody copied for is a fault and no
+// damage.
 func (f *MemoryFile) setMapped(p *mappedPages) error {
 	if p == nil {
 		return nil
 	}
+	if p.kept != nil {
+		expected := uint64(0)
+		for _, run := range p.kept.runs {
+			expected += run.Length()
+		}
+		if p.seen != expected {
+			return fmt.Errorf("%d bytes are kept, of which the memory file has %d", expected, p.seen)
+		}
+		p.runs = append(p.runs, p.kept.runs...)
+		sort.Slice(p.runs, func(a, b int) bool { return p.runs[a].Start < p.runs[b].Start })
+		p.kept = nil
+	}
 	chunks := f.chunksLoad()
+	used := make([]bool, len(p.files))
 	for _, run := range p.runs {
-		at := chunks[run.Start/chunkSize].mapping + uintptr(run.Start%chunkSize)
-		if _, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(run.Length()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED, p.file.Fd(), uintptr(run.off)); errno != 0 {
-			return fmt.Errorf("failed to map the pages of %v: %w", run.FileRange, errno)
+		used[run.file] = true
+		for fr := run.FileRange; fr.Start < fr.End; {
+			part := memmap.FileRange{fr.Start, min(fr.End, (fr.Start/chunkSize+1)*chunkSize)}
+			at := chunks[part.Start/chunkSize].mapping + uintptr(part.Start%chunkSize)
+			off := run.off + part.Start - run.Start
+			if _, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(part.Length()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED, p.files[run.file].Fd(), uintptr(off)); errno != 0 {
+				return fmt.Errorf("failed to map the pages of %v: %w", part, errno)
+			}
+			fr.Start = part.End
 		}
 	}
-	if len(p.runs) == 0 {
-		p.file.Close()
-		return nil
+	for i, file := range p.files {
+		if !used[i] {
+			file.Close()
+			p.files[i] = nil
+		}
 	}
-	f.mapped.Store(p)
+	if len(p.runs) > 0 {
+		f.mapped.Store(p)
+	}
 	return nil
 }
 
@@ -162,7 +234,7 @@ func (f *MemoryFile) forEachHostPart(fr memmap.FileRange, fn func(part memmap.Fi
 func (f *MemoryFile) ForEachDataFD(fr memmap.FileRange, fn func(part memmap.FileRange, fd int, off uint64) error) error {
 	return f.forEachHostPart(fr, func(part memmap.FileRange, run *mappedRun) error {
 		if run != nil {
-			return fn(part, int(f.mapped.Load().file.Fd()), run.off+part.Start-run.Start)
+			return fn(part, int(f.mapped.Load().files[run.file].Fd()), run.off+part.Start-run.Start)
 		}
 		fd, err := f.DataFD(part)
 		if err != nil {

@@ -109,13 +109,17 @@ export class Members {
     return this.all.find((member) => member.identity?.nodeID === name) ?? this.all.find((member) => member.url === name);
   }
 
-  /** Whose a sandbox is, or was: as the streams of nodes that are up say, as etcd says, else by the slot that its id carries. */
-  ownerOf(sandboxID: string): Member | undefined {
-    const told = this.#owners.get(sandboxID);
+  /**
+   * Whose a sandbox is, or was: as the streams of nodes that are up say, as etcd says, else by the slot that its id carries.
+   * `but`: a target whose node says itself that it moved.
+   */
+  ownerOf(sandboxID: string, but?: Target): Member | undefined {
+    const other = (member: Member | undefined) => (but === undefined || member?.target !== but ? member : undefined);
+    const told = other(this.#owners.get(sandboxID));
     if (told?.isUp === true) return told;
     const record = this.moved.get(sandboxID);
-    const onRecord = record === undefined ? undefined : this.#byNodeID.get(record.nodeID);
-    return onRecord ?? told ?? this.#gone.get(sandboxID) ?? this.#slots.get(slotOf(sandboxID) ?? -1);
+    const onRecord = record === undefined ? undefined : other(this.#byNodeID.get(record.nodeID));
+    return onRecord ?? told ?? other(this.#gone.get(sandboxID)) ?? other(this.#slots.get(slotOf(sandboxID) ?? -1));
   }
 
   /** The node whose stream says that it has it. */
@@ -136,6 +140,11 @@ export class Members {
       return `its node ${removed} was removed from the deployment; if it was paused, it is there again once that node is back with its home`;
     const missing = this.all.filter((member) => !member.isUp);
     return missing.length === 0 ? "" : `it may be on one that does not answer: ${missing.map(({ name, reason }) => `${name} (${reason})`).join(", ")}`;
+  }
+
+  /** The node behind `target` says that it has it no more: its stream may be behind. */
+  left(sandboxID: string, target: Target): void {
+    if (this.#owners.get(sandboxID)?.target === target) this.#owners.delete(sandboxID);
   }
 
   /** What a node said when it was asked, or answered to a create: its stream may be a moment behind. */

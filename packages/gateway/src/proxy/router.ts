@@ -68,10 +68,13 @@ export class Router {
   }
 
   #toSandbox(head: RequestHead, sandboxID: string, client: RoutedClient): Decision {
+    const { members } = this.#options;
+    if (client.movedFrom !== undefined) members.left(sandboxID, client.movedFrom);
     if (this.#isOnItsWay(sandboxID, client)) return this.#bring(client, sandboxID);
-    const member = this.#options.members.ownerOf(sandboxID);
+    const member = members.ownerOf(sandboxID, client.movedFrom);
     if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : lost(member, member.reason, sandboxID);
-    return this.#ask(client, { sandboxID }, () => unknown(this.#options.members, sandboxID));
+    // Also one that moved to a node which knows why it is gone, and whose id carries the slot of the node that it left.
+    return this.#ask(client, { sandboxID }, () => unknown(members, sandboxID));
   }
 
   #isOnItsWay(sandboxID: string, client: RoutedClient): boolean {
@@ -89,7 +92,7 @@ export class Router {
     const { target } = head;
     const { members, control } = this.#options;
     const sandboxID = ofSandbox.exec(target)?.[1];
-    const member = sandboxID !== undefined ? members.ownerOf(sandboxID) : nodeOfFile(members, target);
+    const member = sandboxID !== undefined ? members.ownerOf(sandboxID, client.movedFrom) : nodeOfFile(members, target);
     const isSettled = sandboxID === undefined || !this.#options.arrivals.isNeeded(sandboxID);
     if (member?.isUp === true && isSettled) return this.#toNode(head, member, client);
     const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade: false });

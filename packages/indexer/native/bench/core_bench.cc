@@ -60,6 +60,7 @@ struct Bed {
     u32 parent = 0;
     for (u32 at = 0; at < depth; at += perEvent) {
       index.tick();
+      index.roomFor(perEvent);
       index.store(subs[who], streams[who], id, hashes + at, perEvent, names == nullptr ? nullptr : names + at, parent, outcomes);
       parent = index.find(id, hashes[at + perEvent - 1]);
     }
@@ -134,6 +135,7 @@ void churn(u32 chains) {
   const double start = cpu();
   store(chains / 2, chains, &eventsMs);
   figure("churn_stored_per_second", static_cast<double>(chains - chains / 2) * depth / (cpu() - start));
+  figure("churn_budget_bytes_per_block", static_cast<double>(bed.index.budgetBytes()) / bed.index.arena().live());
   figure("churn_event_p99_ms", percentile(eventsMs, 0.99));
 }
 

@@ -23,6 +23,7 @@ class BlockArena {
   Reserved<u32> holders;
   Reserved<u64> engine;
 
+  u32 capacity() const { return capacity_; }
   u32 live() const { return live_; }
   u32 end() const { return pages_ * pageBlocks; }
   u32 pages() const { return pages_; }

@@ -40,4 +40,7 @@ inline u64 mix(u64 x) {
   return x ^ (x >> 32);
 }
 
+// Of eight values, each with its seed; newer processors do all at once.
+void mixEight(const u64* values, const u64* seeds, u64* out);
+
 }  // namespace svc

@@ -1,212 +1,239 @@
-// Hash to block number: open addressing over u32 entries of 27 bits number and 5 bits tag, at most 0.7 full.
+// Hash to block number: buckets of one cache line in segments that are split one by one, each when it is full, so that the table is never
+// there twice and the next block never waits for all of it.
 //
-//   It grows by those who store, some blocks each in the order of their numbers, so that nobody waits for all of it:
+//   hash × roots    = root . fraction                     the directory: `roots << depth` parts of equal width, each part's segment
+//   fraction        = depth bits . place in the segment   a full segment becomes two of its size that each have half of its hashes
+//   entry           = 24 bits group of eight blocks (one line of the arena), 8 bits tag, a part of the place
 //
-//     blocks   │ walked: in `now_`  │ not yet: in `former_` │ stored meanwhile: in `now_`
-//     look-up  `now_` first, then `former_`, which may still have what is in `now_`, too
+//   place  0 1 2 3 4 5 6 7 8 9 …     An entry that lies in its home bucket and its tag tell the place as far as a split needs it, so
+//          └ bucket ─────┘           splitting reads no block. It uses up a bit: every third one asks the blocks for new tags.
+//                     └ tag ──────   Guests, which lie behind their full home, are marked, and asked as well.
+//
+//   Roots have sizes of their own: at any time some segments were split a moment ago and others will be soon, 0.65 full together.
 #pragma once
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+#include <vector>
 
+#include "bucket_scan.h"
 #include "reserved.h"
 
 namespace svc {
 
 class IdTable {
  public:
-  static constexpr u32 empty = 0, grave = 1;  // block numbers begin at 2, so no entry equals these
-  static constexpr u32 idMask = 0x07ffffff;
+  static constexpr u32 groupBlocks = 8;
 
-  IdTable() : now_(allocate(4096)) {}
-  ~IdTable() {
-    release(now_);
-    release(former_);
-    release(coming_);
+  // For this many blocks.
+  explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets) {
+    for (const u32 buckets : rootBuckets) {
+      directory_.push_back(static_cast<u32>(segments_.size()));
+      add({takeBuckets(buckets), buckets, roots, 0, 0, 0});
+    }
   }
   IdTable(const IdTable&) = delete;
   IdTable& operator=(const IdTable&) = delete;
 
-  std::size_t bytes() const { return roomFor(now_.size) + roomFor(former_.size) + roomFor(coming_.size); }
-  void prefetch(u64 hash) const {
-    __builtin_prefetch(&now_.at[now_.place(hash)]);
-    if (former_.at != nullptr) __builtin_prefetch(&former_.at[former_.place(hash)]);
+  std::size_t bytes() const { return taken_ * sizeof(Bucket) + segments_.size() * (sizeof(Segment) + sizeof(Guests)) + directory_.size() * sizeof(u32); }
+  // Inline: compilers take a call that only prefetches for one without effect.
+  [[gnu::always_inline]] void prefetch(u64 hash) const {
+    const Segment& segment = of(hash);
+    __builtin_prefetch(&bucketOf(segment, home(segment, hash * segment.multiple)));
   }
-  // The first candidate's number without a look at it: for prefetching what it points at.
-  u32 candidate(u64 hash) const { return now_.at[now_.place(hash)] & idMask; }
-
-  // The number whose hash this is by `same(id)`, or 0.
-  template <typename Same>
-  u32 find(u64 hash, Same same) const {
-    const u32 found = findIn(now_, hash, same);
-    return found != 0 || former_.at == nullptr ? found : findIn(former_, hash, same);
+  // What it may grow by while a slice of a batch is stored.
+  std::size_t growthBytes() const { return mostAtOnce * (mostBuckets * sizeof(Bucket) + sizeof(Segment) + sizeof(Guests)) + std::size_t{widest_} * 2 * sizeof(Bucket); }
+  // The first number of the first candidates without a look at them: for prefetching what it points at.
+  u32 candidate(u64 hash) const {
+    const Segment& segment = of(hash);
+    const u64 place = hash * segment.multiple;
+    const Bucket& bucket = bucketOf(segment, home(segment, place));
+    const u32 hits = bytesEqual(bucket.tags, tagOf(segment, place));
+    return hits == 0 ? 0 : bucket.group(std::countr_zero(hits));
   }
 
+  // The number whose value among `values` this is and that `accept(id)` takes, or 0.
+  template <typename Accept>
+  u32 find(u64 hash, const u64* values, u64 value, Accept accept) const {
+    u8* vacant = nullptr;
+    return look<false>(hash, values, value, accept, vacant);
+  }
   // As `find`; where there is none, `vacant` is where `insertAt` may put it, as long as nothing else is put before.
-  template <typename Same>
-  u32 findOrVacant(u64 hash, Same same, std::size_t& vacant) const {
-    const u32 tag = tagOf(hash);
-    vacant = none;
-    for (std::size_t at = now_.place(hash);; at = now_.next(at)) {
-      const u32 entry = now_.at[at];
-      if (entry <= grave) {
-        if (vacant == none) vacant = at;
-        if (entry == empty) break;
-      } else if ((entry & ~idMask) == tag && same(entry & idMask)) {
-        return entry & idMask;
-      }
-    }
-    return former_.at == nullptr ? 0 : findIn(former_, hash, same);
+  template <typename Accept>
+  u32 findOrVacant(u64 hash, const u64* values, u64 value, Accept accept, u8*& vacant) const {
+    vacant = nullptr;
+    return look<true>(hash, values, value, accept, vacant);
   }
 
-  // For a hash that is not there. `keys` tells of every number whether it belongs here, and its hash, when the table has to grow.
+  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them.
   template <typename Keys>
   void insert(u64 hash, u32 id, Keys keys) {
-    std::size_t at = now_.place(hash);
-    while (now_.at[at] > grave) at = now_.next(at);
-    insertAt(at, hash, id, keys);
+    const Segment& segment = of(hash);
+    for (u32 at = home(segment, hash * segment.multiple);; at = next(segment, at)) {
+      Bucket& bucket = bucketOf(segment, at);
+      const u32 free = bytesAtMost(bucket.tags, grave);
+      if (free != 0) return insertAt(&bucket.tags[std::countr_zero(free)], hash, id, keys);
+    }
   }
   template <typename Keys>
-  void insertAt(std::size_t vacant, u64 hash, u32 id, Keys keys) {
-    put(vacant, hash, id);
-    ++live_;
-    if (former_.at != nullptr) walk(keys);
-    else if (used_ * 20 > now_.size * 13) prepare(keys.end());
-  }
-
-  // Room for this many, while there is none yet.
-  void reserve(std::size_t count) {
-    if (live_ > 0 || count * 2 < now_.size) return;
-    release(now_);
-    now_ = allocate(count * 2);
-    used_ = 0;
+  void insertAt(u8* vacant, u64 hash, u32 id, Keys keys) {
+    const u32 number = numberOf(hash);
+    Segment& segment = segments_[number];
+    const u64 place = hash * segment.multiple;
+    if (*vacant == empty) ++segment.used;
+    ++segment.live;
+    for (u32 at = home(segment, place), from = at;; at = next(segment, at)) {
+      Bucket& bucket = bucketOf(segment, at);
+      if (vacant < bucket.tags || vacant >= bucket.tags + bucketSlots) continue;
+      const auto slot = static_cast<u32>(vacant - bucket.tags);
+      bucket.put(slot, id / groupBlocks, tagOf(segment, place));
+      if (at != from) markGuest(number, at, slot, true);
+      break;
+    }
+    if (segment.used * 100 > segment.buckets * bucketSlots * fullPercent) grow(hash, keys);
   }
 
   void erase(u64 hash, u32 id) {
-    const bool found = eraseIn(now_, hash, id);
-    if ((former_.at != nullptr && eraseIn(former_, hash, id)) || found) --live_;
+    const u32 number = numberOf(hash);
+    Segment& segment = segments_[number];
+    const u64 place = hash * segment.multiple;
+    const u8 tag = tagOf(segment, place);
+    for (u32 at = home(segment, place), from = at;; at = next(segment, at)) {
+      Bucket& bucket = bucketOf(segment, at);
+      const u32 free = bytesEqual(bucket.tags, empty);
+      for (u32 hits = bytesEqual(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+        // Of equal entries any will do: each is found by whoever looks for the others.
+        const auto slot = static_cast<u32>(std::countr_zero(hits));
+        if (bucket.group(slot) != id / groupBlocks * groupBlocks) continue;
+        // One that was never full has nobody behind it.
+        bucket.tags[slot] = free != 0 ? empty : grave;
+        if (free != 0) --segment.used;
+        --segment.live;
+        if (at != from) markGuest(number, at, slot, false);
+        return;
+      }
+      if (free != 0) return;
+    }
   }
 
  private:
-  static constexpr std::size_t none = ~std::size_t{0};
-  // Freshly sized a table is this full, in tenths: with the former one beside it both take 20 bytes a block at most.
-  static constexpr std::size_t freshTenths = 4;
-  // Numbers walked for each block stored are this many at least, and more where most numbers are free: all are walked
-  // before the new table has grown by an eighth (and `walkSlack` for small ones), so it never fills meanwhile.
-  static constexpr u32 walkedEach = 64, walkSlack = 512;
-  // Blocks stored for each large page of the next table that is asked of the system, which may take milliseconds for it.
-  static constexpr u32 storedEachPage = 256;
-  static constexpr std::size_t largeBytes = hugeBytes / 2;
+  static constexpr u8 empty = 0, grave = 1, firstTag = 2;
+  static constexpr u32 bucketSlots = 16, fullPercent = 93;
+  // A quarter of an octave apart.
+  static constexpr u32 rootBuckets[] = {160, 192, 224, 272}, roots = std::size(rootBuckets), mostBuckets = 272, smallBuckets = 8192;
+  // Bits of a place that say its bucket, and, of a new segment's, how many a bucket and a tag tell together.
+  static constexpr u32 homeBits = 13, toldBits = 15, mostSplits = 2;
+  // Parts of the directory for each segment: there are more where hashes are made to be alike, and such a segment is made wide instead.
+  static constexpr std::size_t mostParts = 32;
+  static constexpr std::size_t mostAtOnce = 8;  // of splits
 
-  struct Slots {
-    u32* at = nullptr;
-    std::size_t size = 0;
-    std::size_t place(u64 hash) const { return static_cast<std::size_t>((static_cast<unsigned __int128>(hash) * size) >> 64); }
-    std::size_t next(std::size_t i) const { return i + 1 == size ? 0 : i + 1; }
+  struct alignas(64) Bucket {
+    u8 groups[3 * bucketSlots];  // three bytes each
+    u8 tags[bucketSlots];
+    // Its first block.
+    u32 group(u32 slot) const {
+      u32 number;
+      std::memcpy(&number, groups + 3 * slot, sizeof number);
+      return (number & 0xffffff) * groupBlocks;
+    }
+    void put(u32 slot, u32 group, u8 tag) {
+      std::memcpy(groups + 3 * slot, &group, 3);
+      tags[slot] = tag;
+    }
+  };
+  struct Segment {
+    u32 first, buckets;
+    u32 multiple;    // a hash times this is its place
+    u32 used, live;  // with graves, without
+    u32 splits;      // since its tags were new
+  };
+  // A bit for each slot, by bucket.
+  using Guests = std::array<u16, mostBuckets>;
+  struct Moved {
+    u32 group, told;
+    u8 tag;
+    bool asked;
   };
 
-  static std::size_t roomFor(std::size_t size) { return size * sizeof(u32); }
-  static Slots allocate(std::size_t size) {
-    const std::size_t bytes = roomFor(size);
-    void* at = bytes < largeBytes ? std::calloc(size, sizeof(u32)) : mapHuge(bytes);
-    if (at == nullptr) throw std::bad_alloc();
-    return {static_cast<u32*>(at), size};
+  static bool isWide(const Segment& segment) { return segment.buckets > mostBuckets; }
+  u32 numberOf(u64 hash) const { return directory_[static_cast<std::size_t>((static_cast<unsigned __int128>(hash) * directory_.size()) >> 64)]; }
+  const Segment& of(u64 hash) const { return segments_[numberOf(hash)]; }
+  u32 home(const Segment& segment, u64 place) const {
+    if (isWide(segment)) return static_cast<u32>(((place >> 32) * segment.buckets) >> 32);
+    return static_cast<u32>(((place >> (64 - homeBits)) * segment.buckets) >> homeBits);
   }
-  static void release(Slots& slots) {
-    const std::size_t bytes = roomFor(slots.size);
-    if (bytes < largeBytes) std::free(slots.at);
-    else munmap(slots.at, bytes);
-    slots = {};
+  u32 next(const Segment& segment, u32 at) const { return at + 1 == segment.buckets ? 0 : at + 1; }
+  Bucket& bucketOf(const Segment& segment, u32 at) const {
+    return const_cast<Bucket&>(buckets_[static_cast<std::size_t>(segment.first) + at]);
   }
-  static u32 tagOf(u64 hash) { return static_cast<u32>(hash & 31) << 27; }
+  // Two values say that a slot is free, so four tags are two, and told apart by asking.
+  static u8 tagFrom(u32 told) {
+    const auto tag = static_cast<u8>(told);
+    return tag < firstTag ? tag + firstTag : tag;
+  }
+  static u8 tagOf(const Segment& segment, u64 place) { return tagFrom(static_cast<u32>(place >> (64 - toldBits + segment.splits))); }
 
-  template <typename Same>
-  static u32 findIn(const Slots& slots, u64 hash, Same same) {
-    const u32 tag = tagOf(hash);
-    for (std::size_t at = slots.place(hash);; at = slots.next(at)) {
-      const u32 entry = slots.at[at];
-      if (entry == empty) return 0;
-      if ((entry & ~idMask) == tag && entry != grave && same(entry & idMask)) return entry & idMask;
+  template <bool wantsVacant, typename Accept>
+  u32 look(u64 hash, const u64* values, u64 value, Accept accept, u8*& vacant) const {
+    const Segment& segment = of(hash);
+    const u64 place = hash * segment.multiple;
+    const u8 tag = tagOf(segment, place);
+    for (u32 at = home(segment, place);; at = next(segment, at)) {
+      Bucket& bucket = bucketOf(segment, at);
+      for (u32 hits = bytesEqual(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+        const u32 group = bucket.group(static_cast<u32>(std::countr_zero(hits)));
+        u32 same = 0;
+        for (u32 i = 0; i < groupBlocks; ++i) same |= values[group + i] == value ? 1u << i : 0;
+        for (; same != 0; same &= same - 1) {
+          const u32 id = group + static_cast<u32>(std::countr_zero(same));
+          if (accept(id)) return id;
+        }
+      }
+      if constexpr (wantsVacant)
+        if (const u32 free = vacant == nullptr ? bytesAtMost(bucket.tags, grave) : 0; free != 0) vacant = &bucket.tags[std::countr_zero(free)];
+      if (bytesEqual(bucket.tags, empty) != 0) return 0;
     }
   }
 
-  bool eraseIn(const Slots& slots, u64 hash, u32 id) {
-    const u32 entry = tagOf(hash) | id;
-    std::size_t at = slots.place(hash);
-    while (slots.at[at] != entry) {
-      if (slots.at[at] == empty) return false;
-      at = slots.next(at);
-    }
-    // The last of its chain leaves no grave.
-    const bool last = slots.at[slots.next(at)] == empty;
-    slots.at[at] = last ? empty : grave;
-    if (last && &slots == &now_) --used_;
-    return true;
+  void markGuest(u32 number, u32 at, u32 slot, bool isGuest) {
+    if (isWide(segments_[number])) return;
+    u16& of = guests_[number][at];
+    of = static_cast<u16>(isGuest ? of | 1u << slot : of & ~(1u << slot));
   }
-
-  void put(std::size_t vacant, u64 hash, u32 id) {
-    if (now_.at[vacant] == empty) ++used_;
-    now_.at[vacant] = tagOf(hash) | id;
+  u32 takeBuckets(u32 count) {
+    if (taken_ + count > buckets_.size()) throw std::bad_alloc();
+    taken_ += count;
+    return static_cast<u32>(taken_ - count);
   }
-
-  void prepare(u32 end) {
-    // One that was asked for long ago may have become too small.
-    if (coming_.at != nullptr && live_ * 2 > coming_.size) release(coming_);
-    if (coming_.at == nullptr) {
-      coming_ = allocate(std::max<std::size_t>(live_ * 10 / freshTenths, 4096));
-      touched_ = stored_ = 0;
-    }
-    const std::size_t bytes = roomFor(coming_.size);
-    const bool full = used_ * 10 > now_.size * 7;
-    if (touched_ < bytes && !full) {
-      if (++stored_ % storedEachPage != 0 && bytes >= largeBytes) return;
-      // Written, though with what is there already: a page that is only read stays the system's page of zeros.
-      reinterpret_cast<volatile u32*>(coming_.at)[touched_ / sizeof(u32)] = empty;
-      touched_ += hugeBytes;
-      if (touched_ < bytes) return;
-    }
-    former_ = now_;
-    now_ = coming_;
-    coming_ = {};
-    used_ = 0;
-    walked_ = 0;
-    end_ = end;
-    pace_ = walkedEach + static_cast<u32>(end / (live_ / 8 + walkSlack));
+  u32 add(const Segment& segment) {
+    segments_.push_back(segment);
+    guests_.emplace_back();
+    return static_cast<u32>(segments_.size() - 1);
   }
 
   template <typename Keys>
-  void walk(Keys keys) {
-    u64 hashes[walkedEach];
-    u32 ids[walkedEach], count = 0;
-    const auto settle = [&] {
-      for (u32 i = 0; i < count; ++i) {
-        // What was stored since the growth began is there already.
-        std::size_t at = now_.place(hashes[i]);
-        const u32 entry = tagOf(hashes[i]) | ids[i];
-        while (now_.at[at] != empty && now_.at[at] != entry) at = now_.next(at);
-        if (now_.at[at] == empty) put(at, hashes[i], ids[i]);
-      }
-      count = 0;
-    };
-    const u32 until = std::min(walked_ + pace_, end_);
-    for (u32 id = walked_; id < until; ++id) {
-      if (!keys.has(id)) continue;
-      if (count == walkedEach) settle();
-      hashes[count] = keys.key(id);
-      ids[count] = id;
-      __builtin_prefetch(&now_.at[now_.place(hashes[count++])], 1);
-    }
-    settle();
-    walked_ = until;
-    if (walked_ >= end_) release(former_);
-  }
+  u64 hashOf(u32 number, u32 group, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const;
+  template <typename Keys>
+  void collect(u32 number, u32 bits, bool askAll, Keys& keys);
+  void settle(u32 number, u32 from, u32 bits);
+  template <typename Keys>
+  void grow(u64 hash, Keys& keys);
 
-  Slots now_, former_, coming_;
-  std::size_t touched_ = 0;  // bytes of `coming_`
-  u32 stored_ = 0;
-  u32 pace_ = walkedEach;
-  u32 walked_ = 0, end_ = 0;  // while it grows: numbers below are in `now_`, numbers from here on were never in `former_`
-  std::size_t used_ = 0;      // entries and graves of `now_`
-  std::size_t live_ = 0;
+  Reserved<Bucket> buckets_;
+  std::size_t taken_ = 0;
+  u32 widest_ = 0;  // buckets of the largest wide segment
+  std::vector<u32> directory_;
+  std::vector<Segment> segments_;
+  std::deque<Guests> guests_;
+  // While a segment is split: its entries, and how many each of its buckets has.
+  std::vector<Moved> moved_;
+  std::vector<u8> filled_;
 };
 
 }  // namespace svc
+
+#include "id_table_growth.h"

@@ -1,19 +1,20 @@
 // Blocks in and out of the index: subscriptions, finding, storing, removing.
-#include "index.h"
+#include "block_keys.h"
 
 #include <algorithm>
 
 namespace svc {
 namespace {
 
+// More than `limitBlocks` ever says.
 u32 capacityFor(u64 budget) {
-  const u64 blocks = std::min<u64>(budget / 20 + 4096, BlockArena::maxBlocks);
+  const u64 blocks = std::min<u64>(budget / 18 + 4096, BlockArena::maxBlocks);
   return static_cast<u32>(blocks / BlockArena::pageBlocks * BlockArena::pageBlocks);
 }
 
 }  // namespace
 
-Index::Index(u64 budgetBytes, u64 seed) : budget_(budgetBytes), seed_(seed), arena_(capacityFor(budgetBytes)), media_{"GPU", "CPU", "DISK"} {}
+Index::Index(u64 budgetBytes, u64 seed) : budget_(budgetBytes), seed_(seed), arena_(capacityFor(budgetBytes)), table_(capacityFor(budgetBytes)), engineTable_(capacityFor(budgetBytes)), media_{"GPU", "CPU", "DISK"} {}
 
 u32 Index::tick() {
   if (clock_ >= 0xfffffff0u) {
@@ -93,7 +94,7 @@ void Index::clear(u32 id) {
 }
 
 u32 Index::find(u32 space, u64 sequence) const {
-  return table_.find(mix(sequence ^ spaces_[space].seed), [&](u32 block) { return arena_.sequence[block] == sequence && spaceOf(block) == space; });
+  return table_.find(mix(sequence ^ spaces_[space].seed), arena_.sequence.data(), sequence, [&](u32 block) { return isOf(space, block); });
 }
 
 bool Index::holds(const Subscription& sub, u32 block) const {
@@ -109,7 +110,7 @@ void Index::setHolders(u32 block, u32 set) {
 }
 
 void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes) {
-  constexpr u32 ahead = 16;
+  constexpr u32 ahead = 16, nearer = 8;
   const u64 seed = spaces_[space].seed, scope = scopes_[space];
   u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
   // Counted per run of blocks with one set, not per block.
@@ -121,12 +122,19 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   };
   const u32 clock = clock_;
   if (previous != 0) arena_.touch(previous, clock);
-  u64 keys[ahead];
-  u32 warmed = 0;
-  const auto warm = [&](u32 until) {
-    for (; warmed < until; ++warmed) {
+  u64 keys[ahead], nameKeys[ahead];
+  u32 warmed = 0, warmer = 0;
+  // The tables' lines, then the blocks that they point at.
+  const auto warm = [&](u32 from) {
+    warmed = std::max(warmed, from);
+    for (const u32 until = std::min(count, from + ahead); warmed < until; ++warmed) {
       table_.prefetch(keys[warmed % ahead] = mix(sequences[warmed] ^ seed));
-      if (names != nullptr) engineTable_.prefetch(mix(names[warmed] ^ scope));
+      if (names != nullptr) engineTable_.prefetch(nameKeys[warmed % ahead] = mix(names[warmed] ^ scope));
+    }
+    warmer = std::max(warmer, from);
+    for (const u32 until = std::min(count, from + nearer); warmer < until; ++warmer) {
+      __builtin_prefetch(&arena_.sequence[table_.candidate(keys[warmer % ahead])]);
+      if (names != nullptr) __builtin_prefetch(&arena_.engine[engineTable_.candidate(nameKeys[warmer % ahead])]);
     }
   };
   const bool ownNames = subscriptions_[id].ownNames;
@@ -136,11 +144,10 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     u32 block = previous == 0 ? 0 : previous + 1;
     if (block == 0 || arena_.sequence[block] != sequence || !arena_.used(block) || spaceOf(block) != space) {
       // Some look-ups ahead, so that lines come while others are worked on.
-      warmed = std::max(warmed, i);
-      warm(std::min(count, i + ahead));
+      warm(i);
       const u64 key = keys[i % ahead];
-      std::size_t vacant = 0;
-      block = table_.findOrVacant(key, [&](u32 found) { return arena_.sequence[found] == sequence && spaceOf(found) == space; }, vacant);
+      u8* vacant = nullptr;
+      block = table_.findOrVacant(key, arena_.sequence.data(), sequence, [&](u32 found) { return isOf(space, found); }, vacant);
       if (block == 0) {
         block = arena_.allocate(previous);
         if (block == 0) {
@@ -152,7 +159,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
         if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
         ++freshRun;
         arena_.holders[block] = freshSet;
-        table_.insertAt(vacant, key, block, BlockKeys(*this));
+        table_.insertAt(vacant, key, block, BlockKeys<false>(*this));
         arena_.touch(block, clock);
         if (names != nullptr) {
           settle();
@@ -257,21 +264,6 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
   }
   settle();
   ++changes_;
-}
-
-void Index::toGhost(u32 block) {
-  ghosts_.push_back(block);
-  if (ghosts_.size() <= ghostCapacity) return;
-  const u32 oldest = ghosts_.front();
-  ghosts_.pop_front();
-  if (arena_.used(oldest) && sets_[arena_.holders[oldest]].empty()) release(oldest);
-}
-
-void Index::release(u32 block) {
-  table_.erase(keyOf(block), block);
-  if (arena_.engine[block] != 0) unname(block);
-  sets_.lose(arena_.holders[block], 1);
-  arena_.release(block);
 }
 
 }  // namespace svc

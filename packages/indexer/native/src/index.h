@@ -126,15 +126,22 @@ class Index {
   u32 find(u32 space, u64 sequence) const;
   // By the name that publishers have for it.
   u32 findNamed(u32 space, u64 name) const;
-  void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
+  [[gnu::always_inline]] void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
   // Not answered until it is known whether a gap touched it.
   bool isDoubted(u32 stream, std::int64_t space) const {
     const auto& doubted = subscriptions_[streams_[stream].subscription].doubted;
     return !doubted.empty() && space >= 0 && doubted.contains(static_cast<u64>(stream) << 32 | static_cast<u64>(space));
   }
+  // Whether it is in use, and of this namespace.
+  bool isOf(u32 space, u32 block) const { return arena_.holders[block] != HolderSets::none && spaceOf(block) == space; }
   u32 spaceOf(u32 block) const { return sets_[arena_.holders[block]].space; }
 
   // For measuring and for snapshots: the plain moves, without an event around them.
+  // Before blocks are stored; false where there is no room for so many.
+  bool roomFor(u64 blocks) {
+    limit_ = limitBlocks();
+    return makeRoom(blocks);
+  }
   u32 internSpace(const Namespace& like);
   std::int64_t internStream(u32 subscription, std::string_view backend, std::string_view medium, u32 rank, u64 shard = 0);
   void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
@@ -146,10 +153,12 @@ class Index {
   bool load(const u8* data, std::size_t size, std::string& note, std::string& problem);
 
  private:
+  template <bool byName>
+  friend class BlockKeys;
   static constexpr std::size_t maxSpaces = 1 << 18, maxStreams = 1 << 14, maxStreamsEach = 1024, maxMedia = 16, maxParkedEvents = 1024;
   static constexpr std::size_t firstSpaceCollection = 1024;
   static constexpr u32 maxParkedBlocks = 1 << 14;
-  static constexpr u32 ghostCapacity = 1 << 16;
+  static constexpr u32 ghostCapacity = 1 << 16, releasedAtOnce = 32;
   static constexpr std::size_t seenRing = 1024;
   static constexpr u32 sliceBlocks = 2048;  // of a batch in one go: a matter of half a millisecond
   static constexpr u32 nobody = ~0u;
@@ -207,6 +216,10 @@ class Index {
   void toGhost(u32 block);
   void unname(u32 block);
   void release(u32 block);
+  // These, 0 among them standing for none; how many.
+  u32 releaseAll(const u32* blocks, u32 count);
+  // The oldest ghosts, some of them.
+  u32 releaseGhosts();
   bool makeRoom(u64 blocks);
   u64 limitBlocks() const;
   void weigh(Subscription& sub);
@@ -214,39 +227,6 @@ class Index {
   bool findOldest();
   // Takes these streams' bits off every block (of one namespace, or of all with -1) at once; `reclaim` frees the blocks.
   void purge(const std::vector<u32>& streams, std::int64_t space);
-  // What the tables ask about blocks when they grow. Neighbours mostly have one set of holders, so it is looked up once.
-  class BlockKeys {
-   public:
-    explicit BlockKeys(const Index& index) : index_(index) {}
-    u32 end() const { return index_.arena_.end(); }
-    bool has(u32 block) const { return index_.arena_.holders[block] != HolderSets::none; }
-    u64 key(u32 block) {
-      const u32 set = index_.arena_.holders[block];
-      if (set != set_) seed_ = index_.spaces_[index_.sets_[set_ = set].space].seed;
-      return mix(index_.arena_.sequence[block] ^ seed_);
-    }
-
-   private:
-    const Index& index_;
-    u32 set_ = HolderSets::none;
-    u64 seed_ = 0;
-  };
-  class NameKeys {
-   public:
-    explicit NameKeys(const Index& index) : index_(index) {}
-    u32 end() const { return index_.arena_.end(); }
-    bool has(u32 block) const { return index_.arena_.engine[block] != 0 && index_.arena_.holders[block] != HolderSets::none; }
-    u64 key(u32 block) {
-      const u32 set = index_.arena_.holders[block];
-      if (set != set_) scope_ = index_.scopes_[index_.sets_[set_ = set].space];
-      return mix(index_.arena_.engine[block] ^ scope_);
-    }
-
-   private:
-    const Index& index_;
-    u32 set_ = HolderSets::none;
-    u64 scope_ = 0;
-  };
   u64 keyOf(u32 block) const { return mix(arena_.sequence[block] ^ spaces_[spaceOf(block)].seed); }
   u64 nameKeyOf(u32 block) const { return mix(arena_.engine[block] ^ scopes_[spaceOf(block)]); }
 

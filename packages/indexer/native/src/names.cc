@@ -1,13 +1,13 @@
 // The names that publishers have for blocks: shared among those that agree, a map of its own for one that does not.
 #include <algorithm>
 
-#include "index.h"
+#include "block_keys.h"
 
 namespace svc {
 
 u32 Index::findShared(u64 scope, u64 name) const {
   if (name == 0 || !engineInUse_) return 0;
-  return engineTable_.find(mix(name ^ scope), [&](u32 block) { return isNamed(block, scope, name); });
+  return engineTable_.find(mix(name ^ scope), arena_.engine.data(), name, [&](u32 block) { return isNamed(block, scope, name); });
 }
 
 u32 Index::findParent(const Subscription& sub, u32 space, u64 name) const {
@@ -21,7 +21,7 @@ u32 Index::findParent(const Subscription& sub, u32 space, u64 name) const {
 u32 Index::findNamed(u32 space, u64 name) const {
   if (name == 0 || !engineInUse_) return 0;
   const auto look = [&](u64 key) {
-    return engineTable_.find(mix(key ^ scopes_[space]), [&](u32 block) { return arena_.engine[block] == key && spaceOf(block) == space && !isGone(block); });
+    return engineTable_.find(mix(key ^ scopes_[space]), arena_.engine.data(), key, [&](u32 block) { return isOf(space, block) && !isGone(block); });
   };
   const u32 found = look(name);
   return found != 0 ? found : look(mix(name ^ spaces_[space].nameSeed));
@@ -50,11 +50,11 @@ void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
   if (!sub.ownNames) {
     if (name != 0 && scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0) {
       const u64 key = mix(name ^ sub.scope);
-      std::size_t vacant = 0;
-      if (engineTable_.findOrVacant(key, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) == 0) {
+      u8* vacant = nullptr;
+      if (engineTable_.findOrVacant(key, arena_.engine.data(), name, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) == 0) {
         arena_.engine[block] = name;
         engineInUse_ = true;
-        engineTable_.insertAt(vacant, key, block, NameKeys(*this));
+        engineTable_.insertAt(vacant, key, block, BlockKeys<true>(*this));
         return;
       }
     }

@@ -8,25 +8,11 @@
 
 namespace svc {
 
-inline constexpr std::size_t hugeBytes = std::size_t{2} << 20, smallBytes = 4096;
+inline constexpr std::size_t hugeBytes = std::size_t{2} << 20;
 
 // Look-ups go all over an array: with large pages most of them miss no translation as well. Refused is no harm.
 inline void wantHuge(void* at, std::size_t bytes) {
   madvise(at, bytes, MADV_HUGEPAGE);
-}
-
-// Zeroed memory in large pages as far as they fit, which come into being when first touched; null where there is none.
-inline void* mapHuge(std::size_t bytes) {
-  void* at = mmap(nullptr, bytes + hugeBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return nullptr;
-  // Aligned: what is too much goes back at once.
-  u8* const mapped = static_cast<u8*>(at);
-  const std::size_t before = (hugeBytes - reinterpret_cast<std::uintptr_t>(at) % hugeBytes) % hugeBytes;
-  if (before > 0) munmap(mapped, before);
-  const std::size_t after = (before + bytes + smallBytes - 1) / smallBytes * smallBytes;
-  munmap(mapped + after, (bytes + hugeBytes + smallBytes - 1) / smallBytes * smallBytes - after);
-  wantHuge(mapped + before, bytes);
-  return mapped + before;
 }
 
 template <typename T>
@@ -45,6 +31,7 @@ class Reserved {
 
   T& operator[](std::size_t i) { return data_[i]; }
   const T& operator[](std::size_t i) const { return data_[i]; }
+  std::size_t size() const { return bytes_ / sizeof(T); }
   T* data() { return data_; }
   const T* data() const { return data_; }
 

@@ -1,4 +1,4 @@
-// Taking blocks away in bulk: purges of streams, and eviction when the memory budget is reached.
+// Taking blocks away: ghosts, purges of streams, and eviction when the memory budget is reached.
 #include <algorithm>
 #include <functional>
 
@@ -7,8 +7,8 @@
 namespace svc {
 namespace {
 
-// Bytes of one block while its tables grow, each beside its former one: the budget holds then, too.
-constexpr u64 plainBlockBytes = 32, namedBlockBytes = 60;
+// Bytes of one block in a table where all segments were split a moment ago, and its own; with a name of its publisher's.
+constexpr u64 tableBytes = 7, plainBytes = 12, namedBytes = 20;
 // What the process of indexing needs at any size: scratch, ring of ghosts, the empty tables.
 constexpr u64 fixedBytes = 1 << 20;
 // Where room is wanted: cleared blocks looked at in one go, and how often before others are evicted for it.
@@ -17,6 +17,50 @@ constexpr u32 reclaimSlice = 1 << 12, mostReclaims = 8;
 constexpr u64 evictSlice = 1 << 11;
 
 }  // namespace
+
+void Index::toGhost(u32 block) {
+  ghosts_.push_back(block);
+  // Some at a time: each costs a few lines that nobody has looked at for long.
+  if (ghosts_.size() >= ghostCapacity + releasedAtOnce) releaseGhosts();
+}
+
+u32 Index::releaseGhosts() {
+  u32 blocks[releasedAtOnce], count = 0;
+  const std::size_t some = std::min<std::size_t>(releasedAtOnce, ghosts_.size());
+  for (std::size_t i = 0; i < some; ++i) {
+    __builtin_prefetch(&arena_.holders[ghosts_[i]]);
+    __builtin_prefetch(&arena_.sequence[ghosts_[i]]);
+    if (engineInUse_) __builtin_prefetch(&arena_.engine[ghosts_[i]]);
+  }
+  for (; count < some; ghosts_.pop_front()) {
+    // One that is there twice is released once.
+    const u32 ghost = ghosts_.front();
+    blocks[count++] = arena_.used(ghost) && sets_[arena_.holders[ghost]].empty() ? ghost : 0;
+  }
+  return releaseAll(blocks, count);
+}
+
+u32 Index::releaseAll(const u32* blocks, u32 count) {
+  for (u32 i = 0; i < count; ++i) {
+    if (blocks[i] == 0) continue;
+    table_.prefetch(keyOf(blocks[i]));
+    if (arena_.engine[blocks[i]] != 0) engineTable_.prefetch(nameKeyOf(blocks[i]));
+  }
+  u32 released = 0;
+  for (u32 i = 0; i < count; ++i) {
+    if (blocks[i] == 0 || !arena_.used(blocks[i])) continue;
+    release(blocks[i]);
+    ++released;
+  }
+  return released;
+}
+
+void Index::release(u32 block) {
+  table_.erase(keyOf(block), block);
+  if (arena_.engine[block] != 0) unname(block);
+  sets_.lose(arena_.holders[block], 1);
+  arena_.release(block);
+}
 
 void Index::purge(const std::vector<u32>& streams, std::int64_t space) {
   if (streams.empty()) return;
@@ -60,9 +104,15 @@ void Index::weigh(Subscription& sub) {
 }
 
 u64 Index::limitBlocks() const {
-  const u64 other = bytes() - indexBytes() - nameBytes();
+  const u64 other = bytes() - indexBytes() - nameBytes() + table_.growthBytes() + engineTable_.growthBytes();
   const u64 left = budget_ > other ? budget_ - other : 0;
-  return std::min<u64>(left / (engineInUse_ ? namedBlockBytes : plainBlockBytes), BlockArena::maxBlocks);
+  // Tables keep the room that they once had.
+  const auto holds = [left](u64 taken, u64 eachBlock) { return (left > taken ? left - taken : 0) / eachBlock; };
+  const u64 table = table_.bytes(), names = engineTable_.bytes();
+  u64 blocks = std::min(holds(0, plainBytes + tableBytes), holds(table, plainBytes));
+  if (engineInUse_)
+    blocks = std::min({holds(0, namedBytes + 2 * tableBytes), holds(table, namedBytes + tableBytes), holds(names, namedBytes + tableBytes), holds(table + names, namedBytes)});
+  return std::min<u64>(blocks, BlockArena::maxBlocks);
 }
 
 bool Index::makeRoom(u64 blocks) {
@@ -95,22 +145,17 @@ bool Index::findOldest() {
 
 void Index::evict(u64 blocks) {
   u64 freed = 0;
-  for (; freed < blocks && !ghosts_.empty(); ghosts_.pop_front()) {
-    const u32 ghost = ghosts_.front();
-    if (!arena_.used(ghost) || !sets_[arena_.holders[ghost]].empty()) continue;
-    release(ghost);
-    ++freed;
-  }
+  while (freed < blocks && !ghosts_.empty()) freed += releaseGhosts();
   while (freed < blocks && (!oldest_.empty() || findOldest())) {
     const auto [stamp, inverse] = oldest_.back();
     oldest_.pop_back();
     // Used since it was listed.
     if (arena_.stamp(~inverse) != stamp) continue;
-    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) {
-      release(~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left)));
-      ++freed;
-      ++evicted_;
-    }
+    u32 page[BlockArena::pageBlocks], count = 0;
+    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) page[count++] = ~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left));
+    releaseAll(page, count);
+    freed += count;
+    evicted_ += count;
   }
   for (Subscription& sub : subscriptions_)
     if (sub.active) sweepNames(sub);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "index.h"
+#include "block_keys.h"
 
 namespace svc {
 
@@ -165,21 +165,20 @@ bool Index::loadBlocks(SnapshotReader& in) {
   const u32 end = in.number<u32>();
   const u64 count = end - BlockArena::pageBlocks;
   if (in.bad || end < BlockArena::pageBlocks || in.left() != count * (engineInUse_ ? 20 : 12)) return false;
-  const u64 room = std::min<u64>(limitBlocks(), count);
   const u8* const holdersAt = in.pass(count * 4);
   const auto holdersOf = [&](u64 i) {
     u32 set = 0;
     std::memcpy(&set, holdersAt + i * 4, 4);
     return set;
   };
-  if (end > BlockArena::pageBlocks + room) return false;
+  // Numbers that are free take no room: an index at its budget has some between its blocks.
+  u64 taken = 0;
+  for (u64 i = 0; i < count; ++i) taken += holdersOf(i) != HolderSets::none;
+  const u64 limit = limitBlocks();
+  if (end > arena_.capacity() || taken > limit + limit / 32) return false;
   in.raw(arena_.sequence.data() + BlockArena::pageBlocks, count * 8);
   if (engineInUse_) in.raw(arena_.engine.data() + BlockArena::pageBlocks, count * 8);
   constexpr u64 ahead = 16;
-  u64 taken = 0;
-  for (u64 i = 0; i < count; ++i) taken += holdersOf(i) != HolderSets::none;
-  table_.reserve(taken);
-  if (engineInUse_) engineTable_.reserve(taken);
   for (u64 i = 0; i < count; ++i) {
     const u32 set = holdersOf(i);
     if (set == HolderSets::none) continue;
@@ -194,8 +193,8 @@ bool Index::loadBlocks(SnapshotReader& in) {
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
-    table_.insert(keyOf(block), block, BlockKeys(*this));
-    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, NameKeys(*this));
+    table_.insert(keyOf(block), block, BlockKeys<false>(*this));
+    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, BlockKeys<true>(*this));
     if (sets_[sets[set]].empty()) toGhost(block);
   }
   return true;

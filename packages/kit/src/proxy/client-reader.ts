@@ -10,6 +10,7 @@ import type { ProxyLimits } from "./limits.ts";
 import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import { FREE_READS, type SlowHead, type SlowHeads } from "./slow-heads.ts";
+import type { Target } from "./target.ts";
 import { BEHIND, HELD, SLOW, TURN, Wire, type WireOwner } from "./wire.ts";
 
 /**
@@ -55,6 +56,8 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   since: number;
   /** How often this request was put back to be routed anew. */
   rounds = 0;
+  /** Where it was sent last and had moved from. */
+  movedFrom: Target | undefined;
   protected readonly front: ConnectionOwner;
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
@@ -162,6 +165,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     }
     this.state = "head";
     this.rounds = 0;
+    this.movedFrom = undefined;
     this.since = now;
     this.wire.resume(BEHIND);
     // A client that sends requests without reading the answers waits until it has read them.

@@ -192,6 +192,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     // cost it bytes that it has not read yet, so it is the second choice.
     if (this.status !== 0) return this.#framed ? this.linger() : this.wire.reset();
     if (trouble === "moved") {
+      this.movedFrom = target;
       const sent = this.#opening.bytes;
       const behind = this.held;
       this.held = new HeldBytes(sent, 0, sent.length);

@@ -10,6 +10,8 @@ export interface RoutedClient {
   readonly forwarded: string;
   /** How often this request was put back to be routed anew. */
   readonly rounds: number;
+  /** Where this request went last, which said that what it is for has moved. */
+  readonly movedFrom: Target | undefined;
   /** Ends a wait: the request is routed anew, or answered with `verdict`. */
   proceed(verdict?: Answer): void;
 }

@@ -32,7 +32,7 @@ export function openCapturer({ drivers, captures, images, stages }: CaptureParts
         fail(
           "CAPTURE_UNAVAILABLE",
           kind === "memory" && runtime.captures.has("filesystem")
-            ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}'; use memory: false, which keeps its files, or the gvisor driver`
+            ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}': pause or snapshot its files alone (--files-only; memory: false), or use the gvisor driver`
             : `the ${runtime.name} driver cannot keep the ${kind} of sandbox '${sandboxID}'`,
         );
       }
@@ -47,7 +47,9 @@ export function openCapturer({ drivers, captures, images, stages }: CaptureParts
       const { handle } = status;
       const runtime = drivers.named(handle.runtime);
       const origin = { templateID, envd, envdVersion, initKey, rootfs: isKept ? images.groundOf(image) : undefined, isKept };
-      return stages(runtime.name)("capture", () => captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, into), origin));
+      return stages(runtime.name)("capture", () =>
+        captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, { ...into, isBrief: isKept }), origin),
+      );
     },
   };
 }

@@ -13,6 +13,7 @@ import type { Capture, CaptureKind } from "../runtime/runtime.ts";
 import { bootID } from "./clock.ts";
 import { groundShape, openGrounds } from "./ground.ts";
 import { checkReached, checkSealed, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
+import { openSums } from "./sums.ts";
 
 // $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
 //                                 files/           what the driver wrote, or found sealed
@@ -79,7 +80,6 @@ export interface Captures {
   close(): Promise<void>;
 }
 
-const CHECKSUM_TIMEOUT_MS = 10 * 60_000;
 const idPattern = /^c[0-9a-f]{24}$/;
 const DISCARDED = "discarded-";
 
@@ -90,25 +90,12 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
   const holders = new Map<string, number>();
   const doomed = new Set<string>();
   const grounds = openGrounds(spawner);
+  const sums = openSums(spawner);
   const placeOf = (captureID: string) => join(folder, captureID);
 
-  /** 128-bit XXH3 of files, by name: against damage, not against forgery; whoever can write here is the node itself. */
-  async function checksums(directory: string, names: readonly string[]): Promise<Map<string, string>> {
-    if (names.length === 0) return new Map();
-    const output = await spawner.check(["xxh128sum", "--", ...names], { cwd: directory, timeoutMs: CHECKSUM_TIMEOUT_MS, repeatable: true });
-    return new Map(
-      output
-        .trim()
-        .split("\n")
-        .map((line) => [line.slice(34), line.slice(0, 32)] as const),
-    );
-  }
-
   async function entriesOf(directory: string, names: readonly string[]): Promise<FileEntry[]> {
-    const sums = await checksums(
-      directory,
-      names.filter((name) => !isSealed(name)),
-    );
+    const unsealed = names.filter((name) => !isSealed(name));
+    const found = await sums.known(directory, unsealed);
     return Promise.all(
       names.map(async (name) => {
         if (isSealed(name)) {
@@ -116,7 +103,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
           return { name, sizeBytes, sealed };
         }
         const { size: sizeBytes } = await stat(join(directory, name));
-        return { name, sizeBytes, xxh128: sums.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`) };
+        return { name, sizeBytes, xxh128: found.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`) };
       }),
     );
   }
@@ -225,9 +212,9 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);
       standing?.catch(() => undefined);
-      const found = await checksums(join(placeOf(captureID), "files"), names).catch((cause: unknown) =>
-        fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }),
-      );
+      const found = await sums
+        .computed(join(placeOf(captureID), "files"), names)
+        .catch((cause: unknown) => fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }));
       for (const file of files) {
         if ("sealed" in file) await checkSealed(captureID, join(placeOf(captureID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Freezer } from "./gvisor-freeze.ts";
+import { keepPages } from "./gvisor-kept.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
 import { keepLayers, nextLayer } from "./gvisor-layers.ts";
 import { checkPages } from "./gvisor-pages.ts";
@@ -19,17 +20,21 @@ const CAPTURE_TIMEOUT_MS = 10 * 60_000;
 const configFile = "config.json";
 
 export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, freezer: Freezer): (handle: RuntimeHandle, into: Capture) => Promise<void> {
-  return async (handle, { directory, kind }) => {
+  return async (handle, { directory, kind, isBrief }) => {
     const wasFrozen = await freezer.isFrozen(handle);
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
     const next = kind === "memory" ? await nextLayer(handle.directory) : undefined;
     const layering = next === undefined ? [] : ["-next-layer", next];
+    // Of little use where it stands still already; an earlier runsc does not know it.
+    const prepares = isBrief === true && next !== undefined && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
+    const preparing = prepares ? ["-prepare-pages"] : [];
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
-    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering);
+    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
-    const { layersEnd } = await checkPages({ directory, kind });
+    const { layersEnd, keptIn } = await checkPages({ directory, kind });
+    await keepPages(spawner, handle.directory, keptIn, directory);
     // Without an end it holds all pages itself: the sandbox is of an earlier version, or too much was unused in its layers.
     if (next !== undefined && layersEnd > 0) await keepLayers(spawner, handle.directory, next, layersEnd, directory);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);

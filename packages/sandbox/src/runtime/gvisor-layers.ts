@@ -108,7 +108,7 @@ async function layersIn(folder: string, pattern: RegExp): Promise<string[]> {
 }
 
 /** Where a home's folders lie on several file systems, each has a copy. */
-async function linkOrCopy(spawner: Spawner, path: string, as: string): Promise<void> {
+export async function linkOrCopy(spawner: Spawner, path: string, as: string): Promise<void> {
   await link(path, as).catch(async (error: NodeJS.ErrnoException) => {
     if (error.code !== "EXDEV" && error.code !== "EMLINK") throw error;
     // Most of a layer is holes.

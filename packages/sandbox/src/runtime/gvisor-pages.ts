@@ -10,13 +10,23 @@ const PAGES = "pages.img";
 const MAX_LIST_BYTES = 64 * 1024;
 const LENGTH_BYTES = 8;
 const CHUNK_BYTES = 2 ** 30;
+const KEPT_VERSION = 3n;
 
-/** `layersEnd`: where the files end that hold what was written to disk; 0 where the pages file holds that, too. */
-export type Pages = { readonly bytes: number; readonly layersEnd: number };
+/** More than runsc writes. */
+const MAX_KEPT_FILES = 64;
+const KEPT_RUN_BYTES = 32;
+
+/**
+ * `layersEnd`: where the files end that hold what was written to disk; 0 where the pages file holds that, too. `keptIn`: which of the
+ * pages files that its sandbox has mapped hold pages of this checkpoint, in its order.
+ */
+export type Pages = { readonly bytes: number; readonly layersEnd: number; readonly keptIn: readonly number[] };
 
 // pages_meta.img   length u64 LE, MemoryFileMetadataProto   for the sandbox's memory
+//                  length u64 LE, what is kept              where it is in version 3 (setup/runsc/mapped/kept.go)
 //                  list of file systems                     checkpoints of memory only
 //                  length, MemoryFileMetadataProto          for each of them, to the end
+// what is kept     files u64 LE, for each its number, for each run: start, end, file, offset
 // MemoryFileMetadataProto   1: version   2: chunk of 1 GiB, repeated   3: MemAcctRange, repeated
 // MemAcctRange              1: start   2: end   5: its pages are in the file; in version 2 all of them are in layers beside it
 
@@ -36,19 +46,34 @@ export async function checkPages({ directory, kind }: Capture): Promise<Pages> {
 
 /** What all pages that the metadata names take; undefined where it is no whole metadata. */
 export function pagesOf(metadata: Buffer, kind: CaptureKind): Pages | undefined {
-  const first = blockAt(metadata, 0);
+  const first = mainBlock(metadata);
   if (first === undefined) return undefined;
   // A sandbox has a root that it writes: metadata of memory that ends before it was cut short.
   const end = kind === "memory" ? metadata.length - 1 : metadata.length;
   for (let at = first.end; at <= Math.min(end, first.end + MAX_LIST_BYTES); at++) {
     const rest = blocksFrom(metadata, at);
-    if (rest !== undefined) return { bytes: first.bytes + rest.bytes, layersEnd: rest.layersEnd };
+    if (rest !== undefined) return { bytes: first.bytes + rest.bytes, layersEnd: rest.layersEnd, keptIn: first.keptIn };
   }
   return undefined;
 }
 
+function mainBlock(metadata: Buffer): (Pages & { readonly end: number }) | undefined {
+  const block = blockAt(metadata, 0);
+  if (block?.version !== KEPT_VERSION) return block === undefined ? undefined : { ...block, keptIn: [] };
+  const length = lengthAt(metadata, block.end);
+  if (length === undefined || length < LENGTH_BYTES) return undefined;
+  const kept = metadata.subarray(block.end + LENGTH_BYTES, block.end + LENGTH_BYTES + length);
+  const word = (at: number) => Number(kept.readBigUInt64LE(at));
+  const runsAt = LENGTH_BYTES * (1 + word(0));
+  if (word(0) > MAX_KEPT_FILES || runsAt > length || (length - runsAt) % KEPT_RUN_BYTES !== 0) return undefined;
+  const keptIn = Array.from({ length: word(0) }, (_, index) => word(LENGTH_BYTES * (1 + index)));
+  let bytes = block.bytes;
+  for (let at = runsAt; at < length; at += KEPT_RUN_BYTES) bytes -= word(at + LENGTH_BYTES) - word(at);
+  return { bytes, layersEnd: 0, keptIn, end: block.end + LENGTH_BYTES + length };
+}
+
 /** Of blocks that follow each other to the end. */
-function blocksFrom(metadata: Buffer, start: number): Pages | undefined {
+function blocksFrom(metadata: Buffer, start: number): Omit<Pages, "keptIn"> | undefined {
   let bytes = 0;
   let layersEnd = 0;
   for (let at = start; at < metadata.length; ) {
@@ -61,12 +86,20 @@ function blocksFrom(metadata: Buffer, start: number): Pages | undefined {
   return { bytes, layersEnd };
 }
 
-function blockAt(metadata: Buffer, at: number): (Pages & { readonly end: number }) | undefined {
+/** Undefined where so much does not follow. */
+function lengthAt(metadata: Buffer, at: number): number | undefined {
   if (at + LENGTH_BYTES > metadata.length) return undefined;
   const length = metadata.readBigUInt64LE(at);
+  return length === 0n || length > BigInt(metadata.length - at - LENGTH_BYTES) ? undefined : Number(length);
+}
+
+type Block = Omit<Pages, "keptIn"> & { readonly version: bigint; readonly end: number };
+
+function blockAt(metadata: Buffer, at: number): Block | undefined {
+  const length = lengthAt(metadata, at);
+  if (length === undefined) return undefined;
   const start = at + LENGTH_BYTES;
-  if (length === 0n || length > BigInt(metadata.length - start)) return undefined;
-  const end = start + Number(length);
+  const end = start + length;
   let bytes = 0;
   let version = 0n;
   let chunks = 0;
@@ -82,8 +115,8 @@ function blockAt(metadata: Buffer, at: number): (Pages & { readonly end: number 
     });
     if (range.isCommitted) bytes += Number(range.end - range.start);
   });
-  if (isWhole && version === 1n) return { bytes, layersEnd: 0, end };
-  return isWhole && version === 2n ? { bytes: 0, layersEnd: chunks * CHUNK_BYTES, end } : undefined;
+  if (isWhole && (version === 1n || (version === KEPT_VERSION && at === 0))) return { version, bytes, layersEnd: 0, end };
+  return isWhole && version === 2n ? { version, bytes: 0, layersEnd: chunks * CHUNK_BYTES, end } : undefined;
 }
 
 /** Calls `see` with each field's number and its value, or its length and where it begins. False where it is no message. */

@@ -31,6 +31,8 @@ export type Capture = {
   /** Holds the files that `capture` wrote, or found sealed (`SEALED`), and nothing else. */
   readonly directory: string;
   readonly kind: CaptureKind;
+  /** While it is written: the sandbox should stand still for as short as can be, rather than the whole be over soon. */
+  readonly isBrief?: boolean | undefined;
 };
 
 /**

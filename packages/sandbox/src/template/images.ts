@@ -30,6 +30,8 @@ export interface Images {
   chainOf(image: RootImage): Chain;
   /** The folder of set-up's that an image stands on; layers are checked by themselves. */
   groundOf(image: RootImage): string | undefined;
+  /** @throws HOST_UNSUITABLE where no layer can be stacked on this: said before a step makes one. */
+  mustTakeLayer(chain: Chain): void;
   /**
    * Makes sure that the image's root file system is where it says; at once where it is. For every start of a sandbox.
    * @throws SNAPSHOT_DAMAGED when a layer is not what was written, HOST_UNSUITABLE where overlayfs cannot be used.
@@ -67,6 +69,14 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
     return { base: image, layers: [] };
   }
 
+  function mustStack(): void {
+    if (process.getuid?.() !== 0)
+      fail(
+        "HOST_UNSUITABLE",
+        "a template with layers is stacked by overlayfs, which needs root, and this node runs without; run it as root to build and start such templates",
+      );
+  }
+
   async function mount(image: RootImage): Promise<void> {
     const chain = chainOf(image);
     if (chain.base !== undefined && !existsSync(chain.base.rootfs)) {
@@ -74,7 +84,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
     }
     for (const layerID of chain.layers) await layers.verify(layerID);
     if (dirname(image.rootfs) !== folder || readMounts().some(({ point }) => point === image.rootfs)) return;
-    if (process.getuid?.() !== 0) fail("HOST_UNSUITABLE", "a template with layers is stacked by overlayfs, which needs root; `svc doctor` says more");
+    mustStack();
     await mkdir(image.rootfs, { recursive: true, mode: 0o755 });
     // Top first, relative to the folder of the layers: the options must fit into one page.
     const lower = [...chain.layers].reverse().map((layerID) => `${layerID}/diff`);
@@ -106,6 +116,9 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
       return { rootfs: join(folder, imageID), binds };
     },
     chainOf,
+    mustTakeLayer(chain) {
+      if (chain.base !== undefined || chain.layers.length > 0) mustStack();
+    },
     groundOf: (image) => chainOf(image).base?.rootfs || undefined,
     ready(image) {
       if (dirname(image.rootfs) !== folder && !image.rootfs.startsWith(`${layers.folder}/`)) return Promise.resolve();

@@ -85,6 +85,7 @@ async function cachedStep(job: Job, chain: Chain, action: Action, title: string,
       return { ...chain, layers: [...chain.layers, layerID] };
     }
   }
+  job.builder.images.mustTakeLayer(chain);
   say(job, title);
   const done = await runStep(job, chain, action, title);
   cache.keep(key, done.layerID);

@@ -3,6 +3,11 @@ import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Records } from "./records.ts";
 
 const MAX_TRIES = 50;
+/** Reserved at a time where many are asked for: those that are left over when the server ends are given to nobody. */
+const MAX_AHEAD = 1024;
+/** After so many changes, each so soon after the one before, twice as many are reserved each time. */
+const SOON = 8;
+const SOON_MS = 500;
 
 type Waiting = { resolve(number: number): void; reject(failure: Failure): void };
 
@@ -11,6 +16,11 @@ export class Numbers {
   readonly #key: string;
   #waiting: Waiting[] = [];
   #isTaking = false;
+  /** Reserved, and not given yet: from `#next` to `#last`. */
+  #next = 1;
+  #last = 0;
+  #soon = 0;
+  #reservedMs = Number.NEGATIVE_INFINITY;
 
   constructor(records: Records, name: string) {
     this.#records = records;
@@ -24,6 +34,7 @@ export class Numbers {
 
   /** The next one: nobody else has it once this resolves. */
   take(): Promise<number> {
+    if (!this.#isTaking && this.#next <= this.#last) return Promise.resolve(this.#next++);
     return new Promise((resolve, reject) => {
       this.#waiting.push({ resolve, reject });
       if (!this.#isTaking) void this.#takeAll();
@@ -34,13 +45,18 @@ export class Numbers {
   async #takeAll(): Promise<void> {
     this.#isTaking = true;
     while (this.#waiting.length > 0) {
-      const together = this.#waiting;
-      this.#waiting = [];
+      for (const { resolve } of this.#waiting.splice(0, this.#last - this.#next + 1)) resolve(this.#next++);
+      const together = this.#waiting.length;
+      if (together === 0) break;
+      // One by one, numbers have no gaps; a change for each of many would be all that this server does.
+      this.#soon = performance.now() - this.#reservedMs < SOON_MS ? this.#soon + 1 : 0;
+      const count = Math.max(together, Math.min(MAX_AHEAD, 2 ** Math.max(0, this.#soon - SOON)));
       try {
-        const first = await this.#reserve(together.length);
-        for (const [at, { resolve }] of together.entries()) resolve(first + at);
+        this.#next = await this.#reserve(count);
+        this.#last = this.#next + count - 1;
+        this.#reservedMs = performance.now();
       } catch (error) {
-        for (const { reject } of together) reject(asFailure(error));
+        for (const { reject } of this.#waiting.splice(0, together)) reject(asFailure(error));
       }
     }
     this.#isTaking = false;

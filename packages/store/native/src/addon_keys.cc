@@ -76,23 +76,38 @@ napi_value objectsOn(Addon& addon, const Call& call) {
   return out;
 }
 
-// (kind, id, text) → whether the log took it: it is there after a restart.
-napi_value keepNote(Addon& addon, const Call& call) {
-  Server& server = serving(addon);
+Uuid noteID(const std::string& text) {
   Uuid id;
-  if (!uuidOf(call.bytes(1), id)) throw std::invalid_argument("expected an id of 32 hexadecimal digits");
-  std::string text = call.bytes(2);
+  if (!uuidOf(text, id)) throw std::invalid_argument("expected an id of 32 hexadecimal digits");
+  return id;
+}
+
+// (kind, [id, text...]) → whether the log took all: they are there after a restart. In one change, since each wakes the thread that answers.
+napi_value keepNotes(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  const auto kind = static_cast<u8>(call.number(0));
+  std::vector<std::string> words = call.list(1);
+  std::vector<Uuid> ids;
+  u64 bytes = 0;
+  for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
+    ids.push_back(noteID(words[i]));
+    bytes += words[i + 1].size() + 64;
+  }
   return call.of(server.change([&] {
-    if (!server.room()) return false;
-    server.store.keepNote(static_cast<u8>(call.number(0)), id, std::move(text));
+    if (!server.room(bytes)) return false;
+    for (std::size_t i = 0; i < ids.size(); ++i) server.store.keepNote(kind, ids[i], std::move(words[2 * i + 1]));
     return true;
   }));
 }
 
-napi_value dropNote(Addon& addon, const Call& call) {
+// ([id...])
+napi_value dropNotes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  Uuid id;
-  if (uuidOf(call.bytes(0), id)) server.change([&] { server.store.dropNote(id); });
+  std::vector<Uuid> ids;
+  for (const std::string& each : call.list(0)) ids.push_back(noteID(each));
+  server.change([&] {
+    for (const Uuid& id : ids) server.store.dropNote(id);
+  });
   return call.undefined();
 }
 

@@ -135,18 +135,19 @@ napi_value setQuota(Addon& addon, const Call& call) {
 }
 
 namespace {
-// (cursor, records to look at, tenant or "" for all) → [next cursor or 0, text...]: of objects that may be read.
+// (cursor, records to look at, tenant or "" for all, most) → [next cursor or 0, text...]: of objects that may be read.
 template <typename Text>
 napi_value listed(Addon& addon, const Call& call, Text text) {
   Server& server = serving(addon);
   u32 cursor = std::max(1u, static_cast<u32>(call.number(0)));
   u32 records = static_cast<u32>(call.number(1));
   const std::string name = call.bytes(2);
+  const auto most = static_cast<std::size_t>(call.number(3));
   std::vector<std::string> found;
   const u32 next = server.with([&] {
     const Store& store = server.store;
     const u16 tenant = name.empty() ? Store::noTenant : store.tenantOf(name);
-    for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
+    for (; cursor < store.table.end() && records > 0 && found.size() < most; ++cursor, --records) {
       if (!store.table.live(cursor) || (!name.empty() && store.table[cursor].tenant != tenant)) continue;
       bool reachable = false;
       store.eachReplica(cursor, [&](const Replica& replica) { reachable = reachable || store.readable(replica); });

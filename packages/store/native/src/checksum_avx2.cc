@@ -9,6 +9,9 @@
 namespace svc::avx2 {
 
 u64 checksumOf(const u64* ranges, std::size_t count) { return sumOfRanges(ranges, count); }
+void beginSum(void* state) { ::beginSum(state); }
+void addToSum(void* state, const void* data, std::size_t size) { ::addToSum(state, data, size); }
+u64 endSum(const void* state) { return ::endSum(state); }
 
 }  // namespace svc::avx2
 #endif

@@ -17,6 +17,8 @@ enum class Tier : u8 { memory = 0, nof = 1 };
 inline constexpr u32 tiers = 2;
 // A segment of that protocol of the transfer engine.
 constexpr Tier tierOf(std::string_view protocol) { return protocol == "nvmeof" ? Tier::nof : Tier::memory; }
+// What an object of that size takes: blocks of a device are nobody's half.
+constexpr u64 rangeBytes(u64 bytes, Tier tier) { return tier == Tier::nof ? (bytes + 4095) & ~u64{4095} : bytes; }
 
 struct Client {
   Uuid id;
@@ -53,8 +55,7 @@ struct Segment {
   bool onDisk() const { return disk != nullptr; }
   bool inMemory() const { return !onDisk() && tier == Tier::memory; }
   bool nof() const { return tier == Tier::nof; }
-  // What an object of that size takes: blocks of a device are nobody's half.
-  u64 rangeBytes(u64 bytes) const { return nof() ? (bytes + 4095) & ~u64{4095} : bytes; }
+  u64 rangeBytes(u64 bytes) const { return svc::rangeBytes(bytes, tier); }
   bool cold() const { return onDisk() && disk->cold(); }
   bool shared() const { return onDisk() && disk->folder != nullptr; }
   bool readable() const { return !gone && !awaiting && !silent && !unreachable && state != SegmentState::unmounting; }

@@ -109,7 +109,8 @@ class Server {
   void endDump(u64 end);
   // From now on the script is told again when there is more to publish.
   void tellBatchesAgain() { toldBatches_ = false; }
-  bool room() { return log_.room(u64{1} << 20, store.nowMs()); }
+  // For that many bytes of records beside what any call may write.
+  bool room(u64 more = 0) { return log_.room((u64{1} << 20) + more, store.nowMs()); }
   bool logFull() const { return logFull_.load(std::memory_order_relaxed); }
 
   Store store;

@@ -201,6 +201,8 @@ class Store : public StoreState {
   void dropShared(u32 index, Gone why);
   // What is being written of these kinds goes; whether the object does, as nothing else is left.
   bool dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why);
+  // Complete, other than in the shared folder.
+  bool anyEnded(u32 index) const;
   // Whether an end of that type is about it.
   bool isOf(const Replica& replica, ReplicaType type) const;
   // An unfinished put is given up; whether the object is gone.
@@ -254,9 +256,9 @@ class Store : public StoreState {
   bool groupMayGo(const Object& object, bool pinned, u32 spared) const;
   i32 refuseForSpace();
   i32 checkMount(const SegmentSpec& spec, u32 client) const;
-  // What another process held that is not heard any more, by the same id.
   // Of a NOF segment, which has no owner that could look at its bytes.
   bool dropDamaged(u32 index, u64 replica);
+  // What another process held that is not heard any more, by the same id.
   bool takeOver(Segment& segment, const SegmentSpec& spec, u32 client);
   void endExtent(u64 id, u64 holdMs);
   Extent forgetExtent(u64 id);

@@ -33,7 +33,10 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   const u32 read = replicaIn(source, true);
   if (read == 0) return code::replicaNotFound;
   u32 more = 0;
+  const bool summed = object.extra != 0 && table.extras[object.extra].hasChecksum;
   for (const std::string_view target : targets) {
+    // After a power cut nobody could tell its bytes from others.
+    if (!summed && !cluster.named(target).empty() && cluster.segment(cluster.named(target).front())->nof()) return code::invalidParams;
     const bool there = replicaIn(target, false) != 0;
     // What would be left after the move could not be read, at least for now.
     if (kind == TaskKind::move && there && replicaIn(target, true) == 0) return code::notReady;

@@ -25,8 +25,10 @@ i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish&
     // One at a time is what any put takes. More than that is ahead of a need, and must not be why anything is evicted.
     if (i > 0 && (ahead(Tier::memory) || ahead(Tier::nof))) break;
     Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas[0] + replicas[1])};
+    const bool noSpace[tiers] = {rooms_[0].noSpace, rooms_[1].noSpace};
     const u32 placed = place(size, replicas[0], wish, Tier::memory, extent.ranges.data());
     extent.ranges.resize(placed + place(size, replicas[1], wish, Tier::nof, extent.ranges.data() + placed));
+    for (u32 tier = 0; i > 0 && tier < tiers; ++tier) rooms_[tier].noSpace = noSpace[tier];
     if (extent.ranges.empty()) {
       if (i > 0) break;
       return refuseForSpace();

@@ -76,6 +76,12 @@ bool Store::isOf(const Replica& replica, ReplicaType type) const {
   return !onShared(replica);
 }
 
+bool Store::anyEnded(u32 index) const {
+  bool found = false;
+  eachReplica(index, [&](const Replica& replica) { found = found || (replica.status == ReplicaStatus::complete && !onShared(replica)); });
+  return found;
+}
+
 bool Store::dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why) {
   if (!dropReplicas(index, [&](const Replica& replica) { return replica.status == ReplicaStatus::processing && isOf(replica, type); }, holdMs)) {
     erase(index, 0, true, why);

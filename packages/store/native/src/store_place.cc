@@ -15,6 +15,8 @@ bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
   // Two replicas with one holder would be lost together.
   for (u32 i = 0; i < placed; ++i)
     if (cluster.segment(out[i].segment)->client == segment->client) return false;
+  // Also so that no size wraps around when it is rounded up.
+  if (size > segment->size) return false;
   const u64 bytes = segment->rangeBytes(size);
   const u32 node = segment->allocator.take(bytes);
   if (node == 0) return false;

@@ -1,4 +1,6 @@
 // Writing: put and upsert from start to end, and revoking.
+#include <algorithm>
+
 #include "store.h"
 
 namespace svc {
@@ -113,7 +115,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
     log(there);
     return code::ok;
   }
-  if (const i32 wrong = overQuota(tenant, size > object.size ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
+  if (const i32 wrong = overQuota(tenant, size > object.size && wish.replicas > 0 ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
   // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
   Placed placed[2 * mostReplicas];
   u32 count = place(size, wish.replicas, wish, Tier::memory, placed);
@@ -122,7 +124,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
   const std::string kept(groupName(object));
   const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
-  erase(there, unfinished ? settings.releaseMs : leased(object) ? settings.leaseMs : 0);
+  erase(there, std::max(unfinished ? settings.releaseMs : 0, leased(object) ? settings.leaseMs : 0));
   const i32 made = create(client, tenant, key, size, wish, kept, files, index);
   if (made == code::ok && pinned != 0) {
     extraOf(index).softPinUntil = pinned;
@@ -143,6 +145,8 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
     if (at->status == ReplicaStatus::processing && isOf(*at, type)) at->status = ReplicaStatus::complete;
     if (at->next == 0) break;
   }
+  // Of none that it has: nothing is kept.
+  if (!anyStatus(index, ReplicaStatus::complete)) return code::invalidWrite;
   // Kinds may end one after the other.
   const bool partly = writing(index);
   setProcessing(object, partly);
@@ -175,8 +179,8 @@ i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key, Repli
   if (!(object.flags & flag::unfinished)) return code::invalidWrite;
   // The usual reason is a transfer that failed.
   suspect(index);
-  // Its file is revoked by a call of its own.
-  if (type == ReplicaType::memory || type == ReplicaType::nof) dropUnfinished(index, type, 0, Gone::unknown);
+  // Its file is revoked by a call of its own; a kind that has ended was acknowledged, and may be being read.
+  if (type == ReplicaType::memory || type == ReplicaType::nof || anyEnded(index)) dropUnfinished(index, type, 0, Gone::unknown);
   else erase(index, 0);
   return code::ok;
 }

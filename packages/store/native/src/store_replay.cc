@@ -59,7 +59,10 @@ bool Store::replay(RecordReader& from) {
         segment->awaiting = true;
         there = &cluster.add(std::move(segment));
       }
-      if (!there->gone && (there->client != client || there->endpoint != endpoint)) cluster.handOver(*there, client, name, endpoint);
+      if (!there->gone && (there->client != client || there->endpoint != endpoint)) {
+        cluster.handOver(*there, client, name, endpoint);
+        there->hostID = hostID;
+      }
       there->state = state;
       there->unmountAtMs = unmountAt == 0 ? 0 : std::max<u64>(1, unmountAt - std::min(unmountAt, journal.epochMs));
       return true;

@@ -69,7 +69,7 @@ void Store::beginEviction(Tier tier) {
     const u32 index = end <= samples ? i + 1 : 1 + static_cast<u32>(random_ % (end - 1));
     if (index >= end) break;
     ++seen;
-    if (mayEvict(table[index], false) && frees(index)) found.push_back({table[index].lease, table[index].size});
+    if (mayEvict(table[index], false) && frees(index)) found.push_back({table[index].lease, rangeBytes(table[index].size, tier)});
   }
   evictUntil_ = ~Tick{0};
   if (seen > 0 && end > samples) {
@@ -142,7 +142,7 @@ void Store::evictWhole(u32 index, Tier tier) {
 void Store::evictOne(u32 index, Tier tier) {
   const bool nof = tier == Tier::nof;
   if (nof ? !anyNof(index) : !inMemory(index)) return;
-  evicted_ += table[index].size;
+  evicted_ += rangeBytes(table[index].size, tier);
   ++(nof ? counters.nofEvictedObjects : counters.evictedObjects);
   (nof ? counters.nofEvictedBytes : counters.evictedBytes) += table[index].size;
   if (anyElse(index, tier)) dropTier(index, tier);

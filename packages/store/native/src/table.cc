@@ -22,20 +22,21 @@ u64 Table::hashOf(u16 tenant, std::string_view key) const { return XXH3_64bits_w
 void Table::prefetchSlot(u64 hash) const { __builtin_prefetch(&slots_.at[static_cast<u32>(hash) & slots_.mask]); }
 
 void Table::prefetchRecord(u64 hash) const {
-  const u32 index = slots_.at[static_cast<u32>(hash) & slots_.mask];
-  if (index != 0 && index != grave) __builtin_prefetch(&objects_[index]);
+  const u32 slot = slots_.at[static_cast<u32>(hash) & slots_.mask];
+  if (slot != 0 && slot != grave && !differs(slot, static_cast<u32>(hash))) __builtin_prefetch(&objects_[slot & indexMask]);
 }
 
 void Table::prefetchKey(u64 hash) const {
-  const u32 index = slots_.at[static_cast<u32>(hash) & slots_.mask];
-  if (index != 0 && index != grave) keys_.prefetch(objects_[index].key);
+  const u32 slot = slots_.at[static_cast<u32>(hash) & slots_.mask];
+  if (slot != 0 && slot != grave && !differs(slot, static_cast<u32>(hash))) keys_.prefetch(objects_[slot & indexMask].key);
 }
 
 u32 Table::findIn(const Slots& slots, u16 tenant, std::string_view key, u32 hash) const {
   for (u32 at = hash & slots.mask;; at = (at + 1) & slots.mask) {
-    const u32 index = slots.at[at];
-    if (index == 0) return 0;
-    if (index == grave) continue;
+    const u32 slot = slots.at[at];
+    if (slot == 0) return 0;
+    if (slot == grave || differs(slot, hash)) continue;
+    const u32 index = slot & indexMask;
     const Object& object = objects_[index];
     if (object.hash == hash && object.tenant == tenant && object.keyBytes == key.size() && keyOf(index) == key) return index;
   }
@@ -50,13 +51,14 @@ void Table::place(Slots& slots, u32 hash, u32 index) {
   u32 at = hash & slots.mask;
   while (slots.at[at] != 0 && slots.at[at] != grave) at = (at + 1) & slots.mask;
   if (slots.at[at] == 0) ++slots.used;
-  slots.at[at] = index;
+  slots.at[at] = slotOf(index, hash);
 }
 
 void Table::moveSome() {
   for (u32 i = 0; i < movedPerInsert; ++i) {
-    const u32 index = old_.at[moved_];
-    if (index != 0 && index != grave) {
+    const u32 slot = old_.at[moved_];
+    if (slot != 0 && slot != grave) {
+      const u32 index = slot & indexMask;
       place(slots_, objects_[index].hash, index);
       old_.at[moved_] = grave;
     }
@@ -98,10 +100,11 @@ u32 Table::insert(u16 tenant, std::string_view key, u64 hash) {
 
 void Table::erase(u32 index) {
   const u32 hash = objects_[index].hash;
+  const u32 slot = slotOf(index, hash);
   const auto drop = [&](Slots& slots) {
     if (!slots.at) return false;
     for (u32 at = hash & slots.mask; slots.at[at] != 0; at = (at + 1) & slots.mask) {
-      if (slots.at[at] != index) continue;
+      if (slots.at[at] != slot) continue;
       // Nothing probes past an end: no grave is needed there.
       const bool last = slots.at[(at + 1) & slots.mask] == 0;
       slots.at[at] = last ? 0 : grave;

@@ -65,7 +65,7 @@ struct Group {
 
 class Table {
  public:
-  static constexpr u32 most = u32{1} << 28;
+  static constexpr u32 most = (u32{1} << 28) - 1;
 
   explicit Table(u64 seed);
 
@@ -97,6 +97,10 @@ class Table {
     void resize(u32 size);
   };
   static constexpr u32 grave = ~u32{0}, movedPerInsert = 16;
+  // A slot is a record's index and, above it, bits of its hash that no mask keeps: of sixteen that a probe passes, fifteen need no look at their record.
+  static constexpr u32 indexMask = (u32{1} << 28) - 1;
+  static u32 slotOf(u32 index, u32 hash) { return index | (hash & ~indexMask); }
+  static bool differs(u32 slot, u32 hash) { return ((slot ^ hash) & ~indexMask) != 0; }
 
   u32 findIn(const Slots& slots, u16 tenant, std::string_view key, u32 hash) const;
   static void place(Slots& slots, u32 hash, u32 index);

@@ -14,7 +14,7 @@ export async function copyKey(words: Words): Promise<number> {
   const [key = ""] = operands(words, "KEY");
   const targets = segmentsOf(words, "to");
   await using client = await openClient(words);
-  return await watch(words, client, key, await client.createCopyTask(key, targets).catch(unknownSegment));
+  return await watch(words, client, key, await client.createCopyTask(key, targets).catch(unknownSegment(targets)));
 }
 
 export async function moveKey(words: Words): Promise<number> {
@@ -22,7 +22,7 @@ export async function moveKey(words: Words): Promise<number> {
   const [[source = ""], [target = ""]] = [segmentsOf(words, "from", 1), segmentsOf(words, "to", 1)];
   if (source === target) fail("INVALID_REQUEST", `--to: expected another segment than --from, got ${target} for both`);
   await using client = await openClient(words);
-  return await watch(words, client, key, await client.createMoveTask(key, source, target).catch(unknownSegment));
+  return await watch(words, client, key, await client.createMoveTask(key, source, target).catch(unknownSegment([source, target])));
 }
 
 async function watch(words: Words, client: StoreClient, key: string, id: string): Promise<number> {
@@ -43,11 +43,11 @@ async function watch(words: Words, client: StoreClient, key: string, id: string)
 }
 
 /** The master says only that an argument is wrong. */
-function unknownSegment(error: unknown): never {
+const unknownSegment = (names: readonly string[]) => (error: unknown) => {
   if (error instanceof Failure && error.details["storeCode"] === codes.INVALID_PARAMS)
-    fail("STORE_KEY_NOT_FOUND", "a segment of that name is not mounted; svc store segments lists them", { cause: error });
+    fail("STORE_KEY_NOT_FOUND", `expected names of mounted segments, got "${names.join('", "')}"; svc store segments lists them`, { cause: error });
   throw error;
-}
+};
 
 function segmentsOf(words: Words, flag: string, most = 64): string[] {
   const names = (words.text(flag) ?? "").split(",").filter((name) => name !== "");

@@ -24,11 +24,12 @@ type Job = {
 export async function drain(words: Words): Promise<number> {
   const { positionals: segments } = words;
   const cancelled = words.text("cancel");
-  if (cancelled !== undefined) return shown(words, await jobAt(words, `/api/v1/drain_jobs/cancel?job_id=${encodeURIComponent(cancelled)}`, { method: "POST" }));
+  if (cancelled !== undefined)
+    return shown(words, await jobAt(words, `job "${cancelled}"`, `/api/v1/drain_jobs/cancel?job_id=${encodeURIComponent(cancelled)}`, { method: "POST" }));
   if (segments.length === 0) fail("INVALID_REQUEST", "expected SEGMENT..., or --cancel JOB; svc store segments lists them");
   const targets = (words.text("to") ?? "").split(",").filter((name) => name !== "");
   const body = { segments, target_segments: targets, max_concurrency: wholeNumber(words, "concurrency", 4, MAX_CONCURRENCY) };
-  let job = await jobAt(words, "/api/v1/drain_jobs", { method: "POST", body: JSON.stringify(body) });
+  let job = await jobAt(words, `segments "${[...segments, ...targets].join('", "')}"`, "/api/v1/drain_jobs", { method: "POST", body: JSON.stringify(body) });
   // Before anything can go wrong: with the id the job can be looked at and canceled, whatever becomes of this command.
   if (!words.has("detach")) process.stderr.write(`job ${job.job_id}: draining ${segments.join(", ")}; svc store drain --cancel ${job.job_id} ends it\n`);
   while (!ENDED.includes(job.status_name) && !words.has("detach")) {
@@ -37,7 +38,7 @@ export async function drain(words: Words): Promise<number> {
         `${job.blocked_units} held up, ${job.failed_units} failed; job ${job.job_id}`,
     );
     await sleep(POLL_MS);
-    job = await jobAt(words, `/api/v1/drain_jobs/query?job_id=${job.job_id}`);
+    job = await jobAt(words, `job "${job.job_id}"`, `/api/v1/drain_jobs/query?job_id=${job.job_id}`);
   }
   progress("");
   return shown(words, job);
@@ -49,7 +50,7 @@ export async function undrain(words: Words): Promise<number> {
   if (segments.length === 0 || segments.includes("")) fail("INVALID_REQUEST", "expected SEGMENT...; svc store segments lists them");
   const answer = await ask(words, "/api/v1/segments/undrain", { method: "POST", body: JSON.stringify({ segments }) });
   const said = (await answer.json()) as { segments: string[]; error_message?: string };
-  if (!answer.ok) fail("STORE_KEY_NOT_FOUND", `the master answered: ${said.error_message}; svc store segments lists them`);
+  if (!answer.ok) fail("STORE_KEY_NOT_FOUND", `segments "${segments.join('", "')}": the master answered: ${said.error_message}; svc store segments lists them`);
   if (words.isJSON) printJSON(said.segments);
   else for (const name of said.segments) process.stdout.write(`${name} takes objects again\n`);
   return 0;
@@ -66,10 +67,8 @@ function shown(words: Words, job: Job): number {
   return job.status_name === "FAILED" ? 1 : 0;
 }
 
-async function jobAt(words: Words, path: string, init?: RequestInit): Promise<Job> {
+async function jobAt(words: Words, what: string, path: string, init?: RequestInit): Promise<Job> {
   const answer = await ask(words, path, init);
   const said = (await answer.json()) as Job & { error_message?: string };
-  return answer.ok
-    ? said
-    : fail("STORE_KEY_NOT_FOUND", `the master answered ${said.error_message}: is a segment, or the job, not there? svc store segments lists them`);
+  return answer.ok ? said : fail("STORE_KEY_NOT_FOUND", `${what}: the master answered ${said.error_message}; svc store segments lists the segments`);
 }

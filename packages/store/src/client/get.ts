@@ -214,6 +214,8 @@ function candidatesOf(parts: GetParts, destination: Destination, index: number, 
     const disk = diskPlace(replica);
     const fileName = place.type === "disk" ? parts.shared?.nameOf(place.path) : undefined;
     if (!("buffer" in place) && disk === undefined && fileName === undefined) continue;
+    // A power cut may have left other bytes there, and nothing would tell.
+    if (place.type === "nof" && list.checksum === undefined) continue;
     const known =
       place.type === "disk"
         ? { endpoint: "", address: 0n, sizeBytes: Number(place.sizeBytes), checksum: list.checksum, untilMs, fileID: id, fileName: fileName as string }

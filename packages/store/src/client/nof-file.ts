@@ -75,7 +75,8 @@ async function opened(path: string, bytes: number): Promise<FileHandle> {
   try {
     return await open(path, "r+");
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ENOENT" || bytes === 0) throw error;
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    if (bytes === 0) fail("SETTING_INVALID", `NOF segment ${path}: the file is not there; give its size (nof_size, or bytes), and it is made`);
   }
   return open(path, "wx+", 0o600);
 }

@@ -1,6 +1,6 @@
 // Runs flows: with promises, or holding the thread; and keeps the handles of the holders that they move bytes to and from.
 import { setTimeout as sleep } from "node:timers/promises";
-import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { FileTrouble, SharedFiles } from "../files/shared-files.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
@@ -21,6 +21,7 @@ export class Runner {
   /** Where the cluster has one, and this host too. */
   shared: SharedFiles | undefined;
   readonly #handles = new Map<string, bigint>();
+  readonly #opening = new Map<string, Promise<bigint>>();
 
   constructor(engine: TransferEngine, calls: Connections, syncCalls: SyncCalls) {
     this.#engine = engine;
@@ -72,6 +73,20 @@ export class Runner {
     return this.#engine.openSegment(endpoint);
   }
 
+  /** A folder that does not answer holds up one open, however many want it, and each of these no longer than its move may take. */
+  async #openWithin(endpoint: string, timeoutMs: number): Promise<bigint> {
+    const known = this.#opening.get(endpoint);
+    const opening = known ?? this.#open(endpoint).finally(() => this.#opening.delete(endpoint));
+    if (known === undefined) this.#opening.set(endpoint, opening);
+    const late = Promise.withResolvers<never>();
+    const timer = setTimeout(() => late.reject(new Failure("TIMED_OUT", `segment ${endpoint} was not opened within ${timeoutMs} ms`)), timeoutMs);
+    try {
+      return await Promise.race([opening, late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   #openSync(endpoint: string): bigint {
     if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
     return this.#engine.openSegmentSync(endpoint);
@@ -85,7 +100,7 @@ export class Runner {
     await Promise.all(
       step.moves.map(async ({ endpoint, words }) => {
         try {
-          const handle = this.#handles.get(endpoint) ?? (await this.#open(endpoint));
+          const handle = this.#handles.get(endpoint) ?? (await this.#openWithin(endpoint, step.timeoutMs));
           this.#handles.set(endpoint, handle);
           await this.#engine.transfer(step.opcode, handle, words, step.timeoutMs);
         } catch (error) {

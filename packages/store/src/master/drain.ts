@@ -217,7 +217,7 @@ export class DrainJobs {
   }
 
   #keep(job: Job): boolean {
-    return this.#native.keepNote(noteKinds.job, job.id, JSON.stringify(job));
+    return this.#native.keepNotes(noteKinds.job, [job.id, JSON.stringify(job)]);
   }
 
   /** The oldest that ended make room. */
@@ -226,7 +226,7 @@ export class DrainJobs {
       if (this.#jobs.size < MAX_JOBS) return;
       if (job.status === RUNNING) continue;
       this.#jobs.delete(job.id);
-      this.#native.dropNote(job.id);
+      this.#native.dropNotes([job.id]);
     }
   }
 }

@@ -50,7 +50,7 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
   /** Pages of keys that fit the pattern, of the scope that its text begins with and of no other. */
   async function* matching(scope: string, pattern: RegExp, tenant: string): AsyncGenerator<string[]> {
     for (let cursor = 1; cursor !== 0; ) {
-      const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant);
+      const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant, SLICE);
       cursor = next;
       yield keys.filter((key) => {
         const own = splitScope(key);
@@ -105,9 +105,9 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
     },
 
     FetchTasks: (clientID, most) => ({ ok: true, value: tasks.fetch(clientID, Number(most)) }),
-    MarkTaskToComplete: (clientID, outcome) => done(tasks.complete(clientID, outcome) ? codes.OK : codes.TASK_NOT_FOUND),
+    MarkTaskToComplete: (clientID, outcome) => done(tasks.complete(clientID, [outcome])[0] === true ? codes.OK : codes.TASK_NOT_FOUND),
     CompleteTasks(clientID, outcomes) {
-      for (const outcome of outcomes) tasks.complete(clientID, outcome);
+      tasks.complete(clientID, outcomes);
       return done(codes.OK);
     },
     QueryTask(id) {

@@ -90,7 +90,7 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   let leftOut = 0;
   let cursor = Math.max(1, after);
   while (cursor !== 0 && count < limit) {
-    const [next, ...all] = native.keys(cursor, Math.min(SLICE, limit - count), searchOf(search, "tenant_id") ?? "");
+    const [next, ...all] = native.keys(cursor, SLICE, searchOf(search, "tenant_id") ?? "", Math.min(SLICE, limit - count));
     // Such a key would read as several that are not there; GET /api/v1/objects lists it.
     const keys = all.filter((key) => !key.includes("\n"));
     cursor = next;
@@ -103,14 +103,21 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   return { ...text(""), body: Buffer.concat(pages), headers };
 }
 
-/** Objects with what their writers said of them; `next` is the cursor of the next page, or null. */
-function listObjects(search: string, { native }: HttpParts): Answer {
+/** Objects with what their writers said of them; `next` is the cursor of the next page, or null. Only the last page may be empty. */
+async function listObjects(search: string, { native }: HttpParts): Promise<Answer> {
   const limit = Number(searchOf(search, "limit") ?? MAX_PAGE);
   const after = Number(searchOf(search, "after") ?? 0);
   if (!(limit >= 1 && limit <= MAX_PAGE) || !Number.isInteger(after) || after < 0)
     return failed(codes.INVALID_PARAMS, `limit must be from 1 to ${MAX_PAGE}, after a cursor from next`);
-  const [next, ...objects] = native.objects(Math.max(1, after), limit, searchOf(search, "tenant_id") ?? "");
-  const body = `{"objects":[${objects.join(",")}],"next":${next === 0 ? null : next}}`;
+  const objects: string[] = [];
+  let cursor = Math.max(1, after);
+  while (cursor !== 0 && objects.length < limit) {
+    const [next, ...found] = native.objects(cursor, SLICE, searchOf(search, "tenant_id") ?? "", limit - objects.length);
+    objects.push(...found);
+    cursor = next;
+    await breathe();
+  }
+  const body = `{"objects":[${objects.join(",")}],"next":${cursor === 0 ? null : cursor}}`;
   return { status: 200, type: JSON_TYPE, body: Buffer.from(body, "latin1") };
 }
 

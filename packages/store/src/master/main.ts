@@ -65,8 +65,12 @@ async function run(argv: readonly string[]): Promise<number> {
     limits: taskLimits(settings),
     onQueued: (clientID, count) => void native.setTasks(clientID, count),
     now: Date.now,
-    keep: (task) => native.keepNote(noteKinds.task, task.id, JSON.stringify(task)),
-    forget: (id) => native.dropNote(id),
+    keep: (tasks) =>
+      native.keepNotes(
+        noteKinds.task,
+        tasks.flatMap((task) => [task.id, JSON.stringify(task)]),
+      ),
+    forget: (ids) => native.dropNotes(ids),
   });
   const drains = new DrainJobs(native, tasks, Date.now);
   const probes = openProbes(native, settings.probe_timeout_ms, (endpoint, reached) =>

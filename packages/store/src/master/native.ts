@@ -82,14 +82,14 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   route(key: string, tenant: string): string;
   /** [next cursor, or 0; (tenant, key, bytes, may be moved now) of each object on the segment...] */
   objectsOn(segment: number, cursor: number, records: number): [number, ...(string | number | boolean)[]];
-  /** Whether the log took it: it is there after a restart. */
-  keepNote(kind: number, id: string, text: string): boolean;
-  dropNote(id: string): void;
+  /** Of ids and texts by turns; whether the log took all of them: they are there after a restart. */
+  keepNotes(kind: number, notes: readonly string[]): boolean;
+  dropNotes(ids: readonly string[]): void;
   notes(kind: number): string[];
   /** [next cursor, or 0; keys...] */
-  keys(cursor: number, records: number, tenant: string): [number, ...string[]];
+  keys(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   /** [next cursor, or 0; an object's JSON...] */
-  objects(cursor: number, records: number, tenant: string): [number, ...string[]];
+  objects(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   removeKeys(keys: readonly string[], tenant: string, force: boolean): number;
   /** [next cursor, or 0; removed], or [-1, error code]. */
   removeSome(cursor: number, records: number, tenant: string, force: boolean): [number, number];

@@ -70,7 +70,8 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
   function refusal(id: number, body: Buffer): { code: number; message: string } {
     const known = byFunction.get(id);
     if (known === undefined) {
-      const message = `function ${id} is not one of ${brands.map((brand) => `${brand}::WrappedMasterService`).join(", ")}; a client of another brand needs --brand`;
+      const names = brands.map((brand) => `${brand}::WrappedMasterService`).join(", ");
+      const message = `function ${id} is not one of ${names}; a client of another brand needs it among the master's, as in --brand ${[...brands, "WORD"].join(",")}`;
       complain(`${id}`, message);
       return { code: wireError.notRegistered, message };
     }

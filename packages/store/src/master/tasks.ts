@@ -38,9 +38,9 @@ export type TaskParts = {
   /** Tells how many tasks wait for a client. */
   onQueued(clientID: string, count: number): void;
   now(): number;
-  /** Whether the log took it: tasks outlive the master. */
-  keep(task: Task): boolean;
-  forget(id: string): void;
+  /** Whether the log took all of them: tasks outlive the master. */
+  keep(tasks: readonly Task[]): boolean;
+  forget(ids: readonly string[]): void;
 };
 
 export class Tasks {
@@ -91,7 +91,7 @@ export class Tasks {
       updatedMs: now,
       message: "",
     };
-    if (!this.#parts.keep(task)) return { ok: false, code: codes.PERSISTENT_FAIL };
+    if (!this.#parts.keep([task])) return { ok: false, code: codes.PERSISTENT_FAIL };
     this.#tasks.set(task.id, task);
     this.#enqueue(task);
     return { ok: true, value: task.id };
@@ -109,21 +109,33 @@ export class Tasks {
     const taken = queue.splice(0, most);
     if (queue.length === 0) this.#queues.delete(clientID);
     this.#parts.onQueued(clientID, queue.length);
-    return taken.map((task) => {
+    for (const task of taken) {
       task.status = taskStatus.processing;
       task.updatedMs = this.#parts.now();
-      this.#parts.keep(task);
-      return { id: task.id, type: task.type, payload: task.payload, createdMs: BigInt(task.createdMs), maxRetries: task.maxRetries ?? this.#limits.maxRetries };
-    });
+    }
+    if (taken.length > 0) this.#parts.keep(taken);
+    return taken.map(({ id, type, payload, createdMs, maxRetries = this.#limits.maxRetries }) => ({
+      id,
+      type,
+      payload,
+      createdMs: BigInt(createdMs),
+      maxRetries,
+    }));
   }
 
-  /** False when there is no such task of this client. */
-  complete(clientID: string, outcome: ValueOf<typeof taskOutcome>): boolean {
-    const task = this.#tasks.get(outcome.id);
-    if (task === undefined || task.clientID !== clientID) return false;
-    if (task.status === taskStatus.pending || task.status === taskStatus.processing)
-      this.#end(task, outcome.status === taskStatus.success ? taskStatus.success : taskStatus.failed, outcome.message);
-    return true;
+  /** Of each, false when there is no such task of this client. */
+  complete(clientID: string, outcomes: readonly ValueOf<typeof taskOutcome>[]): boolean[] {
+    const ended: Task[] = [];
+    const known = outcomes.map(({ id, status, message }) => {
+      const task = this.#tasks.get(id);
+      if (task === undefined || task.clientID !== clientID) return false;
+      if (task.status !== taskStatus.pending && task.status !== taskStatus.processing) return true;
+      this.#end(task, status === taskStatus.success ? taskStatus.success : taskStatus.failed, message);
+      ended.push(task);
+      return true;
+    });
+    this.#keepEnded(ended);
+    return known;
   }
 
   query(id: string): ValueOf<typeof taskState> | undefined {
@@ -136,6 +148,7 @@ export class Tasks {
   /** Fails what waited or ran for too long. */
   sweep(): void {
     const now = this.#parts.now();
+    const ended: Task[] = [];
     for (const task of this.#tasks.values()) {
       const limitMs =
         task.status === taskStatus.pending ? this.#limits.pendingMs : task.status === taskStatus.processing ? this.#limits.processingMs : Infinity;
@@ -147,19 +160,23 @@ export class Tasks {
         this.#parts.onQueued(task.clientID, queue.length);
       }
       this.#end(task, taskStatus.failed, `not ended within ${limitMs} ms`);
+      ended.push(task);
     }
+    this.#keepEnded(ended);
   }
 
   #end(task: Task, status: number, message: string): void {
     task.status = status;
     task.message = message.slice(0, task.type === taskType.command ? MAX_COMMAND_BYTES : MAX_MESSAGE_BYTES);
     task.updatedMs = this.#parts.now();
-    this.#parts.keep(task);
-    this.#ended.push(task.id);
-    while (this.#ended.length > this.#limits.maxTasks) {
-      const oldest = this.#ended.shift() as string;
-      this.#tasks.delete(oldest);
-      this.#parts.forget(oldest);
-    }
+  }
+
+  #keepEnded(tasks: readonly Task[]): void {
+    if (tasks.length === 0) return;
+    this.#parts.keep(tasks);
+    this.#ended.push(...tasks.map(({ id }) => id));
+    const oldest = this.#ended.splice(0, Math.max(0, this.#ended.length - this.#limits.maxTasks));
+    for (const id of oldest) this.#tasks.delete(id);
+    if (oldest.length > 0) this.#parts.forget(oldest);
   }
 }

@@ -43,6 +43,8 @@ Fd beginConnect(const Address& address);
 /** Within what a metadata server must accept a connection, and answer one request. */
 constexpr uint64_t METADATA_CONNECT_MS = 1500, METADATA_TOTAL_MS = 3000;
 Fd connectWithin(const Address& address, uint64_t timeoutMs);
+/** For a connected data connection: where both ends are this host's, what it holds unsent is kept small enough to stay in the processors' caches. */
+void fitSendBuffer(int fd);
 /** While it lives, waitFor() and what stands on it wait in this thread until its deadline at most; 0 bounds nothing. */
 class WaitsUntil {
  public:

@@ -85,6 +85,7 @@ std::unique_ptr<TcpPipe> TcpPeer::checkOut(uint64_t deadlineNs, Unfinished& left
   }
   timeval wait{long(READ_WAIT_MS / 1000), long(READ_WAIT_MS % 1000 * 1000)};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  fitSendBuffer(fd.get());
   metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
   lock.lock();
   if (closed_) {

@@ -65,6 +65,8 @@ void TcpLane::onEvents(uint32_t events) {
         broken->connectFailed = true;
       } else if ((events & EPOLLOUT) == 0) {
         return;
+      } else {
+        fitSendBuffer(pipe_->fd());
       }
       connecting_ = false;
     }

@@ -22,6 +22,7 @@ void TcpServer::onEvents(uint32_t) {
     if (connections_.size() >= MAX_CONNECTIONS && !makeRoom()) continue;
     int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
+    fitSendBuffer(fd.get());
     auto connection = std::make_shared<TcpServerConnection>(*this, std::move(fd));
     if (loop_.add(connection->fd(), EPOLLIN, connection.get())) connections_.emplace(connection.get(), connection);
   }

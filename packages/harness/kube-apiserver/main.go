@@ -1,0 +1,13 @@
+// The Kubernetes API server as it is released, for the long tests of deploy/kubernetes: it needs etcd and nothing else.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewAPIServerCommand()))
+}

@@ -1,0 +1,83 @@
+// What clients of a deployment were told of their sandboxes while its network was cut, and what must therefore hold.
+// Every sandbox keeps a log of its own, on its disk and in its memory, to which only acknowledged and attempted lines may belong:
+// a sandbox that ran twice, or from an older state, lacks a line that was acknowledged.
+import { asFailure, type Failure } from "@svc/contract/failures.ts";
+
+export type Known = {
+  readonly sandboxID: string;
+  readonly envdAccessToken: string | undefined;
+  /** Lines whose append was answered, in this order. */
+  readonly acknowledged: string[];
+  /** Every line that it may have. */
+  readonly attempted: Set<string>;
+  /** Certain only where nothing was attempted since the answer that says so. */
+  state: "running" | "paused" | "unknown";
+  mayWakeUntilMs: number;
+  /** Why the newest request that was not answered was not. */
+  refusal: string | undefined;
+  /** A delete was attempted. */
+  mayBeGone: boolean;
+};
+
+export type History = {
+  readonly known: Map<string, Known>;
+  /** Deleted, and the delete was answered; or lost with its node. */
+  readonly gone: Set<string>;
+  readonly acknowledged: Record<Kind, number>;
+  readonly refused: Map<string, number>;
+  /** Running sandboxes that went with a node that was declared dead. */
+  lost: number;
+  /** What must not have happened. */
+  readonly wrong: string[];
+};
+
+export type Kind = "create" | "append" | "pause" | "resume" | "fork" | "move" | "delete";
+
+export function emptyHistory(): History {
+  const acknowledged = { create: 0, append: 0, pause: 0, resume: 0, fork: 0, move: 0, delete: 0 };
+  return { known: new Map(), gone: new Set(), acknowledged, refused: new Map(), lost: 0, wrong: [] };
+}
+
+export function know(history: History, answer: { sandboxID: string; envdAccessToken?: string | undefined }, parent?: Known): Known {
+  const known: Known = {
+    sandboxID: answer.sandboxID,
+    envdAccessToken: answer.envdAccessToken,
+    acknowledged: [...(parent?.acknowledged ?? [])],
+    attempted: new Set(parent?.attempted),
+    state: "running",
+    mayWakeUntilMs: 0,
+    refusal: undefined,
+    mayBeGone: false,
+  };
+  history.known.set(known.sandboxID, known);
+  return known;
+}
+
+/** A log of `known` as it was read: all that was acknowledged, once and in order, and nothing that nobody wrote. */
+export function judgeLog(history: History, { sandboxID, acknowledged, attempted }: Known, text: string): void {
+  const lines = text.split("\n").filter((line) => line !== "");
+  const says = (what: string) => history.wrong.push(`${sandboxID}: ${what}; acknowledged ${acknowledged.join(",")}; found ${lines.join(",")}`);
+  if (new Set(lines).size < lines.length) says("a line is there twice");
+  if (lines.some((line) => !attempted.has(line))) says("a line is there that nobody wrote");
+  const kept = lines.filter((line) => acknowledged.includes(line));
+  if (kept.join() !== acknowledged.join()) says("not every acknowledged line is there, in order");
+}
+
+/**
+ * A refusal of `kind`, by which the sandbox may have changed or not: "not found" only of what may be gone. True where it is lost.
+ * A sandbox is lost where it ran, or may have run, on a node that was declared dead.
+ */
+export function judgeFailure(history: History, kind: Kind, known: Known | undefined, state: Known["state"], error: unknown): boolean {
+  const failure: Failure = asFailure(error);
+  history.refused.set(failure.name, (history.refused.get(failure.name) ?? 0) + 1);
+  if (failure.name === "INTERNAL") history.wrong.push(`${kind} of ${known?.sandboxID ?? "a new one"}: ${failure.message}`);
+  if (known !== undefined) known.refusal = `${kind}: ${failure.name} ${failure.message}`;
+  if (known === undefined || failure.name !== "SANDBOX_NOT_FOUND") return false;
+  history.known.delete(known.sandboxID);
+  history.gone.add(known.sandboxID);
+  if (known.mayBeGone) return true;
+  const isLost = /node_lost/.test(failure.message) || failure.details["reason"] === "node_lost";
+  if (isLost && state !== "paused") history.lost++;
+  else history.wrong.push(`${kind} of ${known.sandboxID}, which was ${state}: ${failure.message}`);
+  return true;
+}

@@ -1,0 +1,67 @@
+// A folder on a file system of the test's own that stops answering when told to, reads and all, and answers again later.
+import { execFileSync, spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { makeHome, removeHome } from "./home.ts";
+import { needs } from "./needs.ts";
+
+/** For test options. */
+export const needsHangingFolder = needs("root", "python3-fusepy", "/dev/fuse");
+
+const DEBIANS_PYTHON = "/usr/bin/python3";
+const program = fileURLToPath(new URL("hanging-folder.py", import.meta.url));
+
+export type HangingFolder = {
+  readonly path: string;
+  /** Where its files really are. */
+  readonly below: string;
+  /** From when this resolves on, whoever asks for anything there waits; until `go`, or the end of the block: no process that waits can be ended. */
+  hang(): Promise<AsyncDisposable>;
+  /** The same with EACCES. */
+  refuse(): Promise<AsyncDisposable>;
+  /** How many calls of the kernel had waited, or were refused. */
+  go(): Promise<number>;
+} & AsyncDisposable;
+
+export async function startHangingFolder(): Promise<HangingFolder> {
+  const place = makeHome();
+  const [below, path] = [join(place, "below"), join(place, "folder")];
+  mkdirSync(below);
+  mkdirSync(path);
+  const child = spawn(DEBIANS_PYTHON, [program, below, path], { stdio: ["pipe", "pipe", "inherit"] });
+  const onExit = () => void child.kill("SIGKILL");
+  process.once("exit", onExit);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const said = async () => {
+    const { value, done } = await lines.next();
+    if (done === true) throw new Error("the file system ended");
+    return value;
+  };
+  const tell = (word: string) => {
+    child.stdin.write(`${word}\n`);
+    return said();
+  };
+  const go = async () => Number((await tell("go")).split(" ")[1]);
+  const trouble = async (word: string) => {
+    await tell(word);
+    return { [Symbol.asyncDispose]: async () => void (await go()) };
+  };
+  await said();
+  return {
+    path,
+    below,
+    hang: () => trouble("hang"),
+    refuse: () => trouble("refuse"),
+    go,
+    async [Symbol.asyncDispose]() {
+      const ended = new Promise((resolve) => child.once("exit", resolve));
+      child.stdin.end();
+      await ended;
+      process.off("exit", onExit);
+      execFileSync("umount", ["--lazy", path]);
+      removeHome(place);
+    },
+  };
+}

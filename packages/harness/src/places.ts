@@ -1,0 +1,85 @@
+// Network namespaces of a test's own, one for each server, with a router between them that can cut any two of them off from each other.
+// The test itself is the router: it runs in a namespace of its own, and is never cut off.
+import { execFileSync } from "node:child_process";
+import { readdirSync, writeFileSync } from "node:fs";
+
+export type Place = {
+  readonly netns: string;
+  /** Its address, for servers in it. */
+  readonly host: string;
+};
+
+/** Neither sees the other; or the first is heard and does not hear. */
+export type Cut = { readonly from: string; readonly to: string; readonly isOneWay: boolean };
+
+export type Places = Disposable & {
+  at(name: string): Place;
+  /** Packets are dropped without a word, also those of connections that are open. */
+  cut(cut: Cut): void;
+  /** All is as before. */
+  heal(): void;
+};
+
+const PREFIX = "svc-cut-";
+const NETWORK = "10.213";
+const run = (program: string, ...words: string[]) => execFileSync(program, words, { stdio: ["ignore", "pipe", "pipe"] });
+
+/** A command line as it is run there. */
+export function inside(place: Place | undefined, command: readonly string[]): readonly string[] {
+  return place === undefined ? command : ["nsenter", `--net=/run/netns/${place.netns}`, "--", ...command];
+}
+
+/** Called in a network namespace of the test's own: see `unshare --net`. */
+export function openPlaces(names: readonly string[]): Places {
+  sweep();
+  run("ip", "link", "set", "lo", "up");
+  writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
+  run("nft", "add", "table", "ip", "cut");
+  run("nft", "add", "chain", "ip", "cut", "between", "{ type filter hook forward priority 0 ; }");
+  const places = new Map<string, Place>();
+  for (const [index, name] of names.entries()) {
+    const netns = `${PREFIX}${process.pid}-${name}`;
+    const [host, router] = [`${NETWORK}.${index}.2`, `${NETWORK}.${index}.1`];
+    run("ip", "netns", "add", netns);
+    run("ip", "link", "add", `cut${index}`, "type", "veth", "peer", "name", "cut", "netns", netns);
+    run("ip", "address", "add", `${router}/30`, "dev", `cut${index}`);
+    run("ip", "link", "set", `cut${index}`, "up");
+    const there = (...words: string[]) => run("ip", "-n", netns, ...words);
+    there("address", "add", `${host}/30`, "dev", "cut");
+    for (const link of ["lo", "cut"]) there("link", "set", link, "up");
+    // No default route: nothing in here reaches more than the other places.
+    there("route", "add", `${NETWORK}.0.0/16`, "via", router);
+    places.set(name, { netns, host });
+  }
+  const at = (name: string) => places.get(name) as Place;
+  return {
+    at,
+    cut({ from, to, isOneWay }) {
+      const ways = isOneWay
+        ? [[to, from] as const]
+        : ([
+            [to, from],
+            [from, to],
+          ] as const);
+      for (const [source, target] of ways)
+        run("nft", "add", "rule", "ip", "cut", "between", "ip", "saddr", at(source).host, "ip", "daddr", at(target).host, "drop");
+    },
+    heal: () => void run("nft", "flush", "chain", "ip", "cut", "between"),
+    [Symbol.dispose]() {
+      for (const { netns } of places.values()) run("ip", "netns", "delete", netns);
+    },
+  };
+}
+
+/** Those of tests that were killed. */
+function sweep(): void {
+  for (const netns of readdirSync("/run/netns", { withFileTypes: true }).map(({ name }) => name)) {
+    const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(netns)?.[1];
+    if (pid === undefined) continue;
+    try {
+      process.kill(Number(pid), 0);
+    } catch {
+      run("ip", "netns", "delete", netns);
+    }
+  }
+}

@@ -1,0 +1,85 @@
+// The table of blocks against a plain map: blocks come and go while its segments are split, cleaned and made wide.
+#include "fuzz_table.h"
+
+#include <cstdio>
+#include <unordered_map>
+#include <vector>
+
+#include "id_table.h"
+
+namespace svc {
+namespace {
+
+// Blocks whose values are their hashes; 0 where a number is free.
+struct Blocks {
+  const std::vector<u64>& values;
+  void prefetch(u32) const {}
+  u32 ofGroup(u32 group, u64* keys) const {
+    u32 used = 0;
+    for (u32 i = 0; i < IdTable::groupBlocks; ++i) {
+      keys[i] = values[group + i];
+      used |= keys[i] != 0 ? 1u << i : 0;
+    }
+    return used;
+  }
+};
+
+// `alike`: bits of a hash, from the top, that all have in common; `apart`: bits from the bottom that tell blocks of a group apart.
+bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
+  IdTable table(1 << 20);
+  std::vector<u64> values(blocks + 64);
+  std::unordered_map<u64, u32> known;
+  u64 base = 0;
+  const auto hashFor = [&](u32 id) {
+    if (id % IdTable::groupBlocks == 0 || apart == 64) base = source();
+    const u64 own = apart == 64 ? base : (base >> apart << apart) + source() % (u64{1} << apart);
+    return alike == 0 ? own : (0x5bd1e995cafef00dull >> (64 - alike) << (64 - alike)) | own >> alike;
+  };
+  const auto insert = [&](u32 id) {
+    const u64 hash = hashFor(id);
+    if (hash == 0 || known.contains(hash)) return true;
+    u8* vacant = nullptr;
+    if (table.findOrVacant(hash, values.data(), hash, [](u32) { return true; }, vacant) != 0) return false;
+    values[id] = hash;
+    known.emplace(hash, id);
+    table.insertAt(vacant, hash, id, Blocks{values});
+    return true;
+  };
+  const auto isRight = [&](u32 id) { return values[id] == 0 || table.find(values[id], values.data(), values[id], [](u32) { return true; }) == id; };
+  const auto erase = [&](u32 id) {
+    if (values[id] == 0) return;
+    table.erase(values[id], id);
+    known.erase(values[id]);
+    values[id] = 0;
+  };
+  for (u32 id = 64; id < blocks + 64; ++id) {
+    if (!insert(id) || !isRight(id) || !isRight(64 + static_cast<u32>(source() % blocks))) return false;
+    if (source() % 3 == 0) erase(64 + static_cast<u32>(source() % blocks));
+    if (const u64 other = source() | 1; !known.contains(other) && table.find(other, values.data(), other, [](u32) { return true; }) != 0) return false;
+  }
+  // As many go as come: segments are cleaned, and hold what they held.
+  for (u32 round = 0; round < blocks; ++round) {
+    const u32 id = 64 + static_cast<u32>(source() % blocks);
+    erase(id);
+    if (!insert(id) || !isRight(64 + static_cast<u32>(source() % blocks))) return false;
+  }
+  for (u32 id = 64; id < blocks + 64; ++id)
+    if (!isRight(id)) return false;
+  for (u32 id = 64; id < blocks + 64; ++id) {
+    const u64 gone = values[id];
+    erase(id);
+    if (gone != 0 && table.find(gone, values.data(), gone, [](u32) { return true; }) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool fuzzTable(std::mt19937_64& source, u64 rounds) {
+  const u32 blocks = static_cast<u32>(std::clamp<u64>(rounds * 15, 1000, 300'000));
+  const bool isRight = fuzzed(source, blocks, 0, 64) && fuzzed(source, 6'000, 0, 20) && fuzzed(source, 6'000, 24, 64) && fuzzed(source, 6'000, 44, 8);
+  if (!isRight) std::fprintf(stderr, "the table of blocks lost one, or found one that is gone\n");
+  return isRight;
+}
+
+}  // namespace svc
