@@ -32,6 +32,7 @@ for (const name of ["README.md", ...guides]) {
       SVC_STORE_LISTEN: "127.0.0.1:0",
       SVC_STORE_RPC_ADDRESS: "127.0.0.1",
       SVC_STORE_RPC_PORT: "0",
+      SVC_STORE_ADMIN_LISTEN: "127.0.0.1:0",
       SVC_STORE_SERVICE_HOST: "127.0.0.1",
       SVC_STORE_SERVICE_PORT: "0",
       DEPLOY_DIR: join(home, "deploy"),

@@ -16,13 +16,14 @@ export class FreshnessTable {
   /** Of this moment, by the subscriptions' numbers; NaN stands for what is not known. Valid until the next call. */
   now(): Float64Array {
     let last = -1;
-    for (const { id } of this.#subscriptions.values()) last = Math.max(last, id);
+    for (const { held } of this.#subscriptions.values()) last = Math.max(last, ...held.ids);
     if (this.#rows.length < (last + 1) * FIELDS) this.#rows = new Float64Array(2 * (last + 1) * FIELDS);
     const rows = this.#rows.fill(Number.NaN);
     const nowMs = Date.now();
     for (const subscription of this.#subscriptions.values()) {
       const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.freshness(nowMs);
-      const row = subscription.id * FIELDS;
+      const [id = 0, former] = subscription.held.ids;
+      const row = id * FIELDS;
       rows[row] = last_sequence ?? Number.NaN;
       rows[row + 1] = lag_ms ?? Number.NaN;
       rows[row + 2] = age_ms ?? Number.NaN;
@@ -30,6 +31,7 @@ export class FreshnessTable {
       rows[row + 4] = complete ? 1 : 0;
       rows[row + 5] = freshnessSources.indexOf(source);
       rows[row + 6] = connected ? 1 : 0;
+      if (former !== undefined) rows.copyWithin(former * FIELDS, row, row + FIELDS);
     }
     return rows;
   }

@@ -45,12 +45,14 @@ export interface HealedStream {
   readonly last: { readonly source: Freshness["source"] };
   /** Until what waited and is due now is taken in. */
   readonly drained: Promise<void>;
+  readonly held: { settle(): void };
   complete: boolean;
   problem: string;
   /** Masters that answer replays side by side, though of one store only the leader does; first the one whose replay was taken in. */
   rivals: readonly string[];
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered;
-  restart(why: string, resumeAt?: number): void;
+  restart(why: string): void;
+  reread(why: string, resumeAt?: number): void;
   lose(why: string, resumeAt?: number): void;
   drain(): void;
 }
@@ -165,6 +167,7 @@ export class Healer {
     const subscription = this.#subscription;
     if (subscription.order.next === 0) {
       // Nothing is dropped that was never had; the stream is true, but not all of it.
+      subscription.held.settle();
       subscription.complete = false;
       subscription.order.jump();
       subscription.drain();
@@ -226,8 +229,10 @@ export class Healer {
     const { order, proof } = subscription;
     if (subscription.counts.restarts !== restarts) return "again";
     const isStill = answered === 0 && order.next === from;
-    if (proven && (answered > 0 || (isStill && from === 0))) proof.give(mark);
-    else if (!isStill) proof.want();
+    if (proven && (answered > 0 || (isStill && from === 0))) {
+      proof.give(mark);
+      subscription.held.settle();
+    } else if (!isStill) proof.want();
     else {
       // It would have had the last batch we know; this one has sent fewer.
       subscription.restart("the publisher's replay does not reach what was taken in before");
@@ -270,7 +275,8 @@ export class Healer {
   }
 
   #isOther({ sequence }: Batch): Ended {
-    this.#subscription.restart(`a replay has another batch ${sequence}`);
+    // A dump has other batches under the same numbers: a store that goes on looks like another one.
+    this.#subscription[this.#subscription.kind === "store" ? "reread" : "restart"](`a replay has another batch ${sequence}`);
     return "again";
   }
 
@@ -279,7 +285,7 @@ export class Healer {
     const subscription = this.#subscription;
     const nothingYet = subscription.last.source === "none";
     if (subscription.kind === "store") {
-      subscription.restart("its replay is every key that it holds", sequence);
+      subscription.reread("its replay is every key that it holds", sequence);
       subscription.order.beginDump();
       return;
     }

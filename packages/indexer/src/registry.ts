@@ -4,6 +4,7 @@ import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Aside } from "./aside.ts";
 import { asDiskFailure } from "./disk.ts";
+import { Held } from "./held.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import { Reclaimer } from "./reclaim.ts";
@@ -11,7 +12,8 @@ import { Refusal } from "./refusal.ts";
 import { keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
 import { RegistrationFiles } from "./registration-files.ts";
 import type { IndexerSettings } from "./settings.ts";
-import { type Remembered, Subscription } from "./subscription.ts";
+import { Subscription } from "./subscription.ts";
+import type { Remembered } from "./subscription-options.ts";
 import type { Limits } from "./zmq.ts";
 
 /** A subscription as a snapshot has it. */
@@ -67,16 +69,17 @@ export class Registry {
     this.#hold(key, name);
     try {
       await intake.stillness.wait();
-      const id = saved?.id ?? index.subscribe(this.#describe(registration));
+      const description = this.#describe(registration);
+      const held = new Held({ index, reclaimer: this.#reclaimer, description }, saved?.id ?? index.subscribe(description), saved?.remembered.former);
       let subscription: Subscription | undefined;
       try {
-        subscription = await this.#begin(id, registration, saved);
+        subscription = await this.#begin(held, registration, saved);
         if (!kept) await this.files.keep(registration);
       } catch (error) {
         await subscription?.close();
         if (subscription !== undefined && !kept) await this.files.forget(registration).catch(() => {});
         await intake.stillness.wait();
-        index.unsubscribe(id);
+        held.end();
         throw asDiskFailure(error, `the registration ${name}`);
       }
       this.subscriptions.set(key, subscription);
@@ -92,7 +95,7 @@ export class Registry {
 
   /** Ends a subscription; what it gave is gone when this returns. */
   async unregister(registration: { instance_id: string; tenant_id: string; dp_rank: number }): Promise<void> {
-    const { index, log, intake } = this.#options;
+    const { log, intake } = this.#options;
     const key = keyOf(registration);
     const name = nameOf(registration);
     const subscription = this.subscriptions.get(key);
@@ -104,8 +107,7 @@ export class Registry {
       this.subscriptions.delete(key);
       await subscription.close();
       await intake.stillness.wait();
-      index.unsubscribe(subscription.id);
-      this.#reclaimer.begin();
+      subscription.held.end();
     } finally {
       this.#changing.delete(key);
     }
@@ -116,7 +118,7 @@ export class Registry {
     await Promise.all([...this.subscriptions.values()].map((subscription) => subscription.close()));
   }
 
-  async #begin(id: number, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
+  async #begin(held: Held, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
     const { index, intake, settings, log } = this.#options;
     let subscription: Subscription | undefined;
     try {
@@ -124,7 +126,7 @@ export class Registry {
         index,
         reclaimer: this.#reclaimer,
         intake,
-        id,
+        held,
         registration,
         kind: kindOf(registration.type, settings.brand),
         log,

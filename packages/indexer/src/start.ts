@@ -45,7 +45,7 @@ export async function beginAgain(options: StartOptions): Promise<void> {
     // Blocks of a registration that is gone, or means something else now, are nobody's.
     const registration = wanted.get(keyOf(one.registration));
     if (registration !== undefined && JSON.stringify(registration) === JSON.stringify(one.registration)) former.set(keyOf(registration), one);
-    else index.unsubscribe(one.id);
+    else forget(index, one);
   }
   for (const [key, registration] of wanted) await beginOne(options, registration, former.get(key));
   const onDisk = new Map(registrations.map((registration) => [keyOf(registration), JSON.stringify(registration)]));
@@ -56,6 +56,11 @@ export async function beginAgain(options: StartOptions): Promise<void> {
   } catch (error) {
     log.error({ err: error }, "registrations from settings or a sibling could not be written; the next start reads them from there again");
   }
+}
+
+function forget(index: NativeIndex, { id, remembered: { former } }: SavedSubscription): void {
+  index.unsubscribe(id);
+  if (former !== undefined) index.unsubscribe(former);
 }
 
 async function beginOne({ registry, aside }: StartOptions, registration: Registration, saved: SavedSubscription | undefined): Promise<void> {

@@ -1,41 +1,23 @@
 // One publisher: its SUB socket, its order, the healing of gaps, and what the index is told.
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
-import type { Log } from "@svc/kit/log.ts";
 import { Subscriber } from "zeromq";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
-import type { Intake } from "./intake.ts";
+import type { Held } from "./held.ts";
 import { keepConnected } from "./keep-connected.ts";
 import { LastTaken } from "./last-taken.ts";
 import { receiveLive } from "./live.ts";
-import { MALFORMED, MORE, type NativeIndex, outcomeIndex, outcomes } from "./native.ts";
+import { MALFORMED, MORE, outcomeIndex, outcomes } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
-import type { Reclaimer } from "./reclaim.ts";
 import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
+import type { Remembered, SubscriptionOptions } from "./subscription-options.ts";
 import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
 
-/** What a snapshot remembers of a subscription beside its blocks. */
-export type Remembered = { next: number | null; gap: boolean; complete: boolean; isPartial?: boolean; needsAll?: boolean };
-
-export type SubscriptionOptions = {
-  readonly index: NativeIndex;
-  readonly reclaimer: Reclaimer;
-  readonly intake: Intake;
-  readonly id: number;
-  readonly registration: Registration;
-  readonly kind: PublisherKind;
-  readonly log: Log;
-  readonly replayTimeoutMs: number;
-  readonly reorderGraceMs: number;
-  readonly quietCheckMs: number;
-  readonly remembered?: Remembered | undefined;
-};
-
 export class Subscription {
-  readonly id: number;
+  readonly held: Held;
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly key: string;
@@ -65,7 +47,7 @@ export class Subscription {
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
-    this.id = options.id;
+    this.held = options.held;
     this.registration = options.registration;
     this.kind = options.kind;
     this.key = nameOf(options.registration);
@@ -78,6 +60,10 @@ export class Subscription {
     this.gap = gap;
     this.complete = complete;
     this.last.resume(next);
+  }
+
+  get id(): number {
+    return this.held.id;
   }
 
   get connected(): boolean {
@@ -166,22 +152,33 @@ export class Subscription {
   }
 
   /** Another process publishes here now: whatever the former one held is gone. */
-  restart(why: string, resumeAt?: number): void {
+  restart(why: string): void {
     this.#options.log.info({ subscription: this.key, why }, "the publisher begins anew; its blocks are cleared");
-    this.#options.index.clear(this.id);
-    this.#options.reclaimer.begin();
+    this.held.clear();
+    this.counts.restarted();
+    this.#beginAnew();
+  }
+
+  /** A store tells all that it holds, from here on or when asked for it: until it did, what is known is answered. */
+  reread(why: string, resumeAt?: number): void {
+    this.#options.log.info({ subscription: this.key, why }, "the store is read anew; its former blocks are answered until that is done");
+    this.held.reread();
+    this.#beginAnew(resumeAt);
+  }
+
+  #beginAnew(resumeAt?: number): void {
     this.gap = false;
     this.complete = true;
     if (resumeAt === undefined) {
       if (this.registration.replay_endpoint !== "") this.proof.want({ ofAll: this.kind !== "store" });
       this.order.restart();
-      this.counts.restarted();
     } else this.order.goTo(resumeAt);
   }
 
   /** What is missing cannot be had: what it can have touched is not answered any more. */
   lose(why: string, resumeAt?: number): void {
     this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are dropped");
+    this.held.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
     this.counts.lostGaps++;
@@ -226,7 +223,7 @@ export class Subscription {
 
   remember(): Remembered {
     const { order, gap, complete } = this;
-    return { next: order.next ?? null, gap, complete, isPartial: order.partial, needsAll: this.proof.isOfAll };
+    return { next: order.next ?? null, gap, complete, isPartial: order.partial, needsAll: this.proof.isOfAll, former: this.held.former };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
@@ -240,7 +237,8 @@ export class Subscription {
     this.counts.batches++;
     if (source === "replay") this.counts.replayedBatches++;
     this.last.note(sequence, source);
-    this.#quiet.spoke();
+    // A dump says nothing new: a publisher that says no more stays quiet.
+    if (!this.order.partial) this.#quiet.spoke();
     if (taken === MALFORMED) {
       this.counts.malformedFrames++;
       this.complete = false;

@@ -112,7 +112,7 @@ export class Views {
     const limit = Math.min(whole(parameters, "limit", DEFAULT_PAGE), MAX_PAGE);
     const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
     const names = new Map<number, string>();
-    const keys = new Map([...this.#options.registry.subscriptions.values()].map((subscription) => [subscription.id, subscription.registration]));
+    const keys = new Map([...this.#options.registry.subscriptions.values()].flatMap(({ held, registration }) => held.ids.map((id) => [id, registration])));
     for (const { stream, subscription, rank, medium } of this.streams()) names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({

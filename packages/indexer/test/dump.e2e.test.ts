@@ -59,6 +59,43 @@ void test("a dump that ends before its end is not taken for all there is", async
   assert.deepEqual(await heldOf(indexer, CANDIDATES), known);
 });
 
+void test("a store whose replay is of other batches than before is read anew, and what it still holds is answered all the while", async () => {
+  await using indexer = await startIndexer(["--indexer.quiet_check_ms=100", "--indexer.replay_timeout_ms=3000"]);
+  const first = [1, 2, 3].map((hash, at) => batch(at + 4, stored(at, hash)));
+  const [kept, last] = [batch(7), 6];
+  /** Under other numbers of events each time, as another time stands in a master's. */
+  const dumped = (from: number, ids: number) => [1, 3, 4].map((hash, at) => batch(Math.min(Math.max(4, from) + at, last), stored(ids + at, hash)));
+  const { promise: isLookedAt, resolve: goOn } = Promise.withResolvers<void>();
+  let [isRestarted, wholes] = [false, 0];
+  await using master = await startScripted(async (from, asked) => {
+    if (!isRestarted) return first.filter(([number]) => number >= from);
+    if (from > last) return [kept];
+    if (from === 0) wholes++;
+    // The first one breaks off, the second one takes its time.
+    if (from === 0 && wholes === 1) return { breaksOff: dumped(from, asked * 10).slice(0, 1) };
+    if (from === 0 && wholes === 2) await isLookedAt;
+    return [...dumped(from, asked * 10), kept];
+  });
+  await indexer.register(master.registration);
+  const service = await seen(indexer, "its first batches", ({ last_sequence, complete, connected }) => last_sequence === 6 && complete && connected);
+  isRestarted = true;
+  await indexer.until(
+    "everything is requested a second time",
+    async () => wholes,
+    (count) => count === 2,
+  );
+  for (let at = 0; at < 5; at++) assert.deepEqual(await heldOf(indexer, [1, 2, 3]), [1, 2, 3]);
+  assert.equal((await indexer.services())[0]?.freshness.complete, false);
+  goOn();
+  const whole = await seen(indexer, "the whole of it", ({ last_sequence, complete }) => last_sequence === 7 && complete);
+  assert.deepEqual(await heldOf(indexer, CANDIDATES), [1, 3, 4]);
+  assert.deepEqual([whole.batches["restarts"], whole.doctor], [service.batches["restarts"], []]);
+  // Checks of the quiet find the batch that is kept.
+  const read = wholes;
+  await delay(500);
+  assert.equal(wholes, read);
+});
+
 void test("live batches that a replay has overtaken by thousands are no new publisher", async () => {
   await using indexer = await startIndexer(["--indexer.quiet_check_ms=0"]);
   const all = Array.from({ length: 4001 }, (_, at) => batch(at, stored(at, at)));

@@ -6,13 +6,15 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
+import { Held } from "../src/held.ts";
 import { Intake } from "../src/intake.ts";
 import { openIndex } from "../src/native.ts";
 import { WaitingRoom } from "../src/order.ts";
 import { Reclaimer } from "../src/reclaim.ts";
 import { readRegistration } from "../src/register-input.ts";
 import { Stillness } from "../src/stillness.ts";
-import { type Remembered, Subscription } from "../src/subscription.ts";
+import { Subscription } from "../src/subscription.ts";
+import type { Remembered } from "../src/subscription-options.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
@@ -35,7 +37,7 @@ const keys: Key[] = Array.from({ length: KEYS }, (_, slot) => {
   return { hash: hasher.sequences(Uint32Array.from(tokens), 4)[0] as bigint, tokens };
 });
 
-type Saved = { readonly path: string; readonly remembered: Remembered };
+type Saved = { readonly path: string; readonly id: number; readonly remembered: Remembered };
 
 /** An indexer of one registration, as far as events go: what outlives it is its last snapshot. */
 class ModelIndexer {
@@ -47,20 +49,10 @@ class ModelIndexer {
     const { index, stillness } = this;
     const intake = new Intake(stillness, new WaitingRoom(roomBytes));
     if (saved !== undefined) index.load(saved.path);
-    const id =
-      saved === undefined
-        ? index.subscribe({
-            instance: "e",
-            tenant: "default",
-            model: "m",
-            lora: "",
-            salt: "",
-            key: "e",
-            blockSize: 4,
-            rank: 0,
-            store: kind === "store" ? 1 : 0,
-          })
-        : 0;
+    const reclaimer = new Reclaimer(index, intake);
+    const names = { instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 4, rank: 0 };
+    const description = { ...names, store: kind === "store" ? 1 : 0 } as const;
+    const id = saved?.id ?? index.subscribe(description);
     const registration = readRegistration(
       {
         endpoint: publisher.endpoint,
@@ -76,9 +68,9 @@ class ModelIndexer {
     const note = { write: (line: string) => void publisher.story.push(`  ${(JSON.parse(line) as { why?: string }).why ?? line.trim()}`) };
     this.subscription = new Subscription({
       index,
-      reclaimer: new Reclaimer(index, intake),
+      reclaimer,
       intake,
-      id,
+      held: new Held({ index, reclaimer, description }, id, saved?.remembered.former),
       registration,
       kind,
       log: pino({ base: null, timestamp: false }, note),
@@ -92,8 +84,9 @@ class ModelIndexer {
   save(path: string): Promise<Saved> {
     return this.stillness.during(async () => {
       const remembered = JSON.parse(JSON.stringify(this.subscription.remember())) as Remembered;
+      const { id } = this.subscription;
       await this.index.save(path, "");
-      return { path, remembered };
+      return { path, id, remembered };
     });
   }
 
@@ -141,15 +134,22 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
   /** Until it looks the same for a while: whether it is complete, and then whether it is right. */
   async function settle(): Promise<"complete" | "incomplete"> {
     const until = performance.now() + SETTLED_MS;
-    let found: "complete" | "incomplete" | "wrong" | undefined;
+    let found: "complete" | "incomplete" | "wrong" | "never the same" | undefined;
+    let replayed = -1;
     for (let looks = 0; looks < LOOKS; looks++) {
-      if (performance.now() > until) break;
+      if (performance.now() > until) {
+        if (found !== "wrong") found = "never the same";
+        break;
+      }
       await delay(25);
       const { complete } = indexer.subscription.freshness();
       const isRight = indexer.answered() === held();
       const now = complete ? (isRight ? "complete" : "wrong") : "incomplete";
-      if (now !== found || now === "wrong" || indexer.subscription.order.gap) looks = -1;
+      // Checks of the quiet come between the looks: they read nothing again.
+      const { replayedBatches } = indexer.subscription.counts;
+      if (now !== found || now === "wrong" || indexer.subscription.order.gap || replayedBatches !== replayed) looks = -1;
       found = now;
+      replayed = replayedBatches;
     }
     assert.ok(
       found === "complete" || found === "incomplete",

@@ -20,7 +20,7 @@ export function seeded(seed: number): (below: number) => number {
 }
 
 export type Key = { readonly hash: bigint; readonly tokens: readonly number[] };
-type Batch = { readonly sequence: number; readonly payload: Buffer; readonly life: number };
+type Batch = { readonly sequence: number; readonly payload: Buffer; readonly isEmpty: boolean; readonly life: number };
 
 export class ModelPublisher {
   readonly held = new Set<number>();
@@ -105,9 +105,11 @@ export class ModelPublisher {
       this.#sequence = this.#eventId = 0;
       this.held.clear();
     } else {
-      for (const slot of [...this.held]) if (this.#below(8) === 0) this.held.delete(slot);
-      this.#sequence++;
-      this.#push([]);
+      // One that forgot something leaves a number out; one that takes over greets; one that was only started again says nothing.
+      const how = this.#below(3);
+      if (how === 0) for (const slot of [...this.held]) if (this.#below(8) === 0) this.held.delete(slot);
+      if (how === 0) this.#sequence++;
+      if (how < 2) this.#push([]);
     }
     if (this.#below(3) > 0) return;
     // It listens anew, and what was on the wire goes with the connection.
@@ -148,7 +150,7 @@ export class ModelPublisher {
   }
 
   #push(events: unknown[]): void {
-    const batch = { sequence: this.#sequence++, payload: this.#payload(events), life: this.#life };
+    const batch = { sequence: this.#sequence++, payload: this.#payload(events), isEmpty: events.length === 0, life: this.#life };
     this.#buffer.push(batch);
     if (this.#buffer.length > this.#buffered) this.#buffer.shift();
     this.#flight.push(batch);
@@ -215,9 +217,9 @@ export class ModelPublisher {
     const oldest = this.#buffer[0]?.sequence ?? this.#sequence;
     let at = from;
     if (from < oldest) {
-      const batches = Math.min(Math.ceil(this.#keys.length / PER_BATCH), this.#sequence);
-      const first = this.#sequence - batches;
-      const end = (at = this.#sequence);
+      const end = (at = this.#sequence - (this.#buffer.at(-1)?.isEmpty === true ? 1 : 0));
+      const batches = Math.min(Math.ceil(this.#keys.length / PER_BATCH), end);
+      const first = end - batches;
       const endId = this.#eventId;
       let id = endId - Math.min(endId, this.held.size);
       const slotOf = (batch: number) => Math.floor((this.#keys.length * batch) / batches);
@@ -227,6 +229,7 @@ export class ModelPublisher {
           if (this.held.has(slot)) events.push(this.#described("stored", slot, id < endId ? id++ : null));
         yield { sequence: first >= from ? first + made : Math.min(from + made, end - 1), payload: this.#payload(events) };
       }
+      if (this.#sequence === end) this.#push([]);
     }
     for (let next = this.#buffer.find(({ sequence }) => sequence >= at); next !== undefined; next = this.#buffer.find(({ sequence }) => sequence >= at)) {
       yield next;

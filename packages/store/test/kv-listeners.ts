@@ -98,9 +98,10 @@ export const MODEL = "model";
 export const BLOCK = 16;
 
 /** An indexer that knows one store, as instance "pool". */
-export async function startIndexer(endpoint: string, replayEndpoint: string): Promise<Indexer> {
+export async function startIndexer(endpoint: string, replayEndpoint: string, quietCheckMs = 1000): Promise<Indexer> {
   const home = makeHome();
-  const child = spawnNode([INDEXER, "--listen=127.0.0.1:0", `--home=${home}`, "--indexer.snapshot_interval_seconds=0", "--indexer.quiet_check_ms=1000"]);
+  const flags = ["--listen=127.0.0.1:0", `--home=${home}`, "--indexer.snapshot_interval_seconds=0", `--indexer.quiet_check_ms=${quietCheckMs}`];
+  const child = spawnNode([INDEXER, ...flags]);
   const url = await said(child, /ready at (http:\S+)/);
   const client = new IndexClient(url);
   const record = { endpoint, replay_endpoint: replayEndpoint, type: "svc", modelname: MODEL, instance_id: "pool", block_size: BLOCK, dp_rank: 0 };

@@ -165,7 +165,7 @@ napi_value init(napi_env env, napi_value exports) {
         METHOD(remount),     METHOD(unmount),    METHOD(setState),  METHOD(probed),     METHOD(setTasks),   METHOD(addTenant),   METHOD(setQuota),
         METHOD(queryKey),    METHOD(entry),      METHOD(keys),       METHOD(objects),      METHOD(removeKeys), METHOD(removeSome),  METHOD(clearKeys),
         METHOD(holdersOf),   METHOD(segments),   METHOD(clients),   METHOD(tenants),    METHOD(figures),    METHOD(opFigures),   METHOD(room),
-        METHOD(takeBatches), METHOD(batchesFrom), METHOD(beginDump), METHOD(dumpSome),   METHOD(batchRange),
+        METHOD(takeBatches), METHOD(batchesFrom), METHOD(beginDump), METHOD(dumpSome),   METHOD(endDump),    METHOD(batchRange),
         METHOD(descriptors), METHOD(objectsOn),   METHOD(keepNotes), METHOD(dropNotes),  METHOD(notes),      METHOD(listenHttp),
         METHOD(guard),       METHOD(authorize),   METHOD(callerOf),   METHOD(route),      METHOD(configureReplication), METHOD(listenPeers), METHOD(startStandby),
         METHOD(follow),      METHOD(lead),        METHOD(admitPeer),  METHOD(refusePeer), METHOD(forgetPeer), METHOD(retire),

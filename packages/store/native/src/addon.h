@@ -104,6 +104,7 @@ napi_value takeBatches(Addon& addon, const Call& call);
 napi_value batchesFrom(Addon& addon, const Call& call);
 napi_value beginDump(Addon& addon, const Call& call);
 napi_value dumpSome(Addon& addon, const Call& call);
+napi_value endDump(Addon& addon, const Call& call);
 napi_value batchRange(Addon& addon, const Call& call);
 napi_value configureReplication(Addon& addon, const Call& call);
 napi_value listenPeers(Addon& addon, const Call& call);

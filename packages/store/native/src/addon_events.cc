@@ -74,6 +74,13 @@ napi_value dumpSome(Addon& addon, const Call& call) {
   return out;
 }
 
+// (the number behind a dump's last batch): see Server::endDump.
+napi_value endDump(Addon& addon, const Call& call) {
+  Server& server = serving(addon);
+  server.change([&] { server.endDump(static_cast<u64>(call.number(0))); });
+  return call.undefined();
+}
+
 // () → [the oldest batch that a replay can bring, the next one's number]
 napi_value batchRange(Addon& addon, const Call& call) {
   Server& server = serving(addon);

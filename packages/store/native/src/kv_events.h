@@ -40,7 +40,8 @@ class KvEvents {
   // The turn's events get their numbers, and the log a record of how far the numbers went.
   void endTurn(Journal& journal);
   void record(Journal& journal) const;
-  // An empty batch goes out: who listened to the former leader hears by its number whether something is missing.
+  // An empty batch goes out: who listened to the former leader hears by its number whether something is missing, and behind a dump it is the
+  // last one that its reader knows.
   void greet(u64 unixMs) {
     openMs_ = unixMs;
     greets_ = next_ > 0;
@@ -58,6 +59,8 @@ class KvEvents {
   // The oldest batch that a subscriber can still have; `next` when there is none.
   u64 oldest() const { return queue_.empty() ? next_ : queue_.front().sequence; }
   const std::deque<Batch>& queue() const { return queue_; }
+  // Where a dump's numbers end: an empty batch that came last may be told again behind it.
+  u64 dumpEnd() const { return next_ - (!queue_.empty() && queue_.back().events == 0 ? 1 : 0); }
   // What lies before this number was taken by the socket.
   void taken(u64 before);
   u64 wanted() const { return taken_; }

@@ -232,6 +232,13 @@ void Server::writeLog() {
   if (replication_.leads()) replication_.flush();
 }
 
+void Server::endDump(u64 end) {
+  if (store.events.next() != end || !room()) return;
+  store.events.greet(unixMs());
+  // Now, and not at the turn's end: who waits from here on for what is durable waits for it.
+  store.events.endTurn(store.journal);
+}
+
 void Server::tellBatches() {
   if (toldBatches_ || !serving()) return;
   eachBatch(store.events.wanted(), [&](const KvEvents::Batch&) {

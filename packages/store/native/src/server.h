@@ -105,6 +105,8 @@ class Server {
       if (batch.sequence >= from && !take(batch)) return;
     }
   }
+  // An empty batch behind a dump, where no other one follows: unlike those of the dump it is kept, so that whoever read the dump is known by it.
+  void endDump(u64 end);
   // From now on the script is told again when there is more to publish.
   void tellBatchesAgain() { toldBatches_ = false; }
   // For that many bytes of records beside what any call may write.

@@ -156,7 +156,7 @@ class Store : public StoreState {
   void snapshotHead(Journal& to) const;
   u32 snapshotSome(Journal& to, u32 cursor, u32 records = 2'000) const;
 
-  // Every key that can be read, as batches of KV events whose numbers end right before the next one's.
+  // Every key that can be read, as batches of KV events whose numbers end right before the next one's, or that of an empty one which was last.
   Dump beginDump();
   // The next batch's payload; false once all were made.
   bool nextOf(Dump& dump, std::string& payload);

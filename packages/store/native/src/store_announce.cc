@@ -91,8 +91,8 @@ Dump Store::beginDump() {
   Dump dump;
   dump.end = table.end();
   const u64 wanted = (dump.end - 1 + KvEvents::perBatch - 1) / KvEvents::perBatch;
-  dump.batches = static_cast<u32>(std::min(wanted, events.next()));
-  dump.first = events.next() - dump.batches;
+  dump.batches = static_cast<u32>(std::min(wanted, events.dumpEnd()));
+  dump.first = events.dumpEnd() - dump.batches;
   for (u32 tenant = 0; tenant < tenants.size(); ++tenant)
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const u64 next = events.idOf(static_cast<u16>(tenant), medium);

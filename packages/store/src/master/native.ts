@@ -5,6 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { ReplicationCore } from "../ha/parts.ts";
 import type { Segment } from "../rpc/shapes.ts";
 import type { NativeDisks } from "./native-disks.ts";
+import type { NativeEvents } from "./native-events.ts";
 import type { NativeOptions } from "./native-options.ts";
 
 /** The order is that of `Strategy` in native/src/settings.h. */
@@ -36,7 +37,7 @@ export const rights = { none: 0, tenant: 1, all: 2 } as const;
 export type OnEvent = (kind: number, id: number, seq: number, functionID: number, body: Buffer) => void;
 
 /** Keys, names and tenants are strings of bytes, one per character; ids are 8-4-4-4-12. Most methods throw while the log is read. */
-export interface NativeMaster extends ReplicationCore, NativeDisks {
+export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents {
   /** What an operation's messages look like. The core answers those it knows by name; `constant` is a body that is always the same, `tenants`: a tenant's key may call it. */
   declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer, tenants: boolean): void;
   /** From now on calls need a key: `functions` show one, `trusted` are ADDRESS/BITS; then the bodies of both refusals. Before the start. */
@@ -100,16 +101,6 @@ export interface NativeMaster extends ReplicationCore, NativeDisks {
   tenants(): string;
   figures(): number[];
   opFigures(): number[];
-  /** [number, payload, ...]: durable batches of KV events that were not taken yet; once it is empty, a "batches" event follows when there are more. */
-  takeBatches(): (number | Buffer)[];
-  /** The same from a number on, taken before or not. */
-  batchesFrom(number: number): (number | Buffer)[];
-  /** [its first batch's number, batches]: every key that can be read; ends the dump before. */
-  beginDump(): [number, number];
-  /** The dump's next payloads; none once all were made. */
-  dumpSome(batches: number): Buffer[];
-  /** [the oldest batch that a replay can bring, the next one's number] */
-  batchRange(): [number, number];
   /** Whether the log can take more. */
   room(): boolean;
 }

@@ -80,6 +80,9 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       // Asked from a number between: none before it may come, so the last one may come several times.
       for (const payload of payloads) await send(first >= from ? first + made++ : Math.min(from + made++, end - 1), payload);
     }
+    // Nothing of a dump is kept: what its reader knows last must be a batch that is, or it is taken for another publisher's when asked for again.
+    native.endDump(end);
+    await whenDurable();
     return end;
   }
 
@@ -89,8 +92,11 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       if (identity === undefined || start?.length !== 8 || !isServing()) continue;
       const from = start.readBigUInt64BE();
       // One after the other: a dump is a lot, and there are few indexers.
-      await replay(identity, Number(from)).catch((error: Error) => {
-        if (!ended) log.warn({ reason: error.message }, "a replay of KV events was not read to its end");
+      await replay(identity, Number(from)).catch((error: NodeJS.ErrnoException) => {
+        if (ended) return;
+        // A reader that finds that it has to read everything closes, and asks for that.
+        if (error.code === "EHOSTUNREACH") log.info({ from: Number(from) }, "the reader of a replay of KV events closed before its end");
+        else log.warn({ reason: error.message }, "a replay of KV events was not read to its end");
       });
     }
   }

@@ -1,0 +1,22 @@
+// What a subscription is made with, and what a snapshot keeps of it for the next one.
+import type { Registration } from "@svc/contract/indexer.ts";
+import type { HealOptions } from "./heal.ts";
+import type { Held } from "./held.ts";
+import type { Intake } from "./intake.ts";
+import type { NativeIndex } from "./native.ts";
+import type { Reclaimer } from "./reclaim.ts";
+import type { PublisherKind } from "./register-input.ts";
+
+/** What a snapshot remembers of a subscription beside its blocks. */
+export type Remembered = { next: number | null; gap: boolean; complete: boolean; isPartial?: boolean; needsAll?: boolean; former?: number | undefined };
+
+export type SubscriptionOptions = HealOptions & {
+  readonly index: NativeIndex;
+  readonly reclaimer: Reclaimer;
+  readonly intake: Intake;
+  readonly held: Held;
+  readonly registration: Registration;
+  readonly kind: PublisherKind;
+  readonly quietCheckMs: number;
+  readonly remembered?: Remembered | undefined;
+};
