@@ -56,11 +56,23 @@ installed_packages() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed
 readonly apt_begun=$SVC_CACHE/apt-begun
 apt_interrupted() { ((EUID == 0)) && [[ -e $apt_begun ]]; }
 
+# What dpkg was killed in the middle of unpacking it refuses to configure, and apt cannot install over. Only what an interrupted run of ours
+# brought is removed; the install that follows brings it again.
+remove_half_installed() {
+  local package
+  [[ -s $apt_begun ]] || return 0
+  dpkg-query -W -f '${Package} ${db:Status-Eflag}\n' | sed -n 's/ reinstreq$//p' | sort -u | comm -23 - "$apt_begun" | while read -r package; do
+    echo "removing $package, which was being unpacked when set-up was killed"
+    with_no_service_started dpkg --force-remove-reinstreq --force-depends --remove "$package"
+  done
+}
+
 apt_install() {
   local before after bundle=/etc/ssl/certs/ca-certificates.crt kept=$SVC_CACHE/host-authorities.pem
   # A policy file that an interrupted run left is ours by its text.
   if grep -qs 'svc set-up' /usr/sbin/policy-rc.d; then rm -f /usr/sbin/policy-rc.d; fi
 
+  remove_half_installed
   with_no_service_started dpkg --configure -a || with_no_service_started run_apt --fix-broken install
   if [[ ! -s $apt_begun ]]; then
     installed_packages >"$apt_begun.new"

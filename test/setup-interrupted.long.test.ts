@@ -1,6 +1,6 @@
 // Set-up in a fresh Debian root, killed with -9 inside each of its steps in turn: the next run goes on, and nothing half-made is taken for whole.
 import assert from "node:assert/strict";
-import { existsSync, globSync, readFileSync, statSync } from "node:fs";
+import { existsSync, globSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -58,4 +58,24 @@ void test("set-up that is killed inside each of its steps is whole after one mor
   assert.equal((await fresh.run(["find", CACHE, "-maxdepth", "3", "-name", ".making-*"])).output, "");
   assert.equal((await fresh.run(["dpkg", "--audit"])).output, "");
   assert.equal((await fresh.runInGvisor("6*7")).output.trim(), "42");
+});
+
+void test("set-up goes on where dpkg was killed while it unpacked a package", needs("root", "mmdebstrap", "unshare"), async () => {
+  using fresh = new FreshRoot();
+  const steps = ["setup", "--only", "apt-first", "apt"];
+  const first = await fresh.svc(...steps);
+  assert.equal(first.code, 0, first.output);
+  // As dpkg leaves it: it notes that a package must be unpacked anew before it touches the first of its files.
+  const status = join(fresh.root, "var/lib/dpkg/status");
+  const entry = /(Package: busybox-static\nStatus: )install ok installed/;
+  const text = readFileSync(status, "utf8");
+  assert.match(text, entry);
+  writeFileSync(status, text.replace(entry, "$1install reinstreq half-installed"));
+  rmSync(join(fresh.root, "bin/busybox"));
+  const before = [...text.matchAll(/^Package: (.*)$/gm)].flatMap(([, name = ""]) => (name === "busybox-static" ? [] : [name])).sort();
+  writeFileSync(join(fresh.root, CACHE, "apt-begun"), `${before.join("\n")}\n`);
+  const next = await fresh.svc(...steps);
+  assert.equal(next.code, 0, next.output);
+  assert.equal((await fresh.run(["dpkg", "--audit"])).output, "");
+  assert.equal((await fresh.run(["busybox", "echo", "there"])).output.trim(), "there");
 });
