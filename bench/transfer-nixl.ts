@@ -21,9 +21,18 @@ export async function startNixl(): Promise<Nixl | undefined> {
   await from.ask<Started>({ op: "start", name: "from", length: AREA_BYTES });
   const there = await to.ask<Started>({ op: "start", name: "to", length: AREA_BYTES });
   const target = await from.ask<string>({ op: "connect", metadata: there.metadata });
+  const both = [from, to] as const;
+  // Their threads spin: both processors would be theirs while others are measured.
+  for (const child of both) await child.freeze();
   return {
-    write: (length, batch, seconds) => from.ask<Measured>({ op: "repeat", target, remote: there.address, length, batch, seconds, area: AREA_BYTES }),
+    async write(length, batch, seconds) {
+      for (const child of both) child.thaw();
+      const measured = await from.ask<Measured>({ op: "repeat", target, remote: there.address, length, batch, seconds, area: AREA_BYTES });
+      for (const child of both) await child.freeze();
+      return measured;
+    },
     async close() {
+      for (const child of both) child.thaw();
       const last = { op: "bytes", at: 0, length: 4096 };
       // A write is done when NIXL says so, which may be before the other side has the bytes.
       await new Promise((resolve) => setTimeout(resolve, 500));
