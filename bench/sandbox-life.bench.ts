@@ -251,12 +251,15 @@ async function neighbours(): Promise<void> {
   }
 }
 
+/** A file with several names counts once. */
 function diskBytes(folder: string): number {
-  let total = 0;
+  const bytes = new Map<number, number>();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
-    if (entry.isFile()) total += statSync(join(entry.parentPath, entry.name)).blocks * 512;
+    if (!entry.isFile()) continue;
+    const { ino, blocks } = statSync(join(entry.parentPath, entry.name));
+    bytes.set(ino, blocks * 512);
   }
-  return total;
+  return bytes.values().reduce((total, each) => total + each, 0);
 }
 
 const parts: Readonly<Record<string, () => Promise<void>>> = {
