@@ -259,7 +259,7 @@ function diskBytes(folder: string): number {
     const { ino, blocks } = statSync(join(entry.parentPath, entry.name));
     bytes.set(ino, blocks * 512);
   }
-  return bytes.values().reduce((total, each) => total + each, 0);
+  return [...bytes.values()].reduce((total, each) => total + each, 0);
 }
 
 const parts: Readonly<Record<string, () => Promise<void>>> = {
