@@ -145,12 +145,10 @@ async function play(connection: Connection, name: string, world: World, port: nu
 }
 
 void test("every request gets its own answer and arrives no more than once, whatever sleeps and wakes meanwhile", async () => {
-  await using fixture = await openFixture({ limits: standstill });
-  const world = await openWorld(fixture);
-  let runNumber = 0;
+  // Each run has a proxy of its own: a wake goes on when all who waited for it have left.
   const once = async ({ connections, wakes, pauses }: Run) => {
-    const name = String(runNumber++);
-    world.seen.clear();
+    await using fixture = await openFixture({ limits: standstill });
+    const world = await openWorld(fixture);
     let wake = 0;
     fixture.waking.meanwhile = async () => {
       const latency = wakes[wake++ % wakes.length] as number;
@@ -166,13 +164,10 @@ void test("every request gets its own answer and arrives no more than once, what
       }
     })();
     const mayFail = pauses.length > 0 || wakes.some((latency) => latency < 0);
-    await Promise.all(connections.map((connection, index) => play(connection, `${name}-${index}`, world, fixture.port, mayFail)));
+    await Promise.all(connections.map((connection, index) => play(connection, String(index), world, fixture.port, mayFail)));
     await pausing;
     for (const [url, times] of world.seen) assert.equal(times, 1, `${url} arrived ${times} times`);
-    for (;;) {
-      if ((await fixture.metrics.text()).includes("svc_proxy_waiting 0\n")) break;
-      await turn();
-    }
+    while (!(await fixture.metrics.text()).includes("svc_proxy_waiting 0\n")) await turn();
   };
   await fc.assert(fc.asyncProperty(runs, once), { numRuns: 120, timeout: 120_000 });
 });
