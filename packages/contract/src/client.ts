@@ -100,7 +100,7 @@ export class SvcClient {
   }
 
   /**
-   * Copies a running sandbox, memory included, into `count` (1 to 100) new ones: one capture, and for each child its
+   * Copies a running sandbox, memory included, into `count` (1 to 100) new ones: one checkpoint, and for each child its
    * answer or its error. Without `timeoutSeconds` each lives as long as its source was given.
    * CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL, TOO_MANY_REQUESTS.
    */

@@ -11,8 +11,8 @@ export const BEAT_MS = 200;
 
 export const STREAM_PATH = "/cluster/stream";
 export const FIND_PATH = "/cluster/find";
-/** Parts of a capture's files, for a node that takes its sandbox over. */
-export const CAPTURE_CHUNKS_PATH = "/cluster/captures";
+/** Parts of a checkpoint's files, for a node that takes its sandbox over. */
+export const CHECKPOINT_CHUNKS_PATH = "/cluster/captures";
 /** Snapshots and builds of templates, for a node that is to start them and object storage has not. */
 export const OFFERS_PATH = "/cluster/offers";
 

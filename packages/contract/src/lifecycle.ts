@@ -4,7 +4,7 @@ import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import { operation } from "./operation.ts";
 
 const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
-const onCapture = [
+const onCheckpoint = [
   ...onSandbox,
   "SANDBOX_NOT_RUNNING",
   "CAPTURE_UNAVAILABLE",
@@ -41,7 +41,7 @@ export const pauseSandbox = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: [...onCapture, "SANDBOX_PAUSED", "GUEST_UNRESPONSIVE"],
+  failures: [...onCheckpoint, "SANDBOX_PAUSED", "GUEST_UNRESPONSIVE"],
 });
 
 export const resumeSandbox = operation({
@@ -97,7 +97,7 @@ export const forkSandbox = operation({
   output: z.array(z.union([z.object({ sandbox: sandboxAnswer }), z.object({ error: z.object({ code: z.number().int(), message: z.string() }) })])),
   success: 201,
   credential: "apiKey",
-  failures: onCapture,
+  failures: onCheckpoint,
 });
 
 /** A snapshot's name, or `name:tag`. */
@@ -130,7 +130,7 @@ export const createSnapshot = operation({
   output: snapshotInfo,
   success: 201,
   credential: "apiKey",
-  failures: onCapture,
+  failures: onCheckpoint,
 });
 
 export const listSnapshots = operation({
@@ -187,5 +187,14 @@ export const moveSandbox = operation({
   output: movedSandbox,
   success: 200,
   credential: "apiKey",
-  failures: [...onCapture, "SNAPSHOT_UNSUITABLE", "SNAPSHOT_DAMAGED", "CAPACITY_EXHAUSTED", "NODE_NOT_FOUND", "NODE_LOST", "ETCD_UNAVAILABLE", "SANDBOX_MOVED"],
+  failures: [
+    ...onCheckpoint,
+    "SNAPSHOT_UNSUITABLE",
+    "SNAPSHOT_DAMAGED",
+    "CAPACITY_EXHAUSTED",
+    "NODE_NOT_FOUND",
+    "NODE_LOST",
+    "ETCD_UNAVAILABLE",
+    "SANDBOX_MOVED",
+  ],
 });

@@ -67,8 +67,8 @@ export async function settle(storm: Storm): Promise<void> {
     during,
   ).catch((error: Error) => wrong(`orphans: ${error.message}`));
   const expected = world.snapshots.size + [...world.sandboxes.values()].filter(({ states }) => states[0] === "paused").length;
-  await until("the captures that are needed, and no other", () => (readdirSync(join(node.home, "snapshots")).length === expected ? true : undefined)).catch(
-    () => wrong(`${readdirSync(join(node.home, "snapshots")).length} captures on disk, expected ${expected}`),
+  await until("the checkpoints that are needed, and no other", () => (readdirSync(join(node.home, "snapshots")).length === expected ? true : undefined)).catch(
+    () => wrong(`${readdirSync(join(node.home, "snapshots")).length} checkpoints on disk, expected ${expected}`),
   );
 }
 
@@ -159,7 +159,7 @@ async function allSandboxes(node: TestNode): Promise<ListedSandbox[]> {
   return node.call(listSandboxes, { limit: 100 });
 }
 
-/** Resumes what is paused and looks at it: a capture shows its worth only then. */
+/** Resumes what is paused and looks at it: a checkpoint shows its worth only then. */
 export async function resumeAll(storm: Storm): Promise<void> {
   for (const known of storm.world.sandboxes.values()) known.busy = false;
   for (let left = idle(storm.world, "paused").length; left > 0; left--) await operate(storm, "resume");

@@ -16,7 +16,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
   const connection = () => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
   const create = (template = "base", options: object = {}) => Sandbox.create(template, { ...connection(), timeoutMs: 600_000, ...options });
   const text = async (sandbox: Sandbox, command: string) => (await sandbox.commands.run(command)).stdout.trim();
-  const captures = () => readdirSync(join(node.home, "snapshots"));
+  const checkpoints = () => readdirSync(join(node.home, "snapshots"));
 
   before(async () => {
     node = await startNode({ runtime: "gvisor" });
@@ -45,15 +45,15 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     }
     assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId, connection()), true);
     assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId, connection()), false);
-    assert.deepEqual(captures(), []);
+    assert.deepEqual(checkpoints(), []);
     await assert.rejects(create("mine"), /mine/);
   });
 
   void test("a damaged snapshot is refused by that name, and nothing of it is left", async () => {
     const source = await create();
     const snapshot = await source.createSnapshot({});
-    const [captureID] = captures();
-    const files = join(node.home, "snapshots", captureID ?? "", "files");
+    const [checkpointID] = checkpoints();
+    const files = join(node.home, "snapshots", checkpointID ?? "", "files");
     const pages = await open(join(files, "pages.img"), "r+");
     const byte = Buffer.alloc(1);
     await pages.read(byte, 0, 1, 4096);
@@ -108,7 +108,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     // A write in one is seen in no other.
     await stranger.files.write("file", "my own");
     assert.equal(await source.files.read("file"), "the past");
-    assert.deepEqual(captures(), []);
+    assert.deepEqual(checkpoints(), []);
     for (const { detail } of all) await node.call(deleteSandbox, { sandboxID: detail.sandboxID });
   });
 

@@ -16,7 +16,7 @@ import { ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
 const RUNSC_TIMEOUT_MS = 60_000;
-/** What is told of a start from a capture of memory in which envd's kill was waiting. */
+/** What is told of a start from a checkpoint of memory in which envd's kill was waiting. */
 const diesAtOnce = /died before envd answered|ended at once|runsc restore ended/;
 const delaysMs = [0, 15];
 
@@ -42,9 +42,9 @@ function isEnvd(pid: number): boolean {
   }
 }
 
-/** A resumed sandbox's capture goes after the answer. */
-const noCaptures = (node: TestNode, when: string) =>
-  until(`no captures after ${when}`, () => (readdirSync(join(node.home, "snapshots")).length === 0 ? true : undefined));
+/** A resumed sandbox's checkpoint goes after the answer. */
+const noCheckpoints = (node: TestNode, when: string) =>
+  until(`no checkpoints after ${when}`, () => (readdirSync(join(node.home, "snapshots")).length === 0 ? true : undefined));
 
 export function crashEnvdSuite(momentsOf: MomentsOf): void {
   for (const [runtime, memory] of [
@@ -63,9 +63,9 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
 
       /**
        * Runs or is paused, and then whole; or is gone, and then says that it crashed. Which of them.
-       * A kill that reaches a frozen sandbox is captured with it, waiting: every resume fails of it by name, and it stays paused.
+       * A kill that reaches a frozen sandbox is checkpointed with it, waiting: every resume fails of it by name, and it stays paused.
        */
-      async function whole(node: TestNode, sandboxID: string, when: string): Promise<"alive" | "crashed" | "killed in its capture"> {
+      async function whole(node: TestNode, sandboxID: string, when: string): Promise<"alive" | "crashed" | "killed in its checkpoint"> {
         const response = await fetch(`${node.url}/sandboxes/${sandboxID}`, { headers: { "x-api-key": node.apiKey } });
         if (response.status === 404) {
           assert.equal(((await response.json()) as { reason?: string }).reason, "crashed", when);
@@ -77,7 +77,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
           assert.equal((await sandbox.commands.run("cat kept")).stdout, "kept\n", when);
           return "alive";
         } catch (error) {
-          if (state === "paused" && diesAtOnce.test((error as Error).message)) return "killed in its capture";
+          if (state === "paused" && diesAtOnce.test((error as Error).message)) return "killed in its checkpoint";
           throw error;
         }
       }
@@ -105,7 +105,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
       void test("at a pause and at a resume, a pause that was acknowledged is kept, and the sandbox is whole or says that it crashed", async () => {
         await using node = await startNode(debug);
         let acknowledged = 0;
-        for (const [at, stage] of ["freeze", "capture", "destroy", "network", "restore", "envd"].entries()) {
+        for (const [at, stage] of ["freeze", "checkpoint", "destroy", "network", "restore", "envd"].entries()) {
           const isResume = ["network", "restore", "envd"].includes(stage);
           for (const delayMs of momentsOf(at, delaysMs)) {
             const when = `${stage} + ${delayMs} ms`;
@@ -122,7 +122,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
             if (isResume && outcome === "failed") assert.equal(state, "alive", `it stays paused: ${when}`);
             if (state !== "crashed") await node.call(deleteSandbox, { sandboxID });
             await assertNothingBut(node, [], when);
-            await noCaptures(node, when);
+            await noCheckpoints(node, when);
           }
         }
         assert.notEqual(acknowledged, 0);
@@ -131,11 +131,11 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
       void test("at a snapshot, there is a whole one or none", async () => {
         await using node = await startNode(debug);
         for (const delayMs of [...momentsOf(0, [0, 40]), 15]) {
-          const when = `capture + ${delayMs} ms`;
+          const when = `checkpoint + ${delayMs} ms`;
           const sandboxID = await made(node);
           const outcome = await cut(
             node,
-            "capture",
+            "checkpoint",
             delayMs,
             () => node.call(createSnapshot, { sandboxID, memory }),
             () => [sandboxID],
@@ -158,7 +158,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
       void test("at a fork, of the source or of a child: every child is whole or an error that says why, and nothing is left of the others", async () => {
         await using node = await startNode(debug);
         for (const [stage, isSource] of [
-          ["capture", true],
+          ["checkpoint", true],
           ["restore", false],
           ["envd", false],
           ["identity", false],
@@ -175,7 +175,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
             if ((await settled(node, child, stage)) === "alive") await node.call(deleteSandbox, { sandboxID: child });
           }
           await assertNothingBut(node, [], stage);
-          await noCaptures(node, stage);
+          await noCheckpoints(node, stage);
         }
       });
 

@@ -2,4 +2,4 @@
 import { oneMoment } from "../src/crash.ts";
 import { crashLifeSuite } from "./crash-life.suite.ts";
 
-crashLifeSuite(oneMoment(0), ["capture", "envd", "claim"]);
+crashLifeSuite(oneMoment(0), ["checkpoint", "envd", "claim"]);

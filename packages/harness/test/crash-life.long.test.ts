@@ -2,4 +2,4 @@
 import { everyMoment } from "../src/crash.ts";
 import { crashLifeSuite } from "./crash-life.suite.ts";
 
-crashLifeSuite(everyMoment, ["capture", "restore", "envd", "identity", "claim"]);
+crashLifeSuite(everyMoment, ["checkpoint", "restore", "envd", "identity", "claim"]);

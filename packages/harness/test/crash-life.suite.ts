@@ -14,7 +14,7 @@ import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
 const delaysMs = [0, 20];
-const pauseStages = ["freeze", "capture", "destroy"] as const;
+const pauseStages = ["freeze", "checkpoint", "destroy"] as const;
 const resumeStages = ["network", "restore", "envd"] as const;
 
 export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string[]): void {
@@ -22,7 +22,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
     const debug = { runtime: "gvisor", flags: ["--log-level=debug"] } as const;
     const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
 
-    const capturesOf = (node: TestNode) => readdirSync(join(node.home, "snapshots")).length;
+    const checkpointsOf = (node: TestNode) => readdirSync(join(node.home, "snapshots")).length;
 
     void test("of the node, during a pause: it runs on or is paused, and is whole either way", async () => {
       await using node = await startNode(debug);
@@ -34,7 +34,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
           await node.start();
           const { state } = await node.call(getSandbox, { sandboxID });
           await assertNothingBut(node, state === "running" ? [sandboxID] : [], when);
-          assert.equal(capturesOf(node), state === "running" ? 0 : 1, when);
+          assert.equal(checkpointsOf(node), state === "running" ? 0 : 1, when);
           // Its end was decided before the running parts began to go.
           if (stage === "destroy") assert.equal(state, "paused", when);
           await check(when);
@@ -62,11 +62,11 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const delayMs of [...momentsOf(0, [0, 60]), 20]) {
-        const when = `capture + ${delayMs} ms`;
-        const outcome = await killDuring(node, "capture", delayMs, () => node.call(createSnapshot, { sandboxID }));
+        const when = `checkpoint + ${delayMs} ms`;
+        const outcome = await killDuring(node, "checkpoint", delayMs, () => node.call(createSnapshot, { sandboxID }));
         await node.start();
         const snapshots = await node.call(listSnapshots, {});
-        assert.equal(capturesOf(node), snapshots.length, when);
+        assert.equal(checkpointsOf(node), snapshots.length, when);
         if (outcome === "answered") assert.notEqual(snapshots.length, 0, when);
         await check(when);
         await assertNothingBut(node, [sandboxID], when);
@@ -85,7 +85,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
         await node.start();
         const alive = (await node.call(listSandboxes, {})).filter((each) => each.sandboxID !== sandboxID);
         await assertNothingBut(node, [sandboxID, ...alive.map((each) => each.sandboxID)], stage);
-        assert.equal(capturesOf(node), 0, stage);
+        assert.equal(checkpointsOf(node), 0, stage);
         for (const child of alive) {
           assert.equal(child.parentSandboxID, sandboxID);
           const sandbox = await Sandbox.connect(child.sandboxID, connectionOf(node));
@@ -117,7 +117,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
             assert.equal(reason, "crashed", when);
           }
           await assertNothingBut(node, [], when);
-          await until(`no captures after ${when}`, () => (capturesOf(node) === 0 ? true : undefined));
+          await until(`no checkpoints after ${when}`, () => (checkpointsOf(node) === 0 ? true : undefined));
         }
       }
     });

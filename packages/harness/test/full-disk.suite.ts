@@ -15,7 +15,7 @@ import { connectionTo, ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 import { changes, ids, keptFiles, remove, running, withFile } from "./full-disk-changes.ts";
 
-/** Holds runsc, the reserve, and some captures. */
+/** Holds runsc, the reserve, and some checkpoints. */
 const DISK_MB = 448;
 const KIB = 1024;
 

@@ -5,7 +5,7 @@ import { listSnapshots } from "@svc/contract/lifecycle.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { deleteTemplate } from "@svc/contract/template.ts";
 import { reached } from "../src/crash.ts";
-import { captures, coming, type FedNodes, startFedNodes } from "../src/fed-nodes.ts";
+import { checkpoints, coming, type FedNodes, startFedNodes } from "../src/fed-nodes.ts";
 import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
@@ -31,12 +31,12 @@ void describe("a fetch whose node is killed", needs("root", "runsc", "envd", "ba
     await other.call(deleteSandbox, { sandboxID });
     await other.call(deleteTemplate, { templateID: snapshotID });
     assert.deepEqual(await other.call(listSnapshots, {}), []);
-    await until("its capture is gone", () => (captures(other).length === 0 ? true : undefined));
+    await until("its checkpoint is gone", () => (checkpoints(other).length === 0 ? true : undefined));
   }
-  /** As many captures as snapshots: none of half a snapshot. */
+  /** As many checkpoints as snapshots: none of half a snapshot. */
   async function isWholeOrNot(): Promise<void> {
     assert.deepEqual(coming(other), []);
-    assert.equal(captures(other).length, (await other.call(listSnapshots, {})).length);
+    assert.equal(checkpoints(other).length, (await other.call(listSnapshots, {})).length);
   }
 
   for (const step of steps) {

@@ -7,7 +7,7 @@ import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { deleteTemplate } from "@svc/contract/template.ts";
 import { Template } from "e2b";
-import { captures, coming, type FedNodes, nodeIDOf, startFedNodes } from "../src/fed-nodes.ts";
+import { checkpoints, coming, type FedNodes, nodeIDOf, startFedNodes } from "../src/fed-nodes.ts";
 import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
 import { build } from "../src/template.ts";
@@ -37,7 +37,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     await other.kill("SIGKILL");
     assert.ok((await create) instanceof Error);
     await other.start(SLOWLY);
-    assert.deepEqual([coming(other), captures(other), await listedIDs(other)], [[], [], []]);
+    assert.deepEqual([coming(other), checkpoints(other), await listedIDs(other)], [[], [], []]);
 
     // The node that has it goes away: what came so far is removed, and the reason names that node.
     const second = other.call(createSandbox, { templateID: snapshotID }).catch((error: Error) => error);
@@ -46,7 +46,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     const error = await second;
     assert.ok(error instanceof Error);
     assert.match(error.message, new RegExp(`'${snapshotID}' could not be fetched from node ${nodeIDOf(holder)}`));
-    assert.deepEqual([coming(other), captures(other), await listedIDs(other)], [[], [], []]);
+    assert.deepEqual([coming(other), checkpoints(other), await listedIDs(other)], [[], [], []]);
     await fed.isUp(holder, false);
     for (const asked of [snapshotID, "big"])
       await assert.rejects(fed.gateway.call(createSandbox, { templateID: asked }), {
@@ -87,7 +87,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
         (error: Error) => error.name === "TEMPLATE_NOT_FOUND" || undefined,
       ),
     );
-    await until("its copy is gone", async () => ((await listedIDs(other)).length === 0 && captures(other).length === 0 ? true : undefined));
+    await until("its copy is gone", async () => ((await listedIDs(other)).length === 0 && checkpoints(other).length === 0 ? true : undefined));
   });
 
   void test("goes on with its copy by its id while the node that took it is lost; names and deletes wait for that node", async () => {

@@ -61,7 +61,7 @@ void describe("deleting what is set aside", needs("root", "runsc", "runc", "envd
     }
     await until("doctor to forget them", async () => ((await diagnosed(node.home)).length === 0 ? true : undefined));
     assert.deepEqual(leftovers(node.home), nothing);
-    // Of three captures one is still somebody's.
+    // Of three checkpoints one is still somebody's.
     assert.equal(readdirSync(join(node.home, "snapshots")).length, 1);
     await node.restart("SIGKILL");
     assert.deepEqual(await diagnosed(node.home), []);

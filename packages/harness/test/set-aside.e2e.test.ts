@@ -128,12 +128,12 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600 });
     const { snapshotID } = await node.call(createSnapshot, { sandboxID });
     const folder = join(node.home, "snapshots");
-    const [captureID = ""] = readdirSync(folder);
-    renameSync(join(folder, captureID), join(node.home, "elsewhere"));
+    const [checkpointID = ""] = readdirSync(folder);
+    renameSync(join(folder, checkpointID), join(node.home, "elsewhere"));
     await node.restart("SIGKILL");
-    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is set aside: checkpoint ${captureID} is not on disk`));
+    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is set aside: checkpoint ${checkpointID} is not on disk`));
     await assert.rejects(node.call(createSandbox, { templateID: snapshotID }), { name: "SNAPSHOT_DAMAGED" });
-    renameSync(join(node.home, "elsewhere"), join(folder, captureID));
+    renameSync(join(node.home, "elsewhere"), join(folder, checkpointID));
     await until("the snapshot to be taken up", () => (node.log().includes(`snapshot ${snapshotID} is no longer set aside`) ? true : undefined));
     await node.call(createSandbox, { templateID: snapshotID });
   });

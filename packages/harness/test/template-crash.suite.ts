@@ -51,7 +51,7 @@ export function killedBuildSuite(stages: readonly string[]): void {
   );
 }
 
-/** Layers, fetches and captures that no record names. */
+/** Layers, fetches and checkpoints that no record names. */
 function halfMade({ home }: TestNode): string[] {
   const names = (folder: string) => (existsSync(join(home, folder)) ? readdirSync(join(home, folder)) : []);
   return [

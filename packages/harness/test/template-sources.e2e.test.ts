@@ -1,4 +1,4 @@
-// Templates from snapshots, on drivers without memory captures, and with layers that were damaged on disk.
+// Templates from snapshots, on drivers without memory checkpoints, and with layers that were damaged on disk.
 import assert from "node:assert/strict";
 import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -141,17 +141,17 @@ void describe("snapshots that travel", needs("root", "envd", "base", "runsc", "o
     const sandbox = await withCounter(node);
     const { envdAccessToken } = await node.call(getSandbox, { sandboxID: sandbox.sandboxId });
     await node.call(pauseSandbox, { sandboxID: sandbox.sandboxId });
-    const [capture] = readdirSync(join(storage, "manifests/sandboxes", sandbox.sandboxId));
+    const [checkpoint] = readdirSync(join(storage, "manifests/sandboxes", sandbox.sandboxId));
     await node.kill("SIGTERM");
     await inHome(node.home, flags, ({ travel }) => travel.releaseSandbox(sandbox.sandboxId, "node-other"));
-    await inHome(home, flags, ({ travel }) => travel.importSandbox(`sandboxes/${sandbox.sandboxId}/${capture}`, async () => {}));
+    await inHome(home, flags, ({ travel }) => travel.importSandbox(`sandboxes/${sandbox.sandboxId}/${checkpoint}`, async () => {}));
     await node.start();
     assert.equal(await node.call(getSandbox, { sandboxID: sandbox.sandboxId }).catch((error: Error) => error.name), "SANDBOX_NOT_FOUND");
     {
       await using other = await startNode({ runtime: "gvisor", home, flags });
       await goesOn(await Sandbox.connect(sandbox.sandboxId, connectionTo(other)));
       assert.equal((await other.call(getSandbox, { sandboxID: sandbox.sandboxId })).envdAccessToken, envdAccessToken);
-      await until("its export to go with the resume", () => !existsSync(join(storage, `manifests/sandboxes/${sandbox.sandboxId}/${capture}`)) || undefined);
+      await until("its export to go with the resume", () => !existsSync(join(storage, `manifests/sandboxes/${sandbox.sandboxId}/${checkpoint}`)) || undefined);
     }
     removeHome(home);
     rmSync(storage, { recursive: true });

@@ -6,7 +6,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import { eventually } from "@svc/sandbox/runtime/process.ts";
-import type { Blank, Capture, RuntimeHandle, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
+import type { Blank, Checkpoint, RuntimeHandle, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 import { type Fixture, healthy, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 
 const here = needs("root", "envd", "base", "runsc", "ip");
@@ -29,9 +29,9 @@ async function started(fixture: Fixture, spec: StartSpec): Promise<RuntimeHandle
 /** As on a network of the blank's own. */
 const into = (spec: StartSpec, blank: Blank): StartSpec => ({ ...spec, network: blank.handle.network, blank });
 
-async function paused(fixture: Fixture, handle: RuntimeHandle, end: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<Capture> {
+async function paused(fixture: Fixture, handle: RuntimeHandle, end: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<Checkpoint> {
   await fixture.runtime.freeze(handle);
-  const from = await fixture.capture(handle, "memory");
+  const from = await fixture.checkpoint(handle, "memory");
   await fixture.runtime.destroy(end);
   return from;
 }
@@ -79,7 +79,7 @@ void test("a first start in a blank is one under its name, with the limits that 
 void test("a blank that was made for other limits, another image or another envd is refused and goes", here, async () => {
   await using fixture = await openFixture("gvisor");
   const source = await started(fixture, fixture.spec());
-  const from = await fixture.capture(source, "memory");
+  const from = await fixture.checkpoint(source, "memory");
   const spec = fixture.spec({ from });
   const others: Partial<StartSpec>[] = [
     { limits: { ...smallLimits, memoryMB: 257 } },
@@ -98,10 +98,10 @@ void test("a blank that was made for other limits, another image or another envd
 void test("files alone, and what began with files alone, are started without a blank", here, async () => {
   await using fixture = await openFixture("gvisor");
   const source = await started(fixture, fixture.spec());
-  const files = await fixture.capture(source, "filesystem");
+  const files = await fixture.checkpoint(source, "filesystem");
   assert.equal(await fixture.runtime.blanks?.kindOf(fixture.spec({ from: files })), undefined);
   const again = await started(fixture, fixture.spec({ from: files }));
-  assert.equal(await fixture.runtime.blanks?.kindOf(fixture.spec({ from: await fixture.capture(again, "memory") })), undefined);
+  assert.equal(await fixture.runtime.blanks?.kindOf(fixture.spec({ from: await fixture.checkpoint(again, "memory") })), undefined);
 });
 
 void test("what a killed node leaves of blanks is found by its id, and what went on in one by the sandbox's", here, async () => {

@@ -1,10 +1,10 @@
 // A gVisor sandbox that holds memory whose sum can be asked, and its pause.
-import type { Capture, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import type { Checkpoint, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
 import { type Fixture, run } from "./runtime-fixture.ts";
 
-export async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Capture> {
+export async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Checkpoint> {
   await fixture.runtime.freeze(handle);
-  const from = await fixture.capture(handle, "memory");
+  const from = await fixture.checkpoint(handle, "memory");
   await fixture.runtime.destroy(handle);
   return from;
 }

@@ -4,7 +4,7 @@ import { cpSync, readdirSync, readFileSync, renameSync, statSync, truncateSync, 
 import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import type { Capture, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import type { Checkpoint, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
 import { checkPages } from "../src/runtime/gvisor-pages.ts";
 import { paused } from "./gvisor-heap.ts";
 import { type Fixture, openFixture, run, smallLimits } from "./runtime-fixture.ts";
@@ -46,15 +46,15 @@ async function changed(handle: RuntimeHandle, from: number, many: number): Promi
 }
 
 /** As of a sandbox that goes on: its pages file takes its space before it stops. */
-async function snapshot(fixture: Fixture, handle: RuntimeHandle): Promise<Capture> {
-  const into: Capture = { directory: fixture.folder(), kind: "memory", isBrief: true };
-  await fixture.runtime.capture(handle, into);
+async function snapshot(fixture: Fixture, handle: RuntimeHandle): Promise<Checkpoint> {
+  const into: Checkpoint = { directory: fixture.folder(), kind: "memory", isBrief: true };
+  await fixture.runtime.checkpoint(handle, into);
   return into;
 }
 
 const sum = (handle: RuntimeHandle) => changed(handle, 0, 0);
-const sizeOf = (capture: Capture, name = "pages.img") => statSync(join(capture.directory, name)).size;
-const kept = ({ directory }: Capture) => readdirSync(directory).filter((name) => name.startsWith("pages-"));
+const sizeOf = (checkpoint: Checkpoint, name = "pages.img") => statSync(join(checkpoint.directory, name)).size;
+const kept = ({ directory }: Checkpoint) => readdirSync(directory).filter((name) => name.startsWith("pages-"));
 
 void test("a pause after a resume writes what changed, and names the file of before", here, async () => {
   await using fixture = await openFixture("gvisor");
@@ -79,7 +79,7 @@ void test("a pause after a resume writes what changed, and names the file of bef
 });
 
 /** Its size is checked, too, and so is what names the others. */
-async function refusesWhatIsCut({ directory, kind }: Capture): Promise<void> {
+async function refusesWhatIsCut({ directory, kind }: Checkpoint): Promise<void> {
   const { keptIn } = await checkPages({ directory, kind });
   assert.deepEqual(keptIn, [0]);
   const [pages, metadata] = [join(directory, "pages.img"), join(directory, "pages_meta.img")];
@@ -120,7 +120,7 @@ void test("a checkpoint goes on wherever its files are copied to, and not where 
   const handle = await fixture.start({ from: await paused(fixture, await started(fixture)), limits });
   const expected = await changed(handle, 0, 1);
   const original = await paused(fixture, handle);
-  const copy = (): Capture => {
+  const copy = (): Checkpoint => {
     const directory = fixture.folder();
     cpSync(original.directory, directory, { recursive: true, preserveTimestamps: true });
     return { directory, kind: "memory" };

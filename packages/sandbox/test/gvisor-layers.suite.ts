@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { keptLayers } from "@svc/sandbox/runtime/gvisor-layers.ts";
-import type { Capture, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
+import type { Checkpoint, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
 import { type Fixture, openFixture, run, smallLimits } from "./runtime-fixture.ts";
 
 const MIB = 2 ** 20;
@@ -85,9 +85,9 @@ const changed = async (handle: RuntimeHandle, seed: number) => {
   assert.equal(stdout, "same\n", stderr);
 };
 
-async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Capture> {
+async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Checkpoint> {
   await fixture.runtime.freeze(handle);
-  const from = await fixture.capture(handle, "memory");
+  const from = await fixture.checkpoint(handle, "memory");
   await fixture.runtime.destroy(handle);
   return from;
 }
@@ -100,18 +100,18 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     await using fixture = await openFixture("gvisor");
     let handle = await fixture.start({ limits });
     await run(handle, `${twins}${holder}`);
-    const captures: Capture[] = [];
+    const checkpoints: Checkpoint[] = [];
     for (let generation = 0; generation < generations; generation++) {
       await changed(handle, generation);
       assert.match(await turned(handle), /^right \d+$/);
       const from = await paused(fixture, handle);
-      captures.push(from);
+      checkpoints.push(from);
       handle = await fixture.start({ from, limits });
     }
     await changed(handle, generations);
     assert.match(await turned(handle), /^right \d+$/);
     // What went on above them changed none of them.
-    for (const [generation, from] of captures.entries()) {
+    for (const [generation, from] of checkpoints.entries()) {
       const again = await fixture.start({ from, limits });
       await changed(again, 100 + generation);
       assert.match(await turned(again), /^right \d+$/);
@@ -124,12 +124,12 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     const source = await fixture.start({ limits });
     await run(source, `${twins}${holder}; head -c 20M /dev/urandom >/opt/big; sha256sum </opt/big >/dev/shm/sum; cp /bin/bash /opt/shell`);
     await changed(source, 1);
-    const from = await fixture.capture(source, "memory");
+    const from = await fixture.checkpoint(source, "memory");
     const children = await Promise.all([1, 2].map(() => fixture.start({ from, limits })));
     const [child] = children;
     assert.ok(child !== undefined);
     await changed(child, 2);
-    const family = [source, ...children, ...(await Promise.all([fixture.start({ from: await fixture.capture(child, "memory"), limits })]))];
+    const family = [source, ...children, ...(await Promise.all([fixture.start({ from: await fixture.checkpoint(child, "memory"), limits })]))];
     await Promise.all(
       family.map(async (handle, number) => {
         for (let round = 0; round < 3; round++) {
@@ -147,13 +147,13 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     await using fixture = await openFixture("gvisor");
     const handle = await fixture.start({ limits });
     await run(handle, `${twins}${holder}`);
-    const captures: Capture[] = [];
+    const checkpoints: Checkpoint[] = [];
     for (let round = 0; round < snapshots; round++) {
       await changed(handle, round);
       assert.match(await turned(handle), /^right \d+$/);
-      captures.push(await fixture.capture(handle, "memory"));
+      checkpoints.push(await fixture.checkpoint(handle, "memory"));
     }
-    for (const from of [captures[0], captures[snapshots / 2], captures.at(-1)]) {
+    for (const from of [checkpoints[0], checkpoints[snapshots / 2], checkpoints.at(-1)]) {
       const child = await fixture.start({ from, limits });
       await changed(child, 50);
       assert.match(await turned(child), /^right \d+$/);
@@ -164,10 +164,10 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     await using fixture = await openFixture("gvisor");
     const handle = await fixture.start({ limits });
     await run(handle, "head -c 60M /dev/urandom >/opt/big; truncate -s 1T /opt/sparse; echo end >>/opt/sparse");
-    const first = await fixture.capture(handle, "memory");
+    const first = await fixture.checkpoint(handle, "memory");
     await run(handle, "head -c 10M /dev/urandom >/opt/more; rm /opt/sparse");
-    const second = await fixture.capture(handle, "memory");
-    const inodes = ({ directory }: Capture) =>
+    const second = await fixture.checkpoint(handle, "memory");
+    const inodes = ({ directory }: Checkpoint) =>
       readdirSync(directory)
         .filter((name) => name.startsWith("sealed-"))
         .map((name) => statSync(join(directory, name)).ino);
@@ -230,7 +230,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     await changed(resumed, 2);
     const sums = "cd /opt/twins && sha256sum *";
     const { stdout } = await run(resumed, sums);
-    const anew = await fixture.start({ from: await fixture.capture(resumed, "filesystem"), limits });
+    const anew = await fixture.start({ from: await fixture.checkpoint(resumed, "filesystem"), limits });
     assert.equal((await run(anew, sums)).stdout, stdout);
     const layer = fixture.folder();
     await fixture.runtime.exportLayer(resumed, layer);

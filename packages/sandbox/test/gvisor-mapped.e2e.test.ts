@@ -99,7 +99,7 @@ void test("memory is byte for byte what was written, over generations of pauses,
   const second = await fixture.start({ from: first, limits });
   await turn(second);
   // A snapshot of one that stands on mapped pages itself, and goes on.
-  const branch = await fixture.capture(second, "memory");
+  const branch = await fixture.checkpoint(second, "memory");
   await turn(second);
   const third = await fixture.start({ from: await paused(fixture, second), limits });
   const family = [third, ...(await Promise.all([branch, branch].map((from) => fixture.start({ from, limits }))))];

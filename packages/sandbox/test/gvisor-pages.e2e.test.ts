@@ -1,4 +1,4 @@
-// Pages that a full disk cut short: a capture that lacks some is never taken for whole, however its program ended.
+// Pages that a full disk cut short: a checkpoint that lacks some is never taken for whole, however its program ended.
 import assert from "node:assert/strict";
 import { statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +17,7 @@ void test(
     const handle = await fixture.start();
     await run(handle, "for at in /opt /dev/shm; do head -c 8M /dev/urandom >$at/bytes; done; sync");
     for (const kind of ["memory", "filesystem"] as const) {
-      const { directory } = await fixture.capture(handle, kind);
+      const { directory } = await fixture.checkpoint(handle, kind);
       await checkPages({ directory, kind });
       const pages = join(directory, "pages.img");
       const { size } = statSync(pages);

@@ -21,7 +21,7 @@ const snapshot = (at: number): Snapshot => ({
   snapshotID: `snap${at}`,
   sandboxID: `i${at % 100}`,
   templateID: "base",
-  captureID: `c${at}`,
+  checkpointID: `c${at}`,
   kind: "memory",
   runtime: "gvisor",
   image: { rootfs: "/t", binds: [] },

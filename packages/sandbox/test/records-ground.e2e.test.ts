@@ -1,4 +1,4 @@
-// The template's files that a capture stands on: changed ones are noticed, untouched and faithfully remade ones are not refused.
+// The template's files that a checkpoint stands on: changed ones are noticed, untouched and faithfully remade ones are not refused.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { appendFileSync, chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";

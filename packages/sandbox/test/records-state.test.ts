@@ -6,8 +6,8 @@ import { openEgress } from "../src/egress/policy.ts";
 import { advance, type Event, type Kept, type Status } from "../src/records/state.ts";
 import { claimWith, handle } from "./record-fixture.ts";
 
-const kept = (captureID: string): Kept => ({ captureID, kind: "memory", runtime: "gvisor" });
-const captureID = fc.constantFrom("c1", "c2", "c3");
+const kept = (checkpointID: string): Kept => ({ checkpointID, kind: "memory", runtime: "gvisor" });
+const checkpointID = fc.constantFrom("c1", "c2", "c3");
 const deadlineMs = fc.integer({ min: 0, max: 1000 });
 
 const events: fc.Arbitrary<Event> = fc.oneof(
@@ -15,10 +15,10 @@ const events: fc.Arbitrary<Event> = fc.oneof(
   fc.constant<Event>({ event: "claimed", claim: claimWith() }),
   deadlineMs.map<Event>((at) => ({ event: "deadline", deadlineMs: at, timeoutSeconds: 1 })),
   fc.boolean().map<Event>((allowInternet) => ({ event: "egress", egress: { ...openEgress, allowInternet } })),
-  captureID.map<Event>((id) => ({ event: "pausing", kept: kept(id) })),
+  checkpointID.map<Event>((id) => ({ event: "pausing", kept: kept(id) })),
   deadlineMs.map<Event>((at) => ({ event: "thawed", deadlineMs: at })),
   fc.constant<Event>({ event: "paused", pausedAtWallMs: 5 }),
-  captureID.map<Event>((id) => ({ event: "resuming", kept: kept(id) })),
+  checkpointID.map<Event>((id) => ({ event: "resuming", kept: kept(id) })),
   fc.constant<Event>({ event: "stayed" }),
   deadlineMs.map<Event>((at) => ({ event: "resumed", handle, deadlineMs: at, timeoutSeconds: 2 })),
   fc.constantFrom("oom", "killed", "timeout", "crashed", "node_lost").map<Event>((reason) => ({ event: "dying", reason })),
@@ -71,7 +71,7 @@ void test("a sandbox that a client owns keeps its claim over every pause and res
         const { deadlineMs: _, timeoutSeconds: __, egress: ___, ...rest } = status.claim;
         const { deadlineMs: ____, timeoutSeconds: _____, egress: ______, ...expected } = first;
         assert.deepEqual(rest, expected);
-        // What is paused, or on its way either way, names the capture that holds it.
+        // What is paused, or on its way either way, names the checkpoint that holds it.
         assert.equal("kept" in status, status.state !== "running");
       }
     }),
@@ -79,8 +79,8 @@ void test("a sandbox that a client owns keeps its claim over every pause and res
   );
 });
 
-void test("the end of a paused sandbox names its capture to whoever finishes it, however often that is tried", () => {
-  const kept = { captureID: "c1", kind: "memory", runtime: "gvisor" } as const;
+void test("the end of a paused sandbox names its checkpoint to whoever finishes it, however often that is tried", () => {
+  const kept = { checkpointID: "c1", kind: "memory", runtime: "gvisor" } as const;
   const killing = advance({ state: "paused", claim: claimWith(), kept, pausedAtWallMs: 1 }, { event: "dying", reason: "killed" });
   assert.ok(killing.state === "killing");
   assert.deepEqual(killing.kept, kept);

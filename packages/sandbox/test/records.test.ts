@@ -9,7 +9,7 @@ import type { NameRecord } from "@svc/contract/cluster.ts";
 import { IDEMPOTENCY_KEPT_MS } from "../src/records/create-keys.ts";
 import { ENDED_KEPT_MS, openRecords } from "../src/records/records.ts";
 import type { Snapshot, SnapshotQuery } from "../src/records/snapshots.ts";
-import { claimWith, handle, recordWith } from "./record-fixture.ts";
+import { recordWith } from "./record-fixture.ts";
 
 function temporary() {
   const directory = mkdtempSync(join(tmpdir(), "svc-records-"));
@@ -59,7 +59,7 @@ const snapshot: Snapshot = {
   snapshotID: "snap1",
   sandboxID: "i1",
   templateID: "base",
-  captureID: "c1",
+  checkpointID: "c1",
   kind: "memory",
   runtime: "gvisor",
   image: { rootfs: "/t", binds: [] },
@@ -140,23 +140,4 @@ void test("names that an earlier version gave are known after an upgrade, those 
   assert.deepEqual([snapshots.find("kept")?.snapshotID, snapshots.names.get("kept:default")?.atMs], ["snap1", 5]);
   assert.deepEqual([snapshots.find("lost"), snapshots.find("snap2")?.names], [undefined, []]);
   close();
-});
-
-void test("the records of an earlier version are read after an upgrade, a running sandbox with its rules", () => {
-  using place = temporary();
-  openRecords(place.path, { aside }).close();
-  const db = new DatabaseSync(place.path);
-  const { timeoutSeconds: _, onTimeout: __, pauseKind: ___, autoResume: ____, egress: _____, envVars: ______, user: _______, ...rest } = claimWith();
-  const { image: ________, envd: _________, guestBootID: __________, ...old } = recordWith({ state: "creating" });
-  const status = { state: "running", handle, claim: { ...rest, allowInternet: false } };
-  db.prepare("INSERT INTO sandboxes VALUES (?, ?)").run("i1", JSON.stringify({ ...old, status }));
-  db.exec("PRAGMA user_version = 1");
-  db.close();
-  const records = openRecords(place.path, { aside });
-  const [upgraded] = records.all();
-  assert.ok(upgraded?.status.state === "running");
-  assert.deepEqual(upgraded.status.claim.egress, { allowInternet: false, allowOut: [], denyOut: [] });
-  assert.equal(upgraded.status.claim.onTimeout, "kill");
-  assert.equal(upgraded.envd, "");
-  records.close();
 });

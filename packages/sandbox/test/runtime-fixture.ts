@@ -11,7 +11,7 @@ import type { NetworkSlot } from "@svc/sandbox/network/networks.ts";
 import { dialUnix } from "@svc/sandbox/runtime/dial.ts";
 import { type OpenRuntime, openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import { eventually, startTicksOf } from "@svc/sandbox/runtime/process.ts";
-import type { Capture, CaptureKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
+import type { Checkpoint, CheckpointKind, Limits, RootImage, RuntimeHandle, RuntimeName, StartSpec } from "@svc/sandbox/runtime/runtime.ts";
 
 const UNTIL_BOUND_MS = 120_000;
 export const smallLimits: Limits = { cpuCount: 1, memoryMB: 256, diskSizeMB: 64, pids: 60 };
@@ -26,7 +26,7 @@ export type Fixture = AsyncDisposable & {
   start(changes?: Partial<StartSpec>): Promise<RuntimeHandle>;
   /** An empty directory of the home. */
   folder(): string;
-  capture(handle: RuntimeHandle, kind: CaptureKind): Promise<Capture>;
+  checkpoint(handle: RuntimeHandle, kind: CheckpointKind): Promise<Checkpoint>;
 };
 
 export function envdBinary(): string {
@@ -81,9 +81,9 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
       return handle;
     },
     folder: () => mkdtempSync(join(home, "folder-")),
-    async capture(handle, kind) {
-      const into = { directory: mkdtempSync(join(home, "capture-")), kind };
-      await runtime.capture(handle, into);
+    async checkpoint(handle, kind) {
+      const into = { directory: mkdtempSync(join(home, "checkpoint-")), kind };
+      await runtime.checkpoint(handle, into);
       return into;
     },
     async [Symbol.asyncDispose]() {

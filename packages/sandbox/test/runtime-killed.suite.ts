@@ -40,7 +40,7 @@ export function killedTests(name: RuntimeName, it: It): void {
     }
   });
 
-  it("runsc killed while it captures leaves the sandbox running and nothing in the directory, and the next capture is good", async () => {
+  it("runsc killed while it checkpoints leaves the sandbox running and nothing in the directory, and the next checkpoint is good", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, "dd if=/dev/urandom of=/opt/bytes bs=1M count=20 2>/dev/null");
@@ -52,7 +52,7 @@ export function killedTests(name: RuntimeName, it: It): void {
         ["filesystem", "fscheckpoint"],
       ] as const) {
         const into = { directory: fixture.folder(), kind };
-        const [outcome] = await Promise.allSettled([fixture.runtime.capture(handle, into), killClient(fixture.home, verb, handle.runtimeID, afterMs)]);
+        const [outcome] = await Promise.allSettled([fixture.runtime.checkpoint(handle, into), killClient(fixture.home, verb, handle.runtimeID, afterMs)]);
         if (outcome.status === "rejected") {
           killed += 1;
           assert.equal((outcome.reason as Error).name, "CAPTURE_FAILED");
@@ -63,7 +63,7 @@ export function killedTests(name: RuntimeName, it: It): void {
     }
     assert.ok(killed > 0, "at least one was hit");
     for (const kind of ["memory", "filesystem"] as const) {
-      const child = await fixture.start({ from: await fixture.capture(handle, kind) });
+      const child = await fixture.start({ from: await fixture.checkpoint(handle, kind) });
       assert.equal((await run(child, "sha256sum /opt/bytes")).stdout, sum);
     }
   });

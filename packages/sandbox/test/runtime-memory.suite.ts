@@ -1,4 +1,4 @@
-// Captures with memory: programs go on where they stood, in the same sandbox or in copies of it.
+// Checkpoints with memory: programs go on where they stood, in the same sandbox or in copies of it.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -34,7 +34,7 @@ export function memoryRounds(name: RuntimeName, it: It, rounds: number): void {
     for (let round = 1; round <= rounds; round++) {
       await run(handle, `echo round ${round} >>/home/log; echo ${round} >/dev/shm/r${round}; mkdir /tmp/d${round}`);
       await fixture.runtime.freeze(handle);
-      const from = await fixture.capture(handle, "memory");
+      const from = await fixture.checkpoint(handle, "memory");
       await fixture.runtime.destroy(handle);
       handle = await fixture.start({ from, bootID });
       const [again, count] = (await run(handle, "cat /tmp/said")).stdout.split(" ");
@@ -50,12 +50,12 @@ export function memoryRounds(name: RuntimeName, it: It, rounds: number): void {
 export function memoryTests(name: RuntimeName, it: It): void {
   memoryRounds(name, it, 4);
 
-  it("copies of one capture run side by side with their own name, boot id and randomness, and the right clock", async () => {
+  it("copies of one checkpoint run side by side with their own name, boot id and randomness, and the right clock", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, keeper);
     await fixture.runtime.freeze(handle);
-    const from = await fixture.capture(handle, "memory");
+    const from = await fixture.checkpoint(handle, "memory");
     await fixture.runtime.thaw(handle);
     const children = await Promise.all(["one", "two", "three"].map((hostname) => fixture.start({ from, hostname, bootID: randomUUID() })));
     const all = [handle, ...children];
@@ -79,7 +79,7 @@ export function memoryTests(name: RuntimeName, it: It): void {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, "dd if=/dev/urandom of=/opt/bytes bs=1M count=30 2>/dev/null");
-    const child = await fixture.start({ from: await fixture.capture(handle, "memory") });
+    const child = await fixture.start({ from: await fixture.checkpoint(handle, "memory") });
     await fixture.runtime.destroy(handle);
     const use = await fixture.runtime.usage(child);
     assert.equal(use.memoryLimitBytes, smallLimits.memoryMB * 2 ** 20);
@@ -94,7 +94,7 @@ export function memoryTests(name: RuntimeName, it: It): void {
     assert.equal(await fixture.runtime.deathReason(child), "oom");
   });
 
-  it("a sandbox whose memory is nearly full can be captured and restored", async () => {
+  it("a sandbox whose memory is nearly full can be checkpointed and restored", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     const hold = (smallLimits.memoryMB * 7) / 10;
@@ -102,7 +102,7 @@ export function memoryTests(name: RuntimeName, it: It): void {
       handle,
       `nohup python3 -c "import os,time; h = [os.urandom(1 << 20) for _ in range(${Math.floor(hold)})]; open('/tmp/full','w').write('x'); time.sleep(1000)" >/dev/null 2>&1 & while [ ! -s /tmp/full ]; do sleep 0.1; done`,
     );
-    const from = await fixture.capture(handle, "memory");
+    const from = await fixture.checkpoint(handle, "memory");
     assert.equal((await run(handle, "pgrep -c python3")).stdout, "1\n");
     const child = await fixture.start({ from });
     assert.equal((await run(child, "pgrep -c python3")).stdout, "1\n");
@@ -141,8 +141,8 @@ for work in (outside, within): threading.Thread(target=work).start()`;
         handle,
         `cat >/opt/p.py <<'X'\n${program}\nX\nnohup python3 /opt/p.py >/dev/null 2>&1 & while [ ! -s /tmp/outside -o ! -s /tmp/within ]; do sleep 0.05; done`,
       );
-      for (let round = 0; round < 2; round++) await fixture.capture(handle, "memory"); // more than one must not hurt the parent
-      const from = await fixture.capture(handle, "memory");
+      for (let round = 0; round < 2; round++) await fixture.checkpoint(handle, "memory"); // more than one must not hurt the parent
+      const from = await fixture.checkpoint(handle, "memory");
       const child = await fixture.start({ from });
       await until("the copy's program is told", async () => ((await run(child, "cat /tmp/outside")).stdout === "ended" ? true : undefined));
       const counts = async () => Number((await run(child, "cat /tmp/within")).stdout);

@@ -64,7 +64,7 @@ async function openStream(handle: RuntimeHandle, method: string, message: object
 export function restoredTests(name: RuntimeName, it: It): void {
   const envd = (binary: string) => ({ binary, args: ["-listen", "0.0.0.0:49983", "-init-key", initKey], env: {} });
 
-  it("terminals and watchers of a captured sandbox work in its copy, and their processes are found by pid", async () => {
+  it("terminals and watchers of a checkpointed sandbox work in its copy, and their processes are found by pid", async () => {
     await using fixture = await openFixture(name);
     const spec = fixture.spec();
     const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary) });
@@ -77,7 +77,7 @@ export function restoredTests(name: RuntimeName, it: It): void {
     await run(handle, "mkdir /tmp/watched");
     const { watcherId } = await ask(handle, "filesystem.Filesystem/CreateWatcher", { path: "/tmp/watched" });
 
-    const from = await fixture.capture(handle, "memory");
+    const from = await fixture.checkpoint(handle, "memory");
     const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from, hostname: "child" });
     await tellIdentity(child, { sandboxId: "child", hostname: "child" });
     const again = await openStream(child, "process.Process/Connect", { process: { tag: "mine" } });
@@ -102,8 +102,8 @@ export function restoredTests(name: RuntimeName, it: It): void {
     await tellIdentity(handle, { sandboxId: "parent", accessToken: "", envVars: { WHO: "parent" } });
     await run(handle, "echo '10.1.1.1 db' >>/etc/hosts");
     const machineId = "0123456789abcdef0123456789abcdef";
-    for (const kind of fixture.runtime.captures) {
-      const from = await fixture.capture(handle, kind);
+    for (const kind of fixture.runtime.checkpoints) {
+      const from = await fixture.checkpoint(handle, kind);
       const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from, hostname: "child" });
       const idle = await openStream(child, "process.Process/Start", { process: { cmd: "/bin/sleep", args: ["1000"] }, tag: "idle", stdin: false });
       await tellIdentity(child, { sandboxId: "parent", generation: "1" });

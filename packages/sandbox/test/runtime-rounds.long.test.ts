@@ -1,7 +1,7 @@
 // Sandboxes that are paused and go on many times, with memory and with files alone.
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import { fileRounds } from "./runtime-capture.suite.ts";
+import { fileRounds } from "./runtime-checkpoint.suite.ts";
 import { memoryRounds } from "./runtime-memory.suite.ts";
 
 for (const [name, program] of [

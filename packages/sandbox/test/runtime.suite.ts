@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { isSameProcess, signal } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
-import { captureTests } from "./runtime-capture.suite.ts";
+import { checkpointTests } from "./runtime-checkpoint.suite.ts";
 import type { Expected } from "./runtime-expected.ts";
 import { healthy, image, newRuntimeID, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 import { layerTests } from "./runtime-layer.suite.ts";
@@ -135,6 +135,6 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
 
   limitTests(name, expected, it);
   recoveryTests(name, it);
-  captureTests(name, expected, it);
+  checkpointTests(name, expected, it);
   layerTests(name, it);
 }

@@ -9,7 +9,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
-import { openCaptures } from "@svc/sandbox/records/captures.ts";
+import { openCheckpoints } from "@svc/sandbox/records/checkpoints.ts";
 import { openSetAside } from "@svc/sandbox/records/set-aside.ts";
 import type { Chain } from "@svc/sandbox/template/build-record.ts";
 import { openTemplates, type Templates } from "@svc/sandbox/template/open-templates.ts";
@@ -23,7 +23,7 @@ async function open() {
   const spawner = openSpawner();
   const clock = { atMs: Date.now() };
   const inUse = new Set<string>();
-  const captures = await openCaptures(join(home, "snapshots"), spawner, log);
+  const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log);
   const templates = await openTemplates({
     home,
     settings: {
@@ -41,7 +41,7 @@ async function open() {
     log,
     setUp: openSetupTemplates(join(home, "none")),
     snapshots: { find: () => undefined, unreadable: () => undefined, remove: async () => false },
-    captures,
+    checkpoints,
     sandboxes: { start: async () => fail("INTERNAL", "no sandbox here"), end: async () => {}, runtimeOf: () => fail("INTERNAL", "no sandbox here") },
     envdVersion: "0",
     secret: "s",
@@ -60,7 +60,7 @@ async function open() {
     templates,
     async [Symbol.asyncDispose]() {
       await templates.close(true);
-      await captures.close();
+      await checkpoints.close();
       await spawner[Symbol.asyncDispose]();
       rmSync(home, { recursive: true, force: true });
     },
@@ -82,7 +82,7 @@ function ready({ builder }: Templates, name: string, chain: Chain): string {
     memoryMB: 64,
     diskSizeMB: 64,
     startup: undefined,
-    captureID: undefined,
+    checkpointID: undefined,
     envd: undefined,
     envdVersion: "0",
   };

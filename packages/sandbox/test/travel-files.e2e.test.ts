@@ -17,7 +17,7 @@ const sha256 = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex
 /** What an import could have left. */
 function leftIn({ home, records }: TravelHome) {
   const below = (folder: string) => (existsSync(join(home, folder)) ? readdirSync(join(home, folder)) : []);
-  const known = new Set(records.snapshots.list({}).map(({ captureID }) => captureID));
+  const known = new Set(records.snapshots.list({}).map(({ checkpointID }) => checkpointID));
   return [
     ...below("snapshots").filter((name) => !known.has(name)),
     ...below("layers"),
@@ -55,11 +55,11 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.ok(file.length < 3 * CHUNK, "zeros do not travel");
     const { snapshot, isNew } = await target.travel.files.import(inParts(file), undefined);
     assert.deepEqual([snapshot.snapshotID, isNew, snapshot.names], [id, true, ["ready:v1"]]);
-    const { directory } = await target.captures.find(snapshot.captureID);
+    const { directory } = await target.checkpoints.find(snapshot.checkpointID);
     assert.deepEqual(readdirSync(directory).sort(), ["empty.img", "pages.img", "state.img"]);
     assert.ok(readFileSync(join(directory, "pages.img")).equals(pages));
     assert.ok(statSync(join(directory, "pages.img")).blocks * 512 < 2 * CHUNK, "zeros take no disk");
-    await target.captures.verify(snapshot.captureID);
+    await target.checkpoints.verify(snapshot.checkpointID);
     assert.equal(snapshot.image.rootfs, target.base.rootfs);
     assert.ok(existsSync(join(target.home, "bin", source.envd)));
     assert.equal((await target.travel.files.import(inParts(file), undefined)).isNew, false);
@@ -188,7 +188,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
       ["a chunk that is missing", sized(5, ["ab".repeat(32)]), /the file holds chunk|is missing/],
       ["a chunk too many", forged(good, [chunk, envd, Buffer.from("more")]), /does not name/],
       ["a chunk twice", forged(good, [chunk, chunk, envd]), /does not name, or names once/],
-      ["a capture id upwards", with_({ captureID: "c/../../x" }), /captureID/],
+      ["a checkpoint id upwards", with_({ captureID: "c/../../x" }), /captureID/],
       ["an envd by another name", with_({ envd: { ...good.envd, name: "envd-0000000000000000" } }), /its envd is not envd-0{16}/],
       ["an envd upwards", with_({ envd: { ...good.envd, name: "../bin/sh" } }), /envd.name/],
       ["a driver whose files root unpacks", with_({ runtime: "runc" }), /needs the runc driver|another deployment/],
@@ -265,9 +265,9 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
   void test("keeps a snapshot's files until it is written, also when the snapshot is deleted", async () => {
     await using source = await openTravelHome();
     const id = await source.keep({ "a.img": randomBytes(1_000_000) });
-    const { captureID } = source.records.snapshots.find(id) ?? assert.fail();
+    const { checkpointID } = source.records.snapshots.find(id) ?? assert.fail();
     const file = await source.travel.files.export(id, false);
-    await source.captures.remove(captureID);
+    await source.checkpoints.remove(checkpointID);
     const parts: Buffer[] = [];
     for await (const part of file.body) parts.push(part);
     assert.equal(Buffer.concat(parts).length, file.bytes);

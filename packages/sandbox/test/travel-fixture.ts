@@ -1,4 +1,4 @@
-// A node's captures, layers and all by which they travel, without a sandbox: for tests of files, chunks and manifests.
+// A node's checkpoints, layers and all by which they travel, without a sandbox: for tests of files, chunks and manifests.
 import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { openMetrics } from "@svc/kit/metrics.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openInitKeys } from "../src/agent/init-keys.ts";
-import { openCaptures } from "../src/records/captures.ts";
+import { openCheckpoints } from "../src/records/checkpoints.ts";
 import { openRecords, type Records } from "../src/records/records.ts";
 import { openRegistry } from "../src/records/registry.ts";
 import { openBuilds } from "../src/template/builds.ts";
@@ -32,7 +32,7 @@ export type TravelHome = AsyncDisposable & {
   readonly travel: Travel;
   readonly records: Records;
   readonly registry: ReturnType<typeof openRegistry>;
-  readonly captures: Awaited<ReturnType<typeof openCaptures>>;
+  readonly checkpoints: Awaited<ReturnType<typeof openCheckpoints>>;
   readonly layers: Awaited<ReturnType<typeof openLayers>>;
   readonly images: Awaited<ReturnType<typeof openImages>>;
   readonly envd: string;
@@ -87,7 +87,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
   const records = openRecords(join(home, "sandboxes.db"), { aside });
   const clock = { monotonicMs: () => 0, wallMs: () => 1_700_000_000_000 };
   const registry = openRegistry(records, "seed".repeat(8), clock, aside);
-  const captures = await openCaptures(join(home, "snapshots"), spawner, log);
+  const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log);
   const layers = await openLayers(join(home, "layers"), spawner, { aside, durability: "process" });
   const images = await openImages(home, layers, db, spawner, Date.now);
   const copies = openCopies(db);
@@ -104,7 +104,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
     initKeys,
     bootID: "boot",
     spawner,
-    captures,
+    checkpoints,
     registry,
     snapshots: records.snapshots,
     aside: { find: (_kind, name) => (options.aside?.has(name) === true ? { kind: "sandbox", name, reason: "its driver is gone" } : undefined) },
@@ -118,7 +118,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
           const snapshot = records.snapshots.find(id);
           if (snapshot === undefined) return false;
           records.snapshots.remove(id);
-          await captures.remove(snapshot.captureID);
+          await checkpoints.remove(snapshot.checkpointID);
           return true;
         },
       },
@@ -139,7 +139,7 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
     travel,
     records,
     registry,
-    captures,
+    checkpoints,
     layers,
     images,
     envd,
@@ -149,11 +149,11 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
     base,
     async keep(files, { kind = "filesystem", image = base, name } = {}) {
       writeFileSync(join(home, "bin", envd), program);
-      const captureID = captures.newID();
+      const checkpointID = checkpoints.newID();
       const write = async ({ directory }: { directory: string }) => {
         for (const [file, bytes] of Object.entries(files)) await writeFile(join(directory, file), bytes);
       };
-      const { sizeBytes } = await captures.take(captureID, kind, "gvisor", write, {
+      const { sizeBytes } = await checkpoints.take(checkpointID, kind, "gvisor", write, {
         templateID: "base",
         envd,
         envdVersion: "1",
@@ -170,12 +170,12 @@ export async function openTravelHome(options: TravelHomeOptions = {}): Promise<T
         env: { A: "b" },
         createdAtWallMs: 1_700_000_000_000,
       };
-      records.snapshots.add({ ...shown, snapshotID, captureID, kind, runtime: "gvisor", image, limits, envd, envdVersion: "1", sizeBytes }, name);
+      records.snapshots.add({ ...shown, snapshotID, checkpointID, kind, runtime: "gvisor", image, limits, envd, envdVersion: "1", sizeBytes }, name);
       return snapshotID;
     },
     async [Symbol.asyncDispose]() {
       await travel.close();
-      await captures.close();
+      await checkpoints.close();
       await images.close(true);
       records.close();
       db.close();

@@ -34,10 +34,10 @@ const neighbours = (live: Readonly<Record<string, string>>, away: readonly strin
 });
 const beside = (live: Readonly<Record<string, string>>, options: TravelHomeOptions = {}) =>
   openTravelHome({ nodeID: "node-b", neighbours: neighbours(live), ...options });
-const filesOf = async ({ records, captures }: TravelHome, id: string) =>
-  (await captures.find(records.snapshots.find(id)?.captureID ?? assert.fail(`${id} is not here`))).directory;
+const filesOf = async ({ records, checkpoints }: TravelHome, id: string) =>
+  (await checkpoints.find(records.snapshots.find(id)?.checkpointID ?? assert.fail(`${id} is not here`))).directory;
 
-/** No record, capture, or anything half-made. */
+/** No record, checkpoint, or anything half-made. */
 function nothingOf(home: TravelHome): void {
   assert.equal(home.records.snapshots.size, 0);
   assert.deepEqual(readdirSync(join(home.home, "snapshots")), []);
@@ -201,7 +201,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     await target.travel.dropOver();
     assert.equal(target.records.snapshots.size, 1);
     assert.equal(await third.travel.fetch(ids[1] ?? ""), ids[1]);
-    await until("its capture is gone", () => (readdirSync(join(target.home, "snapshots")).length === 1 ? true : undefined));
+    await until("its checkpoint is gone", () => (readdirSync(join(target.home, "snapshots")).length === 1 ? true : undefined));
   });
 });
 

@@ -39,11 +39,11 @@ void describe("a paused sandbox whose node is up", needs("root", "xxh128sum"), (
       await using source = await openTravelHome({ objects });
       await using peer = await serving(source);
       const pages = randomBytes(PAGES_BYTES);
-      const { captureID, kind, runtime, image, limits, envd } = source.records.snapshots.find(await source.keep({ "pages.img": pages })) ?? assert.fail();
-      const status = { state: "paused", claim: claimWith(), kept: { captureID, kind, runtime }, pausedAtWallMs: 7 } as const;
+      const { checkpointID, kind, runtime, image, limits, envd } = source.records.snapshots.find(await source.keep({ "pages.img": pages })) ?? assert.fail();
+      const status = { state: "paused", claim: claimWith(), kept: { checkpointID, kind, runtime }, pausedAtWallMs: 7 } as const;
       source.registry.add({ ...recordWith(status, SANDBOX), image, limits, envd });
       const { manifest } = (await source.travel.stored?.exportSandbox(SANDBOX)) ?? assert.fail();
-      const own = join((await source.captures.find(captureID)).directory, "pages.img");
+      const own = join((await source.checkpoints.find(checkpointID)).directory, "pages.img");
       const chunks = readdirSync(join(folder, "chunks"), { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile())
         .map((entry) => join(entry.parentPath, entry.name));
@@ -51,7 +51,7 @@ void describe("a paused sandbox whose node is up", needs("root", "xxh128sum"), (
         await using target = await openTravelHome({ objects });
         const record = await target.travel.importSandbox(manifest, async () => {}, at);
         assert.equal(record.sandboxID, SANDBOX);
-        assert.ok(readFileSync(join((await target.captures.find(captureID)).directory, "pages.img")).equals(pages));
+        assert.ok(readFileSync(join((await target.checkpoints.find(checkpointID)).directory, "pages.img")).equals(pages));
       };
 
       // Object storage has lost the largest chunks: only the node can have given them.

@@ -35,10 +35,10 @@ function storage(): Disposable & { readonly folder: string; readonly url: string
 
 /** A paused sandbox of these files. */
 async function pausedIn(home: TravelHome, files: Readonly<Record<string, Buffer>>, sandboxID = SANDBOX): Promise<PausedRecord> {
-  const { captureID, kind, runtime, image, limits, envd } = home.records.snapshots.find(await home.keep(files)) ?? assert.fail();
+  const { checkpointID, kind, runtime, image, limits, envd } = home.records.snapshots.find(await home.keep(files)) ?? assert.fail();
   for (const { snapshotID } of home.records.snapshots.list({})) home.records.snapshots.remove(snapshotID);
   const claim = claimWith({ metadata: { owner: "agent" }, secure: true });
-  const record = { ...recordWith({ state: "paused", claim, kept: { captureID, kind, runtime }, pausedAtWallMs: 7 }, sandboxID), image, limits, envd };
+  const record = { ...recordWith({ state: "paused", claim, kept: { checkpointID, kind, runtime }, pausedAtWallMs: 7 }, sandboxID), image, limits, envd };
   home.registry.add(record);
   return record as PausedRecord;
 }
@@ -58,7 +58,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     const snapshot = target.records.snapshots.find(id) ?? assert.fail();
     // Its name stays where it may move.
     assert.deepEqual([snapshot.names, snapshot.originNodeID, target.records.snapshots.size], [[], "node-one", 1]);
-    assert.ok(readFileSync(join((await target.captures.find(snapshot.captureID)).directory, "pages.img")).equals(pages));
+    assert.ok(readFileSync(join((await target.checkpoints.find(snapshot.checkpointID)).directory, "pages.img")).equals(pages));
   });
 
   void test("holds a base template once, whichever node sent it, and brings it to a node that has another", async () => {
@@ -122,7 +122,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     await using target = await openTravelHome({ objects: place.url });
     const record = await pausedIn(source, { "pages.img": randomBytes(1000) });
     const { manifest } = await stored(source).exportSandbox(SANDBOX);
-    assert.equal(manifest, `sandboxes/${SANDBOX}/${record.status.kept.captureID}`);
+    assert.equal(manifest, `sandboxes/${SANDBOX}/${record.status.kept.checkpointID}`);
     await source.travel.releaseSandbox(SANDBOX, "node-other");
     assert.equal(source.registry.get(SANDBOX), undefined);
     const take = (from: string) => target.travel.importSandbox(from, async () => {});

@@ -43,7 +43,7 @@ void test("the end that is shown of a sandbox is the same at every call, whereve
 });
 
 void test("a sandbox that is paused, or on its way, is not overdue", () => {
-  const kept = { captureID: "c1", kind: "memory", runtime: "gvisor" } as const;
+  const kept = { checkpointID: "c1", kind: "memory", runtime: "gvisor" } as const;
   const claim = claimWith({ deadlineMs: 0 });
   assert.deepEqual(
     overdue(

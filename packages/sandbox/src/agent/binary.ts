@@ -33,7 +33,7 @@ export function envdPath(home: string, name: string): string {
   return join(home, "bin", name);
 }
 
-/** PID 1 of a sandbox, envd: the copy of this name and its command line. What starts from a capture was started with the same. */
+/** PID 1 of a sandbox, envd: the copy of this name and its command line. What starts from a checkpoint was started with the same. */
 export function agentOf(home: string, name: string, publicKeyBase64: string) {
   return { binary: envdPath(home, name), args: ["-listen", `0.0.0.0:${ENVD_PORT}`, "-init-key", publicKeyBase64], env: {} };
 }

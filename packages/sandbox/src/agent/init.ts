@@ -32,7 +32,7 @@ export type Identity = {
   readonly entropy?: string;
   /** RFC 3339. */
   readonly timestamp?: string;
-  /** Another after each start from a capture; programs inside can watch it. */
+  /** Another after each start from a checkpoint; programs inside can watch it. */
   readonly generation?: string;
   /** This is a copy: its template's hooks run, and have this long. */
   readonly onCopyMs?: number;

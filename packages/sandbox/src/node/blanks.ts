@@ -11,7 +11,7 @@ import { openEgress } from "../egress/policy.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Registry } from "../records/registry.ts";
 import { keyOfKind } from "../runtime/blank-kind.ts";
-import type { Blank, BlankKind, Capture, Limits, RootImage, Runtime } from "../runtime/runtime.ts";
+import type { Blank, BlankKind, Checkpoint, Limits, RootImage, Runtime } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Admission } from "./admission.ts";
 import type { Drivers } from "./drivers.ts";
@@ -32,7 +32,7 @@ export type Wanted = {
   readonly limits: Limits;
   readonly envd: string;
   readonly initKey?: string | undefined;
-  readonly from: Capture | undefined;
+  readonly from: Checkpoint | undefined;
 };
 
 export interface Blanks {

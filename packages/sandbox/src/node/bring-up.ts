@@ -1,11 +1,11 @@
-// Brings a sandbox's system up on a network slot of its own, anew or from a capture, until its envd answers.
+// Brings a sandbox's system up on a network slot of its own, anew or from a checkpoint, until its envd answers.
 import { Failure } from "@svc/contract/failures.ts";
 import { agentOf } from "../agent/binary.ts";
 import { untilHealthy } from "../agent/health.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
 import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
 import type { NetworkSlot, Networks } from "../network/networks.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Blank, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
@@ -18,7 +18,7 @@ export type BringUpParts = {
   /** By which envd knows its nodes. */
   readonly initKeys: Pick<InitKeys, "unnamed">;
   readonly networks: Networks | undefined;
-  readonly captures: Pick<Captures, "find" | "verify">;
+  readonly checkpoints: Pick<Checkpoints, "find" | "verify">;
   readonly images: Pick<Images, "ready">;
   readonly stages: Stages;
 };
@@ -28,8 +28,8 @@ export type BringUp = {
   readonly runtime: Runtime;
   /** What /proc/sys/kernel/random/boot_id says inside. */
   readonly guestBootID: string;
-  readonly captureID: string | undefined;
-  /** The capture was written a moment ago and needs no second look. */
+  readonly checkpointID: string | undefined;
+  /** The checkpoint was written a moment ago and needs no second look. */
   readonly isVerified?: boolean | undefined;
   readonly egress: EgressPolicy;
   /** To go on in; the caller's until it is started. */
@@ -42,13 +42,13 @@ export type BringUp = {
 
 /** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; what there is of it by then is the caller's to take away. */
 export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
-  const { record, runtime, guestBootID, captureID, isVerified, egress, blank, onSlot, onStarted } = asked;
+  const { record, runtime, guestBootID, checkpointID, isVerified, egress, blank, onSlot, onStarted } = asked;
   const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
   const stage = parts.stages(runtime.name);
-  const from = captureID === undefined ? undefined : await parts.captures.find(captureID);
+  const from = checkpointID === undefined ? undefined : await parts.checkpoints.find(checkpointID);
   await parts.images.ready(image);
   // I12. Checksums are computed while the runtime reads the same files; nothing damaged is handed over.
-  const verified = isVerified === true || from === undefined ? undefined : parts.captures.verify(from.captureID);
+  const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID);
   verified?.catch(() => undefined);
   const network = await stage("network", () => attach(parts, egress, blank));
   if (network !== undefined) onSlot(network);

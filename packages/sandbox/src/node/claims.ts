@@ -96,7 +96,7 @@ export function openClaims({ lock, registry, ownership, listed, travel }: Claims
         lock.run(sandboxID, async () => {
           const record = registry.get(sandboxID);
           // It ran meanwhile, or has ended.
-          if (!isPaused(record) || !manifest.endsWith(`/${record.status.kept.captureID}`)) return;
+          if (!isPaused(record) || !manifest.endsWith(`/${record.status.kept.checkpointID}`)) return;
           await unlessMoved(sandboxID, () => ownership.share(sandboxID, manifest, listed(record)));
         }),
       forget: ownership.forget,

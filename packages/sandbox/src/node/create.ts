@@ -104,7 +104,7 @@ async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string
 function checkPause(drivers: CreateParts["drivers"], template: Template, { autoPause, autoPauseMemory }: CreateInput): void {
   const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const kind = autoPauseMemory ? "memory" : "filesystem";
-  if (autoPause && !runtime.captures.has(kind)) {
+  if (autoPause && !runtime.checkpoints.has(kind)) {
     fail(
       "CAPTURE_UNAVAILABLE",
       `autoPause: the ${runtime.name} driver cannot keep a sandbox's ${kind}${kind === "memory" ? "; use autoPauseMemory: false" : ""}`,
@@ -142,7 +142,7 @@ function create(parts: CreateParts, claim: Claim, template: Template, idempotent
     const begin = performance.now();
     const { answerable, source } = await beginAgain(parts, async () => {
       const { record, source } = await obtain(parts, claim.egress, template);
-      return { answerable: await handOver(record, claim, template.captureID === undefined ? "fresh" : "copied", idempotent), source };
+      return { answerable: await handOver(record, claim, template.checkpointID === undefined ? "fresh" : "copied", idempotent), source };
     });
     metrics.createSeconds.observe({ source }, (performance.now() - begin) / 1000);
     templateIndex.spawned(template.templateID);

@@ -5,7 +5,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Records } from "../records/records.ts";
 import type { Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
@@ -14,7 +14,7 @@ import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
 import type { Held } from "./hold.ts";
 
-export type Strays = { readonly captures: readonly string[]; readonly networks: readonly string[] };
+export type Strays = { readonly checkpoints: readonly string[]; readonly networks: readonly string[] };
 
 export type SetAsideDeletionParts = {
   readonly home: string;
@@ -24,7 +24,7 @@ export type SetAsideDeletionParts = {
   readonly held: Pick<Held, "release">;
   readonly ends: Pick<Ends, "delete">;
   readonly drivers: Pick<Drivers, "runtimes" | "toEnd">;
-  readonly captures: Pick<Captures, "remove">;
+  readonly checkpoints: Pick<Checkpoints, "remove">;
   readonly networks: Pick<Networks, "orphans" | "removeOrphan"> | undefined;
   readonly aside: SetAside;
   readonly log: Log;
@@ -43,7 +43,7 @@ export interface SetAsideDeletion {
 }
 
 export function openSetAsideDeletion(parts: SetAsideDeletionParts): SetAsideDeletion {
-  const { lock, registry, held, ends, captures, networks, aside, log } = parts;
+  const { lock, registry, held, ends, checkpoints, networks, aside, log } = parts;
   let remembered: Strays | undefined;
 
   async function clearRemembered(): Promise<void> {
@@ -51,7 +51,7 @@ export function openSetAsideDeletion(parts: SetAsideDeletionParts): SetAsideDele
     if (strays === undefined || aside.isBlind) return;
     remembered = undefined;
     const left = (error: unknown) => log.error({ err: error }, "unused files could not be removed; the next start tries again");
-    for (const captureID of strays.captures) await captures.remove(captureID).catch(left);
+    for (const checkpointID of strays.checkpoints) await checkpoints.remove(checkpointID).catch(left);
     const orphans = new Set((await networks?.orphans()) ?? []);
     for (const netns of strays.networks) if (orphans.has(netns)) await networks?.removeOrphan(netns).catch(left);
   }

@@ -6,7 +6,7 @@ import { asFailure } from "@svc/contract/failures.ts";
 import type { NodeDrain } from "@svc/contract/node-control.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { isOwned, isPaused, isRunning, type Registry, type RunningRecord } from "../records/registry.ts";
-import type { CaptureKind } from "../runtime/runtime.ts";
+import type { CheckpointKind } from "../runtime/runtime.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Drivers } from "./drivers.ts";
 import { inParallel } from "./hold.ts";
@@ -58,8 +58,8 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
   }
 
   async function pause({ sandboxID, status }: RunningRecord): Promise<void> {
-    const { captures } = drivers.named(status.handle.runtime);
-    const kind: CaptureKind = captures.has("memory") ? "memory" : "filesystem";
+    const { checkpoints } = drivers.named(status.handle.runtime);
+    const kind: CheckpointKind = checkpoints.has("memory") ? "memory" : "filesystem";
     try {
       await pauses.pause(sandboxID, { kind, cause: "drain" });
       failed.delete(sandboxID);

@@ -3,7 +3,7 @@ import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Observe, Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import { isRunning, type Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
@@ -15,11 +15,11 @@ import type { ProxyLink } from "./proxy-link.ts";
 const COLLECT_MS = 100;
 
 export type EndParts = {
-  /** Pause, resume, capture and end of one sandbox wait for each other instead of meeting half-way. */
+  /** Pause, resume, checkpoint and end of one sandbox wait for each other instead of meeting half-way. */
   readonly lock: KeyedLock;
   readonly registry: Registry;
   readonly drivers: Drivers;
-  readonly captures: Pick<Captures, "remove">;
+  readonly checkpoints: Pick<Checkpoints, "remove">;
   readonly networks: Pick<Networks, "detach"> | undefined;
   readonly proxy: Pick<ProxyLink, "drop">;
   readonly takenDown: Set<string>;
@@ -99,7 +99,7 @@ export function openEnds(parts: EndParts): Ends {
 }
 
 async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
-  const { registry, drivers, captures, networks, proxy, takenDown, report, metrics, stages, aside } = parts;
+  const { registry, drivers, checkpoints, networks, proxy, takenDown, report, metrics, stages, aside } = parts;
   const record = registry.get(sandboxID);
   if (record?.status.state !== "killing") return;
   proxy.drop(sandboxID);
@@ -107,8 +107,8 @@ async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
   const { handle, claim, kept, reason } = record.status;
   const left = { runtimeID: sandboxID, directory: record.directory };
   const stage = stages(handle?.runtime ?? drivers.runtime.name);
-  // The capture first: it is what a full disk waits for, and nothing that goes on needs it.
-  if (kept !== undefined) await stage("release", () => captures.remove(kept.captureID));
+  // The checkpoint first: it is what a full disk waits for, and nothing that goes on needs it.
+  if (kept !== undefined) await stage("release", () => checkpoints.remove(kept.checkpointID));
   await stage("destroy", async () => {
     if (handle === undefined) await Promise.all([...drivers.runtimes.values()].map((runtime) => runtime.destroy(left)));
     else await (await drivers.toEnd(handle.runtime)).destroy(left);

@@ -1,9 +1,9 @@
-// Fork: one capture of a running sandbox, and as many new sandboxes that go on from it.
+// Fork: one checkpoint of a running sandbox, and as many new sandboxes that go on from it.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Registry, RunningRecord } from "../records/registry.ts";
 import type { Claim } from "../records/state.ts";
 import type { Template } from "../template/template.ts";
@@ -12,7 +12,7 @@ import type { AnswerSandbox } from "./answer.ts";
 import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
 import type { Blanks } from "./blanks.ts";
 import type { Capacity } from "./capacity.ts";
-import type { Capturer } from "./capture.ts";
+import type { Checkpointer } from "./checkpoint.ts";
 import type { HandOver } from "./hand-over.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 import type { StartWarm } from "./start.ts";
@@ -24,8 +24,8 @@ export type ForkParts = BeginAgainParts & {
   readonly blanks: Pick<Blanks, "take">;
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "running">;
-  readonly captures: Pick<Captures, "newID" | "remove">;
-  readonly capturer: Capturer;
+  readonly checkpoints: Pick<Checkpoints, "newID" | "remove">;
+  readonly checkpointer: Checkpointer;
   readonly capacity: Capacity;
   readonly admission: Pick<Admission, "run">;
   readonly start: StartWarm;
@@ -36,31 +36,31 @@ export type ForkParts = BeginAgainParts & {
   readonly report: Report;
 };
 
-/** A result or an error per child, in no order. @throws when the capture fails; then there are no children. */
+/** A result or an error per child, in no order. @throws when the checkpoint fails; then there are no children. */
 export type ForkSandbox = (sandboxID: string, count: number, timeoutSeconds: number | undefined) => Promise<Forked[]>;
 
 export function openFork(parts: ForkParts): ForkSandbox {
-  const { lock, registry, captures, capturer, capacity, timeouts, metrics, report } = parts;
+  const { lock, registry, checkpoints, checkpointer, capacity, timeouts, metrics, report } = parts;
   return async (sandboxID, count, timeoutSeconds) => {
     if (timeoutSeconds !== undefined) timeouts.check(timeoutSeconds);
-    const captureID = captures.newID();
+    const checkpointID = checkpoints.newID();
     const begin = performance.now();
     const record = await lock.run(sandboxID, async () => {
       const source = registry.running(sandboxID);
-      capturer.check(source, "memory");
+      checkpointer.check(source, "memory");
       capacity.check();
-      await capturer.take(source, { captureID, kind: "memory", isKept: false });
+      await checkpointer.take(source, { checkpointID, kind: "memory", isKept: false });
       return source;
     });
     try {
-      const template = templateOf(record, captureID);
+      const template = templateOf(record, checkpointID);
       const forked = await Promise.all(Array.from({ length: count }, () => child(parts, record, template, timeoutSeconds)));
       const children = forked.filter((each) => "sandbox" in each).length;
       report("sandbox.forked", record, { children, failed: count - children });
       metrics.forkSeconds.observe((performance.now() - begin) / 1000);
       return forked;
     } finally {
-      await captures.remove(captureID);
+      await checkpoints.remove(checkpointID);
     }
   };
 }
@@ -86,7 +86,7 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
 }
 
 /** The source as something to start from; only for its own children. */
-function templateOf({ templateID, image, limits, envd, envdVersion, status }: RunningRecord, captureID: string): Template {
+function templateOf({ templateID, image, limits, envd, envdVersion, status }: RunningRecord, checkpointID: string): Template {
   const { claim, handle } = status;
   return {
     name: claim.alias ?? "",
@@ -98,12 +98,12 @@ function templateOf({ templateID, image, limits, envd, envdVersion, status }: Ru
     workdir: claim.workdir,
     env: { ...claim.envVars },
     createdAt: "",
-    recipe: captureID,
+    recipe: checkpointID,
     source: "fork",
     binds: [...image.binds],
     folder: "",
     image,
-    captureID,
+    checkpointID,
     envd,
     envdVersion,
     runtime: handle.runtime,

@@ -1,8 +1,8 @@
-// Records, captures and drivers that cannot be used as things are: held with their name and reason, and taken back when they can.
+// Records, checkpoints and drivers that cannot be used as things are: held with their name and reason, and taken back when they can.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Registry } from "../records/registry.ts";
 import type { Aside, SetAside } from "../records/set-aside.ts";
 import type { Snapshots } from "../records/snapshots.ts";
@@ -18,8 +18,8 @@ export type HoldParts = {
   readonly drivers: Drivers;
   readonly registry: Pick<Registry, "all" | "restore">;
   readonly snapshots: Pick<Snapshots, "list">;
-  readonly templateIndex: Pick<TemplateSource, "captured">;
-  readonly captures: Pick<Captures, "find">;
+  readonly templateIndex: Pick<TemplateSource, "checkpointed">;
+  readonly checkpoints: Pick<Checkpoints, "find">;
   readonly networks: Pick<Networks, "adopt"> | undefined;
   readonly aside: SetAside;
   readonly log: Log;
@@ -33,7 +33,7 @@ export interface Held {
   missingDriver(record: SandboxRecord): string | undefined;
   /** Out of the registry: nothing is asked of it, and nothing of it is swept. Its network stays as it is. */
   hold(record: SandboxRecord, reason: string): Promise<void>;
-  /** Names what needs a driver that is not there, or a capture that is not on disk. */
+  /** Names what needs a driver that is not there, or a checkpoint that is not on disk. */
   noteUnusable(): Promise<void>;
   /** For the watch: what was missing may be back. `reconcile` brings a held record together with what runs. */
   takeBack(reconcile: Reconcile): Promise<void>;
@@ -92,19 +92,19 @@ export function openHeld(parts: HoldParts): Held {
 }
 
 /** `asideOnly`: looks again at what has a name already. */
-async function noteUnusable({ drivers, registry, snapshots, templateIndex, captures, aside }: HoldParts, asideOnly: boolean): Promise<void> {
-  const owners: { captureID: string; aside: Omit<Aside, "reason"> }[] = [];
-  const see = (kind: Aside["kind"], name: string, captureID: string, runtime: RuntimeName) => {
+async function noteUnusable({ drivers, registry, snapshots, templateIndex, checkpoints, aside }: HoldParts, asideOnly: boolean): Promise<void> {
+  const owners: { checkpointID: string; aside: Omit<Aside, "reason"> }[] = [];
+  const see = (kind: Aside["kind"], name: string, checkpointID: string, runtime: RuntimeName) => {
     if (asideOnly && aside.find(kind, name) === undefined) return;
-    if (drivers.runtimes.has(runtime)) owners.push({ captureID, aside: { kind, name } });
+    if (drivers.runtimes.has(runtime)) owners.push({ checkpointID, aside: { kind, name } });
     else aside.add({ kind, name, reason: reasonOf(drivers, runtime) });
   };
   for (const { sandboxID, status } of registry.all())
-    if ("kept" in status && status.kept !== undefined) see("sandbox", sandboxID, status.kept.captureID, status.kept.runtime);
-  for (const { snapshotID, captureID, runtime } of snapshots.list({})) see("snapshot", snapshotID, captureID, runtime);
-  for (const { templateID, captureID, runtime } of templateIndex.captured()) see("template", templateID, captureID, runtime);
-  await inParallel(owners, CONCURRENCY, async ({ captureID, aside: owner }) => {
-    await captures.find(captureID).then(
+    if ("kept" in status && status.kept !== undefined) see("sandbox", sandboxID, status.kept.checkpointID, status.kept.runtime);
+  for (const { snapshotID, checkpointID, runtime } of snapshots.list({})) see("snapshot", snapshotID, checkpointID, runtime);
+  for (const { templateID, checkpointID, runtime } of templateIndex.checkpointed()) see("template", templateID, checkpointID, runtime);
+  await inParallel(owners, CONCURRENCY, async ({ checkpointID, aside: owner }) => {
+    await checkpoints.find(checkpointID).then(
       () => aside.drop(owner.kind, owner.name),
       (error: unknown) => aside.add({ ...owner, reason: asFailure(error).message }),
     );

@@ -119,9 +119,9 @@ export function openMoves(parts: MoveParts): Moves {
     const begin = performance.now();
     const timeoutSeconds = Math.max(1, Math.ceil((record.status.claim.deadlineMs - clock.monotonicMs()) / 1000));
     for (let waited = 0; waited < GRACE_MS && parts.proxy.waitingFor(sandboxID) > 0; waited += GRACE_LOOK_MS) await sleep(GRACE_LOOK_MS);
-    const { captures } = parts.drivers.named(record.status.handle.runtime);
+    const { checkpoints } = parts.drivers.named(record.status.handle.runtime);
     try {
-      await parts.pauses.pause(sandboxID, { kind: captures.has("memory") ? "memory" : "filesystem", cause: "move" });
+      await parts.pauses.pause(sandboxID, { kind: checkpoints.has("memory") ? "memory" : "filesystem", cause: "move" });
     } catch (error) {
       // Another's pause came first: it moves as the paused one that it is.
       if (asFailure(error).name === "SANDBOX_PAUSED") return undefined;

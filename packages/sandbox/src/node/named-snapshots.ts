@@ -4,7 +4,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { SetAside } from "../records/set-aside.ts";
 import { type NamedSnapshot, type SnapshotQuery, type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Template } from "../template/template.ts";
@@ -13,7 +13,7 @@ import type { Pool } from "./pool.ts";
 
 export type NamedSnapshotsParts = {
   readonly snapshots: Snapshots;
-  readonly captures: Pick<Captures, "remove">;
+  readonly checkpoints: Pick<Checkpoints, "remove">;
   readonly aside: Pick<SetAside, "drop" | "find">;
   /** Warm sandboxes of a deleted one are ended. */
   readonly forget: Pool["forget"];
@@ -37,7 +37,7 @@ export interface NamedSnapshots {
   template(asked: string): Template | undefined;
 }
 
-export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
+export function openNamedSnapshots({ snapshots, checkpoints, aside, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
   /** Its files are among those that nobody is known to need. */
   async function deleteUnreadable(asked: string): Promise<boolean> {
     const snapshotID = snapshots.unreadable(asked);
@@ -69,7 +69,7 @@ export function openNamedSnapshots({ snapshots, captures, aside, forget, clearRe
       if (snapshot === undefined) return deleteUnreadable(asked);
       snapshots.remove(snapshot.snapshotID);
       aside.drop("snapshot", snapshot.snapshotID);
-      await captures.remove(snapshot.captureID);
+      await checkpoints.remove(snapshot.checkpointID);
       await forget(snapshot.snapshotID);
       report("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});
       return true;
@@ -105,12 +105,12 @@ function templateOf(snapshot: NamedSnapshot): Template {
     strictFiles: snapshot.strictFiles,
     env: { ...snapshot.env },
     createdAt: new Date(snapshot.createdAtWallMs).toISOString(),
-    recipe: snapshot.captureID,
+    recipe: snapshot.checkpointID,
     source: "snapshot",
     binds: [...snapshot.image.binds],
     folder: "",
     image: snapshot.image,
-    captureID: snapshot.captureID,
+    checkpointID: snapshot.checkpointID,
     envd: snapshot.envd,
     envdVersion: snapshot.envdVersion,
     runtime: snapshot.runtime,

@@ -16,7 +16,7 @@ import type { Membership } from "../cluster/join.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
 import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
 import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
-import { openCaptures } from "../records/captures.ts";
+import { openCheckpoints } from "../records/checkpoints.ts";
 import { bootID, systemClock } from "../records/clock.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import { runtimesInUse, tokensInUse } from "../records/in-use.ts";
@@ -32,7 +32,7 @@ import { openAnswers } from "./answer.ts";
 import { openBlanks } from "./blanks.ts";
 import { buildSandboxes } from "./build-sandboxes.ts";
 import { type Capacity, openCapacity } from "./capacity.ts";
-import { openCapturer } from "./capture.ts";
+import { openCheckpointer } from "./checkpoint.ts";
 import { openClaims } from "./claims.ts";
 import { openCreate } from "./create.ts";
 import { type KeyedCreates, openKeyedCreates } from "./create-keys.ts";
@@ -122,7 +122,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const spawner = openSpawner();
   const clock = systemClock;
   const registry = openRegistry(records, seed, clock, aside);
-  const captures = await openCaptures(join(home, "snapshots"), spawner, log, durability);
+  const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log, durability);
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
   const places = { running: () => registry.runningCount, makeRoom: () => idle.makeRoom() };
@@ -145,7 +145,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   };
   const forget = (templateID: string) => pool.forget(templateID);
   const clearRemembered = () => setAside.clearRemembered();
-  const snapshots = openNamedSnapshots({ snapshots: records.snapshots, captures, aside, forget, clearRemembered, report });
+  const snapshots = openNamedSnapshots({ snapshots: records.snapshots, checkpoints, aside, forget, clearRemembered, report });
   const setUp = openSetupTemplates(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates"));
   const templates = await openTemplates({
     home,
@@ -154,7 +154,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     log,
     setUp,
     snapshots: { find: snapshots.template, unreadable: records.snapshots.unreadable, remove: snapshots.delete },
-    captures,
+    checkpoints,
     sandboxes: buildSandboxes(() => ({ admission, start, ends, drivers })),
     envdVersion,
     secret: keys.uploadKey,
@@ -169,7 +169,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     onChanged: (templateID) => travel.templates.soon(templateID),
   });
   const { index: templateIndex, images } = templates;
-  const needed = new Set([...runtimesInUse(records), ...[...templateIndex.captured()].map((each) => each.runtime)]);
+  const needed = new Set([...runtimesInUse(records), ...[...templateIndex.checkpointed()].map((each) => each.runtime)]);
   const runsc = process.env["SVC_RUNSC"];
   const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
   const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, aside, host });
@@ -187,7 +187,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     initKeys,
     bootID: bootID(),
     spawner,
-    captures,
+    checkpoints,
     registry,
     snapshots: records.snapshots,
     aside,
@@ -205,12 +205,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   });
 
   const boot = { bootID: bootID(), envd, envdVersion };
-  const up = { home, initKeys, networks, captures, images, stages };
+  const up = { home, initKeys, networks, checkpoints, images, stages };
   const onCopyMs = settings.sandbox.on_copy_timeout_seconds * 1000;
   const identities = openIdentities({ seed, clock, send: openInit(initKeys), onCopyMs });
   const answer = openAnswers(seed, proxy);
   const timeouts = openTimeouts({ maxSeconds: max_timeout_seconds, clock, lock, registry, report });
-  const ends = openEnds({ lock, registry, drivers, captures, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, aside, log });
+  const ends = openEnds({ lock, registry, drivers, checkpoints, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, aside, log });
   const { size, refill_concurrency } = settings.pool;
   const blanks = openBlanks({ ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log }, { ...settings.pool, max_sandboxes });
   const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, blanks, limits: settings.sandbox, log });
@@ -220,23 +220,23 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const { fetch, untilDurable } = travel;
   const keyed = openKeyedCreates({ home, membership, records, clock });
   const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, fetch });
-  const capturer = openCapturer({ drivers, captures, images, stages });
-  const pauses = openPauses({ lock, registry, drivers, captures, capturer, networks, proxy, takenDown, collect, report, stages, clock, log });
+  const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
+  const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
   const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, travel, report, clock, log });
   const takes = openTake({ apiKey, membership, travel, registry, records, aside, claims, resume, capacity, log });
-  const fork = openFork({ ...starting, lock, registry, captures, capturer, report });
-  const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, captures, capturer, snapshots: records.snapshots, templateIndex, clock, report });
+  const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
+  const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
   const listing = openListing({ registry, clock, seed, proxy, idle });
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
   const deaths = openDeaths({ registry, drivers, ends, pool });
   const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
-  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, captures, networks, aside, log });
-  const setAside = openSetAsideDeletion({ home, lock, records, registry, held, ends, drivers, captures, networks, aside, log });
+  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, aside, log });
+  const setAside = openSetAsideDeletion({ home, lock, records, registry, held, ends, drivers, checkpoints, networks, aside, log });
   const isLost = membership?.isLost === true;
-  const kept = { records, registry, held, setAside, drivers, captures, networks, templateIndex, aside };
+  const kept = { records, registry, held, setAside, drivers, checkpoints, networks, templateIndex, aside };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, travel, clock, log };
   const watching = { registry, records, deaths, ends, pauses, idle, aside, takeBackHeld: () => takeBackHeld(recovering), clock, log };
 
@@ -284,7 +284,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       { name: "drivers that are gone", close: () => drivers.closeToEnd({ everything: destroys }) },
       { name: "templates", close: () => templates.close(all(destroys).everything) },
       { name: "travel", close: () => travel.close() },
-      { name: "captures", close: () => captures.close() },
+      { name: "checkpoints", close: () => checkpoints.close() },
       { name: "observation", close: () => observe.close() },
       { name: "records", close: async () => records.close() },
       { name: "spawn helper", close: () => spawner[Symbol.asyncDispose]() },

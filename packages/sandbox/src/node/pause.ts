@@ -1,16 +1,16 @@
-// Pause: freeze, capture, and only when the capture is whole and on record, take the running parts away.
+// Pause: freeze, checkpoint, and only when the checkpoint is whole and on record, take the running parts away.
 import { fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { untilHealthy } from "../agent/health.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Observe, Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
 import type { Registry, RunningRecord } from "../records/registry.ts";
 import type { Kept } from "../records/state.ts";
-import type { CaptureKind } from "../runtime/runtime.ts";
-import type { Capturer } from "./capture.ts";
+import type { CheckpointKind } from "../runtime/runtime.ts";
+import type { Checkpointer } from "./checkpoint.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Stages } from "./node-metrics.ts";
 import type { ProxyLink } from "./proxy-link.ts";
@@ -27,7 +27,7 @@ export const idleCauses = ["idle", "memory", "places"] as const;
 export type IdleCause = (typeof idleCauses)[number];
 
 export type PauseRequest = {
-  readonly kind: CaptureKind;
+  readonly kind: CheckpointKind;
   readonly cause: "request" | "timeout" | "drain" | "move" | IdleCause;
   readonly requireHealthyGuest?: boolean;
   /** Asked right before it is frozen: where it holds, nothing happens. */
@@ -38,8 +38,8 @@ export type PauseParts = {
   readonly lock: KeyedLock;
   readonly registry: Registry;
   readonly drivers: Pick<Drivers, "named">;
-  readonly captures: Pick<Captures, "newID" | "remove">;
-  readonly capturer: Capturer;
+  readonly checkpoints: Pick<Checkpoints, "newID" | "remove">;
+  readonly checkpointer: Checkpointer;
   readonly networks: Pick<Networks, "detach"> | undefined;
   readonly proxy: Pick<ProxyLink, "drop">;
   /** Paused sandboxes of which nothing runs or is left on the host, as far as this process knows. */
@@ -53,7 +53,7 @@ export type PauseParts = {
 
 export interface Pauses {
   /**
-   * Returns when its capture is whole and on record, or where `unless` held; its running parts go right after, and whatever is asked of it next waits for that.
+   * Returns when its checkpoint is whole and on record, or where `unless` held; its running parts go right after, and whatever is asked of it next waits for that.
    * @throws SANDBOX_PAUSED when it is paused already; CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL: then it runs on.
    */
   pause(sandboxID: string, request: PauseRequest): Promise<void>;
@@ -119,11 +119,11 @@ type Thaw = (sandboxID: string, deadlineMs: number) => Promise<void>;
 /** False where it was not to be paused after all. */
 async function pause(parts: PauseParts, record: RunningRecord, request: PauseRequest, thaw: Thaw): Promise<boolean> {
   const { kind, cause, requireHealthyGuest, unless } = request;
-  const { registry, captures, capturer, report, clock } = parts;
+  const { registry, checkpoints, checkpointer, report, clock } = parts;
   const { sandboxID } = record;
   const { handle, claim } = record.status;
   const runtime = parts.drivers.named(handle.runtime);
-  capturer.check(record, kind);
+  checkpointer.check(record, kind);
   if (requireHealthyGuest === true) {
     await untilHealthy(handle, GUEST_ANSWERS_MS, () => runtime.isAlive(handle)).catch((cause: unknown) =>
       fail("GUEST_UNRESPONSIVE", `sandbox '${sandboxID}' was not paused: its envd did not answer within ${GUEST_ANSWERS_MS} ms`, { cause }),
@@ -131,20 +131,20 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
   }
   await parts.collect(sandboxID, COLLECT_MS);
   if (unless?.() === true) return false;
-  const kept: Kept = { captureID: captures.newID(), kind, runtime: runtime.name };
-  // I11: the record names the capture before it exists, and says `paused` only when it is whole.
+  const kept: Kept = { checkpointID: checkpoints.newID(), kind, runtime: runtime.name };
+  // I11: the record names the checkpoint before it exists, and says `paused` only when it is whole.
   registry.move(sandboxID, { event: "pausing", kept });
   parts.proxy.drop(sandboxID);
   try {
     await parts.stages(runtime.name)("freeze", () => runtime.freeze(handle));
-    const { sizeBytes } = await capturer.take(record, { captureID: kept.captureID, kind, isKept: true });
+    const { sizeBytes } = await checkpointer.take(record, { checkpointID: kept.checkpointID, kind, isKept: true });
     registry.move(sandboxID, { event: "paused", pausedAtWallMs: clock.wallMs() });
     report("sandbox.paused", record, { cause, kind, sizeBytes });
     return true;
   } catch (error) {
     // Also one that is whole, where only its record found no room.
-    await captures
-      .remove(kept.captureID)
+    await checkpoints
+      .remove(kept.checkpointID)
       .catch((left: unknown) => parts.log.error({ err: left, sandboxID }, "the checkpoint of a failed pause could not be removed"));
     await thaw(sandboxID, cause === "timeout" ? clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs);
     report("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });

@@ -136,8 +136,8 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     adopt(record) {
       if (record.envdVersion !== envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== drivers.runtime.name) return false;
       const template = templateIndex.list().find((each) => each.templateID === record.templateID && each.image.rootfs === record.image.rootfs);
-      // One that went on from a fork's capture bears its source's template, and holds its source's secrets.
-      if (template === undefined || record.captureID !== template.captureID) return false;
+      // One that went on from a fork's checkpoint bears its source's template, and holds its source's secrets.
+      if (template === undefined || record.checkpointID !== template.checkpointID) return false;
       const each = poolOf(template);
       if (each.ready.length >= each.size) return false;
       each.ready.push(record.sandboxID);

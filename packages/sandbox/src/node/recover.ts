@@ -5,7 +5,7 @@ import { sweepEnvd } from "../agent/binary.ts";
 import type { Membership } from "../cluster/join.ts";
 import { openEgress } from "../egress/policy.ts";
 import type { Networks } from "../network/networks.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
 import type { Records } from "../records/records.ts";
 import { isRunning, type Registry } from "../records/registry.ts";
@@ -34,12 +34,12 @@ export type RecoverParts = {
   readonly held: Held;
   readonly setAside: Pick<SetAsideDeletion, "delete" | "remember">;
   readonly drivers: Pick<Drivers, "runtimes" | "named">;
-  readonly captures: Captures;
+  readonly checkpoints: Checkpoints;
   readonly networks: Networks | undefined;
   readonly identities: Pick<Identities, "sendToken">;
   readonly ends: Pick<Ends, "end">;
   readonly pool: Pick<Pool, "adopt">;
-  readonly templateIndex: Pick<TemplateSource, "captured" | "envds">;
+  readonly templateIndex: Pick<TemplateSource, "checkpointed" | "envds">;
   readonly aside: SetAside;
   /** What ran in an earlier generation of this node was given up by the deployment: it ends. */
   readonly isLost: boolean;
@@ -73,7 +73,7 @@ export async function recover(parts: RecoverParts): Promise<Recovered> {
   await inParallel(usable, CONCURRENCY, async (record) => {
     result[await reconcileOrName(parts, record)]++;
   });
-  result.orphans = (await clearOrphans(parts)) + (await clearCaptures(parts));
+  result.orphans = (await clearOrphans(parts)) + (await clearCheckpoints(parts));
   await held.noteUnusable();
   result.aside = aside.all().length;
   return result;
@@ -81,9 +81,9 @@ export async function recover(parts: RecoverParts): Promise<Recovered> {
 
 /** Ends every sandbox of the home, and clears away what has no record; the ids of those that could not be ended. */
 export async function endAll(parts: RecoverParts): Promise<string[]> {
-  const { records, registry, ends, captures, setAside, aside, log } = parts;
+  const { records, registry, ends, checkpoints, setAside, aside, log } = parts;
   for (const record of records.all()) registry.restore(record);
-  if (aside.isBlind) setAside.remember({ captures: await captures.strays(inUseOf(parts).inUse), networks: [] });
+  if (aside.isBlind) setAside.remember({ checkpoints: await checkpoints.strays(inUseOf(parts).inUse), networks: [] });
   await inParallel([...registry.all()], CONCURRENCY, ({ sandboxID }) => ends.end(sandboxID, "killed"));
   await clearOrphans(parts);
   const unreadable = aside.all().flatMap(({ kind, name }) => (kind === "sandbox" && registry.get(name) === undefined ? [name] : []));
@@ -151,7 +151,7 @@ async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: strin
   await ends.end(sandboxID, "node_lost");
 }
 
-/** Of a paused sandbox nothing runs: what a kill in the middle left is taken away, its capture stays. */
+/** Of a paused sandbox nothing runs: what a kill in the middle left is taken away, its checkpoint stays. */
 async function removeRunningParts({ drivers }: RecoverParts, { sandboxID, directory }: SandboxRecord, runtime: RuntimeName): Promise<void> {
   // Without its driver it cannot have been resumed; a resume removes them, too.
   if (!drivers.runtimes.has(runtime)) return;
@@ -160,7 +160,7 @@ async function removeRunningParts({ drivers }: RecoverParts, { sandboxID, direct
 
 /** A pause that was not acknowledged never was: the sandbox goes on where it was frozen. */
 async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"running" | "paused" | "ended"> {
-  const { registry, captures, ends, clock, log } = parts;
+  const { registry, checkpoints, ends, clock, log } = parts;
   const { status, sandboxID } = record;
   if (status.state !== "pausing") return "ended";
   const runtime = parts.drivers.named(status.handle.runtime);
@@ -170,8 +170,8 @@ async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"runnin
       registry.moveBack(sandboxID, { event: "thawed", deadlineMs: status.claim.deadlineMs });
       return "running";
     }
-    // It died after its capture was whole and before that was on record: nothing is lost.
-    await captures.verify(status.kept.captureID);
+    // It died after its checkpoint was whole and before that was on record: nothing is lost.
+    await checkpoints.verify(status.kept.checkpointID);
     registry.move(sandboxID, { event: "paused", pausedAtWallMs: clock.wallMs() });
     await removeRunningParts(parts, record, status.kept.runtime);
     return "paused";
@@ -228,39 +228,39 @@ async function renewToken({ identities, log }: RecoverParts, record: SandboxReco
 }
 
 /**
- * Captures that nothing on record refers to: a kill came before the record, or between it and the removal. Where a record cannot be
+ * Checkpoints that nothing on record refers to: a kill came before the record, or between it and the removal. Where a record cannot be
  * read, what it refers to is not known, and nothing is swept.
  */
-async function clearCaptures(parts: RecoverParts): Promise<number> {
-  const { home, drivers, captures, networks, setAside, aside, log } = parts;
+async function clearCheckpoints(parts: RecoverParts): Promise<number> {
+  const { home, drivers, checkpoints, networks, setAside, aside, log } = parts;
   const { inUse, envds, known } = inUseOf(parts);
-  const strays = await captures.strays(inUse);
+  const strays = await checkpoints.strays(inUse);
   if (aside.isBlind) {
     log.warn("a record cannot be read: checkpoints, networks and programs that no other record names are kept, as it may need them");
-    setAside.remember({ captures: strays, networks: (await networks?.orphans()) ?? [] });
+    setAside.remember({ checkpoints: strays, networks: (await networks?.orphans()) ?? [] });
     return 0;
   }
   sweepEnvd(home, envds);
-  for (const captureID of strays) await captures.remove(captureID);
+  for (const checkpointID of strays) await checkpoints.remove(checkpointID);
   const directories = known.map(({ directory, status }) => ("handle" in status && status.handle !== undefined ? status.handle.directory : directory));
-  await inParallel([...inUse], CONCURRENCY, async (captureID) => {
-    const capture = await captures.find(captureID).catch(() => undefined);
-    if (capture !== undefined) directories.push(capture.directory);
+  await inParallel([...inUse], CONCURRENCY, async (checkpointID) => {
+    const checkpoint = await checkpoints.find(checkpointID).catch(() => undefined);
+    if (checkpoint !== undefined) directories.push(checkpoint.directory);
   });
   for (const runtime of drivers.runtimes.values()) await runtime.sweepPrograms(directories);
   return strays.length;
 }
 
 function inUseOf({ envd: ownEnvd, records, registry, held, templateIndex }: RecoverParts) {
-  const inUse = new Set([...templateIndex.captured()].map((each) => each.captureID));
+  const inUse = new Set([...templateIndex.checkpointed()].map((each) => each.checkpointID));
   const envds = new Set([ownEnvd, ...templateIndex.envds()]);
   const known = [...registry.all(), ...held.all()];
   for (const { envd, status } of known) {
     envds.add(envd);
-    if ("kept" in status && status.kept !== undefined) inUse.add(status.kept.captureID);
+    if ("kept" in status && status.kept !== undefined) inUse.add(status.kept.checkpointID);
   }
-  for (const { captureID, envd } of records.snapshots.list({})) {
-    inUse.add(captureID);
+  for (const { checkpointID, envd } of records.snapshots.list({})) {
+    inUse.add(checkpointID);
     envds.add(envd);
   }
   return { inUse, envds, known };

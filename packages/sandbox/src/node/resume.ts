@@ -1,14 +1,14 @@
-// Resume: start from the capture on a network slot of its own, send envd what changed, then let the capture go.
+// Resume: start from the checkpoint on a network slot of its own, send envd what changed, then let the checkpoint go.
 import { randomUUID } from "node:crypto";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Ownership } from "../cluster/ownership.ts";
 import type { NetworkSlot } from "../network/networks.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
 import { isPaused, type PausedRecord, type Registry, type RunningRecord } from "../records/registry.ts";
-import type { CaptureKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import type { CheckpointKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Admission } from "./admission.ts";
 import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
@@ -23,7 +23,7 @@ import type { NodeMetrics } from "./node-metrics.ts";
 export type ResumeRequest = {
   readonly timeoutSeconds: number;
   /** `filesystem`: its files alone, also where its memory was kept. */
-  readonly kind?: CaptureKind | undefined;
+  readonly kind?: CheckpointKind | undefined;
   readonly cause: "request" | "connect" | "traffic";
   /** Of traffic: the address it came from. */
   readonly client?: string;
@@ -34,7 +34,7 @@ export type ResumeParts = BringUpParts &
     readonly lock: KeyedLock;
     readonly registry: Registry;
     readonly drivers: Pick<Drivers, "named">;
-    readonly captures: Captures;
+    readonly checkpoints: Checkpoints;
     readonly blanks: Pick<Blanks, "take" | "discard">;
     readonly images: Pick<Images, "ready" | "groundOf">;
     readonly capacity: Capacity;
@@ -89,7 +89,7 @@ async function refuseWhereAllDrain(ownership: ResumeParts["ownership"]): Promise
 }
 
 async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeRequest): Promise<RunningRecord> {
-  const { registry, captures, identities, clock, log } = parts;
+  const { registry, checkpoints, identities, clock, log } = parts;
   const { sandboxID, directory } = paused;
   const { kept, claim } = paused.status;
   const runtime = parts.drivers.named(kept.runtime);
@@ -100,13 +100,13 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
   try {
     let from = kept;
     if (request.kind === "filesystem" && kept.kind === "memory") {
-      from = { ...kept, kind: "filesystem", captureID: captures.newID() };
-      filesOnly = from.captureID;
-      await keepFilesAlone(parts, runtime, paused, from.captureID, undo);
+      from = { ...kept, kind: "filesystem", checkpointID: checkpoints.newID() };
+      filesOnly = from.checkpointID;
+      await keepFilesAlone(parts, runtime, paused, from.checkpointID, undo);
     }
     // A start from files alone is a boot: programs that read boot_id must see it.
     const guestBootID = from.kind === "memory" ? paused.guestBootID : randomUUID();
-    const handle = await run(parts, runtime, paused, { captureID: from.captureID, guestBootID }, undo);
+    const handle = await run(parts, runtime, paused, { checkpointID: from.checkpointID, guestBootID }, undo);
     if (from.kind === "memory") await parts.stages(runtime.name)("identity", () => identities.sendReturn(paused, handle, claim));
     else await identities.sendAll(paused, handle, claim, "returned");
     const deadlineMs = clock.monotonicMs() + request.timeoutSeconds * 1000;
@@ -120,8 +120,8 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
       ...(request.client === undefined ? {} : { client: request.client }),
     });
     // Nobody's from here on: what a kill leaves of it is swept at the next start.
-    void captures
-      .remove(kept.captureID)
+    void checkpoints
+      .remove(kept.checkpointID)
       .catch((error: unknown) =>
         log.error({ err: error, sandboxID }, "the checkpoint of a resumed sandbox could not be removed; the next start of the node tries again"),
       );
@@ -137,31 +137,37 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
     throw asFailure(error);
   } finally {
     if (filesOnly !== undefined) {
-      await captures.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a checkpoint of files alone could not be removed"));
+      await checkpoints.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a checkpoint of files alone could not be removed"));
     }
   }
 }
 
-type From = { readonly captureID: string; readonly guestBootID: string };
+type From = { readonly checkpointID: string; readonly guestBootID: string };
 
 async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
   // What an earlier run left: its end may have been cut off.
   if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
-  const capture = await parts.captures.find(from.captureID);
-  const blank = await parts.blanks.take(runtime, { ...record, from: capture });
+  const checkpoint = await parts.checkpoints.find(from.checkpointID);
+  const blank = await parts.blanks.take(runtime, { ...record, from: checkpoint });
   if (blank !== undefined) undo.push(() => parts.blanks.discard(blank));
   const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
   return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, blank, onSlot });
 }
 
-/** Files can be read out of a memory capture only by the sandbox itself: it is brought back frozen to the world, and captured again. */
-async function keepFilesAlone(parts: ResumeParts, runtime: Runtime, record: PausedRecord, captureID: string, undo: (() => Promise<unknown>)[]): Promise<void> {
-  if (!runtime.captures.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
-  const handle = await run(parts, runtime, record, { captureID: record.status.kept.captureID, guestBootID: record.guestBootID }, undo);
+/** Files can be read out of a memory checkpoint only by the sandbox itself: it is brought back frozen to the world, and checkpointed again. */
+async function keepFilesAlone(
+  parts: ResumeParts,
+  runtime: Runtime,
+  record: PausedRecord,
+  checkpointID: string,
+  undo: (() => Promise<unknown>)[],
+): Promise<void> {
+  if (!runtime.checkpoints.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
+  const handle = await run(parts, runtime, record, { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID }, undo);
   await runtime.freeze(handle);
   const { templateID, envd, envdVersion, initKey } = record;
   const origin = { templateID, envd, envdVersion, initKey, rootfs: parts.images.groundOf(record.image), isKept: false };
-  await parts.captures.take(captureID, "filesystem", runtime.name, (into) => runtime.capture(handle, into), origin);
+  await parts.checkpoints.take(checkpointID, "filesystem", runtime.name, (into) => runtime.checkpoint(handle, into), origin);
   await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   for (const step of undo.splice(0)) await step();
 }

@@ -6,7 +6,7 @@ import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
-import type { CaptureKind } from "../runtime/runtime.ts";
+import type { CheckpointKind } from "../runtime/runtime.ts";
 import { type AnswerSandbox, answerableOf } from "./answer.ts";
 import type { Capacity } from "./capacity.ts";
 import type { CreateSandbox } from "./create.ts";
@@ -153,6 +153,6 @@ async function connect(
   return { answered: answer(answerableOf(record)), resumed };
 }
 
-function kindOf(memory: boolean): CaptureKind {
+function kindOf(memory: boolean): CheckpointKind {
   return memory ? "memory" : "filesystem";
 }

@@ -5,7 +5,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
 import type { EgressPolicy } from "../egress/policy.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Registry } from "../records/registry.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Blank, Limits, Runtime } from "../runtime/runtime.ts";
@@ -19,7 +19,7 @@ import { newSandboxID } from "./sandbox-id.ts";
 import type { NodeSettings } from "./settings.ts";
 
 export type StartParts = BringUpParts & {
-  readonly captures: Pick<Captures, "find" | "verify" | "holding">;
+  readonly checkpoints: Pick<Checkpoints, "find" | "verify" | "holding">;
   readonly registry: Registry;
   readonly drivers: Pick<Drivers, "runtime" | "named">;
   readonly initKeys: Pick<InitKeys, "current" | "unnamed">;
@@ -58,12 +58,12 @@ function limitsFor({ cpu_count, memory_mb, disk_size_mb, pids }: StartParts["lim
 }
 
 async function startWarm(parts: StartParts, template: Template, egress: EgressPolicy, blankFrom: BlankSource | undefined): Promise<SandboxRecord> {
-  const { registry, drivers, captures, blanks } = parts;
+  const { registry, drivers, checkpoints, blanks } = parts;
   const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const limits = limitsFor(parts.limits, template);
   const envd = template.envd ?? parts.envd;
-  const from = template.captureID === undefined ? undefined : await captures.find(template.captureID);
-  // A capture goes on under the key that it was made under.
+  const from = template.checkpointID === undefined ? undefined : await checkpoints.find(template.checkpointID);
+  // A checkpoint goes on under the key that it was made under.
   const initKey = from === undefined ? parts.initKeys.current : from.initKey;
   const blank = await blankFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
   // A blank is the sandbox to be, under the id that it was made with.
@@ -75,7 +75,7 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
     bootID: parts.bootID,
     directory: join(parts.home, "sandboxes", sandboxID),
     templateID: template.templateID,
-    captureID: template.captureID,
+    checkpointID: template.checkpointID,
     image: template.image,
     envdVersion: template.envdVersion ?? parts.envdVersion,
     envd,
@@ -92,13 +92,13 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
   }
   let slot = blank?.handle.network;
   try {
-    const { captureID, startup, env, user, workdir } = template;
+    const { checkpointID, startup, env, user, workdir } = template;
     const up = () =>
       bringUp(parts, {
         record,
         runtime,
         guestBootID,
-        captureID,
+        checkpointID,
         isVerified: template.verified,
         egress,
         blank,
@@ -108,9 +108,9 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
         // Known from here on: an undo finds the network slot through the handle.
         onStarted: (handle) => void registry.move(sandboxID, { event: "started", handle }),
       });
-    const handle = captureID === undefined ? await up() : await captures.holding(captureID, up);
+    const handle = checkpointID === undefined ? await up() : await checkpoints.holding(checkpointID, up);
     // Where its driver keeps no memory, a template's program is started anew each time.
-    if (captureID === undefined && startup !== undefined) {
+    if (checkpointID === undefined && startup !== undefined) {
       await parts.stages(runtime.name)("startup", () => runStartup(handle, runtime, startup, { env, user, workdir }));
     }
     return registry.get(sandboxID) ?? fail("SANDBOX_START_FAILED", "the sandbox ended while it was started");

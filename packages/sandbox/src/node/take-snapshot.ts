@@ -5,13 +5,13 @@ import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import { untilHealthy } from "../agent/health.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
 import type { Registry } from "../records/registry.ts";
 import { type NamedSnapshot, type Snapshot, type Snapshots, shownSnapshot } from "../records/snapshots.ts";
-import type { CaptureKind } from "../runtime/runtime.ts";
+import type { CheckpointKind } from "../runtime/runtime.ts";
 import type { TemplateSource } from "../template/template.ts";
-import type { Capturer } from "./capture.ts";
+import type { Checkpointer } from "./checkpoint.ts";
 import type { Drivers } from "./drivers.ts";
 
 const MAX_SNAPSHOTS = 10_000;
@@ -22,8 +22,8 @@ export type TakeSnapshotParts = {
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "running">;
   readonly drivers: Pick<Drivers, "named">;
-  readonly captures: Pick<Captures, "newID" | "remove">;
-  readonly capturer: Capturer;
+  readonly checkpoints: Pick<Checkpoints, "newID" | "remove">;
+  readonly checkpointer: Checkpointer;
   readonly snapshots: Snapshots;
   readonly templateIndex: Pick<TemplateSource, "bears">;
   readonly clock: Clock;
@@ -31,31 +31,31 @@ export type TakeSnapshotParts = {
 };
 
 /** @throws as a pause; the sandbox runs on in any case. */
-export type TakeSnapshot = (sandboxID: string, kind: CaptureKind, name: string | undefined) => Promise<SnapshotInfo>;
+export type TakeSnapshot = (sandboxID: string, kind: CheckpointKind, name: string | undefined) => Promise<SnapshotInfo>;
 
 export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
-  const { lock, registry, drivers, captures, capturer, snapshots, clock, report } = parts;
+  const { lock, registry, drivers, checkpoints, checkpointer, snapshots, clock, report } = parts;
   return (sandboxID, kind, name) =>
     lock.run(sandboxID, async () => {
       const record = registry.running(sandboxID);
-      capturer.check(record, kind);
+      checkpointer.check(record, kind);
       checkName(parts, name);
       const { handle, claim } = record.status;
       const runtime = drivers.named(handle.runtime);
-      const captureID = captures.newID();
-      const { sizeBytes } = await capturer.take(record, { captureID, kind, isKept: true });
-      // What dies while it is captured is captured dying. One whose envd merely stands still is waited for, and kept.
+      const checkpointID = checkpoints.newID();
+      const { sizeBytes } = await checkpointer.take(record, { checkpointID, kind, isKept: true });
+      // What dies while it is checkpointed is checkpointed dying. One whose envd merely stands still is waited for, and kept.
       const isAlive = () => runtime.isAlive(handle);
       await untilHealthy(handle, SETTLED_MS, isAlive).catch(() => undefined);
       if (!isAlive()) {
-        await captures.remove(captureID);
+        await checkpoints.remove(checkpointID);
         fail("CAPTURE_FAILED", `sandbox '${sandboxID}' died while its checkpoint was made`);
       }
       const snapshot: Snapshot = {
         snapshotID: `snap${randomBytes(10).toString("hex")}`,
         sandboxID,
         templateID: record.templateID,
-        captureID,
+        checkpointID,
         kind,
         runtime: runtime.name,
         image: record.image,
@@ -72,7 +72,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
       try {
         snapshots.add(snapshot, name);
       } catch (error) {
-        await captures.remove(captureID);
+        await checkpoints.remove(checkpointID);
         throw error;
       }
       report("sandbox.snapshotted", record, { snapshotID: snapshot.snapshotID, kind, sizeBytes });

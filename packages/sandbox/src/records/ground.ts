@@ -1,4 +1,4 @@
-// The ground of a capture: the template's files that it stands on. They are not part of it, so that it must notice when they changed.
+// The ground of a checkpoint: the template's files that it stands on. They are not part of it, so that it must notice when they changed.
 import { stat } from "node:fs/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";

@@ -11,7 +11,7 @@ const NO_PROCESS = 2 ** 30;
 
 const handle = z.looseObject({ runtime: z.enum(runtimeNames), runtimeID: z.string(), directory: z.string(), pid: z.number() });
 const claim = z.looseObject({ deadlineMs: z.number(), timeoutSeconds: z.number(), secure: z.boolean(), metadata: z.record(z.string(), z.string()) });
-const kept = z.looseObject({ captureID: z.string(), kind: z.enum(["memory", "filesystem"]), runtime: z.enum(runtimeNames) });
+const kept = z.looseObject({ checkpointID: z.string(), kind: z.enum(["memory", "filesystem"]), runtime: z.enum(runtimeNames) });
 
 const status = z.discriminatedUnion("state", [
   z.looseObject({ state: z.literal("creating") }),

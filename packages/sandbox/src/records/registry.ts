@@ -61,7 +61,7 @@ export function isOwned(record: SandboxRecord | undefined): record is OwnedRecor
   return record !== undefined && "claim" in record.status && record.status.state !== "killing";
 }
 
-/** Clients know two states: one on its way to a pause still runs until its capture is whole, one on its way back is still paused. */
+/** Clients know two states: one on its way to a pause still runs until its checkpoint is whole, one on its way back is still paused. */
 export function shownState({ status }: Pick<OwnedRecord, "status">): "running" | "paused" {
   return status.state === "running" || status.state === "pausing" ? "running" : "paused";
 }

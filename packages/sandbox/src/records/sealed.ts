@@ -1,14 +1,14 @@
-// Sealed files of captures: known by their size and the time of their last change, so that no gigabyte is read to know them again.
+// Sealed files of checkpoints: known by their size and the time of their last change, so that no gigabyte is read to know them again.
 //
 // Why this is never silently wrong: nobody holds one open for writing (the kernel inside maps it read-only), and whoever wrote to it
 // all the same would change its time. What is left is a power cut before its bytes were on the disk; so a mark says that they are,
-// and without it a capture is believed in the boot alone that wrote it.
+// and without it a checkpoint is believed in the boot alone that wrote it.
 import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
-import { SEALED } from "../runtime/capture.ts";
+import { SEALED } from "../runtime/checkpoint.ts";
 import { bootID } from "./clock.ts";
 
 const BLOCK_BYTES = 512;
@@ -19,7 +19,7 @@ export type Sealed = z.output<typeof sealedShape>;
 
 export const isSealed = (name: string) => name.startsWith(SEALED);
 
-/** Below a capture's folder, beside its manifest. */
+/** Below a checkpoint's folder, beside its manifest. */
 const markOf = (place: string) => join(place, "on-disk");
 
 export async function sealedAs(path: string): Promise<Sealed & { readonly sizeBytes: number }> {
@@ -28,14 +28,14 @@ export async function sealedAs(path: string): Promise<Sealed & { readonly sizeBy
 }
 
 /** @throws SNAPSHOT_DAMAGED. */
-export async function checkSealed(captureID: string, path: string, expected: Sealed & { readonly sizeBytes: number }): Promise<void> {
+export async function checkSealed(checkpointID: string, path: string, expected: Sealed & { readonly sizeBytes: number }): Promise<void> {
   const found = await sealedAs(path).catch((cause: unknown) =>
-    fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: ${path} cannot be read: ${(cause as Error).message}`, { cause }),
+    fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID}: ${path} cannot be read: ${(cause as Error).message}`, { cause }),
   );
   if (isSameTime(found.changedNs, expected.changedNs) && found.sizeBytes === expected.sizeBytes) return;
   fail(
     "SNAPSHOT_DAMAGED",
-    `checkpoint ${captureID}: ${path} is not what was kept: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
+    `checkpoint ${checkpointID}: ${path} is not what was kept: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
   );
 }
 
@@ -44,7 +44,7 @@ function isSameTime(found: string, expected: string): boolean {
   return found === expected || (found.endsWith(WHOLE) && found.slice(0, -WHOLE.length) === expected.slice(0, -WHOLE.length));
 }
 
-/** All of the capture in `place` has been synced before this is called. */
+/** All of the checkpoint in `place` has been synced before this is called. */
 export async function markOnDisk(place: string): Promise<void> {
   await (await open(markOf(place), "w", 0o600)).close();
   await syncAll([markOf(place), place]);
@@ -58,7 +58,7 @@ export async function isOnDisk(place: string): Promise<boolean> {
 }
 
 /** @throws SNAPSHOT_DAMAGED when it may be torn: it was written in another boot, and never known to be on the disk. */
-export async function checkReached(captureID: string, place: string, writtenIn: string | undefined): Promise<void> {
+export async function checkReached(checkpointID: string, place: string, writtenIn: string | undefined): Promise<void> {
   if (writtenIn === bootID() || (await isOnDisk(place))) return;
-  fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: the machine went down before its files were known to be on the disk`);
+  fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID}: the machine went down before its files were known to be on the disk`);
 }

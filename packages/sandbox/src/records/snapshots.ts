@@ -5,7 +5,7 @@ import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { bearsName } from "@svc/contract/list-filter.ts";
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
-import { type CaptureKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import { type CheckpointKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 import type { SetAside } from "./set-aside.ts";
 import { openSnapshotNames, type SnapshotNames, snapshotNameTables } from "./snapshot-names.ts";
 
@@ -13,8 +13,8 @@ export type Snapshot = {
   readonly snapshotID: string;
   readonly sandboxID: string;
   readonly templateID: string;
-  readonly captureID: string;
-  readonly kind: CaptureKind;
+  readonly checkpointID: string;
+  readonly kind: CheckpointKind;
   readonly runtime: RuntimeName;
   readonly image: RootImage;
   readonly limits: Limits;
@@ -76,7 +76,7 @@ export const snapshotTables = `
 /** What is read of each before anything else is; the rest is as it was written. */
 const readable = z.looseObject({
   snapshotID: z.string(),
-  captureID: z.string(),
+  checkpointID: z.string(),
   kind: z.enum(["memory", "filesystem"]),
   runtime: z.enum(runtimeNames),
   image: z.looseObject({ rootfs: z.string() }),

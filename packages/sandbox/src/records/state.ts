@@ -1,20 +1,20 @@
 // The life of a sandbox as a state machine: every move is here, every effect is elsewhere.
 import assert from "node:assert/strict";
 import type { EgressPolicy } from "../egress/policy.ts";
-import type { CaptureKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName } from "../runtime/runtime.ts";
+import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName } from "../runtime/runtime.ts";
 
 /*
- *   creating ──started──▶ warm ──claimed──▶ running ◀──────────── thawed (the capture failed) ───┐
+ *   creating ──started──▶ warm ──claimed──▶ running ◀──────────── thawed (the checkpoint failed) ───┐
  *                                            ▲ │  └──pausing──▶ pausing ──────────────────────────┘
- *                                  deadline, │ │                   │ paused (the capture is whole)
+ *                                  deadline, │ │                   │ paused (the checkpoint is whole)
  *                                    egress  └─┘                   ▼
  *            running ◀──resumed── resuming ◀──resuming────────── paused ⟲ egress
  *                                    └──────stayed (it failed)─────▲
  *   any of them ──dying──▶ killing                                        (then its record goes away)
  *
  * creating: parts may exist, half-made.   warm: envd answers, nobody owns it yet (the pool, or a create under way).
- * running: a client owns it.              pausing: it is frozen, and a capture is being written.
- * paused: nothing of it runs; its capture is all there is.  resuming: parts of its next run may exist; the capture is still whole.
+ * running: a client owns it.              pausing: it is frozen, and a checkpoint is being written.
+ * paused: nothing of it runs; its checkpoint is all there is.  resuming: parts of its next run may exist; the checkpoint is still whole.
  * killing: its end is decided and will be finished, also by the next start.
  */
 
@@ -27,7 +27,7 @@ export type Claim = {
   readonly timeoutSeconds: number;
   readonly onTimeout: "kill" | "pause";
   /** What a pause at the timeout keeps. */
-  readonly pauseKind: CaptureKind;
+  readonly pauseKind: CheckpointKind;
   /** Traffic to the paused sandbox resumes it. */
   readonly autoResume: boolean;
   /** Paused after so long without anything to do; 0: never; absent: as the node's settings say. */
@@ -51,7 +51,7 @@ export type Claim = {
 };
 
 /** Where a sandbox's memory and files are kept while it does not run. */
-export type Kept = { readonly captureID: string; readonly kind: CaptureKind; readonly runtime: RuntimeName };
+export type Kept = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly runtime: RuntimeName };
 
 export type Status =
   | { readonly state: "creating" }
@@ -65,7 +65,7 @@ export type Status =
       readonly reason: DeathReason;
       readonly handle: RuntimeHandle | undefined;
       readonly claim: Claim | undefined;
-      /** Its capture goes with it, also when its end is finished by another process. */
+      /** Its checkpoint goes with it, also when its end is finished by another process. */
       readonly kept?: Kept | undefined;
     };
 
@@ -75,7 +75,7 @@ export type SandboxRecord = {
   readonly directory: string;
   readonly templateID: string;
   /** What it went on from at its creation, if not from the image alone. */
-  readonly captureID?: string | undefined;
+  readonly checkpointID?: string | undefined;
   readonly image: RootImage;
   readonly envdVersion: string;
   /** Below `bin` of the home: a restored envd goes on in the very program that it ran. */

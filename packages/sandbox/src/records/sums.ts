@@ -1,6 +1,6 @@
-// Checksums of captures' files: 128-bit XXH3, against damage, not against forgery; whoever can write there is the node itself.
+// Checksums of checkpoints' files: 128-bit XXH3, against damage, not against forgery; whoever can write there is the node itself.
 //
-// A capture shares large files with the one that its sandbox started from. Such a file was checksummed when it was written, and
+// A checkpoint shares large files with the one that its sandbox started from. Such a file was checksummed when it was written, and
 // keeps that checksum: to compute it anew would cost a pause what it saves, and bless what has been damaged since.
 import { stat } from "node:fs/promises";
 import { join } from "node:path";

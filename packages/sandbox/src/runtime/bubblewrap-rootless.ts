@@ -14,7 +14,7 @@ import { eventually, isSameProcess, type ProcessIdentity, signal, startTicksOf }
 import { findProgram, lookForProgram } from "./programs.ts";
 import { rootlessReport } from "./reports.ts";
 import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.ts";
-import { rootlessCaptures } from "./rootless-capture.ts";
+import { rootlessCheckpoints } from "./rootless-checkpoint.ts";
 import type { RuntimeHandle, StartSpec } from "./runtime.ts";
 
 /** Marks every process of a start, from the first shell to envd, with its home and id: without control groups nothing else tells whose they are. */
@@ -149,7 +149,7 @@ export function rootlessEngine(host: Host): Engine {
       const { blocks, bfree, bsize } = await statfs(`/proc/${pid}/root/`).catch(() => ({ blocks: 0, bfree: 0, bsize: 0 }));
       return (blocks - bfree) * bsize;
     },
-    ...rootlessCaptures(spawner),
+    ...rootlessCheckpoints(spawner),
     usage: (handle) => namespaceUsage(handle.pid),
     known: async () => [...new Set((await markedProcesses(homeMark)).map(({ runtimeID }) => runtimeID))],
     report: async (proof) => rootlessReport(proof, (await idMapping()).includes("--map-auto")),

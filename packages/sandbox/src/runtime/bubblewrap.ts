@@ -10,7 +10,7 @@ import { type Engine, pidFrom } from "./driver.ts";
 import { lastWords } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
-import { overlayCaptures } from "./overlay-capture.ts";
+import { overlayCheckpoints } from "./overlay-checkpoint.ts";
 import { eventually, startTicksOf } from "./process.ts";
 import { findProgram } from "./programs.ts";
 import { bubblewrapReport } from "./reports.ts";
@@ -52,7 +52,7 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     forget: (_, directory) => disk.unstack(directory),
     known: async () => [],
     released: disk.released,
-    ...overlayCaptures(cgroups, disk),
+    ...overlayCheckpoints(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => bubblewrapReport(proof, cgroups, disk.kind),
     close: async () => {},

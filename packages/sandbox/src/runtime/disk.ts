@@ -21,7 +21,7 @@ export type DiskKind = "image" | "memory";
 
 export type Disk = {
   readonly kind: DiskKind;
-  /** Stacks a layer over the template, by a program in the given group: a fresh one with the identity files, or a captured one. The path of the whole. */
+  /** Stacks a layer over the template, by a program in the given group: a fresh one with the identity files, or a checkpointed one. The path of the whole. */
   stack(spec: Pick<StartSpec, "directory" | "image" | "limits" | "from">, files: IdentityFiles, entrances: readonly string[]): Promise<string>;
   /** Writes the layer as one archive, from which `stack` makes it again. */
   pack(directory: string, into: string): Promise<void>;
@@ -42,7 +42,7 @@ export type DiskOptions = { readonly spawner: Spawner; readonly log: Log };
 
 const STACK_TIMEOUT_MS = 30_000;
 const RELEASE_BOUND_MS = 10_000;
-/** What a capture of files holds. */
+/** What a checkpoint of files holds. */
 export const layerArchive = "layer.tar";
 
 /** Arguments: image kind, directory, rootfs, size in MiB, archive or nothing. No journal: the layer does not outlive its sandbox. */

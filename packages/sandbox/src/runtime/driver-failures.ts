@@ -1,4 +1,4 @@
-// Why a start or a capture failed, in the words of what was run; a full disk is called by its name.
+// Why a start or a checkpoint failed, in the words of what was run; a full disk is called by its name.
 import { readdir, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { asFailure, diskFull, Failure, isDiskFull } from "@svc/contract/failures.ts";
@@ -20,7 +20,7 @@ export async function hadNoRoom(cause: unknown, directory: string, from: string 
 const wordsOfFull = (error: unknown) => (error instanceof Failure && error.name === "DISK_FULL" ? error : diskFull(error)).message;
 const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
-export function captureFailure(runtimeID: string, error: unknown): Failure {
+export function checkpointFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
   if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} got no checkpoint: ${wordsOfFull(error)}`, { cause: error });
   return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} got no checkpoint: ${failure.message}`, { cause: error }) : failure;

@@ -3,8 +3,8 @@ import { access, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { diskFull, fail } from "@svc/contract/failures.ts";
 import { keyOfKind } from "./blank-kind.ts";
-import { emptied, mustBeEmpty, mustOffer } from "./capture.ts";
-import { captureFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
+import { emptied, mustBeEmpty, mustOffer } from "./checkpoint.ts";
+import { checkpointFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { eventually, isSameProcess, startTicksOf } from "./process.ts";
@@ -13,8 +13,8 @@ import type {
   Blank,
   BlankKind,
   Blanks,
-  Capture,
-  CaptureKind,
+  Checkpoint,
+  CheckpointKind,
   Limits,
   Runtime,
   RuntimeHandle,
@@ -45,12 +45,12 @@ export type Engine = {
   forget(runtimeID: string, directory: string): Promise<void>;
   /** Waits until the host has taken back what the directory, which is gone, stood on. */
   released?(directory: string): Promise<void>;
-  /** What `capture` can write and `launch` can go on from. */
-  readonly captures: ReadonlySet<CaptureKind>;
+  /** What `checkpoint` can write and `launch` can go on from. */
+  readonly checkpoints: ReadonlySet<CheckpointKind>;
   freeze(handle: RuntimeHandle): Promise<void>;
   thaw(handle: RuntimeHandle): Promise<void>;
   /** May leave half of it when it throws. */
-  capture(handle: RuntimeHandle, into: Capture): Promise<void>;
+  checkpoint(handle: RuntimeHandle, into: Checkpoint): Promise<void>;
   exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
   /** See `Runtime.sweepPrograms`. */
@@ -192,9 +192,9 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     if (!isAlive(handle)) fail("SANDBOX_NOT_RUNNING", `sandbox ${handle.runtimeID} has no first process any more`);
   }
 
-  async function capture(handle: RuntimeHandle, into: Capture): Promise<void> {
+  async function checkpoint(handle: RuntimeHandle, into: Checkpoint): Promise<void> {
     mustOffer(engine, into.kind, handle.runtimeID);
-    await writeInto(handle, into.directory, () => engine.capture(handle, into));
+    await writeInto(handle, into.directory, () => engine.checkpoint(handle, into));
   }
 
   /** All or nothing in the directory. */
@@ -205,7 +205,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       await write();
     } catch (error) {
       await emptied(directory);
-      throw captureFailure(handle.runtimeID, error);
+      throw checkpointFailure(handle.runtimeID, error);
     }
   }
 
@@ -238,7 +238,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     oomKills: ({ runtimeID }) => cgroups.oomKills(runtimeID),
     deathReason,
     usage,
-    captures: engine.captures,
+    checkpoints: engine.checkpoints,
     async freeze(handle) {
       mustLive(handle);
       await engine.freeze(handle);
@@ -247,7 +247,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       mustLive(handle);
       await engine.thaw(handle);
     },
-    capture,
+    checkpoint,
     exportLayer: (handle, into) => writeInto(handle, into, () => engine.exportLayer(handle, into)),
     list,
     sweepPrograms: async (directories) => engine.sweepPrograms?.(directories),

@@ -1,17 +1,17 @@
 // What a gVisor sandbox wrote, as files of its own: each checkpoint seals the newest, and the sandbox goes on in an empty one above.
 //
-// A sealed layer is never written again, by anyone: sandboxes and captures share it, each by a name (a hard link) of its own.
+// A sealed layer is never written again, by anyone: sandboxes and checkpoints share it, each by a name (a hard link) of its own.
 import { readdirSync, statSync } from "node:fs";
 import { link, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { SEALED } from "./capture.ts";
+import { SEALED } from "./checkpoint.ts";
 import { COPY_TIMEOUT_MS } from "./layer-archive.ts";
 
 // DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the newest is the one that it writes
 // DIRECTORY/upper/merged-NNNNNN            while a sandbox starts that copies them into the one that it will write
-// sealed-NNNNNN.img                        in a capture
+// sealed-NNNNNN.img                        in a checkpoint
 
 const BLOCK_BYTES = 512;
 const DIGITS = 6;
@@ -21,7 +21,7 @@ const MAX_LAYERS = 8;
 const UPPER = "upper";
 const MERGED = "merged-";
 const IN_SANDBOX = /^runsc-filestore-\d{6}$/;
-const IN_CAPTURE = new RegExp(`^${SEALED}\\d{6}\\.img$`);
+const IN_CHECKPOINT = new RegExp(`^${SEALED}\\d{6}\\.img$`);
 const numbered = (number: number) => String(number).padStart(DIGITS, "0");
 
 /** The file to go on in; undefined for a sandbox of an earlier version, whose checkpoints hold all that it wrote. */
@@ -33,7 +33,7 @@ export async function nextLayer(directory: string): Promise<string | undefined> 
 }
 
 /**
- * Names what lies below `next` in a capture, too. `end`: where the layers that the checkpoint lies on end.
+ * Names what lies below `next` in a checkpoint, too. `end`: where the layers that the checkpoint lies on end.
  * @throws CAPTURE_FAILED when they end elsewhere.
  */
 export async function keepLayers(spawner: Spawner, directory: string, next: string, end: number, into: string): Promise<void> {
@@ -53,15 +53,15 @@ export async function keepLayers(spawner: Spawner, directory: string, next: stri
 }
 
 /** Below what the sandbox will write; which takes in the newest of them where that costs little, so that they stay few. */
-export async function stackLayers(spawner: Spawner, capture: string, directory: string): Promise<void> {
-  const names = await layersIn(capture, IN_CAPTURE);
-  const held = await Promise.all(names.map(async (name) => (await stat(join(capture, name))).blocks * BLOCK_BYTES));
+export async function stackLayers(spawner: Spawner, checkpoint: string, directory: string): Promise<void> {
+  const names = await layersIn(checkpoint, IN_CHECKPOINT);
+  const held = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
   const kept = keptLayers(held);
   // A blank has the file that it will write already.
   const [own] = await layersIn(join(directory, UPPER), IN_SANDBOX);
   if (own !== undefined) await rename(join(directory, UPPER, own), join(directory, UPPER, `runsc-filestore-${numbered(kept)}`));
   const place = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
-  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(capture, name), join(directory, UPPER, place(number)))));
+  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(checkpoint, name), join(directory, UPPER, place(number)))));
 }
 
 /** Once the sandbox runs. */

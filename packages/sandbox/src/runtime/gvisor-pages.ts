@@ -2,7 +2,7 @@
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import type { Capture, CaptureKind } from "./runtime.ts";
+import type { Checkpoint, CheckpointKind } from "./runtime.ts";
 
 const METADATA = "pages_meta.img";
 const PAGES = "pages.img";
@@ -34,7 +34,7 @@ export type Pages = { readonly bytes: number; readonly layersEnd: number; readon
  * A file system that ran full may cut the pages short; their checksum would agree with the short file.
  * @throws CAPTURE_FAILED when they are not what the metadata says, or that cannot be read.
  */
-export async function checkPages({ directory, kind }: Capture): Promise<Pages> {
+export async function checkPages({ directory, kind }: Checkpoint): Promise<Pages> {
   const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) => fail("CAPTURE_FAILED", `the checkpoint has no ${METADATA}`, { cause }));
   const expected = pagesOf(metadata, kind);
   if (expected === undefined)
@@ -45,7 +45,7 @@ export async function checkPages({ directory, kind }: Capture): Promise<Pages> {
 }
 
 /** What all pages that the metadata names take; undefined where it is no whole metadata. */
-export function pagesOf(metadata: Buffer, kind: CaptureKind): Pages | undefined {
+export function pagesOf(metadata: Buffer, kind: CheckpointKind): Pages | undefined {
   const first = mainBlock(metadata);
   if (first === undefined) return undefined;
   // A sandbox has a root that it writes: metadata of memory that ends before it was cut short.

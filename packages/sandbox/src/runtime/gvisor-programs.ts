@@ -8,7 +8,7 @@ import type { Host } from "./host.ts";
 import { findProgram } from "./programs.ts";
 
 // $SVC_HOME/bin/runsc-<hash of its content>
-// DIRECTORY/runsc      the name below bin, in a sandbox's directory and in a capture of memory
+// DIRECTORY/runsc      the name below bin, in a sandbox's directory and in a checkpoint of memory
 
 const NOTE = "runsc";
 const PREFIX = "runsc-";
@@ -17,7 +17,7 @@ const namePattern = /^runsc-[0-9a-f]{16}$/;
 export type RunscPrograms = {
   /** Of new sandboxes. */
   current(): Promise<string>;
-  /** Of a sandbox's directory or a capture of memory: what is noted there, else the current one. */
+  /** Of a sandbox's directory or a checkpoint of memory: what is noted there, else the current one. */
   of(directory: string): Promise<string>;
   note(directory: string, program: string): Promise<void>;
   /** Removes those that none of these directories names, but the current one. */

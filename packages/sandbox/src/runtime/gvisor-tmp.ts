@@ -1,5 +1,5 @@
-// Keeps /tmp in a file system capture even when it is empty: over an empty /tmp runsc lays a file system in memory at the next
-// start, and what is written there would not be in the capture after that.
+// Keeps /tmp in a file system checkpoint even when it is empty: over an empty /tmp runsc lays a file system in memory at the next
+// start, and what is written there would not be in the checkpoint after that.
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import type { Spawner } from "@svc/kit/spawn.ts";

@@ -7,7 +7,7 @@ import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { type Engine, type Place, pidFrom } from "./driver.ts";
 import { lastWords } from "./driver-failures.ts";
-import { capturedAnnotations, openCapture } from "./gvisor-capture.ts";
+import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFilestores } from "./gvisor-filestore.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
@@ -28,7 +28,7 @@ export const gvisorCapabilities = [
   "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 ];
 
-/** By its name alone, found in runsc's working directory: a restore must name it as the captured sandbox did. */
+/** By its name alone, found in runsc's working directory: a restore must name it as the checkpointed sandbox did. */
 const identityArchive = "identity.tar";
 const firstAnnotations = { "dev.gvisor.tar.rootfs.upper": identityArchive };
 const bootIDFile = "boot_id";
@@ -65,19 +65,19 @@ export function gvisorEngine(host: Host): Engine {
     await start(spec, program, [...verbFor(from), "-bundle", directory, "-pid-file", pidFile, "-detach"]);
     if (isMemory) await dropMerged(directory);
     if (from?.kind === "filesystem") {
-      // The files' content is read in the background; only now is it known to be whole, and the capture free to go.
+      // The files' content is read in the background; only now is it known to be whole, and the checkpoint free to go.
       const { code, words } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
       if (code !== 0) fail("SANDBOX_START_FAILED", words);
     }
     return started(pidFile, address);
   }
 
-  /** Of a capture of before this runsc, or of a sandbox that began with files alone, the system must be made as that one's was. */
+  /** Of a checkpoint of before this runsc, or of a sandbox that began with files alone, the system must be made as that one's was. */
   async function kindOf({ image, limits, envd, from }: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<BlankKind | undefined> {
     const program = await runsc.programs.current();
     if (from?.kind === "filesystem") return undefined;
     if (from !== undefined) {
-      const [itsProgram, annotations] = await Promise.all([runsc.programs.of(from.directory), capturedAnnotations(from)]);
+      const [itsProgram, annotations] = await Promise.all([runsc.programs.of(from.directory), checkpointedAnnotations(from)]);
       if (itsProgram !== program || JSON.stringify(annotations) !== JSON.stringify(firstAnnotations)) return undefined;
     }
     return { image, limits, envd, program };
@@ -163,13 +163,13 @@ export function gvisorEngine(host: Host): Engine {
   return {
     name: "gvisor",
     pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + HOST_TASKS_ENDING + PIDS_HEADROOM,
-    captures: new Set(["memory", "filesystem"]),
+    checkpoints: new Set(["memory", "filesystem"]),
     launch,
     blanks: { kindOf, make: makeBlank, fill },
     forget,
     freeze: freezer.freeze,
     thaw: freezer.thaw,
-    capture: openCapture(spawner, runsc, kernel, freezer),
+    checkpoint: openCheckpoint(spawner, runsc, kernel, freezer),
     exportLayer: openExport(runsc, freezer, spawner),
     known: runsc.known,
     sweepPrograms: runsc.programs.sweep,
@@ -184,10 +184,10 @@ export function gvisorEngine(host: Host): Engine {
   };
 }
 
-/** runsc takes the archive only for a first start, and asks a restore for the annotations of the captured sandbox. */
+/** runsc takes the archive only for a first start, and asks a restore for the annotations of the checkpointed sandbox. */
 async function annotationsFor(from: StartSpec["from"]): Promise<Record<string, string>> {
   if (from === undefined) return firstAnnotations;
-  return from.kind === "memory" ? capturedAnnotations(from) : {};
+  return from.kind === "memory" ? checkpointedAnnotations(from) : {};
 }
 
 function verbFor(from: StartSpec["from"]): [string, ...string[]] {

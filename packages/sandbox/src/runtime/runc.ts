@@ -10,7 +10,7 @@ import { lastWords } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { ociConfig } from "./oci.ts";
-import { overlayCaptures } from "./overlay-capture.ts";
+import { overlayCheckpoints } from "./overlay-checkpoint.ts";
 import { hardOpenFiles } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
 import { runcReport } from "./reports.ts";
@@ -99,7 +99,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     forget,
     known,
     released: disk.released,
-    ...overlayCaptures(cgroups, disk),
+    ...overlayCheckpoints(cgroups, disk),
     diskBytes: ({ directory }) => disk.usedBytes(directory).catch(() => 0),
     report: async (proof) => runcReport(proof, cgroups, disk.kind),
     close: async () => {},

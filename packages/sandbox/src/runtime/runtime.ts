@@ -24,13 +24,13 @@ export type Limits = {
   readonly pids: number;
 };
 
-/** What a capture holds: processes, memory and files, or the files alone. */
-export type CaptureKind = "memory" | "filesystem";
+/** What a checkpoint holds: processes, memory and files, or the files alone. */
+export type CheckpointKind = "memory" | "filesystem";
 
-export type Capture = {
-  /** Holds the files that `capture` wrote, or found sealed (`SEALED`), and nothing else. */
+export type Checkpoint = {
+  /** Holds the files that `checkpoint` wrote, or found sealed (`SEALED`), and nothing else. */
   readonly directory: string;
-  readonly kind: CaptureKind;
+  readonly kind: CheckpointKind;
   /** While it is written: the sandbox should stand still for as short as can be, rather than the whole be over soon. */
   readonly isBrief?: boolean | undefined;
 };
@@ -73,13 +73,13 @@ export type StartSpec = {
   readonly envd: { readonly binary: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> };
   /**
    * Go on from there instead of starting anew: `memory` with all processes, `filesystem` with the files and a new envd. The
-   * image must be the one it was captured over; for `memory` envd's binary and arguments and the limits, too: pages of a
-   * running program that it never changed are read from its file again. The capture is only read, by any number of starts at
+   * image must be the one it was checkpointed over; for `memory` envd's binary and arguments and the limits, too: pages of a
+   * running program that it never changed are read from its file again. The checkpoint is only read, by any number of starts at
    * once, and may be deleted when `start` has returned. Connections to anywhere outside are at an end in what starts from
    * memory (readers see the end, writers EPIPE), those from program to program inside go on. Identity files inside are those
-   * of the captured sandbox until envd's /init renews them.
+   * of the checkpointed sandbox until envd's /init renews them.
    */
-  readonly from?: Capture | undefined;
+  readonly from?: Checkpoint | undefined;
   /**
    * Goes on in this blank, on its network and in its directory, whether or not it bears its id: `destroy` with the id of the
    * sandbox finds it. The blank is used up, also when the start fails.
@@ -145,12 +145,12 @@ export interface Runtime {
   /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where the kernel killed more than `seen`, else `crashed`. */
   deathReason(handle: RuntimeHandle, seen?: number): Promise<"oom" | "crashed">;
   usage(handle: RuntimeHandle): Promise<Usage>;
-  /** Removes the driver's programs of earlier versions, but those that these directories of sandboxes and captures still need. */
+  /** Removes the driver's programs of earlier versions, but those that these directories of sandboxes and checkpoints still need. */
   sweepPrograms(directories: readonly string[]): Promise<void>;
-  /** Names, by its content, the program that memory captured from now on needs; undefined where none is needed. */
+  /** Names, by its content, the program that memory checkpointed from now on needs; undefined where none is needed. */
   program(): Promise<string | undefined>;
-  /** What `capture` can do with this driver. */
-  readonly captures: ReadonlySet<CaptureKind>;
+  /** What `checkpoint` can do with this driver. */
+  readonly checkpoints: ReadonlySet<CheckpointKind>;
   /** Stops all that runs inside where it stands; a frozen one stays frozen. Connections stall. */
   freeze(handle: RuntimeHandle): Promise<void>;
   /** Undoes `freeze`; one that is not frozen stays as it is. */
@@ -161,7 +161,7 @@ export interface Runtime {
    * are not synced to disk: who means to keep them over a power cut syncs them.
    * @throws CAPTURE_FAILED, DISK_FULL, CAPTURE_UNAVAILABLE.
    */
-  capture(handle: RuntimeHandle, into: Capture): Promise<void>;
+  checkpoint(handle: RuntimeHandle, into: Checkpoint): Promise<void>;
   /**
    * Writes what differs from the template as an overlayfs layer into a directory that is there and empty: a character device
    * 0,0 for what was deleted, trusted.overlay.opaque on replaced directories, owners, modes, xattrs and hard links kept.

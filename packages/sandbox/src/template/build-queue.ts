@@ -131,7 +131,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
         ]);
         await publish(build, result, abort.signal);
       } catch (error) {
-        if (result.captureID !== undefined) await builder.captures.remove(result.captureID);
+        if (result.checkpointID !== undefined) await builder.checkpoints.remove(result.checkpointID);
         throw error;
       }
       report("template.built", templateID, { buildID, seconds: Math.round((performance.now() - begin) / 1000) });

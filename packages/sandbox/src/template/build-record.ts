@@ -42,10 +42,10 @@ export type BuildResult = Surroundings & {
   readonly diskSizeMB: number;
   readonly startup: Startup | undefined;
   /** Taken when the start command was up; sandboxes go on from it. Absent where the driver cannot: then each start runs it. */
-  readonly captureID: string | undefined;
+  readonly checkpointID: string | undefined;
   readonly envd: string | undefined;
   readonly envdVersion: string;
-  /** The driver and the limits that the capture needs. */
+  /** The driver and the limits that the checkpoint needs. */
   readonly runtime?: RuntimeName | undefined;
   readonly limits?: Limits | undefined;
 };

@@ -3,7 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { type Guest, openGuest } from "../agent/guest.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Limits, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { BuildCache } from "./build-cache.ts";
 import type { BuildLog, Level } from "./build-log.ts";
@@ -51,7 +51,7 @@ export type Builder = {
   readonly layers: Layers;
   readonly images: Images;
   readonly uploads: Uploads;
-  readonly captures: Captures;
+  readonly checkpoints: Checkpoints;
   readonly sandboxes: BuildSandboxes;
   /** Runs `publish` once the build is kept wherever settings want it before it is ready. @throws what it throws, and where it cannot be kept there. */
   readonly keep: KeepBuild;

@@ -31,7 +31,7 @@ export async function collect(builder: Builder, buildsUnderWay: boolean, imagesI
   return { builds, images, layers, files };
 }
 
-async function oldBuilds({ builds, captures, nowMs }: Builder): Promise<number> {
+async function oldBuilds({ builds, checkpoints, nowMs }: Builder): Promise<number> {
   let removed = 0;
   for (const { templateID } of builds.templates()) {
     const all = builds.of(templateID);
@@ -44,7 +44,7 @@ async function oldBuilds({ builds, captures, nowMs }: Builder): Promise<number> 
       if (!unstarted && !over) continue;
       if (unstarted) builds.abandon(build.buildID);
       else builds.removeBuild(build.buildID);
-      if (build.result?.captureID !== undefined) await captures.remove(build.result.captureID);
+      if (build.result?.checkpointID !== undefined) await checkpoints.remove(build.result.checkpointID);
       removed++;
     }
   }

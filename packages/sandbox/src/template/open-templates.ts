@@ -5,7 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { StoreOptions } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { SetAside } from "../records/set-aside.ts";
 import { openBuildCache } from "./build-cache.ts";
 import { openBuildLog } from "./build-log.ts";
@@ -34,7 +34,7 @@ export type TemplatesOptions = {
   /** Set-up's templates. */
   readonly setUp: TemplateSource;
   readonly snapshots: SnapshotLookup;
-  readonly captures: Captures;
+  readonly checkpoints: Checkpoints;
   readonly sandboxes: BuildSandboxes;
   /** Of the envd of new sandboxes. */
   readonly envdVersion: string;
@@ -76,8 +76,24 @@ export interface Templates {
 }
 
 export async function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { home, settings, spawner, log, setUp, snapshots, captures, sandboxes, envdVersion, secret, storage, imagesInUse, report, onDeleted, keep, onChanged } =
-    options;
+  const {
+    home,
+    settings,
+    spawner,
+    log,
+    setUp,
+    snapshots,
+    checkpoints,
+    sandboxes,
+    envdVersion,
+    secret,
+    storage,
+    imagesInUse,
+    report,
+    onDeleted,
+    keep,
+    onChanged,
+  } = options;
   const { nowMs = Date.now } = options;
   const db = openDatabase(join(home, "templates.db"), storage);
   const { aside, durability = "process" } = storage;
@@ -101,7 +117,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     layers,
     images,
     uploads,
-    captures,
+    checkpoints,
     sandboxes,
     keep,
     find: (asked) => index.find(asked),
@@ -137,10 +153,10 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     }
     const { templateID, name } = template;
     await queue.drop(templateID);
-    const taken = builds.of(templateID).flatMap(({ result }) => result?.captureID ?? []);
+    const taken = builds.of(templateID).flatMap(({ result }) => result?.checkpointID ?? []);
     for (const each of [templateID, ...builds.remove(templateID)]) for (const kind of ["template", "build"] as const) aside.drop(kind, each);
     await onDeleted(templateID);
-    for (const captureID of taken) await captures.remove(captureID);
+    for (const checkpointID of taken) await checkpoints.remove(checkpointID);
     report("template.deleted", templateID, { name });
   }
 
@@ -157,7 +173,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
       if (copy === undefined) return;
       copies.remove(buildID);
       await onDeleted(copy.templateID);
-      if (copy.result.captureID !== undefined) await captures.remove(copy.result.captureID);
+      if (copy.result.checkpointID !== undefined) await checkpoints.remove(copy.result.checkpointID);
       report("template.dropped", copy.templateID, { buildID });
     },
     collect: collectOnce,

@@ -1,4 +1,4 @@
-// One build from its base to its capture: each step in a fresh sandbox over the layers so far.
+// One build from its base to its checkpoint: each step in a fresh sandbox over the layers so far.
 import { availableParallelism, totalmem } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { BuildResult, BuildSpec, Chain, Startup, Surroundings } from "./build-record.ts";
@@ -111,7 +111,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
     const shell = await shellOf(job, guest);
     // What every sandbox of the template will do; better told now than at each create.
     await guest.run({ cmd: shell, args: ["-c", "true"], user, env, cwd: workdir, timeoutMs: leftMs(job), signal: job.signal });
-    const plain = { ...surroundings, ...sizes, chain, startup, captureID: undefined, envd: undefined, envdVersion };
+    const plain = { ...surroundings, ...sizes, chain, startup, checkpointID: undefined, envd: undefined, envdVersion };
     if (startup === undefined && readyCmd === undefined) return plain;
     if (startup !== undefined) say(job, `start command: ${startup.startCmd}`);
     await startUp(guest, startup ?? { readyCmd }, surroundings, {
@@ -122,14 +122,14 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
     });
     say(job, "the template is up");
     if (startup === undefined) return plain;
-    if (!runtime.captures.has("memory")) {
+    if (!runtime.checkpoints.has("memory")) {
       say(job, `the ${runtime.name} driver keeps no memory: each sandbox of this template runs the start command itself`, "warn");
       return plain;
     }
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
     stage(job, "build checkpoint");
-    const captureID = builder.captures.newID();
-    await builder.captures.take(captureID, "memory", runtime.name, (into) => runtime.capture(handle, into), {
+    const checkpointID = builder.checkpoints.newID();
+    await builder.checkpoints.take(checkpointID, "memory", runtime.name, (into) => runtime.checkpoint(handle, into), {
       templateID: job.build.templateID,
       envd,
       envdVersion,
@@ -137,6 +137,6 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
       rootfs: chain.base?.rootfs,
     });
     // Memory goes on in the space, and by the driver, it was taken in.
-    return { ...plain, captureID, envd, limits, runtime: runtime.name };
+    return { ...plain, checkpointID, envd, limits, runtime: runtime.name };
   });
 }

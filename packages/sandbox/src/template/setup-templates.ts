@@ -61,7 +61,7 @@ export function openSetupTemplates(directory: string): TemplateSource {
       refresh();
       return byName.has(name);
     },
-    captured: () => [],
+    checkpointed: () => [],
     envds: () => [],
   };
 }

@@ -31,14 +31,14 @@ async function templateSource(job: Job, asked: string): Promise<Source> {
   await builder.images.ready(template.image);
   if (built !== undefined) return { chain: built.chain, env, user, workdir, strictFiles, sizes, startup: built.startup, names };
   const chain = builder.images.chainOf(template.image);
-  if (template.captureID === undefined) return { chain, env, user, workdir, strictFiles, sizes, startup: undefined, names };
-  return { chain: await snapshotChain(job, asked, template.captureID, chain), env, user, workdir, strictFiles, sizes, startup: undefined, names };
+  if (template.checkpointID === undefined) return { chain, env, user, workdir, strictFiles, sizes, startup: undefined, names };
+  return { chain: await snapshotChain(job, asked, template.checkpointID, chain), env, user, workdir, strictFiles, sizes, startup: undefined, names };
 }
 
 /** A snapshot's files as a layer; made once. Its processes are no part of a template built from it. */
-async function snapshotChain(job: Job, asked: string, captureID: string, chain: Chain): Promise<Chain> {
+async function snapshotChain(job: Job, asked: string, checkpointID: string, chain: Chain): Promise<Chain> {
   const { cache, layers } = job.builder;
-  const key = `snapshot:${captureID}`;
+  const key = `snapshot:${checkpointID}`;
   const known = cache.find(key)?.layerID;
   if (known === null) return chain;
   if (known !== undefined && layers.info(known) !== undefined) return { ...chain, layers: [...chain.layers, known] };

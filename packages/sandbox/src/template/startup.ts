@@ -43,7 +43,7 @@ export async function startUp(guest: Guest, startup: Partial<Startup>, { env, us
       if (said.length > LAST_LINES) said.shift();
       told.onLine?.(kind, line);
     };
-    // No limit in time: the process outlives this connection, and the capture.
+    // No limit in time: the process outlives this connection, and the checkpoint.
     guest
       .run({ ...command, args: ["-c", startCmd], onLine })
       .then(

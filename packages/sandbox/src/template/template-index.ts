@@ -13,7 +13,7 @@ import { listedBuilt, listedSetUp, type Spawns } from "./show.ts";
 import type { Template, TemplateSource } from "./template.ts";
 
 export type SnapshotLookup = {
-  /** By id or name; a template whose captureID is the snapshot's. */
+  /** By id or name; a template whose checkpointID is the snapshot's. */
   find(asked: string): Template | undefined;
   /** The id of one whose record cannot be read, by id or name. */
   unreadable(asked: string): string | undefined;
@@ -46,7 +46,7 @@ export function openTemplateIndex(parts: {
     return templateOf({ ...build, name: template.name });
   }
   function templateOf({ buildID, templateID, name, createdAtMs, result }: Copy): Template {
-    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, strictFiles, chain, captureID, startup } = result;
+    const { cpuCount, memoryMB, diskSizeMB, env, user, workdir, strictFiles, chain, checkpointID, startup } = result;
     return {
       name,
       templateID,
@@ -64,7 +64,9 @@ export function openTemplateIndex(parts: {
       folder: buildID,
       image: images.of(chain),
       startup,
-      ...(captureID === undefined ? {} : { captureID, envd: result.envd, envdVersion: result.envdVersion, runtime: result.runtime, limits: result.limits }),
+      ...(checkpointID === undefined
+        ? {}
+        : { checkpointID, envd: result.envd, envdVersion: result.envdVersion, runtime: result.runtime, limits: result.limits }),
     };
   }
 
@@ -128,9 +130,9 @@ export function openTemplateIndex(parts: {
       }
     },
     bears: (name) => tried(name) !== undefined || builds.template(name) !== undefined,
-    captured: () =>
-      results().flatMap(({ templateID, result: { captureID, runtime } }) =>
-        captureID === undefined || runtime === undefined ? [] : [{ templateID, captureID, runtime }],
+    checkpointed: () =>
+      results().flatMap(({ templateID, result: { checkpointID, runtime } }) =>
+        checkpointID === undefined || runtime === undefined ? [] : [{ templateID, checkpointID, runtime }],
       ),
     envds: () => results().flatMap(({ result }) => result.envd ?? []),
     setUp(asked) {

@@ -20,17 +20,17 @@ export type Template = {
   /** The file API reaches files with its user's rights alone. */
   readonly strictFiles?: boolean | undefined;
   readonly image: RootImage;
-  /** Sandboxes go on from this capture instead of starting anew: a built template with a start command, or a snapshot. */
-  readonly captureID?: string | undefined;
-  /** The envd that runs in the capture; below `bin` of the home. */
+  /** Sandboxes go on from this checkpoint instead of starting anew: a built template with a start command, or a snapshot. */
+  readonly checkpointID?: string | undefined;
+  /** The envd that runs in the checkpoint; below `bin` of the home. */
   readonly envd?: string | undefined;
   readonly envdVersion?: string | undefined;
-  /** The driver and the limits that the capture needs. */
+  /** The driver and the limits that the checkpoint needs. */
   readonly runtime?: RuntimeName | undefined;
   readonly limits?: Limits | undefined;
-  /** Run after each start by `runStartup` (startup.ts) where there is no capture: the driver could not keep memory. */
+  /** Run after each start by `runStartup` (startup.ts) where there is no checkpoint: the driver could not keep memory. */
   readonly startup?: Startup | undefined;
-  /** The capture was written a moment ago and needs no second look. */
+  /** The checkpoint was written a moment ago and needs no second look. */
   readonly verified?: boolean | undefined;
 };
 
@@ -42,7 +42,7 @@ export interface TemplateSource {
   spawned(templateID: string): void;
   /** Whether a template bears this name or id. */
   bears(name: string): boolean;
-  /** Captures, with their driver, and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
-  captured(): Iterable<{ readonly templateID: string; readonly captureID: string; readonly runtime: RuntimeName }>;
+  /** Checkpoints, with their driver, and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
+  checkpointed(): Iterable<{ readonly templateID: string; readonly checkpointID: string; readonly runtime: RuntimeName }>;
   envds(): Iterable<string>;
 }

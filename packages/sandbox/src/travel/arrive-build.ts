@@ -2,7 +2,7 @@
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Copies } from "../template/copies.ts";
 import type { Images } from "../template/images.ts";
 import type { Placing } from "./placing.ts";
@@ -11,7 +11,7 @@ import { type Arrived, copyOf, type TemplateManifest } from "./template-manifest
 import type { TravelMetrics } from "./travel-metrics.ts";
 
 export type ArriveBuildParts = {
-  readonly captures: Pick<Captures, "remove">;
+  readonly checkpoints: Pick<Checkpoints, "remove">;
   readonly images: Pick<Images, "chainOf">;
   readonly copies: Pick<Copies, "add">;
   readonly receiving: ReceiveParts;
@@ -28,15 +28,15 @@ export async function arriveBuild(
   fetch: (placing: Placing) => Promise<void>,
   mustStill: () => Promise<void> = async () => {},
 ): Promise<void> {
-  const { captures, images, copies, metrics, report, log } = parts;
+  const { checkpoints, images, copies, metrics, report, log } = parts;
   const { buildID, templateID, name, memory, image } = manifest;
   const begin = performance.now();
 
   async function take(): Promise<Arrived & { readonly movedBytes: number }> {
     if (memory !== undefined) {
       const read = { manifest: memory, isOwn: true };
-      const received = await receive(parts.receiving, read, fetch, parts.receiving.captures.newID(), templateID);
-      return { chain: images.chainOf(received.image), captureID: received.captureID, movedBytes: received.movedBytes };
+      const received = await receive(parts.receiving, read, fetch, parts.receiving.checkpoints.newID(), templateID);
+      return { chain: images.chainOf(received.image), checkpointID: received.checkpointID, movedBytes: received.movedBytes };
     }
     const received = await receiveImage(parts.receiving, image ?? fail("SNAPSHOT_DAMAGED", "its manifest lists no files"), fetch);
     return { chain: images.chainOf(received.image), movedBytes: received.movedBytes };
@@ -51,7 +51,7 @@ export async function arriveBuild(
     await mustStill();
     copies.add(copyOf(manifest, arrived));
   } catch (error) {
-    if (arrived.captureID !== undefined) await captures.remove(arrived.captureID);
+    if (arrived.checkpointID !== undefined) await checkpoints.remove(arrived.checkpointID);
     throw error;
   }
   report("template.imported", { templateID }, { buildID, movedBytes });

@@ -1,9 +1,9 @@
-// What is to travel: the files of a capture and all that it stands on, each with its chunks' names, and where its bytes are.
+// What is to travel: the files of a checkpoint and all that it stands on, each with its chunks' names, and where its bytes are.
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { envdPath } from "../agent/binary.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { RootImage } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Layers } from "../template/layers.ts";
@@ -21,7 +21,8 @@ export type Source = {
 export type Described = AsyncDisposable & { readonly manifest: Manifest; readonly sources: readonly Source[] };
 export type DescribedImage = AsyncDisposable & { readonly image: TravelImage; readonly sources: readonly Source[] };
 
-export type Subject = Pick<Manifest, "captureID" | "kind" | "runtime" | "limits" | "snapshot" | "sandbox"> & {
+export type Subject = Pick<Manifest, "kind" | "runtime" | "limits" | "snapshot" | "sandbox"> & {
+  readonly checkpointID: string;
   readonly image: RootImage;
   readonly envd: string;
   readonly envdVersion: string;
@@ -29,9 +30,9 @@ export type Subject = Pick<Manifest, "captureID" | "kind" | "runtime" | "limits"
 
 export type DescribeParts = {
   readonly home: string;
-  /** The key that the envd of a capture obeys which names none. */
+  /** The key that the envd of a checkpoint obeys which names none. */
   readonly unnamedKey: string;
-  readonly captures: Pick<Captures, "find" | "verify">;
+  readonly checkpoints: Pick<Checkpoints, "find" | "verify">;
   readonly images: Pick<Images, "chainOf">;
   readonly layers: Pick<Layers, "folder" | "info" | "verify">;
   readonly setUp: Pick<TemplateSource, "list">;
@@ -42,12 +43,12 @@ export type DescribeParts = {
 /** The files of a template of set-up's, by the name of their content, as they travel along. */
 export type BaseFile = (content: string, rootfs: string) => Promise<TravelFile>;
 
-/** `baseFile`: absent where they do not. The caller holds the capture. @throws SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE. */
+/** `baseFile`: absent where they do not. The caller holds the checkpoint. @throws SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE. */
 export async function describe(parts: DescribeParts, subject: Subject, baseFile: BaseFile | undefined): Promise<Described> {
-  const { captures, thread, home } = parts;
-  const { captureID, image, envd, envdVersion, ...rest } = subject;
-  await captures.verify(captureID);
-  const { directory, sizeBytes, initKey, processor } = await captures.find(captureID);
+  const { checkpoints, thread, home } = parts;
+  const { checkpointID, image, envd, envdVersion, ...rest } = subject;
+  await checkpoints.verify(checkpointID);
+  const { directory, sizeBytes, initKey, processor } = await checkpoints.find(checkpointID);
   const { sources, add, packed, undo } = openSources(parts.packs);
   try {
     const files: TravelFile[] = [];
@@ -62,7 +63,7 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
       exportedAt: new Date().toISOString(),
       deployment: initKey ?? parts.unnamedKey,
       ...rest,
-      captureID,
+      captureID: checkpointID,
       ...(program === undefined ? {} : { program }),
       envd: { name: envd, version: envdVersion, file: envdFile },
       ...(processor === undefined ? {} : { processor }),

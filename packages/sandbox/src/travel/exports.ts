@@ -12,7 +12,7 @@ import { type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Stored } from "./stored.ts";
 import { keptAs } from "./subjects.ts";
 
-// TRAVEL/exported/<sandboxID>.<captureID>   it is, or may be, in object storage: a resume or an end takes it away there
+// TRAVEL/exported/<sandboxID>.<checkpointID>   it is, or may be, in object storage: a resume or an end takes it away there
 // TRAVEL/exported/<snapshotID>
 
 const WHOLE = "whole";
@@ -86,8 +86,8 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
   const isSnapshot = (id: string) => id.startsWith("snap");
   const noteOf = (id: string): string | undefined => {
     if (isSnapshot(id)) return snapshots.find(id) === undefined ? undefined : id;
-    const captureID = keptAs(registry.get(id));
-    return captureID === undefined ? undefined : `${id}.${captureID}`;
+    const checkpointID = keptAs(registry.get(id));
+    return checkpointID === undefined ? undefined : `${id}.${checkpointID}`;
   };
   /** Nothing is known of what its record says: what is there of it may be all that is left. */
   const isAside = (id: string) => aside.find(isSnapshot(id) ? "snapshot" : "sandbox", id) !== undefined;
@@ -146,12 +146,12 @@ export async function openExports({ folder, stored, registry, snapshots, aside, 
     if (!isSnapshot(id) && !isOwned(registry.get(id))) await sharing?.forget(id);
     for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) {
       if (note === current) continue;
-      const [, captureID] = note.split(".");
-      if (captureID === undefined) {
+      const [, checkpointID] = note.split(".");
+      if (checkpointID === undefined) {
         await catalog?.drop("snapshots", id);
         listed.delete(id);
       }
-      await (captureID === undefined ? stored.dropSnapshot(id) : stored.dropSandbox(id, captureID));
+      await (checkpointID === undefined ? stored.dropSnapshot(id) : stored.dropSandbox(id, checkpointID));
       await rm(join(notes, note), { force: true });
     }
   }

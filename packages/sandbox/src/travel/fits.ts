@@ -1,4 +1,4 @@
-// Whether a capture that travelled can go on here; where not, why, and what to do.
+// Whether a checkpoint that travelled can go on here; where not, why, and what to do.
 import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";

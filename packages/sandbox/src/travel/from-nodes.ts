@@ -154,11 +154,11 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       const { snapshot } = manifest;
       const received = await metrics.timed("import", () => receive(parts.receiving, snapshot, fetch));
       await mustStill().catch(async (error: unknown) => {
-        await parts.captures.remove(received.captureID);
+        await parts.checkpoints.remove(received.checkpointID);
         throw error;
       });
       await parts.files.keep(snapshot, { ...received, movedBytes: moved.bytes }, "node");
-      await held.note(received.captureID, snapshot.manifest.files);
+      await held.note(received.checkpointID, snapshot.manifest.files);
     }
     log.debug({ stage: "fetched", id }, "stage begins");
     log.info({ id, node: at.nodeID, movedBytes: moved.bytes, manifestMs, ms: Math.round(performance.now() - begin) }, "fetched from another node");

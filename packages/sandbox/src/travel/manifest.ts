@@ -1,4 +1,4 @@
-// What a capture that travels is: its files as chunks, what it stands on, and what it needs of a node, sealed by a code of its deployment.
+// What a checkpoint that travels is: its files as chunks, what it stands on, and what it needs of a node, sealed by a code of its deployment.
 import { createHash, createHmac } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
@@ -83,6 +83,7 @@ export const manifestShape = z.object({
   deployment: text(100),
   runtime: z.enum(runtimeNames),
   kind: z.enum(["memory", "filesystem"]),
+  /** The checkpoint's id. */
   captureID: z.string().regex(/^c[0-9a-f]{24}$/),
   /** By content; what its memory was written by. */
   program: text(100).optional(),

@@ -50,7 +50,7 @@ export interface Offers {
 type Opened = { readonly written: Buffer; readonly chunks: ReadonlyMap<string, Chunk>; reads: number; timer: NodeJS.Timeout; close(): void };
 
 export function openOffers(parts: OffersParts): Offers {
-  const { snapshots, builds, copies, aside, captures, describing, deployment, held } = parts;
+  const { snapshots, builds, copies, aside, checkpoints, describing, deployment, held } = parts;
   const open = new Map<string, Promise<Opened>>();
   const closing = new Set<Promise<unknown>>();
   const pace = openPace(parts.bytesPerSecond, MAX_READS);
@@ -82,9 +82,9 @@ export function openOffers(parts: OffersParts): Offers {
       return withBuild(parts, build, baseFile, (travel, sources) => work(writeTemplate(build, travel, deployment.key, parts.nodeID()), sources));
     }
     const snapshot = snapshots.find(id) ?? gone();
-    await captures.holding(snapshot.captureID, async () => {
+    await checkpoints.holding(snapshot.checkpointID, async () => {
       await using its = await describe(describing, snapshotSubject(snapshot, parts.nodeID()), baseFile);
-      await held.note(snapshot.captureID, its.manifest.files);
+      await held.note(snapshot.checkpointID, its.manifest.files);
       await work(writeManifest(its.manifest, deployment.key), its.sources);
     });
   }

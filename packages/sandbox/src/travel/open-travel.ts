@@ -11,7 +11,7 @@ import type { RawScope } from "@svc/kit/serve.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Registry } from "../records/registry.ts";
 import type { SetAside } from "../records/set-aside.ts";
 import type { Snapshots } from "../records/snapshots.ts";
@@ -56,7 +56,7 @@ export type TravelOptions = {
   readonly initKeys: InitKeys;
   readonly bootID: string;
   readonly spawner: Spawner;
-  readonly captures: Captures;
+  readonly checkpoints: Checkpoints;
   readonly registry: Registry;
   readonly snapshots: Snapshots;
   readonly aside: Pick<SetAside, "find">;
@@ -126,7 +126,7 @@ const MIB = 2 ** 20;
 const LEFT = /^(in|pack)-/;
 
 export async function openTravel(options: TravelOptions): Promise<Travel> {
-  const { home, settings, initKeys, spawner, captures, registry, snapshots, templates, setUp, runtimes, report, log } = options;
+  const { home, settings, initKeys, spawner, checkpoints, registry, snapshots, templates, setUp, runtimes, report, log } = options;
   const folder = join(home, "travel");
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const name of await readdir(folder)) if (LEFT.test(name)) await rm(join(folder, name), { recursive: true, force: true });
@@ -137,7 +137,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
   const deployment = deploymentOf(initKeys);
   const { layers, layersInHand, builds, copies } = templates.builder;
   const metrics = openTravelMetrics(options.metrics, () => (exports?.waiting ?? 0) + (templateExports?.waiting ?? 0));
-  const describing = { home, unnamedKey: initKeys.unnamed, captures, images: templates.images, layers, setUp, thread, packs };
+  const describing = { home, unnamedKey: initKeys.unnamed, checkpoints, images: templates.images, layers, setUp, thread, packs };
   const here = {
     home,
     isOurs: initKeys.has,
@@ -152,7 +152,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     here,
     currentKey: initKeys.current,
     maxBytes,
-    captures,
+    checkpoints,
     images: templates.images,
     layers,
     layersInHand,
@@ -163,7 +163,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
   };
   const templateIndex = templates.index;
   const { nodeID, apiKey, neighbours } = options;
-  const common = { nodeID, captures, describing, receiving, thread, deployment, metrics, report, log };
+  const common = { nodeID, checkpoints, describing, receiving, thread, deployment, metrics, report, log };
   const files = openSnapshotFiles({ ...common, snapshots, templateIndex });
 
   const objects = settings.objects.url === "" ? undefined : await openObjects(settings.objects, settings.durability, options.env);
@@ -185,7 +185,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
   const storageID = await storageIDOf(folder);
   const { aside, catalog } = options;
   const drops = openDrops({ copies, snapshots, dropCopy, deleteSnapshot: templates.snapshots.remove, exports, stored, storedTemplates, catalog });
-  const held = await openHeldChunks(folder, captures, thread);
+  const held = await openHeldChunks(folder, checkpoints, thread);
   const between = { ...common, images: templates.images, copies, snapshots, held, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6 };
   const offers = openOffers({ ...between, builds, aside });
   const hasStored = async (id: string) => BUILD_ID.test(id) || (await stored?.hasSnapshot(id)) === true;
@@ -265,7 +265,7 @@ export async function openTravel(options: TravelOptions): Promise<Travel> {
     collect,
     dropOver: async () => fromNodes?.dropOver(),
     routes(scope) {
-      peerRoutes(captures)(scope);
+      peerRoutes(checkpoints)(scope);
       offerRoutes(offers)(scope);
     },
     async start() {

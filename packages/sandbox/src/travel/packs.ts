@@ -1,4 +1,4 @@
-// Folders that captures stand on, as archives that travel: what is in a template of set-up's, and layers, each packed when it is needed.
+// Folders that checkpoints stand on, as archives that travel: what is in a template of set-up's, and layers, each packed when it is needed.
 import { createHash, randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,11 +1,11 @@
 // Chunks of a paused sandbox straight from the node that has it, while that one is up; object storage has them all, too.
 import { createReadStream } from "node:fs";
 import { join } from "node:path";
-import { CAPTURE_CHUNKS_PATH } from "@svc/contract/cluster.ts";
+import { CHECKPOINT_CHUNKS_PATH } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import { z } from "zod";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import { CHUNK_BYTES } from "./chunk-thread.ts";
 import { chunksOf, type Manifest } from "./manifest.ts";
 
@@ -23,8 +23,8 @@ export type Peer = { readonly url: string; readonly apiKey: string };
 /** Undefined where it has to come from object storage. What it gives is still to be verified. */
 export type FromPeer = (sha256: string) => Promise<Buffer | undefined>;
 
-/** Of the files of a capture; after the first question that is not answered none is asked any more. */
-export function openPeer({ url, apiKey }: Peer, { captureID, files }: Manifest): FromPeer {
+/** Of the files of a checkpoint; after the first question that is not answered none is asked any more. */
+export function openPeer({ url, apiKey }: Peer, { captureID: checkpointID, files }: Manifest): FromPeer {
   const places = new Map<string, { readonly file: string; readonly at: number; readonly length: number }>();
   for (const file of files) for (const { sha256, at, length } of chunksOf(file)) places.set(sha256, { file: file.name, at, length });
   let isLost = false;
@@ -33,7 +33,7 @@ export function openPeer({ url, apiKey }: Peer, { captureID, files }: Manifest):
     if (place === undefined || isLost) return undefined;
     try {
       const words = new URLSearchParams({ file: place.file, at: String(place.at), length: String(place.length) });
-      const response = await fetch(`${url}${CAPTURE_CHUNKS_PATH}/${captureID}?${words}`, {
+      const response = await fetch(`${url}${CHECKPOINT_CHUNKS_PATH}/${checkpointID}?${words}`, {
         headers: { "x-api-key": apiKey },
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
@@ -51,25 +51,29 @@ export function openPeer({ url, apiKey }: Peer, { captureID, files }: Manifest):
   };
 }
 
-/** For serve's `raw`: parts of files of captures, for nodes that have the API key. */
-export function peerRoutes(captures: Pick<Captures, "find" | "holding">): (scope: RawScope) => void {
+/** For serve's `raw`: parts of files of checkpoints, for nodes that have the API key. */
+export function peerRoutes(checkpoints: Pick<Checkpoints, "find" | "holding">): (scope: RawScope) => void {
   let underWay = 0;
   return (scope) => {
-    scope.get(`${CAPTURE_CHUNKS_PATH}/:captureID`, { exposeHeadRoute: false, config: { operation: "captureChunk" } as object }, async (request, reply) => {
-      const { captureID } = request.params as { captureID: string };
-      const asked = query.safeParse(request.query);
-      if (!asked.success || !/^c[0-9a-f]{24}$/.test(captureID)) return fail("INVALID_REQUEST", "expected a checkpoint's id and ?file=NAME&at=N&length=N");
-      if (underWay >= MAX_AT_ONCE)
-        throw new Failure("TOO_MANY_REQUESTS", `${underWay} nodes are reading from this node, the maximum`, { retryAfterSeconds: 1 });
-      underWay++;
-      try {
-        const { file, at, length } = asked.data;
-        const bytes = await captures.holding(captureID, async () => read(join((await captures.find(captureID)).directory, file), at, length));
-        return await reply.header("content-length", bytes.length).type("application/octet-stream").send(bytes);
-      } finally {
-        underWay--;
-      }
-    });
+    scope.get(
+      `${CHECKPOINT_CHUNKS_PATH}/:checkpointID`,
+      { exposeHeadRoute: false, config: { operation: "checkpointChunk" } as object },
+      async (request, reply) => {
+        const { checkpointID } = request.params as { checkpointID: string };
+        const asked = query.safeParse(request.query);
+        if (!asked.success || !/^c[0-9a-f]{24}$/.test(checkpointID)) return fail("INVALID_REQUEST", "expected a checkpoint's id and ?file=NAME&at=N&length=N");
+        if (underWay >= MAX_AT_ONCE)
+          throw new Failure("TOO_MANY_REQUESTS", `${underWay} nodes are reading from this node, the maximum`, { retryAfterSeconds: 1 });
+        underWay++;
+        try {
+          const { file, at, length } = asked.data;
+          const bytes = await checkpoints.holding(checkpointID, async () => read(join((await checkpoints.find(checkpointID)).directory, file), at, length));
+          return await reply.header("content-length", bytes.length).type("application/octet-stream").send(bytes);
+        } finally {
+          underWay--;
+        }
+      },
+    );
   };
 }
 

@@ -1,11 +1,11 @@
-// Takes in a capture that travelled: its files, its envd and what it stands on, each verified, and nothing left of it when that fails.
+// Takes in a checkpoint that travelled: its files, its envd and what it stands on, each verified, and nothing left of it when that fails.
 import { access, chmod, mkdtemp, rename, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { envdPath } from "../agent/binary.ts";
-import type { Captures } from "../records/captures.ts";
-import { SEALED } from "../runtime/capture.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
+import { SEALED } from "../runtime/checkpoint.ts";
 import type { RootImage } from "../runtime/runtime.ts";
 import type { Chain } from "../template/build-record.ts";
 import type { Images } from "../template/images.ts";
@@ -23,7 +23,7 @@ export type ReceiveParts = {
   /** That new sandboxes obey. */
   readonly currentKey: string;
   readonly maxBytes: number;
-  readonly captures: Pick<Captures, "newID" | "take" | "remove">;
+  readonly checkpoints: Pick<Checkpoints, "newID" | "take" | "remove">;
   readonly images: Pick<Images, "of">;
   readonly layers: Pick<Layers, "folder" | "add" | "info" | "remove">;
   /** Layers that no record names yet. */
@@ -34,7 +34,7 @@ export type ReceiveParts = {
   readonly spawner: Spawner;
 };
 
-export type Received = { readonly captureID: string; readonly sizeBytes: number; readonly image: RootImage; readonly movedBytes: number };
+export type Received = { readonly checkpointID: string; readonly sizeBytes: number; readonly image: RootImage; readonly movedBytes: number };
 
 type Fetch = (placing: Placing) => Promise<void>;
 
@@ -43,11 +43,11 @@ export async function receive(
   parts: ReceiveParts,
   read: ReadManifest,
   fetch: Fetch,
-  captureID = parts.captures.newID(),
+  checkpointID = parts.checkpoints.newID(),
   templateID = read.manifest.sandbox?.templateID ?? read.manifest.snapshot?.templateID ?? "",
 ): Promise<Received> {
   const { manifest } = read;
-  const { captures, thread } = parts;
+  const { checkpoints, thread } = parts;
   await mustFit(read, parts.here);
   const work = await mkdtemp(join(parts.folder, "in-"));
   try {
@@ -67,7 +67,7 @@ export async function receive(
       placing.mustBeWhole();
       if (newEnvd !== undefined) await keepEnvd(parts, manifest, newEnvd, envd);
     };
-    const { sizeBytes } = await captures.take(captureID, manifest.kind, manifest.runtime, ({ directory }) => write(directory), {
+    const { sizeBytes } = await checkpoints.take(checkpointID, manifest.kind, manifest.runtime, ({ directory }) => write(directory), {
       templateID,
       envd: manifest.envd.name,
       envdVersion: manifest.envd.version,
@@ -76,9 +76,9 @@ export async function receive(
       processor: manifest.processor,
     });
     try {
-      return { captureID, sizeBytes, image: await stand(parts, manifest.image, ground, work), movedBytes };
+      return { checkpointID, sizeBytes, image: await stand(parts, manifest.image, ground, work), movedBytes };
     } catch (error) {
-      await captures.remove(captureID);
+      await checkpoints.remove(checkpointID);
       throw error;
     }
   } finally {

@@ -2,7 +2,7 @@
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import { type NamedSnapshot, type Snapshots, withTag } from "../records/snapshots.ts";
 import type { TemplateSource } from "../template/template.ts";
 import { readArchive } from "./archive-read.ts";
@@ -46,7 +46,7 @@ export type SnapshotFilesParts = {
   readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "add" | "names">;
   readonly templateIndex: Pick<TemplateSource, "bears">;
-  readonly captures: Pick<Captures, "holding" | "remove">;
+  readonly checkpoints: Pick<Checkpoints, "holding" | "remove">;
   readonly describing: DescribeParts;
   readonly receiving: ReceiveParts;
   readonly thread: ChunkThread;
@@ -57,7 +57,7 @@ export type SnapshotFilesParts = {
 };
 
 export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
-  const { snapshots, captures, thread, deployment, metrics, report, log } = parts;
+  const { snapshots, checkpoints, thread, deployment, metrics, report, log } = parts;
   let underWay = 0;
 
   async function admitted<T>(work: () => Promise<T>): Promise<T> {
@@ -82,14 +82,14 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     const known = snapshots.find(snapshot.snapshotID);
     if (known !== undefined) {
       // It came by another way meanwhile.
-      await captures.remove(received.captureID);
+      await checkpoints.remove(received.checkpointID);
       return known;
     }
     const isFree = (each: string) => bearerOf(each) === undefined && !parts.templateIndex.bears(each.split(":")[0] ?? "");
     try {
       snapshots.add(snapshot, originNodeID === undefined ? (name ?? manifest.snapshot?.names.find(isFree)) : undefined);
     } catch (error) {
-      await captures.remove(received.captureID);
+      await checkpoints.remove(received.checkpointID);
       throw error;
     }
     const { sizeBytes, movedBytes } = received;
@@ -102,11 +102,11 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     keep,
     async export(asked, withBase) {
       const snapshot = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
-      const { snapshotID, captureID } = snapshot;
+      const { snapshotID, checkpointID } = snapshot;
       const ready = Promise.withResolvers<Described>();
       const over = Promise.withResolvers<void>();
       void admitted(() =>
-        captures.holding(captureID, () =>
+        checkpoints.holding(checkpointID, () =>
           metrics.timed("export", async () => {
             await using described = await describe(parts.describing, snapshotSubject(snapshot), withBase ? parts.describing.packs.describeBase : undefined);
             ready.resolve(described);

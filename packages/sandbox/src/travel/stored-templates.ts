@@ -3,7 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Copies, Copy } from "../template/copies.ts";
 import type { Images } from "../template/images.ts";
 import { arriveBuild } from "./arrive-build.ts";
@@ -41,7 +41,7 @@ export type StoredTemplatesParts = {
   readonly objects: Objects;
   readonly store: ChunkStore;
   readonly bases: Bases;
-  readonly captures: Pick<Captures, "holding" | "remove">;
+  readonly checkpoints: Pick<Checkpoints, "holding" | "remove">;
   readonly images: Pick<Images, "of" | "chainOf">;
   readonly copies: Copies;
   readonly describing: DescribeParts;

@@ -3,7 +3,7 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import type { Report } from "../observe/open-observe.ts";
-import type { Captures } from "../records/captures.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import { isPaused, type Registry } from "../records/registry.ts";
 import { type NamedSnapshot, type Snapshots, withTag } from "../records/snapshots.ts";
 import type { SandboxRecord } from "../records/state.ts";
@@ -20,7 +20,7 @@ import { BUILD_ID } from "./template-manifest.ts";
 import type { TravelMetrics } from "./travel-metrics.ts";
 
 // manifests/snapshots/<snapshotID>
-// manifests/sandboxes/<sandboxID>/<captureID>    another for each pause: what names it names one moment
+// manifests/sandboxes/<sandboxID>/<checkpointID>    another for each pause: what names it names one moment
 // names/<name>/<tag>                             the id of the snapshot, or the build of a template, that bears it
 
 /** `manifest`: what another node imports it by. */
@@ -51,7 +51,7 @@ export interface Stored {
   importSandbox(manifest: string, own: () => Promise<void>, peer?: Peer): Promise<SandboxRecord>;
   /** What its details are told by; nothing of it comes here. @throws SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, SNAPSHOT_UNSUITABLE. */
   readSandbox(manifest: string): Promise<ReturnType<typeof shownOf>>;
-  dropSandbox(sandboxID: string, captureID: string): Promise<void>;
+  dropSandbox(sandboxID: string, checkpointID: string): Promise<void>;
   /** Forgets a paused sandbox that another node has taken over; nothing in object storage is touched. @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING. */
   releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
 }
@@ -65,7 +65,7 @@ export type StoredParts = {
   readonly store: ChunkStore;
   readonly registry: Pick<Registry, "get" | "owned" | "add" | "release">;
   readonly snapshots: Pick<Snapshots, "find" | "names">;
-  readonly captures: Pick<Captures, "holding" | "remove">;
+  readonly checkpoints: Pick<Checkpoints, "holding" | "remove">;
   readonly files: Pick<SnapshotFiles, "keep">;
   readonly bases: Bases;
   readonly describing: DescribeParts;
@@ -82,22 +82,22 @@ const MANIFEST_KEY = /^sandboxes\/i[a-z0-9]{19,62}\/c[0-9a-f]{24}$/;
 const MAX_NAME_BYTES = 1024;
 
 const snapshotKey = (snapshotID: string) => `snapshots/${snapshotID}`;
-const sandboxKey = (sandboxID: string, captureID: string) => `sandboxes/${sandboxID}/${captureID}`;
+const sandboxKey = (sandboxID: string, checkpointID: string) => `sandboxes/${sandboxID}/${checkpointID}`;
 const nameKey = (name: string) => `names/${withTag(name).replace(":", "/")}`;
 
-function partsOf(manifest: string): { readonly sandboxID: string; readonly captureID: string } {
+function partsOf(manifest: string): { readonly sandboxID: string; readonly checkpointID: string } {
   if (!MANIFEST_KEY.test(manifest)) fail("INVALID_REQUEST", `manifest: expected sandboxes/ID/CHECKPOINT, got ${JSON.stringify(manifest.slice(0, 100))}`);
-  const [, sandboxID = "", captureID = ""] = manifest.split("/");
-  return { sandboxID, captureID };
+  const [, sandboxID = "", checkpointID = ""] = manifest.split("/");
+  return { sandboxID, checkpointID };
 }
 
 export function openStored(parts: StoredParts): Stored {
-  const { home, bootID, objects, store, registry, snapshots, captures, thread, deployment, metrics, report, log } = parts;
+  const { home, bootID, objects, store, registry, snapshots, checkpoints, thread, deployment, metrics, report, log } = parts;
   const arriving = new Set<string>();
   const receiving = new Map<string, Promise<NamedSnapshot | undefined>>();
 
   function send(manifest: string, subject: Subject): Promise<Exported> {
-    return captures.holding(subject.captureID, () =>
+    return checkpoints.holding(subject.checkpointID, () =>
       metrics.timed("export", async () => {
         const begin = performance.now();
         await using described = await describe(parts.describing, subject, parts.bases.file);
@@ -112,8 +112,8 @@ export function openStored(parts: StoredParts): Stored {
     const read = readManifest(written, deployment);
     return read.isOwn ? read : othersSecrets(`${name} in ${objects.url}`);
   }
-  const take = (read: ReadManifest, captureID?: string, peer?: FromPeer): Promise<Received> =>
-    metrics.timed("import", () => receive(parts.receiving, read, (placing) => store.fetch(placing, peer), captureID));
+  const take = (read: ReadManifest, checkpointID?: string, peer?: FromPeer): Promise<Received> =>
+    metrics.timed("import", () => receive(parts.receiving, read, (placing) => store.fetch(placing, peer), checkpointID));
 
   async function idOf(asked: string): Promise<string | undefined> {
     if (SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked)) return asked;
@@ -163,10 +163,10 @@ export function openStored(parts: StoredParts): Stored {
   }
 
   async function readPaused(manifest: string): Promise<ReadManifest> {
-    const { sandboxID, captureID } = partsOf(manifest);
+    const { sandboxID, checkpointID } = partsOf(manifest);
     const written = (await store.manifest(manifest)) ?? fail("SNAPSHOT_NOT_FOUND", `${manifest} is not in ${objects.url}: its sandbox was resumed or ended`);
     const read = readOwn(written, manifest);
-    if (read.manifest.sandbox?.sandboxID !== sandboxID || read.manifest.captureID !== captureID)
+    if (read.manifest.sandbox?.sandboxID !== sandboxID || read.manifest.captureID !== checkpointID)
       fail("SNAPSHOT_DAMAGED", `${manifest} in ${objects.url} belongs to another sandbox`);
     return read;
   }
@@ -195,10 +195,10 @@ export function openStored(parts: StoredParts): Stored {
     async exportSandbox(sandboxID) {
       const record = registry.owned(sandboxID);
       if (!isPaused(record)) throw new Failure("SANDBOX_RUNNING", `sandbox '${sandboxID}' is ${record.status.state}; pause it, then export it`);
-      const { captureID } = record.status.kept;
-      const exported = await send(sandboxKey(sandboxID, captureID), sandboxSubject(record));
-      if (keptAs(registry.get(sandboxID)) !== captureID) {
-        await store.drop(sandboxKey(sandboxID, captureID));
+      const { checkpointID } = record.status.kept;
+      const exported = await send(sandboxKey(sandboxID, checkpointID), sandboxSubject(record));
+      if (keptAs(registry.get(sandboxID)) !== checkpointID) {
+        await store.drop(sandboxKey(sandboxID, checkpointID));
         fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' was resumed or ended while it was exported`);
       }
       report("sandbox.exported", record, { sentBytes: exported.sentBytes, keptBytes: exported.keptBytes });
@@ -206,13 +206,13 @@ export function openStored(parts: StoredParts): Stored {
     },
     readSandbox: async (manifest) => shownOf((await readPaused(manifest)).manifest),
     async importSandbox(manifest, own, peer) {
-      const { sandboxID, captureID } = partsOf(manifest);
+      const { sandboxID, checkpointID } = partsOf(manifest);
       if (registry.get(sandboxID) !== undefined) fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' is already on this node`);
       const read = await readPaused(manifest);
       if (arriving.has(sandboxID)) fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' is already moving to this node`);
       arriving.add(sandboxID);
       // By the name that it has in object storage, so that it need not be sent there again.
-      const received = await take(read, captureID, peer && openPeer(peer, read.manifest)).finally(() => arriving.delete(sandboxID));
+      const received = await take(read, checkpointID, peer && openPeer(peer, read.manifest)).finally(() => arriving.delete(sandboxID));
       try {
         const record = pausedRecordOf(read.manifest, received, { home, bootID, initKey: initKeyOf(parts.receiving, read.manifest) });
         await own();
@@ -220,16 +220,16 @@ export function openStored(parts: StoredParts): Stored {
         log.info({ sandboxID, movedBytes: received.movedBytes }, "a paused sandbox was imported");
         return record;
       } catch (error) {
-        await captures.remove(received.captureID);
+        await checkpoints.remove(received.checkpointID);
         throw error;
       }
     },
-    dropSandbox: (sandboxID, captureID) => store.drop(sandboxKey(sandboxID, captureID)),
+    dropSandbox: (sandboxID, checkpointID) => store.drop(sandboxKey(sandboxID, checkpointID)),
     async releaseSandbox(sandboxID, nodeID) {
       const record = registry.owned(sandboxID);
       if (!isPaused(record)) fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' is ${record.status.state}; only a paused one can be handed over`);
       registry.release(sandboxID, nodeID);
-      await captures.remove(record.status.kept.captureID);
+      await checkpoints.remove(record.status.kept.checkpointID);
     },
   };
 }

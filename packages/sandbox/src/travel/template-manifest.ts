@@ -40,7 +40,7 @@ export type TravelParts = Pick<TemplateManifest, "image"> | Pick<TemplateManifes
 
 /** `nodeID`: of this node. */
 export function writeTemplate({ buildID, templateID, name, createdAtMs, result, originNodeID }: Copy, parts: TravelParts, key: string, nodeID: string): Buffer {
-  const { chain: _, captureID: _capture, envd: _envd, limits: _limits, runtime: _runtime, ...shown } = result;
+  const { chain: _, checkpointID: _checkpoint, envd: _envd, limits: _limits, runtime: _runtime, ...shown } = result;
   return writeSealed(
     { exportedAt: new Date().toISOString(), templateID, name, buildID, createdAtMs, originNodeID: originNodeID ?? nodeID, result: shown, ...parts },
     key,
@@ -51,10 +51,10 @@ export function writeTemplate({ buildID, templateID, name, createdAtMs, result, 
 export const readTemplate = (written: Buffer, deployment: Deployment, where: string): TemplateManifest =>
   readSealed(templateManifest, written, deployment, where);
 
-export type Arrived = Pick<BuildResult, "chain"> & Partial<Pick<BuildResult, "captureID">>;
+export type Arrived = Pick<BuildResult, "chain"> & Partial<Pick<BuildResult, "checkpointID">>;
 
 /** What it is on the node that it came to. */
-export function copyOf({ buildID, templateID, name, createdAtMs, originNodeID, result, memory }: TemplateManifest, { chain, captureID }: Arrived): Copy {
+export function copyOf({ buildID, templateID, name, createdAtMs, originNodeID, result, memory }: TemplateManifest, { chain, checkpointID }: Arrived): Copy {
   const { startup, ...shown } = result;
   const kept = memory === undefined ? {} : { limits: memory.limits, runtime: memory.runtime };
   return {
@@ -67,7 +67,7 @@ export function copyOf({ buildID, templateID, name, createdAtMs, originNodeID, r
       ...shown,
       startup: startup === undefined ? undefined : { startCmd: startup.startCmd, readyCmd: startup.readyCmd },
       chain,
-      captureID,
+      checkpointID,
       envd: memory?.envd.name,
       ...kept,
     },

@@ -1,4 +1,4 @@
-// Captures on disk: one folder each, its files checksummed when written and verified before anything starts from them.
+// Checkpoints on disk: one folder each, its files checksummed when written and verified before anything starts from them.
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,16 +9,16 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
 import { missingHere, type Processor, processorShape, thisProcessor } from "../runtime/cpu.ts";
-import type { Capture, CaptureKind } from "../runtime/runtime.ts";
+import type { Checkpoint, CheckpointKind } from "../runtime/runtime.ts";
 import { bootID } from "./clock.ts";
 import { groundShape, openGrounds } from "./ground.ts";
 import { checkReached, checkSealed, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
 import { openSums } from "./sums.ts";
 
-// $SVC_HOME/snapshots/<captureID>/manifest.json   written last; a folder without it is half-made and nobody's
+// $SVC_HOME/snapshots/<checkpointID>/manifest.json   written last; a folder without it is half-made and nobody's
 //                                 files/           what the driver wrote, or found sealed
 //                                 on-disk          there when all of it is known to have reached the disk
-// $SVC_HOME/snapshots/discarded-<captureID>/      being deleted
+// $SVC_HOME/snapshots/discarded-<checkpointID>/      being deleted
 
 const madeWithShape = z.object({
   /** As SandboxRecord has them. */
@@ -29,7 +29,7 @@ const madeWithShape = z.object({
   /** The runsc that wrote the memory, below `bin` of the home. */
   runsc: z.string().optional(),
 });
-/** What a capture's programs are, and whom they obey: needed wherever it goes on. */
+/** What a checkpoint's programs are, and whom they obey: needed wherever it goes on. */
 export type MadeWith = z.output<typeof madeWithShape>;
 
 const manifest = z.object({
@@ -38,7 +38,7 @@ const manifest = z.object({
   runtime: z.string(),
   createdAt: z.string(),
   ground: groundShape.optional(),
-  /** Absent in captures of before they said so. */
+  /** Absent in checkpoints of before they said so. */
   madeWith: madeWithShape.optional(),
   /** Of the machine that its memory was taken on. */
   processor: processorShape.optional(),
@@ -52,10 +52,10 @@ const manifest = z.object({
 });
 type FileEntry = z.output<typeof manifest>["files"][number];
 
-export type CaptureInfo = { readonly captureID: string; readonly kind: CaptureKind; readonly sizeBytes: number };
-export type FoundCapture = Capture & CaptureInfo & { readonly initKey: string | undefined; readonly processor: Processor | undefined };
+export type CheckpointInfo = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly sizeBytes: number };
+export type FoundCheckpoint = Checkpoint & CheckpointInfo & { readonly initKey: string | undefined; readonly processor: Processor | undefined };
 /** `rootfs`: the folder of a template that it stands on, and that others may change. */
-export type CaptureOrigin = Omit<MadeWith, "runsc"> & {
+export type CheckpointOrigin = Omit<MadeWith, "runsc"> & {
   readonly rootfs?: string | undefined;
   /** Else it is for this process alone, and never synced. */
   readonly isKept?: boolean | undefined;
@@ -63,17 +63,23 @@ export type CaptureOrigin = Omit<MadeWith, "runsc"> & {
   readonly processor?: Processor | undefined;
 };
 
-export interface Captures {
+export interface Checkpoints {
   newID(): string;
   /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
-  take(captureID: string, kind: CaptureKind, runtime: string, write: (into: Capture) => Promise<void>, origin: CaptureOrigin): Promise<CaptureInfo>;
-  /** Where a capture's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
-  find(captureID: string): Promise<FoundCapture>;
+  take(
+    checkpointID: string,
+    kind: CheckpointKind,
+    runtime: string,
+    write: (into: Checkpoint) => Promise<void>,
+    origin: CheckpointOrigin,
+  ): Promise<CheckpointInfo>;
+  /** Where a checkpoint's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
+  find(checkpointID: string): Promise<FoundCheckpoint>;
   /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, a sealed one was changed, or its ground was; SNAPSHOT_UNSUITABLE for this processor. */
-  verify(captureID: string): Promise<void>;
-  /** Keeps a capture on disk while `work` reads it, also when it is removed meanwhile. */
-  holding<T>(captureID: string, work: () => Promise<T>): Promise<T>;
-  remove(captureID: string): Promise<void>;
+  verify(checkpointID: string): Promise<void>;
+  /** Keeps a checkpoint on disk while `work` reads it, also when it is removed meanwhile. */
+  holding<T>(checkpointID: string, work: () => Promise<T>): Promise<T>;
+  remove(checkpointID: string): Promise<void>;
   /** All but `inUse`: what a kill left half-made, and what nobody refers to any more. */
   strays(inUse: ReadonlySet<string>): Promise<string[]>;
   /** Waits for what still goes to disk in the background. */
@@ -83,15 +89,15 @@ export interface Captures {
 const idPattern = /^c[0-9a-f]{24}$/;
 const DISCARDED = "discarded-";
 
-/** `durability`: with "disk" a capture is synced before `take` returns, else soon after. */
-export async function openCaptures(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Captures> {
+/** `durability`: with "disk" a checkpoint is synced before `take` returns, else soon after. */
+export async function openCheckpoints(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Checkpoints> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const syncing = new Set<Promise<void>>();
   const holders = new Map<string, number>();
   const doomed = new Set<string>();
   const grounds = openGrounds(spawner);
   const sums = openSums(spawner);
-  const placeOf = (captureID: string) => join(folder, captureID);
+  const placeOf = (checkpointID: string) => join(folder, checkpointID);
 
   async function entriesOf(directory: string, names: readonly string[]): Promise<FileEntry[]> {
     const unsealed = names.filter((name) => !isSealed(name));
@@ -108,14 +114,14 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
     );
   }
 
-  async function read(captureID: string) {
-    const text = await readFile(join(placeOf(captureID), "manifest.json"), "utf8").catch((cause: unknown) =>
-      fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} is not on disk (${asFailure(cause).message})`, { cause }),
+  async function read(checkpointID: string) {
+    const text = await readFile(join(placeOf(checkpointID), "manifest.json"), "utf8").catch((cause: unknown) =>
+      fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} is not on disk (${asFailure(cause).message})`, { cause }),
     );
     try {
       return manifest.parse(JSON.parse(text));
     } catch (cause) {
-      return fail("SNAPSHOT_DAMAGED", `the manifest of checkpoint ${captureID} cannot be read`, { cause });
+      return fail("SNAPSHOT_DAMAGED", `the manifest of checkpoint ${checkpointID} cannot be read`, { cause });
     }
   }
 
@@ -123,7 +129,7 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
   const syncFiles = (place: string, names: readonly string[]) => syncAll([...names.map((name) => join(place, "files", name)), join(place, "files")]);
   const syncManifest = (place: string) => syncAll([join(place, "manifest.json"), place, folder]);
 
-  /** A capture outlives this process at once; a power cut only after this. */
+  /** A checkpoint outlives this process at once; a power cut only after this. */
   function syncLater(place: string, names: readonly string[]): void {
     const work = syncFiles(place, names)
       .then(() => syncManifest(place))
@@ -137,22 +143,22 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
 
   /** What a killed node did not come to; what another boot wrote is known to be on the disk, or is not. */
   async function syncUnmarked(): Promise<void> {
-    for (const captureID of (await readdir(folder)).filter((name) => idPattern.test(name))) {
-      const kept = await read(captureID).catch(() => undefined);
-      if (kept?.bootID !== bootID() || (await isOnDisk(placeOf(captureID)))) continue;
+    for (const checkpointID of (await readdir(folder)).filter((name) => idPattern.test(name))) {
+      const kept = await read(checkpointID).catch(() => undefined);
+      if (kept?.bootID !== bootID() || (await isOnDisk(placeOf(checkpointID)))) continue;
       syncLater(
-        placeOf(captureID),
+        placeOf(checkpointID),
         kept.files.map(({ name }) => name),
       );
     }
   }
   /** By another name first: what still goes to disk in the background must not put its mark into a folder that is being emptied. */
-  async function discard(captureID: string): Promise<void> {
-    const gone = join(folder, `${DISCARDED}${captureID}`);
+  async function discard(checkpointID: string): Promise<void> {
+    const gone = join(folder, `${DISCARDED}${checkpointID}`);
     try {
-      await rename(placeOf(captureID), gone);
+      await rename(placeOf(checkpointID), gone);
     } catch (error) {
-      if (isDiskFull(error)) return rm(placeOf(captureID), { recursive: true, force: true, maxRetries: 3 }); // no room for a name: none for a mark in it either
+      if (isDiskFull(error)) return rm(placeOf(checkpointID), { recursive: true, force: true, maxRetries: 3 }); // no room for a name: none for a mark in it either
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
     }
     await rm(gone, { recursive: true, force: true });
@@ -163,8 +169,8 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
 
   return {
     newID: () => `c${randomBytes(12).toString("hex")}`,
-    async take(captureID, kind, runtime, write, { rootfs, isKept = true, processor = thisProcessor(), ...madeWith }) {
-      const place = placeOf(captureID);
+    async take(checkpointID, kind, runtime, write, { rootfs, isKept = true, processor = thisProcessor(), ...madeWith }) {
+      const place = placeOf(checkpointID);
       const files = join(place, "files");
       try {
         await mkdir(files, { recursive: true, mode: 0o700 });
@@ -191,54 +197,57 @@ export async function openCaptures(folder: string, spawner: Spawner, log: Log, d
           await syncManifest(place);
           await markOnDisk(place);
         } else if (isKept) syncLater(place, names);
-        return { captureID, kind, sizeBytes: heldBytes(entries) };
+        return { checkpointID, kind, sizeBytes: heldBytes(entries) };
       } catch (error) {
         await rm(place, { recursive: true, force: true });
-        throw captureFailure(error);
+        throw checkpointFailure(error);
       }
     },
-    async find(captureID) {
-      const { kind, files, madeWith, processor } = await read(captureID);
-      return { captureID, kind, directory: join(placeOf(captureID), "files"), sizeBytes: heldBytes(files), initKey: madeWith?.initKey, processor };
+    async find(checkpointID) {
+      const { kind, files, madeWith, processor } = await read(checkpointID);
+      return { checkpointID, kind, directory: join(placeOf(checkpointID), "files"), sizeBytes: heldBytes(files), initKey: madeWith?.initKey, processor };
     },
-    async verify(captureID) {
-      const { files, ground, processor, bootID: writtenIn } = await read(captureID);
+    async verify(checkpointID) {
+      const { files, ground, processor, bootID: writtenIn } = await read(checkpointID);
       const misfit = processor === undefined ? undefined : missingHere(processor, thisProcessor());
       if (misfit !== undefined)
         fail(
           "SNAPSHOT_UNSUITABLE",
-          `checkpoint ${captureID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
+          `checkpoint ${checkpointID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
         );
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);
       standing?.catch(() => undefined);
       const found = await sums
-        .computed(join(placeOf(captureID), "files"), names)
-        .catch((cause: unknown) => fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID} cannot be read: ${asFailure(cause).message}`, { cause }));
+        .computed(join(placeOf(checkpointID), "files"), names)
+        .catch((cause: unknown) => fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} cannot be read: ${asFailure(cause).message}`, { cause }));
       for (const file of files) {
-        if ("sealed" in file) await checkSealed(captureID, join(placeOf(captureID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
+        if ("sealed" in file) await checkSealed(checkpointID, join(placeOf(checkpointID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)
-          fail("SNAPSHOT_DAMAGED", `checkpoint ${captureID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
+          fail(
+            "SNAPSHOT_DAMAGED",
+            `checkpoint ${checkpointID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`,
+          );
       }
-      if (names.length < files.length) await checkReached(captureID, placeOf(captureID), writtenIn);
+      if (names.length < files.length) await checkReached(checkpointID, placeOf(checkpointID), writtenIn);
       await standing;
     },
-    async holding(captureID, work) {
-      holders.set(captureID, (holders.get(captureID) ?? 0) + 1);
+    async holding(checkpointID, work) {
+      holders.set(checkpointID, (holders.get(checkpointID) ?? 0) + 1);
       try {
         return await work();
       } finally {
-        const left = (holders.get(captureID) ?? 1) - 1;
-        if (left > 0) holders.set(captureID, left);
+        const left = (holders.get(checkpointID) ?? 1) - 1;
+        if (left > 0) holders.set(checkpointID, left);
         else {
-          holders.delete(captureID);
-          if (doomed.delete(captureID)) await discard(captureID);
+          holders.delete(checkpointID);
+          if (doomed.delete(checkpointID)) await discard(checkpointID);
         }
       }
     },
-    async remove(captureID) {
-      if (holders.has(captureID)) doomed.add(captureID);
-      else await discard(captureID);
+    async remove(checkpointID) {
+      if (holders.has(checkpointID)) doomed.add(checkpointID);
+      else await discard(checkpointID);
     },
     strays: async (inUse) => (await readdir(folder)).filter((name) => idPattern.test(name) && !inUse.has(name)),
     async close() {
@@ -257,7 +266,7 @@ function heldBytes(files: readonly FileEntry[]): number {
   return files.reduce((sum, file) => sum + ("sealed" in file ? file.sealed.heldBytes : file.sizeBytes), 0);
 }
 
-function captureFailure(error: unknown): Failure {
+function checkpointFailure(error: unknown): Failure {
   const failure = asFailure(error);
   if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
   return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `no checkpoint of the sandbox could be made: ${failure.message}`, {

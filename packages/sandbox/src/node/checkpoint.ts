@@ -1,37 +1,37 @@
-// Captures a running sandbox, where its driver can and its envd is the node's to start again.
+// Checkpoints a running sandbox, where its driver can and its envd is the node's to start again.
 import { fail } from "@svc/contract/failures.ts";
-import type { CaptureInfo, Captures } from "../records/captures.ts";
+import type { CheckpointInfo, Checkpoints } from "../records/checkpoints.ts";
 import type { RunningRecord } from "../records/registry.ts";
-import type { CaptureKind } from "../runtime/runtime.ts";
+import type { CheckpointKind } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Stages } from "./node-metrics.ts";
 
-export type CaptureParts = {
+export type CheckpointParts = {
   readonly drivers: Pick<Drivers, "named">;
-  readonly captures: Pick<Captures, "take">;
+  readonly checkpoints: Pick<Checkpoints, "take">;
   readonly images: Pick<Images, "groundOf">;
   readonly stages: Stages;
 };
 
 /** `isKept`: it outlives what the template's files are now, so it notes them and is refused over others (I22). */
-export type CaptureRequest = { readonly captureID: string; readonly kind: CaptureKind; readonly isKept: boolean };
+export type CheckpointRequest = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly isKept: boolean };
 
-export interface Capturer {
+export interface Checkpointer {
   /** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
-  check(record: RunningRecord, kind: CaptureKind): void;
+  check(record: RunningRecord, kind: CheckpointKind): void;
   /** Whole when it returns; the sandbox goes on, unless it was frozen before. @throws CAPTURE_FAILED, DISK_FULL; then nothing is left. */
-  take(record: RunningRecord, request: CaptureRequest): Promise<CaptureInfo>;
+  take(record: RunningRecord, request: CheckpointRequest): Promise<CheckpointInfo>;
 }
 
-export function openCapturer({ drivers, captures, images, stages }: CaptureParts): Capturer {
+export function openCheckpointer({ drivers, checkpoints, images, stages }: CheckpointParts): Checkpointer {
   return {
     check({ sandboxID, envd, status }, kind) {
       const runtime = drivers.named(status.handle.runtime);
-      if (!runtime.captures.has(kind)) {
+      if (!runtime.checkpoints.has(kind)) {
         fail(
           "CAPTURE_UNAVAILABLE",
-          kind === "memory" && runtime.captures.has("filesystem")
+          kind === "memory" && runtime.checkpoints.has("filesystem")
             ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}': pause or snapshot its files alone (--files-only; memory: false), or use the gvisor driver`
             : `the ${runtime.name} driver cannot keep the ${kind} of sandbox '${sandboxID}'`,
         );
@@ -43,12 +43,12 @@ export function openCapturer({ drivers, captures, images, stages }: CaptureParts
         );
       }
     },
-    take({ templateID, image, envd, envdVersion, initKey, status }, { captureID, kind, isKept }) {
+    take({ templateID, image, envd, envdVersion, initKey, status }, { checkpointID, kind, isKept }) {
       const { handle } = status;
       const runtime = drivers.named(handle.runtime);
       const origin = { templateID, envd, envdVersion, initKey, rootfs: isKept ? images.groundOf(image) : undefined, isKept };
-      return stages(runtime.name)("capture", () =>
-        captures.take(captureID, kind, runtime.name, (into) => runtime.capture(handle, { ...into, isBrief: isKept }), origin),
+      return stages(runtime.name)("checkpoint", () =>
+        checkpoints.take(checkpointID, kind, runtime.name, (into) => runtime.checkpoint(handle, { ...into, isBrief: isKept }), origin),
       );
     },
   };

@@ -1,4 +1,4 @@
-// Captures of a gVisor sandbox: runsc's checkpoint for memory and files, its file system checkpoint for files alone.
+// Checkpoints of a gVisor sandbox: runsc's checkpoint for memory and files, its file system checkpoint for files alone.
 import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -11,15 +11,15 @@ import { checkPages } from "./gvisor-pages.ts";
 import type { Runsc } from "./gvisor-runsc.ts";
 import { keepEmptyTmp } from "./gvisor-tmp.ts";
 import { eventually } from "./process.ts";
-import type { Capture, RuntimeHandle } from "./runtime.ts";
+import type { Checkpoint, RuntimeHandle } from "./runtime.ts";
 
 /** Far beyond a disk of 50 MB/s and the largest sandbox; a checkpoint cannot be called off once runsc has asked for it. */
-const CAPTURE_TIMEOUT_MS = 10 * 60_000;
+const CHECKPOINT_TIMEOUT_MS = 10 * 60_000;
 
-/** Of the captured sandbox: its restore must name the same annotations, and whether it had any depends on how it was started. */
+/** Of the checkpointed sandbox: its restore must name the same annotations, and whether it had any depends on how it was started. */
 const configFile = "config.json";
 
-export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, freezer: Freezer): (handle: RuntimeHandle, into: Capture) => Promise<void> {
+export function openCheckpoint(spawner: Spawner, runsc: Runsc, kernel: Kernel, freezer: Freezer): (handle: RuntimeHandle, into: Checkpoint) => Promise<void> {
   return async (handle, { directory, kind, isBrief }) => {
     const wasFrozen = await freezer.isFrozen(handle);
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
@@ -29,9 +29,9 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
     const prepares = isBrief === true && next !== undefined && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
     const preparing = prepares ? ["-prepare-pages"] : [];
     // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
-    const { code, words } = await runsc.verb(handle, CAPTURE_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
+    const { code, words } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
     // Without its client the sandbox finishes all the same, and stands still until then.
-    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CAPTURE_TIMEOUT_MS);
+    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
     if (code !== 0) fail("CAPTURE_FAILED", words);
     const { layersEnd, keptIn } = await checkPages({ directory, kind });
     await keepPages(spawner, handle.directory, keptIn, directory);
@@ -45,7 +45,7 @@ export function openCapture(spawner: Spawner, runsc: Runsc, kernel: Kernel, free
   };
 }
 
-export async function capturedAnnotations({ directory }: Capture): Promise<Record<string, string>> {
+export async function checkpointedAnnotations({ directory }: Checkpoint): Promise<Record<string, string>> {
   const text = await readFile(join(directory, configFile), "utf8");
   return (JSON.parse(text) as { annotations?: Record<string, string> }).annotations ?? {};
 }

@@ -1,22 +1,22 @@
-// What all drivers' captures have in common: which kinds there are, and a directory that holds all of one or nothing.
+// What all drivers' checkpoints have in common: which kinds there are, and a directory that holds all of one or nothing.
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import type { CaptureKind, RuntimeName } from "./runtime.ts";
+import type { CheckpointKind, RuntimeName } from "./runtime.ts";
 
 /**
- * How a file's name begins in a capture that was not written for it: the sandbox's own, never written again by anyone, and shared by
+ * How a file's name begins in a checkpoint that was not written for it: the sandbox's own, never written again by anyone, and shared by
  * all that stand on it. Whether it is still what it was shows in its time of change, so that nobody has to read it.
  */
 export const SEALED = "sealed-";
 
-export type Offer = { readonly name: RuntimeName; readonly captures: ReadonlySet<CaptureKind> };
+export type Offer = { readonly name: RuntimeName; readonly checkpoints: ReadonlySet<CheckpointKind> };
 
 /** @throws CAPTURE_UNAVAILABLE with what to do instead. */
-export function mustOffer({ name, captures }: Offer, kind: CaptureKind, runtimeID: string): void {
-  if (captures.has(kind)) return;
+export function mustOffer({ name, checkpoints }: Offer, kind: CheckpointKind, runtimeID: string): void {
+  if (checkpoints.has(kind)) return;
   const instead =
-    captures.size > 0 ? "pass memory: false to keep its files alone, or run the node with the gvisor driver" : "run the node with the gvisor driver";
+    checkpoints.size > 0 ? "pass memory: false to keep its files alone, or run the node with the gvisor driver" : "run the node with the gvisor driver";
   const what = kind === "memory" ? "the memory" : "the files";
   fail("CAPTURE_UNAVAILABLE", `sandbox ${runtimeID}: the ${name} driver cannot keep ${what} of a sandbox; ${instead}`);
 }

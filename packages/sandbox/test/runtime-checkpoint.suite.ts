@@ -1,4 +1,4 @@
-// Freezing, capturing and starting from captures, for every driver: what each keeps, and what is left when it goes wrong.
+// Freezing, checkpointing and starting from checkpoints, for every driver: what each keeps, and what is left when it goes wrong.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync, statSync, truncateSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ type It = (sentence: string, body: () => Promise<void>) => void;
 
 const FROZEN_MS = 700;
 
-/** Every kind of file that a capture must bring back, and one line for each that says what it is. */
+/** Every kind of file that a checkpoint must bring back, and one line for each that says what it is. */
 const makeFiles = (at: string) => `cd ${at}; mkdir -p x/deep /tmp/keep; echo one >x/a; ln x/a x/b; ln -s a x/l; mkfifo x/p
 cp /bin/true x/suid; chmod 4755 x/suid; dd if=/dev/urandom of=x/deep/bytes bs=64k count=20 2>/dev/null; chmod 600 x/deep/bytes
 dd if=/dev/zero of=x/sparse bs=1 count=1 seek=200M 2>/dev/null; echo t >/tmp/keep/t; touch -d @1000000000 x/a; rm -r /usr/share/doc/bash; rm /etc/issue`;
@@ -34,7 +34,7 @@ export function fileRounds(name: RuntimeName, at: string, it: It, rounds: number
       );
       assert.equal(wrote.exitCode, 0, wrote.stderr);
       await fixture.runtime.freeze(handle);
-      const from = await fixture.capture(handle, "filesystem");
+      const from = await fixture.checkpoint(handle, "filesystem");
       await fixture.runtime.destroy(handle);
       handle = await fixture.start({ from });
     }
@@ -43,18 +43,18 @@ export function fileRounds(name: RuntimeName, at: string, it: It, rounds: number
   });
 }
 
-export function captureTests(name: RuntimeName, expected: Expected, it: It): void {
+export function checkpointTests(name: RuntimeName, expected: Expected, it: It): void {
   // A plain user's sandbox changes no file of a template that belongs to somebody else.
   const at = expected.users ? "/opt" : "/home/user";
   fileRounds(name, at, it, 4);
 
-  it("files come back from a capture as they were, deletions too, and the captured sandbox goes on", async () => {
+  it("files come back from a checkpoint as they were, deletions too, and the checkpointed sandbox goes on", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `${makeFiles(at)}; nohup sleep 1000 >/dev/null 2>&1 & until pgrep -x sleep >/dev/null; do sleep 0.05; done`);
     const shown = await run(handle, showFiles(at));
     assert.match(shown.stdout, /linked/);
-    const from = await fixture.capture(handle, "filesystem");
+    const from = await fixture.checkpoint(handle, "filesystem");
     assert.equal((await run(handle, `echo more >>${at}/x/deep/bytes; pgrep -c sleep`)).stdout, "1\n", "it goes on");
     const bootID = randomUUID();
     const child = await fixture.start({ from, bootID, hostname: "child" });
@@ -76,9 +76,9 @@ export function captureTests(name: RuntimeName, expected: Expected, it: It): voi
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     assert.equal((await run(handle, "find /tmp -mindepth 1 -delete; ls -A /tmp")).stdout, "");
-    const child = await fixture.start({ from: await fixture.capture(handle, "filesystem") });
+    const child = await fixture.start({ from: await fixture.checkpoint(handle, "filesystem") });
     await run(child, "echo kept >/tmp/file");
-    const grandchild = await fixture.start({ from: await fixture.capture(child, "filesystem") });
+    const grandchild = await fixture.start({ from: await fixture.checkpoint(child, "filesystem") });
     assert.equal((await run(grandchild, "cat /tmp/file; stat -c %a /tmp")).stdout, "kept\n1777\n");
   });
 
@@ -94,53 +94,53 @@ while True:
     await fixture.runtime.freeze(handle);
     await fixture.runtime.freeze(handle);
     await sleep(FROZEN_MS / 2);
-    await fixture.capture(handle, "filesystem");
+    await fixture.checkpoint(handle, "filesystem");
     await sleep(FROZEN_MS / 2);
     await fixture.runtime.thaw(handle);
     await fixture.runtime.thaw(handle);
     const { stdout } = await run(handle, `i=0; while [ "$(cat /tmp/gap)" -lt ${FROZEN_MS} ] && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; cat /tmp/gap`);
-    assert.ok(Number(stdout) >= FROZEN_MS, `a capture leaves it frozen: ${stdout} ms`);
+    assert.ok(Number(stdout) >= FROZEN_MS, `a checkpoint leaves it frozen: ${stdout} ms`);
     await fixture.runtime.freeze(handle);
     await fixture.runtime.destroy(handle);
     assert.deepEqual(remains(fixture.home, handle.runtimeID), [], "a frozen one can be destroyed");
   });
 
-  it("one capture starts three at once, each on its own", async () => {
+  it("one checkpoint starts three at once, each on its own", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `dd if=/dev/urandom of=${at}/bytes bs=1M count=4 2>/dev/null`);
     const { stdout: sum } = await run(handle, `sha256sum <${at}/bytes`);
-    const from = await fixture.capture(handle, "filesystem");
+    const from = await fixture.checkpoint(handle, "filesystem");
     const children = await Promise.all(["one", "two", "three"].map((hostname) => fixture.start({ from, hostname })));
     await Promise.all(children.map((child) => run(child, `hostname >${at}/mine`)));
     const answers = await Promise.all(children.map(async (child) => (await run(child, `sha256sum <${at}/bytes; cat ${at}/mine`)).stdout));
     assert.deepEqual(answers, [`${sum}one\n`, `${sum}two\n`, `${sum}three\n`]);
   });
 
-  it("a capture that cannot be is refused by name, and writes nothing", async () => {
+  it("a checkpoint that cannot be is refused by name, and writes nothing", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
-    if (!fixture.runtime.captures.has("memory")) {
+    if (!fixture.runtime.checkpoints.has("memory")) {
       const into = { directory: fixture.folder(), kind: "memory" as const };
       await assert.rejects(
-        fixture.runtime.capture(handle, into),
+        fixture.runtime.checkpoint(handle, into),
         (error: Failure) => error.name === "CAPTURE_UNAVAILABLE" && /memory: false.*gvisor/.test(error.message),
       );
       await assert.rejects(fixture.runtime.start(fixture.spec({ from: into })), (error: Failure) => error.name === "CAPTURE_UNAVAILABLE");
     }
     const full = { directory: fixture.folder(), kind: "filesystem" as const };
     writeFileSync(join(full.directory, "file"), "");
-    await assert.rejects(fixture.runtime.capture(handle, full), (error: Failure) => error.name === "CAPTURE_FAILED" && error.message.includes("not empty"));
+    await assert.rejects(fixture.runtime.checkpoint(handle, full), (error: Failure) => error.name === "CAPTURE_FAILED" && error.message.includes("not empty"));
     await fixture.runtime.destroy(handle);
-    await assert.rejects(fixture.capture(handle, "filesystem"), (error: Failure) => error.name === "SANDBOX_NOT_RUNNING");
+    await assert.rejects(fixture.checkpoint(handle, "filesystem"), (error: Failure) => error.name === "SANDBOX_NOT_RUNNING");
   });
 
-  it("a start from a damaged capture fails as such and leaves nothing", async () => {
+  it("a start from a damaged checkpoint fails as such and leaves nothing", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `dd if=/dev/urandom of=${at}/bytes bs=1M count=4 2>/dev/null`);
-    for (const kind of fixture.runtime.captures) {
-      const whole = await fixture.capture(handle, kind);
+    for (const kind of fixture.runtime.checkpoints) {
+      const whole = await fixture.checkpoint(handle, kind);
       const files = readdirSync(whole.directory).filter((file) => file.endsWith(".img") || file.endsWith(".tar"));
       for (const file of files) {
         const from = { kind, directory: fixture.folder() };
@@ -161,7 +161,7 @@ while True:
 
   if (!isRoot) return;
 
-  it("a capture onto a full disk fails as such, leaves nothing, and the sandbox runs on", async () => {
+  it("a checkpoint onto a full disk fails as such, leaves nothing, and the sandbox runs on", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `dd if=/dev/urandom of=${at}/bytes bs=1M count=8 2>/dev/null`);
@@ -169,17 +169,17 @@ while True:
     mkdirSync(small);
     await fixture.spawner.check(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small]);
     try {
-      for (const kind of fixture.runtime.captures) {
+      for (const kind of fixture.runtime.checkpoints) {
         const directory = join(small, kind);
         mkdirSync(directory);
-        await assert.rejects(fixture.runtime.capture(handle, { directory, kind }), (error: Failure) => error.name === "DISK_FULL", kind);
+        await assert.rejects(fixture.runtime.checkpoint(handle, { directory, kind }), (error: Failure) => error.name === "DISK_FULL", kind);
         assert.deepEqual(readdirSync(directory), []);
         assert.equal((await run(handle, "echo fine")).stdout, "fine\n");
       }
       await fixture.runtime.freeze(handle);
-      await assert.rejects(fixture.runtime.capture(handle, { directory: join(small, "filesystem"), kind: "filesystem" }), { name: "DISK_FULL" });
+      await assert.rejects(fixture.runtime.checkpoint(handle, { directory: join(small, "filesystem"), kind: "filesystem" }), { name: "DISK_FULL" });
       await fixture.runtime.thaw(handle);
-      const child = await fixture.start({ from: await fixture.capture(handle, "filesystem") });
+      const child = await fixture.start({ from: await fixture.checkpoint(handle, "filesystem") });
       assert.equal((await run(child, `wc -c <${at}/bytes`)).stdout, `${8 * 2 ** 20}\n`, "the next one works");
     } finally {
       await fixture.spawner.run(["umount", "-l", small]);

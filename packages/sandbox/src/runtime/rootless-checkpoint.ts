@@ -1,4 +1,4 @@
-// Freezing and captures for a plain user, who has no control groups: stop signals, and the layer as the sandbox's namespaces see it.
+// Freezing and checkpoints for a plain user, who has no control groups: stop signals, and the layer as the sandbox's namespaces see it.
 import { readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -13,10 +13,10 @@ const FREEZE_BOUND_MS = 10_000;
 /** One look at /proc may miss the last child of a process that stopped during the look. */
 const STILL_LOOKS = 2;
 
-type Part = Pick<Engine, "captures" | "freeze" | "thaw" | "capture" | "exportLayer">;
+type Part = Pick<Engine, "checkpoints" | "freeze" | "thaw" | "checkpoint" | "exportLayer">;
 type Process = { readonly pid: number; readonly state: string };
 
-export function rootlessCaptures(spawner: Spawner): Part {
+export function rootlessCheckpoints(spawner: Spawner): Part {
   /** Present while frozen; names the processes that somebody inside had stopped before, which stay so. */
   const markOf = ({ directory }: RuntimeHandle) => join(directory, "frozen");
 
@@ -80,10 +80,10 @@ export function rootlessCaptures(spawner: Spawner): Part {
 
   const upperOf = ({ directory }: RuntimeHandle) => join(directory, "layer/upper");
   return {
-    captures: new Set(["filesystem"]),
+    checkpoints: new Set(["filesystem"]),
     freeze,
     thaw,
-    capture: (handle, into) => whileFrozen(handle, () => inside(handle, packScript, join(into.directory, layerArchive), upperOf(handle))),
+    checkpoint: (handle, into) => whileFrozen(handle, () => inside(handle, packScript, join(into.directory, layerArchive), upperOf(handle))),
     exportLayer: (handle, into) => whileFrozen(handle, () => inside(handle, copyScript, upperOf(handle), into)),
   };
 }

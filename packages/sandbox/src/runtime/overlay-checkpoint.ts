@@ -1,11 +1,11 @@
-// Freezing and captures where programs run on the host's own kernel: the group is frozen, the files are kept, the memory is not.
+// Freezing and checkpoints where programs run on the host's own kernel: the group is frozen, the files are kept, the memory is not.
 import type { Cgroups } from "./cgroup.ts";
 import type { Disk } from "./disk.ts";
 import type { Engine } from "./driver.ts";
 
-type Part = Pick<Engine, "captures" | "freeze" | "thaw" | "capture" | "exportLayer">;
+type Part = Pick<Engine, "checkpoints" | "freeze" | "thaw" | "checkpoint" | "exportLayer">;
 
-export function overlayCaptures(cgroups: Cgroups, disk: Disk): Part {
+export function overlayCheckpoints(cgroups: Cgroups, disk: Disk): Part {
   /** At one moment: nothing inside writes meanwhile. */
   async function whileFrozen(runtimeID: string, work: () => Promise<void>): Promise<void> {
     if (await cgroups.isFrozen(runtimeID)) return work();
@@ -18,10 +18,10 @@ export function overlayCaptures(cgroups: Cgroups, disk: Disk): Part {
   }
 
   return {
-    captures: new Set(["filesystem"]),
+    checkpoints: new Set(["filesystem"]),
     freeze: ({ runtimeID }) => cgroups.setFrozen(runtimeID, true),
     thaw: ({ runtimeID }) => cgroups.setFrozen(runtimeID, false),
-    capture: ({ runtimeID, directory }, into) => whileFrozen(runtimeID, () => disk.pack(directory, into.directory)),
+    checkpoint: ({ runtimeID, directory }, into) => whileFrozen(runtimeID, () => disk.pack(directory, into.directory)),
     exportLayer: ({ runtimeID, directory }, into) => whileFrozen(runtimeID, () => disk.copy(directory, into)),
   };
 }
