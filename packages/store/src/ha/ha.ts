@@ -75,11 +75,12 @@ export class Ha {
   }
 
   get isLeader(): boolean {
-    return this.#lead !== undefined;
+    return this.#lead !== undefined && !this.#lead.isOver;
   }
 
   /** The field's word for it. */
   get state(): HaState {
+    if (this.#lead?.isOver) return "recovering";
     return this.#state === "standing" ? (this.#stand?.state ?? "standby") : this.#state;
   }
 
