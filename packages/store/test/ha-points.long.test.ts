@@ -14,6 +14,8 @@ const SHARES: readonly (readonly [Fault, number])[] = [
 ];
 /** With fresh folders from time to time: a log that never begins anew hides what a beginning does. */
 const POINTS_PER_CLUSTER = 250;
+/** After each so many it says how far it is, and how to go on from there: a run of hours may be ended at any moment. */
+const SAID_EVERY = 25;
 
 function faultOf(seed: number): Fault {
   const next = random(seed);
@@ -26,6 +28,8 @@ function faultOf(seed: number): Fault {
   }
   return kill;
 }
+
+const goOn = (seed: number, point: number) => `go on with SVC_TEST_SEED=${seed} SVC_TEST_FIRST=${point}`;
 
 // A point depends on the seed and its number alone: a run goes on where another one ended, and a failure is tried again by itself.
 //   SVC_TEST_SEED=S SVC_TEST_FIRST=N SVC_TEST_POINTS=COUNT SVC_TEST_MINUTES=M ./svc test long ha-points
@@ -43,10 +47,12 @@ void test("10,000 crash points under load lose nothing that was acknowledged, an
       for (; point < last && performance.now() < untilMs; point++) {
         const own = seed * POINTS + point;
         judged += await faultRound(cluster, faultOf(own), own);
+        const held = point + 1 - first;
+        if (held % SAID_EVERY === 0) process.stderr.write(`${held} points of seed ${seed} hold (${judged} steps), ${goOn(seed, point + 1)}\n`);
       }
     }
   } finally {
-    t.diagnostic(`points ${first} to ${point - 1} of seed ${seed} hold (${judged} steps); go on with SVC_TEST_SEED=${seed} SVC_TEST_FIRST=${point}`);
+    t.diagnostic(`points ${first} to ${point - 1} of seed ${seed} hold (${judged} steps); ${goOn(seed, point)}`);
   }
   assert.ok(judged > 10 * (point - first), `only ${judged} steps were judged`);
 });

@@ -101,7 +101,9 @@ void test(
     assert.ok((await folder.go()) > 0);
     await until("the disk is mounted again", async () => ((await disks()) === 1 ? true : undefined));
     await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
-    await until("by the one that holds its thread, too", async () => ((await readHolding("old")) === bytesOf("old", MIB).toString("base64") ? true : undefined));
+    await until("by the one that holds its thread, too", async () =>
+      (await readHolding("old")) === bytesOf("old", MIB).toString("base64") ? true : undefined,
+    );
   },
 );
 
