@@ -1,0 +1,128 @@
+// The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
+import { execFileSync, spawn } from "node:child_process";
+import { closeSync, constants, openSync, readdirSync, readFileSync, readSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { openClient, startClient } from "../packages/store/test/client.ts";
+import { startMaster } from "../packages/store/test/master.ts";
+import { bytesOf, filesIn, makeFolder } from "../packages/store/test/ssd.ts";
+import { median, percentile } from "./report.ts";
+import { frameOf, writeFrames } from "./store-masters.ts";
+
+const MIB = 2 ** 20;
+const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
+/** Of 1 MiB, for each round of offload and for the reads. */
+const OBJECTS = Number(process.env["SVC_BENCH_OBJECTS"] ?? 256);
+const FOLDER = process.env["SVC_BENCH_FOLDER"];
+const PAGE = 4096;
+const QUIET_MS = Number(process.env["QUIET_MS"] ?? 1000);
+/** As many threads write files in an owner. */
+const WRITERS = 2;
+/** Between two looks at how far the owner is: each takes time from it. */
+const ASK_MS = 10;
+const flags = ["--enable_offload=true", "--default_kv_lease_ttl=200", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
+
+/** MiB/s of so many objects of 1 MiB. */
+const rate = (count: number, tookMs: number) => (count * 1000) / tookMs;
+
+/** Part of an area at which a file can be read past the page cache: where that is, the file system says. */
+function alignedIn(area: Uint8Array, path: string): Uint8Array {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECT);
+  try {
+    for (let from = 0; from < PAGE; from += 8) {
+      try {
+        readSync(fd, area, from, PAGE, 0);
+        return area.subarray(from, from + MIB);
+      } catch {
+        // Not there.
+      }
+    }
+  } finally {
+    closeSync(fd);
+  }
+  throw new Error(`${path} cannot be read past the page cache: name a folder on a disk in SVC_BENCH_FOLDER`);
+}
+
+function rawReads(paths: readonly string[], into: Uint8Array): number {
+  const begun = performance.now();
+  for (const path of paths) {
+    const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECT);
+    readSync(fd, into, 0, MIB, 0);
+    closeSync(fd);
+  }
+  return rate(paths.length, performance.now() - begun);
+}
+
+/** By as many threads as an owner has, into the page cache, from memory that no cache holds; MiB/s. */
+function rawWrites(path: string): number {
+  const found = Number(execFileSync(program, ["write", path, `${OBJECTS}`, `${WRITERS}`], { encoding: "utf8" }));
+  rmSync(path, { recursive: true });
+  return found;
+}
+
+/** Microseconds of one question a millisecond, asked by a process of its own until the promise is settled. */
+async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readonly number[]; isFirst: boolean; value: T }> {
+  const child = spawn(program, ["ask", frame, `${master.rpcPort}`], { stdio: ["pipe", "pipe", "inherit"] });
+  process.once("exit", () => child.kill("SIGKILL"));
+  const said = child.stdout.setEncoding("utf8").toArray();
+  const value = await over();
+  child.stdin.end();
+  return { ...(JSON.parse((await said).join("")) as { micros: number[]; isFirst: boolean }), value };
+}
+
+/** User and system time of a process, by the kernel's clock of 10 ms. */
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
+const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [], ownerCpu: [], masterCpu: [] };
+const note = (name: string, values: readonly number[]) => raw[name]?.push(...values);
+const bytes = bytesOf("bench", MIB);
+await using folder = makeFolder(FOLDER);
+await using master = await startMaster({ flags });
+const program = join(folder.path, "store-ssd");
+execFileSync("g++", ["-std=c++20", "-O2", "-o", program, "/tmp/h/ha-diag/store-ssd.cc"]);
+const frame = join(folder.path, "frame");
+writeFrames(frame, [frameOf("ExistKey", "nothing", "")]);
+let isFirst = true;
+{
+  await using holder = await startClient(master, { segmentBytes: 2 * OBJECTS * MIB, ssdFolder: join(folder.path, "offload") });
+  await using writer = await openClient(master);
+  const usedMiB = async () => (await holder.ask<{ usedBytes: number }>("disk")).usedBytes / MIB;
+  await writer.put("first", bytes);
+  while ((await usedMiB()) < 1) await sleep(20);
+  for (let round = 0; round < ROUNDS; round++) {
+    note("rawWrites", [rawWrites(join(folder.path, "raw"))]);
+    // While its owner stands still, memory of this host is written without it: puts and offload take no time from each other.
+    await holder.freeze();
+    for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
+    note("quiet", (await answersUntil(() => sleep(QUIET_MS))).micros);
+    if (process.env["DIAG"] !== undefined && round === ROUNDS - 1) {
+      const perf = spawn("bash", ["-c", `OWNER=${holder.pid} MASTER=${master.pid} ${process.env["DIAG"]}`], { stdio: "inherit" });
+      await sleep(700);
+      process.once("exit", () => perf.kill("SIGINT"));
+    }
+    const cpuBefore = [cpuSeconds(holder.pid), cpuSeconds(master.pid)];
+    const busy = await answersUntil(async () => {
+      holder.thaw();
+      const begun = performance.now();
+      while ((await usedMiB()) < OBJECTS) await sleep(ASK_MS);
+      return rate(OBJECTS, performance.now() - begun);
+    });
+    note("offload", [busy.value]);
+    note("busy", busy.micros);
+    note("ownerCpu", [((cpuSeconds(holder.pid) - (cpuBefore[0] as number)) * 1000) / OBJECTS]);
+    note("masterCpu", [((cpuSeconds(master.pid) - (cpuBefore[1] as number)) * 1000) / OBJECTS]);
+    isFirst &&= busy.isFirst;
+    await writer.removeAll(true);
+    while ((await usedMiB()) > 0) await sleep(20);
+  }
+}
+const of = (name: string) => raw[name] ?? [];
+const ratio = (one: string, other: string) => median(of(one).map((value, at) => value / (of(other)[at] as number)));
+const b = of("busy"), q = of("quiet");
+const p = (v: readonly number[]) => [0.5, 0.9, 0.95, 0.99].map((x) => Math.round(percentile(v, x))).join(" ");
+console.log("offload", of("offload").map(Math.round).join(" "), "raw", of("rawWrites").map(Math.round).join(" "), "ratio", ratio("offload", "rawWrites").toFixed(3));
+console.log("cpu owner", median(of("ownerCpu")).toFixed(3), "master", median(of("masterCpu")).toFixed(3), "quiet", p(q), "busy", p(b), "x", (percentile(b, 0.99) / percentile(q, 0.99)).toFixed(2), "n", b.length);
+await sleep(500);
