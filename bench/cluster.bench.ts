@@ -15,6 +15,7 @@ import { allUp, startFrontedNodes } from "@svc/harness/fronted-nodes.ts";
 import type { TestNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
 import { Sandbox } from "e2b";
+import { cpuSeconds, peakBytes } from "./process-usage.ts";
 import { download, upload } from "./proxy-bulk.ts";
 import { median, percentile, type Row, report } from "./report.ts";
 
@@ -22,7 +23,6 @@ const rounds = 5;
 const seconds = 3;
 const connections = 16;
 const bulkBytes = 1 << 30;
-const ticksPerSecond = 100;
 const sinkPort = 9003;
 const creates = 20;
 const deaths = 5;
@@ -64,12 +64,6 @@ await until("nginx", () => (existsSync(join(home, "nginx.pid")) ? true : undefin
 await sleep(300);
 const master = readFileSync(join(home, "nginx.pid"), "utf8").trim();
 const peerPid = Number(readFileSync(`/proc/${master}/task/${master}/children`, "utf8").trim().split(" ")[0]);
-
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond;
-}
-const peakMiB = (pid: number) => Math.round(Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024);
 
 type Load = { readonly name: string; readonly pid: number; readonly port: number };
 const loads: Load[] = [
@@ -136,7 +130,7 @@ for (const [direction, goal] of [
     rows.push({ what: `1 GiB ${direction}: ${name}`, value: median(rates), unit: "MB/s", ...asked, samples: rates.length });
   }
 }
-rows.push({ what: "peak resident size of the gateway", value: peakMiB(gateway.pid), unit: "MiB" });
+rows.push({ what: "peak resident size of the gateway", value: Math.round(peakBytes(gateway.pid) / 2 ** 20), unit: "MiB" });
 
 const tookMs = async (work: () => Promise<unknown>) => {
   const begin = performance.now();

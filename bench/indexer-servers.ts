@@ -1,17 +1,17 @@
 // The indexers that the bench drives, each a process of its own: ours, and the field's crate where cargo can build it.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { cpuSeconds, peakBytes } from "./process-usage.ts";
 
 const MAIN = fileURLToPath(new URL("../packages/indexer/src/main.ts", import.meta.url));
 const PEER = fileURLToPath(new URL("./peers/indexer", import.meta.url));
 const START_MS = 60_000;
-const CLOCK_TICKS_PER_SECOND = 100;
 
 export type Form = { readonly what: string; readonly path: string; readonly body: Buffer; readonly type: string };
 
@@ -51,15 +51,12 @@ export class IndexerProcess {
     return this.ask({ path, body: Buffer.from(JSON.stringify(value)), type: "application/json" });
   }
 
-  /** User and system time of all threads, by the kernel's clock of 10 ms. */
   cpuSeconds(): number {
-    const fields = readFileSync(`/proc/${this.#child.pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-    return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
+    return cpuSeconds(this.#child.pid as number);
   }
 
-  /** The most memory that the process ever had. */
   peakBytes(): number {
-    return 1024 * Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${this.#child.pid}/status`, "utf8"))?.[1]);
+    return peakBytes(this.#child.pid as number);
   }
 
   /** CPU per request in microseconds, and the round trips. */

@@ -1,13 +1,13 @@
 // What a node answers while somebody floods it: /health, from inside sandboxes and from outside, and the memory it takes meanwhile.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { Agent, get } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { Sandbox } from "e2b";
 import { floods } from "./floods.ts";
+import { peakBytes } from "./process-usage.ts";
 import { percentile, type Row, report } from "./report.ts";
 
 const SAMPLES = 300;
@@ -33,8 +33,6 @@ async function healthTimes(node: TestNode): Promise<number[]> {
   agent.destroy();
   return times;
 }
-
-const peakMB = (pid: number) => Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024;
 
 const rows: Row[] = [];
 const raw: Record<string, number[]> = {};
@@ -91,5 +89,5 @@ for (const [what, kind, count] of [
   await measure(what, node);
   await ended(client);
 }
-rows.push({ what: "the node's memory at its peak", value: peakMB(node.pid), unit: "MB", goal: { atMost: MEMORY_BOUND_MB } });
+rows.push({ what: "the node's memory at its peak", value: peakBytes(node.pid) / 2 ** 20, unit: "MiB", goal: { atMost: MEMORY_BOUND_MB } });
 report("sandbox-flood", rows, raw);

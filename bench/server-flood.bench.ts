@@ -1,13 +1,13 @@
 // The gateway, the store's master, service and admin server while ordinary clients try to hold them: how long /health takes, and their memory.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { startGateway } from "@svc/harness/gateway.ts";
 import { startNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
 import { startCluster } from "../packages/store-admin/test/cluster.ts";
+import { peakBytes } from "./process-usage.ts";
 import { percentile, type Row, report } from "./report.ts";
 
 const SAMPLES = 200;
@@ -69,8 +69,6 @@ async function ended(child: ChildProcess): Promise<void> {
   await exit;
 }
 
-const peakMB = (pid: number) => (Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) * 1024) / 1e6;
-
 async function flood({ name, url, pid, path, memoryMB, floods }: Target): Promise<void> {
   await until("a first answer", () => healthMs(url).catch(() => undefined));
   await measure(`${name}, nothing`, url);
@@ -84,7 +82,7 @@ async function flood({ name, url, pid, path, memoryMB, floods }: Target): Promis
       await ended(client);
     }
   }
-  rows.push({ what: `${name}: memory at its peak`, value: peakMB(pid), unit: "MB", goal: { atMost: memoryMB } });
+  rows.push({ what: `${name}: memory at its peak`, value: peakBytes(pid) / 1e6, unit: "MB", goal: { atMost: memoryMB } });
 }
 
 {

@@ -3,12 +3,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { until } from "@svc/harness/until.ts";
 import { openDiscovery } from "../packages/store/src/client/session/discovery.ts";
 import { RpcClient } from "../packages/store/src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "../packages/store/test/calls.ts";
 import { type Cluster, type HaNode, startCluster } from "../packages/store/test/ha-cluster.ts";
-import { promptFlags, quietFlags } from "../packages/store/test/ha-rounds.ts";
 import { startMaster } from "../packages/store/test/master.ts";
 import { median, percentile, type Row, report } from "./report.ts";
 import { type FieldTakeover, fieldTakeover } from "./store-field-ha.ts";
@@ -22,6 +20,9 @@ const KEYS = 20_000;
 const CLIENTS = 64;
 const SEGMENT_BYTES = 1n << 40n;
 const FIELD_ROUNDS = 3;
+const quiet = ["--client_ttl=600s", "--store.suspect_after_ms=600000"];
+/** As they are by default; tests have longer ones. */
+const bounds = ["--store.takeover_after_ms=600", "--store.standby_timeout_ms=1000"];
 
 /** Writers that follow the lead and note when each put was acknowledged. */
 class Writers {
@@ -81,22 +82,16 @@ class Writers {
   }
 }
 
-/** Those that the leader says are not there. What it does not answer for now says nothing: then it is asked again. */
-async function lost(cluster: Cluster, keys: readonly string[]): Promise<number> {
+async function lost(leader: HaNode, keys: readonly string[]): Promise<number> {
+  const rpc = await leader.rpc();
   let missing = 0;
   for (let at = 0; at < keys.length; at += 500) {
-    const asked = keys.slice(at, at + 500);
-    const answers = await until(
-      "the leader answers for every key",
-      async () => {
-        const rpc = await (await cluster.leader()).rpc();
-        const found = await rpc.call("BatchExistKey", asked, "").finally(() => rpc.close());
-        return found.length === asked.length && found.every(({ ok }) => ok) ? found : undefined;
-      },
-      10,
-    );
+    const answers = await rpc.call("BatchExistKey", keys.slice(at, at + 500), "");
+    const refused = answers.find((answer) => !answer.ok);
+    if (refused !== undefined && !refused.ok) throw new Error(`${leader.name} refused to say what it has: ${refused.code}`);
     missing += answers.filter((answer) => answer.ok && !answer.value).length;
   }
+  rpc.close();
   return missing;
 }
 
@@ -122,7 +117,7 @@ async function rounds(cluster: Cluster, name: string, count: number, strike: Str
     await writers.end();
     acknowledged += writers.acknowledged.length;
     missing += await lost(
-      cluster,
+      await cluster.leader(),
       writers.acknowledged.map(({ key }) => key),
     );
     await heal();
@@ -169,7 +164,7 @@ async function rate(driven: Driven, folder: string, round: string): Promise<numb
 
 async function replicationCost(folder: string, durability: string): Promise<{ alone: number[]; replicated: number[] }> {
   const program = buildRaw(folder);
-  const flags = [...quietFlags, `--durability=${durability}`];
+  const flags = [...quiet, `--durability=${durability}`];
   await using single = await startMaster({ flags });
   await using cluster = await startCluster({ flags, level: "warn" });
   const leader = await cluster.inSync(1);
@@ -210,8 +205,7 @@ try {
       note: "both masters and the load share the cores",
     });
   }
-  // As by default; the tests' masters are patient with a slow machine.
-  await using cluster = await startCluster({ flags: promptFlags, level: "warn" });
+  await using cluster = await startCluster({ flags: [...quiet, ...bounds], level: "warn" });
   for (const [name, what, count, strike, goals] of [
     ["kill", "kill -9 of the leader to the next put", KILLS, killed, [700, 1500]],
     ["freeze", "SIGSTOP of the leader to the next put", OTHERS, frozen, [3000, 3000]],

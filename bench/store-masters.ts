@@ -1,6 +1,6 @@
 // The masters that the store bench drives, each a process of its own, and the load on them.
 import { execFile, execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { encodeBody } from "../packages/store/src/rpc/body.ts";
@@ -8,8 +8,8 @@ import { RpcClient } from "../packages/store/src/rpc/client.ts";
 import { requestHead } from "../packages/store/src/rpc/frame.ts";
 import { type ArgsOf, functionID, type Operation, type OperationName, operations } from "../packages/store/src/rpc/operations.ts";
 import { clientID, plain, segmentOf } from "../packages/store/test/calls.ts";
+import { cpuSeconds, residentBytes } from "./process-usage.ts";
 
-const CLOCK_TICKS_PER_SECOND = 100;
 const BRAND = "mooncake";
 const SCOPE = `${BRAND}::WrappedMasterService`;
 const PING_MS = 500;
@@ -85,14 +85,12 @@ export class Driven {
     return { ...measured, cpuMicros: ((this.cpuSeconds() - before) * 1e6) / count };
   }
 
-  /** User and system time of all threads, by the kernel's clock of 10 ms. */
   cpuSeconds(): number {
-    const fields = readFileSync(`/proc/${this.process.pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-    return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
+    return cpuSeconds(this.process.pid);
   }
 
   residentBytes(): number {
-    return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${this.process.pid}/status`, "utf8"))?.[1]) * 1024;
+    return residentBytes(this.process.pid);
   }
 
   close(): void {

@@ -1,11 +1,12 @@
 // The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
 import { execFileSync, spawn } from "node:child_process";
-import { closeSync, constants, openSync, readdirSync, readFileSync, readSync, rmSync } from "node:fs";
+import { closeSync, constants, openSync, readdirSync, readSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openClient, startClient } from "../packages/store/test/client.ts";
 import { startMaster } from "../packages/store/test/master.ts";
 import { bytesOf, filesIn, makeFolder } from "../packages/store/test/ssd.ts";
+import { cpuSeconds } from "./process-usage.ts";
 import { median, percentile, type Row, report } from "./report.ts";
 import { frameOf, writeFrames } from "./store-masters.ts";
 
@@ -68,12 +69,6 @@ async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readon
   const value = await over();
   child.stdin.end();
   return { ...(JSON.parse((await said).join("")) as { micros: number[]; isFirst: boolean }), value };
-}
-
-/** User and system time of a process, by the kernel's clock of 10 ms. */
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
 const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [], ownerCpu: [], masterCpu: [] };

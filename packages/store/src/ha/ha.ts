@@ -74,14 +74,13 @@ export class Ha {
     await this.#watch?.close();
   }
 
-  /** One that handed the lead over leads no more, although it begins anew as a standby only a moment later. */
   get isLeader(): boolean {
     return this.#lead !== undefined && !this.#lead.isOver;
   }
 
   /** The field's word for it. */
   get state(): HaState {
-    if (this.#lead?.isOver === true) return "standby";
+    if (this.#lead?.isOver) return "recovering";
     return this.#state === "standing" ? (this.#stand?.state ?? "standby") : this.#state;
   }
 

@@ -37,8 +37,8 @@ export class Lead {
   #timer: NodeJS.Timeout | undefined;
   #isAsking = false;
   #isHandingOver = false;
-  /** etcd has the next leader: this process only says its last words. */
-  #isOver = false;
+  /** Another master leads since this one handed the lead over; this process ends once its last words have left. */
+  isOver = false;
   /** Why etcd could not be told; "" while all is well. */
   trouble = "";
 
@@ -51,10 +51,6 @@ export class Lead {
 
   get leadership(): Leadership {
     return this.#known.leadership;
-  }
-
-  get isOver(): boolean {
-    return this.#isOver;
   }
 
   /** Of the core, with the standbys' names. */
@@ -166,7 +162,7 @@ export class Lead {
           known.leadership.epoch === next.epoch && known.leadership.leader.id === target.id ? { outcome: "written", known } : { outcome: "lost", known };
     }
     if (changed.outcome === "lost") this.#parts.restart("another master took the lead");
-    this.#isOver = true;
+    this.isOver = true;
     native.handOver(id, next.epoch);
     log.warn({ to: name, epoch: next.epoch }, "the lead was handed over");
     setTimeout(() => this.#parts.restart(`the lead was handed over to ${name}`), FAREWELL_MS);

@@ -264,13 +264,13 @@ napi_value callWithin(napi_env env, napi_callback_info info) {
   } else {
     if (known.size() >= MOST_OUTLASTING) std::erase_if(known, [](auto& each) { return std::static_pointer_cast<Outlasting>(each.second)->wait(0); });
     if (known.size() >= MOST_OUTLASTING) return answer(env, int(ERR_TOO_MANY_REQUESTS), std::to_string(MOST_OUTLASTING) + " calls are waited for that do not end");
-    known[name] = made;
     std::thread([made] {
       made->runOnThread();
       std::lock_guard lock(made->mutex);
       made->over = true;
       made->ended.notify_all();
     }).detach();
+    known[name] = made;
   }
   if (!made->wait(numberOf(env, args[4]))) return undefined;
   known.erase(name);
