@@ -39,6 +39,7 @@ void Engine::failLate(std::vector<Slice>& slices, Path path, const std::string& 
 }
 
 std::shared_ptr<WaitingSlices> Engine::waitWith(std::vector<Slice> slices, Path path, std::string trouble, std::vector<SegmentRef> segments) {
+  for (const auto& slice : slices) loops_[0]->tickBy(slice.deadlineNs);
   auto waiting = std::make_shared<WaitingSlices>();
   waiting->segments = std::move(segments);
   waiting->slices = std::move(slices);
@@ -64,6 +65,7 @@ void Engine::expireWaiting() {
     {
       std::lock_guard lock(waiting->mutex);
       late = takeLate(waiting->slices);
+      for (const auto& slice : waiting->slices) loops_[0]->tickBy(slice.deadlineNs);
     }
     failLate(late, waiting->path, waiting->trouble);
   }

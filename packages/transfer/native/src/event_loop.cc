@@ -1,4 +1,4 @@
-// The epoll thread: level-triggered events, posted work, a tick every 50 ms while there is something to time.
+// The epoll thread: level-triggered events, posted work, a tick every 50 ms and when something is due.
 #include "event_loop.h"
 
 #include <pthread.h>
@@ -61,17 +61,30 @@ void EventLoop::post(std::function<void()> work) {
   if (write(wake_.get(), &one, sizeof one) < 0) return;
 }
 
+void EventLoop::tickBy(uint64_t deadlineNs) {
+  uint64_t known = dueNs_.load(std::memory_order_relaxed);
+  while (deadlineNs < known && !dueNs_.compare_exchange_weak(known, deadlineNs)) {
+  }
+  // Else the thread looks at what is due before it sleeps again.
+  if (deadlineNs >= known || deadlineNs >= nextTickNs_.load()) return;
+  uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0) return;
+}
+
+int EventLoop::waitMs() const {
+  const uint64_t next = std::min(nextTickNs_.load(), dueNs_.load()), now = nowNs();
+  return now >= next ? 0 : int((next - now) / NS_PER_MS) + 1;
+}
+
 void EventLoop::run() {
   epoll_event events[EVENTS_PER_WAIT];
-  uint64_t nextTick = nowMs() + TICK_MS;
+  nextTickNs_ = nowNs() + TICK_MS * NS_PER_MS;
   std::vector<std::function<void()>> work;
   int count = 0;
   while (true) {
-    uint64_t now = nowMs();
-    int waitMs = now >= nextTick ? 0 : int(nextTick - now);
     // After an event the next is often near; after none the thread has slept already.
     auto next = [&] { return (count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, 0)) != 0; };
-    if (count == 0 || !spin_.until(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs);
+    if (count == 0 || !spin_.until(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs());
     for (int i = 0; i < count; i++) {
       if (auto* handler = static_cast<EventHandler*>(events[i].data.ptr)) {
         handler->onEvents(events[i].events);
@@ -90,9 +103,11 @@ void EventLoop::run() {
     work.clear();
     retired_.clear();
     if (stopping) return;
-    if (nowMs() >= nextTick) {
+    if (uint64_t now = nowNs(); now >= nextTickNs_ || now >= dueNs_) {
+      // Whoever is still to wait says so again.
+      dueNs_ = ~0ull;
       onTick_();
-      nextTick = nowMs() + TICK_MS;
+      nextTickNs_ = nowNs() + TICK_MS * NS_PER_MS;
     }
   }
 }

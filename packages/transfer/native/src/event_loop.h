@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/epoll.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -35,17 +36,22 @@ class EventLoop {
   void remove(int fd);
   /** From any thread. Not run after stop(). */
   void post(std::function<void()> work);
+  /** From any thread: a tick is due at this time, if not one before it by itself. */
+  void tickBy(uint64_t deadlineNs);
   /** Keeps a handler that closed itself alive until the events already fetched are through. Loop thread only. */
   void retire(std::shared_ptr<EventHandler> handler) { retired_.push_back(std::move(handler)); }
 
  private:
   void run();
+  int waitMs() const;
   Fd epoll_, wake_;
   std::thread thread_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
   std::vector<std::shared_ptr<EventHandler>> retired_;
   std::function<void()> onTick_;
+  /** When the thread ticks by itself, and when somebody is due. */
+  std::atomic<uint64_t> nextTickNs_{0}, dueNs_{~0ull};
   Spin spin_;
   bool stopping_ = false;
 };

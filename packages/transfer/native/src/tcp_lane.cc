@@ -31,6 +31,7 @@ void TcpLane::submit(const std::vector<Slice>& slices) {
       }
       queuedBytes_.fetch_add(bytes, std::memory_order_relaxed);
       peer_.queued_.fetch_add(slices.size(), std::memory_order_relaxed);
+      peer_.loop_.tickBy(pipe_->nextDeadlineNs());
       if (!connecting_) {
         // Written here and now: a hop to the loop would cost more than the write. A break shows up in onEvents.
         pipe_->send();
@@ -130,6 +131,7 @@ void TcpLane::tick() {
       broken = breakUp("connecting to " + peer_.who() + ": no answer within " + std::to_string(peer_.options_.connectTimeoutMs) + " ms");
       broken->connectFailed = true;
     }
+    if (pipe_) peer_.loop_.tickBy(pipe_->nextDeadlineNs());
   }
   if (!late.slices.empty()) peer_.giveUp(std::move(late));
   if (broken) peer_.giveUp(std::move(*broken));

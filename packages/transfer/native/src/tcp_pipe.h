@@ -30,6 +30,8 @@ class TcpPipe {
     nextDeadlineNs_ = std::min(nextDeadlineNs_, slice.deadlineNs);
   }
   bool empty() const { return slices_.empty(); }
+  /** None of them is due before. */
+  uint64_t nextDeadlineNs() const { return nextDeadlineNs_; }
   /** Takes out what is past its deadline and has not begun to be written; true when something that has is late, too. */
   bool expire(uint64_t nowNs, std::vector<Slice>& late);
   /** Something may be written now. */
@@ -68,7 +70,7 @@ class TcpPipe {
   std::string file_;
   Spin spin_;
   std::deque<Slice> slices_;  // the one that opens the file segment has no task
-  uint64_t nextDeadlineNs_ = ~0ull;  // none of slices_ is due before
+  uint64_t nextDeadlineNs_ = ~0ull;
   size_t sent_ = 0;          // slices_[0, sent_) have been written wholly
   uint64_t sendOffset_ = 0;  // bytes of slices_[sent_] written, header included
   uint64_t flightBytes_ = 0;
