@@ -1,6 +1,6 @@
 // The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
 import { execFileSync, spawn } from "node:child_process";
-import { closeSync, constants, openSync, readdirSync, readSync, rmSync } from "node:fs";
+import { closeSync, constants, openSync, readdirSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openClient, startClient } from "../packages/store/test/client.ts";
@@ -54,12 +54,18 @@ function rawReads(paths: readonly string[], into: Uint8Array): number {
   return rate(paths.length, performance.now() - begun);
 }
 
-/** By as many threads as an owner has, into the page cache, from memory that no cache holds; MiB/s. */
+/**
+ * By as many threads as an owner has, into the page cache, from memory that no cache holds; MiB/s. The files stay: ext4 without a journal looks at
+ * every inode that was deleted a moment ago before it makes a file, which would be most of what is measured.
+ */
 function rawWrites(path: string): number {
-  const found = Number(execFileSync(program, ["write", path, `${OBJECTS}`, `${WRITERS}`], { encoding: "utf8" }));
-  rmSync(path, { recursive: true });
-  return found;
+  const [perSecond, cpuMs] = JSON.parse(execFileSync(program, ["write", path, `${OBJECTS}`, `${WRITERS}`], { encoding: "utf8" })) as [number, number];
+  note("rawCpu", [cpuMs]);
+  return perSecond;
 }
+
+/** What was written before is written to the disk now, not while something is measured, and its pages are taken again instead of fresh ones. */
+const settle = () => execFileSync(program, ["forget", folder.path]);
 
 /** Microseconds of one question a millisecond, asked by a process of its own until the promise is settled. */
 async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readonly number[]; isFirst: boolean; value: T }> {
@@ -71,7 +77,7 @@ async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readon
   return { ...(JSON.parse((await said).join("")) as { micros: number[]; isFirst: boolean }), value };
 }
 
-const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [], ownerCpu: [], masterCpu: [] };
+const raw: Record<string, number[]> = { offload: [], rawWrites: [], reads: [], rawReads: [], quiet: [], busy: [], ownerCpu: [], masterCpu: [], rawCpu: [] };
 const note = (name: string, values: readonly number[]) => raw[name]?.push(...values);
 const bytes = bytesOf("bench", MIB);
 await using folder = makeFolder(FOLDER);
@@ -82,13 +88,15 @@ const frame = join(folder.path, "frame");
 writeFrames(frame, [frameOf("ExistKey", "nothing", "")]);
 let isFirst = true;
 {
-  await using holder = await startClient(master, { segmentBytes: 2 * OBJECTS * MIB, ssdFolder: join(folder.path, "offload") });
+  await using holder = await startClient(master, { segmentBytes: (ROUNDS + 1) * OBJECTS * MIB, ssdFolder: join(folder.path, "offload") });
   await using writer = await openClient(master);
   const usedMiB = async () => (await holder.ask<{ usedBytes: number }>("disk")).usedBytes / MIB;
   await writer.put("first", bytes);
   while ((await usedMiB()) < 1) await sleep(20);
   for (let round = 0; round < ROUNDS; round++) {
-    note("rawWrites", [rawWrites(join(folder.path, "raw"))]);
+    settle();
+    note("rawWrites", [rawWrites(join(folder.path, `raw-${round}`))]);
+    settle();
     // While its owner stands still, memory of this host is written without it: puts and offload take no time from each other.
     await holder.freeze();
     for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
@@ -97,7 +105,7 @@ let isFirst = true;
     const busy = await answersUntil(async () => {
       holder.thaw();
       const begun = performance.now();
-      while ((await usedMiB()) < OBJECTS) await sleep(ASK_MS);
+      while ((await usedMiB()) < (round + 1) * OBJECTS) await sleep(ASK_MS);
       return rate(OBJECTS, performance.now() - begun);
     });
     note("offload", [busy.value]);
@@ -105,8 +113,6 @@ let isFirst = true;
     note("ownerCpu", [((cpuSeconds(holder.pid) - (cpuBefore[0] as number)) * 1000) / OBJECTS]);
     note("masterCpu", [((cpuSeconds(master.pid) - (cpuBefore[1] as number)) * 1000) / OBJECTS]);
     isFirst &&= busy.isFirst;
-    await writer.removeAll(true);
-    while ((await usedMiB()) > 0) await sleep(20);
   }
 }
 {
@@ -141,7 +147,8 @@ const rows: Row[] = [
   { what: "offload", value: median(of("offload")), unit: "MiB/s", samples: ROUNDS },
   { what: "raw writes", value: median(of("rawWrites")), unit: "MiB/s", samples: ROUNDS },
   { what: "offload, as a share of raw writes", value: ratio("offload", "rawWrites"), unit: "", goal: { atLeast: 0.7 } },
-  { what: "processor time for each MiB: the owner's", value: median(of("ownerCpu")), unit: "ms", samples: ROUNDS },
+  { what: "processor time for each MiB: raw writes'", value: median(of("rawCpu")), unit: "ms", samples: ROUNDS },
+  { what: "  the owner's", value: median(of("ownerCpu")), unit: "ms", samples: ROUNDS },
   { what: "  and the master's", value: median(of("masterCpu")), unit: "ms", samples: ROUNDS },
   {
     what: "the master's answer, quiet: p99",

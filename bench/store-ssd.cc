@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,7 +30,13 @@ constexpr std::size_t mib = 1 << 20;
 
 double secondsSince(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
 
-// Files of 1 MiB, each from memory of its own, written beside their place and renamed; MiB/s.
+double cpuSeconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+// Files of 1 MiB, each from memory of its own, written beside their place and renamed; MiB/s, and milliseconds of processor time for each.
 int writeFiles(const std::string& folder, std::size_t count, std::size_t threads) {
   const auto bytes = static_cast<char*>(mmap(nullptr, count * mib, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (bytes == MAP_FAILED) return 1;
@@ -47,11 +55,27 @@ int writeFiles(const std::string& folder, std::size_t count, std::size_t threads
     }
   };
   const auto begun = Clock::now();
+  const double cpuBefore = cpuSeconds();
   std::vector<std::thread> all;
   for (std::size_t i = 0; i < threads; ++i) all.emplace_back(work);
   for (std::thread& each : all) each.join();
-  std::printf("%f\n", static_cast<double>(count) / secondsSince(begun));
+  const double seconds = secondsSince(begun);
+  std::printf("[%f,%f]\n", static_cast<double>(count) / seconds, (cpuSeconds() - cpuBefore) * 1000 / static_cast<double>(count));
   return failed ? 1 : 0;
+}
+
+// Writes to the disk what is not there yet, and lets the page cache forget all files below; they stay.
+int forget(const std::string& folder) {
+  sync();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const int fd = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    fdatasync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+  }
+  return 0;
 }
 
 // The frame in the file, once a millisecond until standard input ends; microseconds from each to its whole answer.
@@ -95,9 +119,10 @@ int ask(const char* path, std::uint16_t port) {
 
 }  // namespace
 
-// store-ssd write FOLDER COUNT THREADS | store-ssd ask FRAME PORT
+// store-ssd write FOLDER COUNT THREADS | store-ssd ask FRAME PORT | store-ssd forget FOLDER
 int main(int count, char** words) {
   if (count == 5 && std::string_view(words[1]) == "write") return writeFiles(words[2], std::strtoul(words[3], nullptr, 10), std::strtoul(words[4], nullptr, 10));
   if (count == 4 && std::string_view(words[1]) == "ask") return ask(words[2], static_cast<std::uint16_t>(std::atoi(words[3])));
+  if (count == 3 && std::string_view(words[1]) == "forget") return forget(words[2]);
   return 2;
 }

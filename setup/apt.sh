@@ -1,10 +1,10 @@
 # What the two apt steps share: which packages are missing, installing them, and what to say where that may not be.
 
-packages_of() { awk -v group="$1" '$1 == group { print $2 }' "$SVC_ROOT/setup/packages.txt"; }
+packages_of() { awk -v groups=" $* " 'index(groups, " " $1 " ") { print $2 }' "$SVC_ROOT/setup/packages.txt"; }
 
 # Where an export and an import keep the packages' files, below the cache: they fit one release of one system.
 packed_debs() {
-  echo "debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-$(dpkg --print-architecture)-$(packages_of run | sha256sum | cut -c1-16)"
+  echo "debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-$(dpkg --print-architecture)-$(packages_of run data | sha256sum | cut -c1-16)"
 }
 
 # Prints the packages of the named groups whose program is not there.

@@ -10,6 +10,7 @@ readonly say_wait_seconds=30
 mode=$1
 case $mode in
   client) steps=(apt-first node npm) purpose=client ;;
+  data) steps=($data_steps) purpose=$mode ;;
   run) steps=($run_steps) purpose=$mode ;;
   bench) steps=($bench_steps) purpose=$mode ;;
   test | setup) steps=($all_steps) purpose=test ;;
@@ -156,5 +157,5 @@ for name in "${missing[@]}"; do
   case $name in
     node | npm) say "cannot go on without $name"; exit 1 ;;
   esac
-  case $mode in setup | only) setup_failed=yes ;; run) [[ ${SVC_SETUP_RETRY-} != yes ]] || setup_failed=yes ;; esac
+  case $mode in setup | only) setup_failed=yes ;; run | data) [[ ${SVC_SETUP_RETRY-} != yes ]] || setup_failed=yes ;; esac
 done

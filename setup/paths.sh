@@ -20,8 +20,9 @@ python_key() {
   printf %08x "$sum"
 }
 [[ -n ${SVC_PYTHON_CLIENTS-} ]] || SVC_PYTHON_CLIENTS=$SVC_CACHE/python-clients/$(python_key)
-# The steps of set-up that a server needs, and all of them.
-readonly run_steps="apt-first apt node npm native go envd runsc host base"
+# The steps of set-up that what moves, stores and indexes data needs, those of a server that runs sandboxes, and all of them.
+readonly data_steps="apt-first apt node npm native"
+readonly run_steps="$data_steps go envd runsc host base"
 readonly all_steps="$run_steps python-clients object-server"
 # Benches also have peers that no test uses.
 readonly bench_steps="$run_steps python-clients object-server python-peers"

@@ -67,6 +67,23 @@ void test("after set-up a command prints only its own output", async (t) => {
   assert.ok(Math.min(...tookMs) < 600, "ten times what it may take");
 });
 
+void test("a command of the store, the transfer engine or the indexer waits for no template and no runtime of sandboxes", async () => {
+  using tree = new SetupTree();
+  const env = { SVC_NODE: tree.echoNode(), PATH: tree.barePath() };
+  layModules(tree);
+  for (const words of [
+    ["store", "leader"],
+    ["store", "master", "--home", "x"],
+    ["metadata", "--port", "1"],
+    ["transfer", "ls"],
+    ["index", "status"],
+  ]) {
+    const { code, stderr } = await tree.run(words, env);
+    assert.equal(code, 0, stderr);
+    assert.doesNotMatch(stderr, /go …|envd …|runsc …|host …|base …|bubblewrap/, words.join(" "));
+  }
+});
+
 void test("a package that is missing from node_modules, or of another version, is noticed", async () => {
   using tree = new SetupTree();
   const env = { SVC_NODE: tree.echoNode(), PATH: tree.barePath() };

@@ -1,8 +1,9 @@
-# Debian packages that the runtimes, the network and the templates use, and those of the tests where tests run.
+# Debian packages that the runtimes, the network and the templates use (not where only data is served), and those of the tests where tests run.
 source "$SVC_ROOT/setup/apt.sh"
 
 groups() {
-  echo run
+  echo data
+  [[ $SVC_SETUP_PURPOSE == data ]] || echo run
   case $SVC_SETUP_PURPOSE in test | bench) echo "$SVC_SETUP_PURPOSE" ;; esac
   # A compiler is for addons that nobody has built yet.
   bash -euo pipefail "$SVC_ROOT/setup/step.sh" native all_built || echo native
@@ -28,7 +29,7 @@ pack() {
   mkdir -p "$making/partial"
   : >"$making/status"
   run_apt -o "Dir::State::status=$making/status" -o "Dir::Cache::archives=$making" -o Dir::Cache::pkgcache= -o APT::Sandbox::User=root \
-    install --download-only --no-install-recommends $(packages_of run)
+    install --download-only --no-install-recommends $(packages_of run data)
   rm -rf "$making/partial" "$making/status" "$making/lock"
   for file in "$making"/*.deb; do
     dpkg-deb --field "$file"

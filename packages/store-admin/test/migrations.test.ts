@@ -26,6 +26,31 @@ void test("an executor that holds nothing copies an object to two segments and m
   assert.deepEqual([await value(one, "k"), await value(three, "m")], ["some bytes", "others"]);
 });
 
+void test("hundreds of moves at once are seen through, each for itself: those of objects that are not there fail", async () => {
+  await using cluster = await startCluster();
+  const one = await cluster.addService("one");
+  const there = Array.from({ length: 300 }, (_, at) => `key-${at}`);
+  for (const key of there) await cluster.put(one, key, `value of ${key}`);
+  const two = await cluster.addService("two");
+  const [a, b] = [await one.segment(), await two.segment()];
+  const keys = there.flatMap((key, at) => (at % 10 === 0 ? [key, `none-${at}`] : [key]));
+  const ids = await Promise.all(keys.map((key) => submit(cluster, "move", { key, source_segment: a, target_segments: [b], task_executor: "two" })));
+  assert.equal(new Set(ids).size, keys.length);
+  const tasks = await until("all have ended", async () => {
+    const { tasks: all } = (await cluster.ask("GET", MIGRATIONS)).body;
+    return all.every(({ state: each }: { state: string }) => each === "succeeded" || each === "failed") ? (all as Record<string, string>[]) : undefined;
+  });
+  const stateOf = new Map(tasks.map((task) => [task["key"], task["state"]]));
+  assert.deepEqual(
+    keys.filter((key) => stateOf.get(key) !== (key.startsWith("none") ? "failed" : "succeeded")),
+    [],
+  );
+  for (const key of there.slice(0, 50)) {
+    assert.deepEqual(await places(cluster, key), [b], key);
+    assert.equal(await value(one, key), `value of ${key}`);
+  }
+});
+
 void test("a copy that one of its targets has no room for changes nothing", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");

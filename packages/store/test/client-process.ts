@@ -15,6 +15,7 @@ async function run({ op, args }: Command): Promise<unknown> {
   if (op === "put") return client.put(first, Buffer.from(second, "base64"), args[2]);
   if (op === "upsert") return client.upsert(first, Buffer.from(second, "base64"), args[2]);
   if (op === "get") return (await client.get(first))?.toString("base64") ?? null;
+  if (op === "getSync") return client.getSync(first)?.toString("base64") ?? null;
   if (op === "name") return client.segmentName;
   if (op === "disk") return client.disk;
   const method = client[op as "exists"] as (...given: unknown[]) => Promise<unknown>;

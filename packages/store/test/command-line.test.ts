@@ -6,6 +6,7 @@ import { runStore } from "@svc/harness/store-command.ts";
 import { until } from "@svc/harness/until.ts";
 import { helpOf } from "../src/cli/help.ts";
 import { verbs } from "../src/cli/main.ts";
+import { openClient } from "./client.ts";
 import { startMaster } from "./master.ts";
 import { startMember } from "./member.ts";
 import { startService } from "./service.ts";
@@ -97,6 +98,8 @@ void test("a key whose holder has not come back since the master's restart is sa
     assert.equal(code, 1);
     assert.match(stderr, /key k cannot be read yet: its holder is not back yet since the master's restart; try again in a few seconds/);
   }
+  await using client = await openClient(master);
+  assert.equal((await client.whyMissing("k")).reason, "holder_away", "lost would say that it never comes back");
 });
 
 void test("a command that ended in order is never missed by the master, and a client that was killed is", async () => {

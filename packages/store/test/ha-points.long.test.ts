@@ -1,5 +1,6 @@
 // Thousands of crash points: at moments drawn from a seed a leader dies, freezes, hands over, or a standby dies; each history is judged.
 import assert from "node:assert/strict";
+import { appendFileSync } from "node:fs";
 import { test } from "node:test";
 import { startCluster } from "./ha-cluster.ts";
 import { random } from "./ha-history-clients.ts";
@@ -14,6 +15,8 @@ const SHARES: readonly (readonly [Fault, number])[] = [
 ];
 /** With fresh folders from time to time: a log that never begins anew hides what a beginning does. */
 const POINTS_PER_CLUSTER = 250;
+/** After each so many it writes how far it is, and how to go on from there: a run of hours may be ended at any moment. */
+const SAID_EVERY = 25;
 
 function faultOf(seed: number): Fault {
   const next = random(seed);
@@ -27,10 +30,12 @@ function faultOf(seed: number): Fault {
   return kill;
 }
 
+const goOn = (seed: number, point: number) => `go on with SVC_TEST_SEED=${seed} SVC_TEST_FIRST=${point}`;
+
 // A point depends on the seed and its number alone: a run goes on where another one ended, and a failure is tried again by itself.
-//   SVC_TEST_SEED=S SVC_TEST_FIRST=N SVC_TEST_POINTS=COUNT SVC_TEST_MINUTES=M ./svc test long ha-points
+//   SVC_TEST_SEED=S SVC_TEST_FIRST=N SVC_TEST_POINTS=COUNT SVC_TEST_MINUTES=M SVC_TEST_PROGRESS=FILE ./svc test long ha-points
 void test("10,000 crash points under load lose nothing that was acknowledged, and every history is one step after the other", async (t) => {
-  const { SVC_TEST_SEED, SVC_TEST_FIRST = "0", SVC_TEST_POINTS = `${POINTS}`, SVC_TEST_MINUTES } = process.env;
+  const { SVC_TEST_SEED, SVC_TEST_FIRST = "0", SVC_TEST_POINTS = `${POINTS}`, SVC_TEST_MINUTES, SVC_TEST_PROGRESS } = process.env;
   const seed = Number(SVC_TEST_SEED ?? Math.floor(Math.random() * 1e6));
   const first = Number(SVC_TEST_FIRST);
   const end = first + Number(SVC_TEST_POINTS);
@@ -43,10 +48,13 @@ void test("10,000 crash points under load lose nothing that was acknowledged, an
       for (; point < last && performance.now() < untilMs; point++) {
         const own = seed * POINTS + point;
         judged += await faultRound(cluster, faultOf(own), own);
+        const held = point + 1 - first;
+        if (SVC_TEST_PROGRESS !== undefined && held % SAID_EVERY === 0)
+          appendFileSync(SVC_TEST_PROGRESS, `${new Date().toISOString()} ${held} points of seed ${seed} hold (${judged} steps); ${goOn(seed, point + 1)}\n`);
       }
     }
   } finally {
-    t.diagnostic(`points ${first} to ${point - 1} of seed ${seed} hold (${judged} steps); go on with SVC_TEST_SEED=${seed} SVC_TEST_FIRST=${point}`);
+    t.diagnostic(`points ${first} to ${point - 1} of seed ${seed} hold (${judged} steps); ${goOn(seed, point)}`);
   }
   assert.ok(judged > 10 * (point - first), `only ${judged} steps were judged`);
 });

@@ -74,6 +74,9 @@ void test(
     await using master = await startMaster({ flags: ["--enable_offload=true", "--default_kv_lease_ttl=200"] });
     await using _holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: join(folder.path, "objects"), ssdBytes: 64 * MIB });
     await using client = await openClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
+    // One that holds its thread, and never read there before: in a process of its own, which nothing here could wake.
+    await using holding = await startClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
+    const readHolding = (key: string) => bounded(holding.ask<string | null>("getSync", key));
     const disks = async () => ((await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: unknown[] }).disks.length;
     assert.equal(await client.put("old", bytesOf("old", MIB)), true);
     await until("it is on disk", async () => ((await figure(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
@@ -85,6 +88,10 @@ void test(
     });
     assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
     await using _hung = await folder.hang();
+    const held = await readHolding("old");
+    assert.ok(held === null || held instanceof Error, `getSync: ${held}`);
+    assert.equal(await client.put("beside", bytesOf("beside", 1000)), true);
+    assert.equal(await readHolding("beside"), bytesOf("beside", 1000).toString("base64"), "it reads on elsewhere");
     await isMissed(client, "old");
     await until("the disk is withdrawn", async () => {
       await goesOn(client, `during-${at++}`);
@@ -94,6 +101,9 @@ void test(
     assert.ok((await folder.go()) > 0);
     await until("the disk is mounted again", async () => ((await disks()) === 1 ? true : undefined));
     await until("it is read again", async () => ((await client.get("old").catch(() => undefined))?.equals(bytesOf("old", MIB)) ? true : undefined));
+    await until("by the one that holds its thread, too", async () =>
+      (await readHolding("old")) === bytesOf("old", MIB).toString("base64") ? true : undefined,
+    );
   },
 );
 

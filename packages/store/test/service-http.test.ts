@@ -209,9 +209,15 @@ void test("the configuration is the field's JSON file by its own names; flags, -
       [{ ...required, metadata_server: undefined }, /store_service.metadata_server \(.*service.json\)/],
       [{ ...required, enable_ssd_offload: true }, /ssd_offload_path.*expected a folder on the disk/],
       [{ ...required, global_segment_size: "a lot" }, /global_segment_size.*expected bytes such as/],
+      [{ ...required, global_segment_size: 10 }, /global_segment_size.*at least 16 MiB; a number without a unit counts bytes/],
+      [{ ...required, enable_ssd_offload: true, ssd_offload_path: folder, ssd_offload_size: "200" }, /ssd_offload_size.*at least 1 MiB/],
       [{ ...required, protocol: "pigeon" }, /expected one of tcp, rdma, shm, got "pigeon"/],
     ] as const)
       await assert.rejects(startService({ flags: [`--config=${file(content)}`, "--max-wait-time=1"] }), message);
+    await assert.rejects(
+      startService({ flags: [`--config=${file(required)}`, "--brand=mooncake,svc"] }),
+      /brand.*expected one word.*that the master's --brand lists/,
+    );
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -22,6 +22,12 @@ export class EngineCore {
     return this.read(await native().callAsync(this.handle, operation, texts, BigUint64Array.from(numbers)));
   }
 
+  /** Undefined once the time is over; the same call made again waits for the one that goes on. */
+  callWithin(timeoutMs: number, operation: string, texts: readonly string[]): number | bigint | string | undefined {
+    const answer = native().callWithin(this.handle, operation, texts, new BigUint64Array(), timeoutMs);
+    return answer === undefined ? undefined : this.read(answer);
+  }
+
   read(answer: Answer): number | bigint | string {
     if (typeof answer !== "object") return answer;
     throw failureFor(answer[0], answer[1]);

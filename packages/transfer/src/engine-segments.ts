@@ -1,5 +1,5 @@
 // Segments, transports and inspection: the half of the class that finds peers.
-import { Failure } from "@svc/contract/failures.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
 import { flag } from "./engine-core.ts";
 import { EngineTransfers } from "./engine-transfers.ts";
 import { INVALID_SEGMENT_ID } from "./status.ts";
@@ -24,8 +24,14 @@ export class EngineSegments extends EngineTransfers {
   async openSegment(segmentName: string): Promise<bigint> {
     return (await this.core.callAsync("openSegment", [segmentName])) as bigint;
   }
-  openSegmentSync(segmentName: string): bigint {
-    return this.core.call("openSegment", [segmentName]) as bigint;
+  /**
+   * With `timeoutMs` the thread is held no longer, whatever the segment's folder or peer does: the opening goes on, and who opens it so again waits
+   * for the same one. @throws TIMED_OUT then.
+   */
+  openSegmentSync(segmentName: string, timeoutMs?: number): bigint {
+    if (timeoutMs === undefined) return this.core.call("openSegment", [segmentName]) as bigint;
+    const opened = this.core.callWithin(timeoutMs, "openSegment", [segmentName]) as bigint | undefined;
+    return opened ?? fail("TIMED_OUT", `segment ${segmentName} was not opened within ${timeoutMs} ms`);
   }
   /** As openSegment, with the invalid handle in place of a failure. */
   async tryOpenSegment(segmentName: string): Promise<bigint> {

@@ -15,6 +15,8 @@ export interface Native {
   /** Operations by the names of the C++ class. */
   call(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Answer;
   callAsync(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Promise<Answer>;
+  /** As call, on a thread of its own: undefined once the time is over. It goes on, and the same call made again waits for it. */
+  callWithin(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array, timeoutMs: number): Answer | undefined;
   /** Triples of local address, remote address and length. 0, or a negative code. */
   transferSync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number): number;
   transferAsync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number, ticket: number): void;

@@ -71,10 +71,16 @@ void test("eight threads transfer over every path of a host while others registe
   assert.match(stress.output, /every byte as it should be/);
 });
 
-void test("fuzzed inputs break no parser of bytes from others, and devices are found with their NUMA nodes", compiler, async () => {
-  library();
-  const fuzz = await program("fuzz", "20000");
-  assert.equal(fuzz.code, 0, fuzz.output);
-  const topology = await program("topology", join(programs, "sys"));
-  assert.equal(topology.code, 0, topology.output);
-});
+void test(
+  "fuzzed inputs break no parser of bytes from others, devices are found with their NUMA nodes, and folders with who answers for them",
+  compiler,
+  async () => {
+    library();
+    const fuzz = await program("fuzz", "20000");
+    assert.equal(fuzz.code, 0, fuzz.output);
+    const topology = await program("topology", join(programs, "sys"));
+    assert.equal(topology.code, 0, topology.output);
+    const mounts = await program("mounts");
+    assert.equal(mounts.code, 0, mounts.output);
+  },
+);

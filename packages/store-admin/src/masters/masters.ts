@@ -8,6 +8,7 @@ import type { ArgsOf, OperationName, ResultOf } from "@svc/store/rpc/operations.
 import type { Expected } from "@svc/store/rpc/schema.ts";
 import { scopedKey, scopePrefix } from "@svc/store/rpc/scope.ts";
 import type { ColdDisk, ColdFile, Membership, Route } from "@svc/store/rpc/shapes.ts";
+import { type TaskAnswer, TaskStates } from "./task-states.ts";
 
 const CALL_MS = 5000;
 const CONNECTIONS = 2;
@@ -38,6 +39,7 @@ export class Masters {
   readonly #options: MastersOptions;
   #masters: Master[] = [];
   #lookedMs = Number.NEGATIVE_INFINITY;
+  readonly #states = new TaskStates((authority, ids) => this.#askTasks(authority, ids));
 
   constructor(options: MastersOptions) {
     this.#options = options;
@@ -109,8 +111,20 @@ export class Masters {
   }
 
   async task(id: string, authority: string): Promise<{ status: number; clientID: string; message: string }> {
-    const { status, clientID, message } = granted(await this.#call(authority, "QueryTask", id), `asking for task ${id}`);
+    const { status, clientID, message } = granted(await this.#states.of(id, authority), `asking for task ${id}`);
     return { status, clientID, message: fromWire(message) };
+  }
+
+  async #askTasks(authority: string, ids: readonly string[]): Promise<readonly TaskAnswer[]> {
+    const [only] = ids;
+    if (ids.length === 1 && only !== undefined) return [await this.#call(authority, "QueryTask", only)];
+    try {
+      return await this.#call(authority, "QueryTasks", ids);
+    } catch (error) {
+      // A master of an earlier release has no word for many.
+      if (!(error instanceof Failure) || error.name !== "HOST_UNSUITABLE") throw error;
+      return Promise.all(ids.map((id) => this.#call(authority, "QueryTask", id)));
+    }
   }
 
   close(): void {
@@ -182,7 +196,8 @@ const authorityIn = (answer: ResultOf<"ListMembers">) => (answer.ok ? fromWire(a
 
 /** False for a standby, and for a master that reads its log. */
 function isServing(answer: unknown): boolean {
-  const { ok, code } = (answer ?? {}) as { ok?: boolean; code?: number };
+  // A list has the same answer for each item then.
+  const { ok, code } = ((Array.isArray(answer) ? answer[0] : answer) ?? {}) as { ok?: boolean; code?: number };
   return !(ok === false && code === codes.UNAVAILABLE_IN_CURRENT_MODE);
 }
 

@@ -2,19 +2,24 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "@svc/store/rpc/codes.ts";
+import type { Membership } from "@svc/store/rpc/shapes.ts";
 import { isColdSegment, type Masters } from "../masters/masters.ts";
 import { verdictOf } from "./route.ts";
 import type { MigrationEvent, MigrationRequest, Verdict } from "./task.ts";
 
+type Member = Membership["members"][number];
+
 const LEASE_TRIES = 8;
 const LEASE_WAIT_MS = 50;
-/** Who pings is asked for no more often than this, however many tasks run. */
-const HEARD_MS = 250;
+/** Which clients there are is asked for no more often than this, however many tasks run. */
+const KNOWN_MS = 250;
+const MAX_KNOWN = 64;
 const taskStatus = { pending: 0, processing: 1, failed: 2, success: 3 } as const;
 
 export class Executions {
   readonly #masters: Masters;
-  #heard: { readonly atMs: number; readonly clients: Promise<ReadonlySet<string>> } | undefined;
+  /** By the authority that was asked first. */
+  readonly #known = new Map<string, { readonly atMs: number; readonly members: Promise<readonly Member[]> }>();
 
   constructor(masters: Masters) {
     this.#masters = masters;
@@ -42,15 +47,17 @@ export class Executions {
     }
   }
 
-  /** Undefined also where no master says what there is. */
+  /** Undefined also where no master says what there is. One that is new may not be among those that were known a moment ago. */
   async #unknownSegment({ authority, source_segment, target_segments }: MigrationRequest): Promise<string | undefined> {
-    const members = await this.#masters.members(authority).then(
-      (known) => known.members,
-      () => undefined,
-    );
     // A device of the cold tier is its owner's, and no segment of its memory.
     const named = [source_segment, ...target_segments].filter((name) => !isColdSegment(name));
-    return named.find((name) => members?.every(({ segments }) => !segments.includes(name)) === true);
+    let unknown: string | undefined;
+    for (const knownMs of [KNOWN_MS, 0]) {
+      const members = await this.#members(authority, knownMs).catch(() => undefined);
+      unknown = named.find((name) => members?.every(({ segments }) => !segments.includes(name)) === true);
+      if (unknown === undefined) break;
+    }
+    return unknown;
   }
 
   async poll(request: MigrationRequest, executionID: string): Promise<MigrationEvent> {
@@ -80,12 +87,16 @@ export class Executions {
   }
 
   async #isHeard(clientID: string): Promise<boolean> {
-    const now = performance.now();
-    if (this.#heard === undefined || now - this.#heard.atMs > HEARD_MS)
-      this.#heard = {
-        atMs: now,
-        clients: this.#masters.members().then(({ members }) => new Set(members.filter(({ isHeard }) => isHeard).map((member) => member.clientID))),
-      };
-    return (await this.#heard.clients).has(clientID);
+    return (await this.#members("", KNOWN_MS)).some((member) => member.clientID === clientID && member.isHeard);
+  }
+
+  /** As they were no longer ago than that. */
+  #members(authority: string, knownMs: number): Promise<readonly Member[]> {
+    const known = this.#known.get(authority);
+    if (known !== undefined && performance.now() - known.atMs < knownMs) return known.members;
+    const members = this.#masters.members(authority).then((membership) => membership.members);
+    if (this.#known.size >= MAX_KNOWN) this.#known.clear();
+    this.#known.set(authority, { atMs: performance.now(), members });
+    return members;
   }
 }

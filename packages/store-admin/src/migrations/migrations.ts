@@ -1,13 +1,12 @@
 // The queue of route migrations: in memory, and lost with the process; what a task did the master's routes tell.
-import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Numbers } from "../metadata/numbers.ts";
 import type { Executions } from "./executions.ts";
 import { advance, begun, isEnded, type MigrationEvent, type MigrationRequest, type Progress, type RetryPolicy } from "./task.ts";
 
-/** Calls to masters under way for tasks of this queue. */
-const MAX_CALLS = 256;
+/** Tasks that are being handed to executors at once. */
+const MAX_DISPATCHES = 256;
 /** Tasks that executors have been given and that have not ended; the others wait here. */
 const MAX_DISPATCHED = 1024;
 
@@ -20,6 +19,8 @@ export type Migration = {
   readonly createdMs: number;
   updatedMs: number;
   progress: Progress;
+  /** When its state is asked for again, by a clock that does not jump. */
+  pollAtMs: number;
 };
 
 export class Migrations {
@@ -35,6 +36,11 @@ export class Migrations {
   readonly #ended: Migration[] = [];
   readonly #stop = new AbortController();
   #admitting = 0;
+  #dispatching = 0;
+  /** Something waits for others to end, not for the time. */
+  #isHeldUp = false;
+  #isWoken = false;
+  #wake: () => void = () => undefined;
   #loop: Promise<void> | undefined;
 
   constructor(parts: { executions: Executions; numbers: Numbers; policy: MigrationPolicy; log: Log; onEnd(migration: Migration): void }) {
@@ -65,6 +71,7 @@ export class Migrations {
         createdMs: now,
         updatedMs: now,
         progress: begun,
+        pollAtMs: 0,
       };
       this.#all.set(id, migration);
       this.#active.add(migration);
@@ -100,30 +107,45 @@ export class Migrations {
 
   async close(): Promise<void> {
     this.#stop.abort();
+    this.#wake();
     await this.#loop;
   }
 
   async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
+    while (!this.#stop.signal.aborted) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#wake = resolve;
+      this.#isWoken = false;
+      const timer = setTimeout(resolve, this.#policy.pollMs);
       this.#tick();
-      await sleep(this.#policy.pollMs, undefined, { signal }).catch(() => undefined);
+      await promise;
+      clearTimeout(timer);
     }
   }
 
   #tick(): void {
-    const now = Date.now();
+    const [now, clockMs] = [Date.now(), performance.now()];
+    this.#isHeldUp = false;
     let dispatched = 0;
     for (const { progress } of this.#active) dispatched += "executionID" in progress.phase ? 1 : 0;
     for (const migration of this.#active) {
-      if (this.#busy.size >= MAX_CALLS) return;
       if (this.#busy.has(migration)) continue;
       const { phase } = migration.progress;
       if (phase.state === "retry_wait" && phase.wakeAtMs <= now) this.#move(migration, { type: "woken" });
-      else if (phase.state === "pending" && dispatched < MAX_DISPATCHED) {
+      else if (phase.state === "pending") {
+        if (dispatched >= MAX_DISPATCHED || this.#dispatching >= MAX_DISPATCHES) {
+          this.#isHeldUp = true;
+          continue;
+        }
         dispatched++;
-        this.#call(migration, this.#executions.dispatch(migration.request, migration.progress.attempts === 0));
-      } else if (phase.state === "dispatching" || phase.state === "running") this.#call(migration, this.#executions.poll(migration.request, phase.executionID));
+        this.#dispatching++;
+        const isFirst = migration.progress.attempts === 0;
+        this.#call(
+          migration,
+          this.#executions.dispatch(migration.request, isFirst).finally(() => void this.#dispatching--),
+        );
+      } else if ((phase.state === "dispatching" || phase.state === "running") && migration.pollAtMs <= clockMs)
+        this.#call(migration, this.#executions.poll(migration.request, phase.executionID));
     }
   }
 
@@ -136,8 +158,13 @@ export class Migrations {
       )
       .finally(() => {
         this.#busy.delete(migration);
+        migration.pollAtMs = performance.now() + this.#policy.pollMs;
         // To the end of the line: executors that stand still must not keep the others from being asked.
         if (this.#active.delete(migration) && !isEnded(migration.progress)) this.#active.add(migration);
+        if (!this.#isHeldUp || this.#isWoken || this.#dispatching > MAX_DISPATCHES / 2) return;
+        // Once for all that end in this turn.
+        this.#isWoken = true;
+        setImmediate(this.#wake);
       });
   }
 

@@ -6,8 +6,8 @@
 
 namespace svc {
 
-// Why a key is not there. On the wire and in the log, so numbers stay.
-enum class Gone : u8 { unknown = 0, neverStored = 1, removed = 2, evicted = 3, expired = 4, holderLost = 5, tenant = 6, quota = 7, fingerprint = 8, unfinished = 9, checksum = 10 };
+// Why a key is not there. On the wire and in the log, so numbers stay; `holderAway` is of a key that is known, and never in the log.
+enum class Gone : u8 { unknown = 0, neverStored = 1, removed = 2, evicted = 3, expired = 4, holderLost = 5, tenant = 6, quota = 7, fingerprint = 8, unfinished = 9, checksum = 10, holderAway = 11 };
 
 class Recent {
  public:

@@ -173,8 +173,8 @@ Gone Store::whyMissing(u16 tenant, std::string_view key, std::string_view finger
   if (tenant == noTenant) return Gone::tenant;
   const u32 index = find(tenant, key);
   if (index != 0 && !fingerprint.empty() && fingerprintOf(table[index]) != fingerprint) return Gone::fingerprint;
-  // There, and nobody can be sent to it: its holder is silent, or has not come back since a restart.
-  if (index != 0) return (table[index].flags & flag::unfinished) ? Gone::unfinished : Gone::holderLost;
+  // There, and not read: its holder is silent, or has not come back since a restart, and may yet.
+  if (index != 0) return (table[index].flags & flag::unfinished) ? Gone::unfinished : Gone::holderAway;
   return recent_.find(Recent::hashOf(tenant, key), unixMs);
 }
 

@@ -82,8 +82,10 @@ export async function get(words: Words): Promise<number> {
 /** A sentence, with the reason where the master remembers it. */
 export async function whyMissing(words: Words, client: StoreClient, key: string): Promise<string> {
   const { reason, at } = await client.whyMissing(key);
-  if (reason === "holder_lost" && at === undefined && (await isAwaited(words, client, key)))
-    return `key ${key} cannot be read yet: its holder is not back yet since the master's restart; try again in a few seconds`;
+  if (reason === "holder_away") {
+    const why = (await isAwaited(words, client, key)) ? "is not back yet since the master's restart" : "does not answer";
+    return `key ${key} cannot be read yet: its holder ${why}; try again in a few seconds`;
+  }
   return `key ${key} is not there: ${reason.replaceAll("_", " ")}${at === undefined ? "" : ` at ${at.toISOString()}`}`;
 }
 

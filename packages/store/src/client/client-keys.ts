@@ -33,10 +33,14 @@ export const missReasons = [
   "fingerprint",
   "unfinished",
   "checksum",
+  "holder_away",
 ] as const;
 
 export type Miss = {
-  /** checksum: its only bytes are damaged. never_stored: nothing was heard of it for as far back as the master remembers; unknown: too much happened since. */
+  /**
+   * checksum: its only bytes are damaged. holder_away: the master knows it, and nobody who has it answers now; it may be read later. holder_lost:
+   * nobody has it any more. never_stored: nothing was heard of it for as far back as the master remembers; unknown: too much happened since.
+   */
   readonly reason: (typeof missReasons)[number];
   /** When it went, where that is known. */
   readonly at: Date | undefined;

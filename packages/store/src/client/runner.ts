@@ -87,9 +87,10 @@ export class Runner {
     }
   }
 
-  #openSync(endpoint: string): bigint {
+  /** The same, holding the thread: for as long as the move may take, whatever its folder does. */
+  #openSync(endpoint: string, timeoutMs: number): bigint {
     if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
-    return this.#engine.openSegmentSync(endpoint);
+    return this.#engine.openSegmentSync(endpoint, timeoutMs);
   }
 
   async #do(step: Step): Promise<unknown> {
@@ -146,7 +147,7 @@ export class Runner {
         // What its own thread has to bring first never comes while that thread is held.
         if (isBucketSegment(endpoint) && endpoint.startsWith(`nvmeof/${this.#engine.getServerName()}/`))
           fail("TRANSPORT_UNAVAILABLE", "an object in a bucket of this client's own is read with promises only");
-        const handle = this.#handles.get(endpoint) ?? this.#openSync(endpoint);
+        const handle = this.#handles.get(endpoint) ?? this.#openSync(endpoint, timeoutMs);
         this.#handles.set(endpoint, handle);
         this.#engine.transferSync(opcode, handle, words, timeoutMs);
       } catch (error) {

@@ -60,6 +60,11 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
     }
   }
 
+  function stateOf(id: string): ResultOf<"QueryTask"> {
+    const state = tasks.query(id);
+    return state === undefined ? wrong(codes.TASK_NOT_FOUND) : { ok: true, value: state };
+  }
+
   const byName: Handlers["byName"] = {
     MountSegment: (segment, clientID) => done(native.mount(segment, clientID)),
     ReMountSegment: (segments, clientID) => done(native.remount(segments, clientID)),
@@ -110,10 +115,8 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
       tasks.complete(clientID, outcomes);
       return done(codes.OK);
     },
-    QueryTask(id) {
-      const state = tasks.query(id);
-      return state === undefined ? wrong(codes.TASK_NOT_FOUND) : { ok: true, value: state };
-    },
+    QueryTask: (id) => stateOf(id),
+    QueryTasks: (ids) => ids.map(stateOf),
     CreateCopyTask(key, tenant, targets) {
       const { code, held } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);

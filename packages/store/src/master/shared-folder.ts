@@ -95,7 +95,12 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   function tell(trouble: FileTrouble | undefined): void {
     if (trouble === undefined) log.info({ folder: files.folder }, "the shared folder answers again");
     else
-      log.warn({ folder: settings.root_fs_dir, trouble }, "store.root_fs_dir cannot be used from here: files of removed objects stay, and no quota is known");
+      log.warn(
+        { folder: settings.root_fs_dir, trouble },
+        trouble === "absent"
+          ? "store.root_fs_dir does not exist here: create it or mount it. Clients of hosts that have it store files there all the same; files of removed objects stay, and no quota is known"
+          : "store.root_fs_dir cannot be used from here: files of removed objects stay, and no quota is known",
+      );
   }
 
   const timer = setInterval(() => {

@@ -181,6 +181,8 @@ export const operations = {
   FindRoute: operation(expected(route), key, tenant),
   // A copy (0) or move (1) for the named client alone, tried once; epoch 0 means whichever start of it is the latest.
   AssignMigration: operation(expected(uuid), stableID, epoch, i32, key, tenant, segmentName, vector(segmentName)),
+  // As QueryTask, of many at once.
+  QueryTasks: operation(vector(expected(taskState)), vector(taskID)),
   // Of devices of the cold tier. Their owner: gives one up (if `empty`, only where no object lies there), and asks for objects of one tenant or of all.
   UnmountDisk: operation(done, client, diskID, empty),
   QueueOffloads: operation(expected(queued), client, diskID, ownersTenant, u32),

@@ -13,6 +13,8 @@ const GIB = 2 ** 30;
 const AUTO_SHARE = 16;
 const AUTO_LEAST = 64 * MIB;
 const AUTO_MOST = GIB;
+/** As stores of the field: they allocate multiples of it, and refuse less. */
+const SEGMENT_LEAST = 16 * MIB;
 const UNITS: Readonly<Record<string, number>> = { "": 1, b: 1, kb: 1024, mb: MIB, gb: GIB, tb: 1024 * GIB, kib: 1024, mib: MIB, gib: GIB, tib: 1024 * GIB };
 
 /** Bytes as the field writes them: 1073741824, "4 GB", "512mb" (powers of 1024). */
@@ -24,6 +26,11 @@ function bytesOf(given: string | number, context: z.RefinementCtx): number {
 }
 const autoBytes = () => Math.min(AUTO_MOST, Math.max(AUTO_LEAST, Math.floor(totalmem() / AUTO_SHARE / MIB) * MIB));
 const size = z.union([z.string(), z.number()]).transform((given, context) => (given === "auto" ? autoBytes() : bytesOf(given, context)));
+/** A plain number counts bytes: one that was meant in GB shows here, not as objects that find no room. */
+const roomySize = (leastBytes: number) =>
+  size.refine((bytes) => !(bytes > 0 && bytes < leastBytes), {
+    message: `expected 0 for none, or at least ${leastBytes / MIB} MiB; a number without a unit counts bytes: "16 GB", "512mb"`,
+  });
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 
 /** PROTOCOL=BYTES */
@@ -45,21 +52,21 @@ export const serviceSettings = z.object({
       host: z.string().min(1, "expected an address to listen on"),
       port: count(0, 65_535),
       log_level: z.enum(logLevels),
-      brand: z.string().regex(/^[a-zA-Z][a-zA-Z0-9_-]{0,30}$/, "a brand word is letters and digits"),
+      brand: z.string().regex(/^[a-zA-Z][a-zA-Z0-9_-]{0,30}$/, "expected one word of letters and digits, of those that the master's --brand lists"),
       local_hostname: z.string().min(1, "expected this host as peers reach it, or HOST:PORT"),
       metadata_server: z.string().min(1, "expected P2PHANDSHAKE or a metadata service"),
       master_server_address: z.string(),
       cluster_id: z.string().min(1, "expected the name of the masters' cluster"),
-      global_segment_size: size,
+      global_segment_size: roomySize(SEGMENT_LEAST),
       local_buffer_size: size,
       protocol: z.string().min(1, "expected tcp, rdma or shm"),
       device_name: z.string(),
       enable_ssd_offload: z.boolean(),
       ssd_offload_path: z.string(),
-      ssd_offload_size: size,
+      ssd_offload_size: roomySize(MIB),
       ssd_offload_sync: z.boolean(),
       nof_path: z.string().regex(/^(\/[^\0]{0,1024})?$/, "expected an absolute path, or nothing"),
-      nof_size: size,
+      nof_size: roomySize(MIB),
       tenant_id: z.string(),
       stable_id: z.string().max(256),
       cold_tier_folders: z.array(z.string().startsWith("/", "expected an absolute path")).max(64),

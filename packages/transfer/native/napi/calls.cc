@@ -1,6 +1,9 @@
 // Every operation but the transfers themselves: one table, each callable in place or on a thread of the pool.
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
+#include <thread>
 #include <variant>
 
 #include "convert.h"
@@ -174,6 +177,14 @@ struct Work {
     result = (*operation)(*engine, args);
     error = statusErrorSet ? statusError : lastError();
   }
+  void runOnThread() {
+    try {
+      run();
+    } catch (const std::exception& caught) {
+      result = int(ERR_MEMORY);
+      error = caught.what();
+    }
+  }
 };
 
 bool read(napi_env env, napi_callback_info info, Work& work) {
@@ -213,15 +224,7 @@ napi_value callAsync(napi_env env, napi_callback_info info) {
   if (!read(env, info, *work)) return nullptr;
   napi_value promise = nullptr;
   napi_create_promise(env, &work->deferred, &promise);
-  auto execute = [](napi_env, void* data) {
-    auto* self = static_cast<Work*>(data);
-    try {
-      self->run();
-    } catch (const std::exception& error) {
-      self->result = int(ERR_MEMORY);
-      self->error = error.what();
-    }
-  };
+  auto execute = [](napi_env, void* data) { static_cast<Work*>(data)->runOnThread(); };
   auto complete = [](napi_env completeEnv, napi_status, void* data) {
     std::unique_ptr<Work> self(static_cast<Work*>(data));
     napi_resolve_deferred(completeEnv, self->deferred, answer(completeEnv, self->result, self->error));
@@ -232,11 +235,54 @@ napi_value callAsync(napi_env env, napi_callback_info info) {
   return promise;
 }
 
+/** A call on a thread of its own: what holds it up may never answer. */
+struct Outlasting : Work {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool over = false;
+
+  bool wait(double timeoutMs) {
+    std::unique_lock lock(mutex);
+    return ended.wait_for(lock, std::chrono::duration<double, std::milli>(timeoutMs), [this] { return over; });
+  }
+};
+constexpr size_t MOST_OUTLASTING = 16;
+
+/** callWithin(engine, operation, texts, numbers, timeoutMs): what call gives; undefined where that is not there in time. */
+napi_value callWithin(napi_env env, napi_callback_info info) {
+  size_t count = 5;
+  napi_value args[5], undefined = nullptr;
+  napi_get_cb_info(env, info, &count, args, nullptr, nullptr);
+  napi_get_undefined(env, &undefined);
+  auto made = std::make_shared<Outlasting>();
+  if (!read(env, info, *made)) return nullptr;
+  std::string name = std::to_string(uintptr_t(made->engine.get())) + "\n" + textOf(env, args[1]);
+  for (const auto& text : made->args.texts) name += "\n" + text;
+  auto& known = addonOf(env).outlasting;
+  if (auto found = known.find(name); found != known.end()) {
+    made = std::static_pointer_cast<Outlasting>(found->second);
+  } else {
+    if (known.size() >= MOST_OUTLASTING) std::erase_if(known, [](auto& each) { return std::static_pointer_cast<Outlasting>(each.second)->wait(0); });
+    if (known.size() >= MOST_OUTLASTING) return answer(env, int(ERR_TOO_MANY_REQUESTS), std::to_string(MOST_OUTLASTING) + " calls are waited for that do not end");
+    std::thread([made] {
+      made->runOnThread();
+      std::lock_guard lock(made->mutex);
+      made->over = true;
+      made->ended.notify_all();
+    }).detach();
+    known[name] = made;
+  }
+  if (!made->wait(numberOf(env, args[4]))) return undefined;
+  known.erase(name);
+  return answer(env, made->result, made->error);
+}
+
 }  // namespace
 
 void addCalls(napi_env env, napi_value exports) {
   addFunction(env, exports, "call", guarded<call>);
   addFunction(env, exports, "callAsync", guarded<callAsync>);
+  addFunction(env, exports, "callWithin", guarded<callWithin>);
 }
 
 }  // namespace svc::node

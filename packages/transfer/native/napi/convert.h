@@ -2,6 +2,7 @@
 #pragma once
 #include <node_api.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,8 @@ struct Mailbox {
 struct Addon {
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   uint32_t pending = 0;
+  /** Calls that somebody no longer waits for, by what they are: whoever makes the same one next waits for it. */
+  std::map<std::string, std::shared_ptr<void>> outlasting;
 };
 
 /** Throws a TypeError in JavaScript and returns null. */

@@ -7,6 +7,7 @@
 
 #include "control_page.h"
 #include "file_transport.h"
+#include "mounts.h"
 #include "svc/transfer_engine.h"
 
 namespace svc {
@@ -49,6 +50,11 @@ bool bring(int folder, uint64_t number) {
 std::shared_ptr<FileSegment> FileSegment::openFolder(const PublishedFolder& folder, bool isOwner) {
   if (!isOwner && folder.bootID != hostBootID()) {
     setLastError("folder " + folder.path + " is on another host");
+    return nullptr;
+  }
+  // Opening it may already wait for whoever answers there.
+  if (!isOwner && !kernelAnswersFor(folder.path, folder.device)) {
+    setLastError("folder " + folder.path + " is on a file system that may stop answering");
     return nullptr;
   }
   auto segment = std::make_shared<FileSegment>();

@@ -19,9 +19,9 @@ export type WriterParts = {
 };
 
 /** Objects on their way to the disk at once. */
-const MAX_WRITING = 32;
+const MAX_WRITING = 64;
 /** So many are reported to the master, and as many asked for, by two calls: while they go, the others are written. */
-const TOLD_AT_ONCE = 8;
+const TOLD_AT_ONCE = 16;
 const BATCH = 256;
 const READ_AT_ONCE = 16;
 const MAX_EVICTED = 64;
