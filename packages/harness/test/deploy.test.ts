@@ -131,7 +131,8 @@ void test("an image exposes the ports that it listens on, and is made from stage
     const exposed = stage?.instructions.filter(({ word }) => word === "EXPOSE").flatMap(({ rest }) => rest.split(" ").map(Number));
     assert.deepEqual(exposed, portsOf(line), line.place);
   }
-  const steps = /^readonly run_steps="([^"]+)"/m.exec(readFileSync(join(TREE, "setup/paths.sh"), "utf8"))?.[1]?.split(" ") ?? [];
+  const paths = readFileSync(join(TREE, "setup/paths.sh"), "utf8");
+  const steps = ["data_steps", "run_steps"].flatMap((list) => new RegExp(`^readonly ${list}="([^"]+)"`, "m").exec(paths)?.[1]?.split(" ") ?? []);
   for (const { name, from, instructions } of stages) {
     assert.ok(/^\$\{DEBIAN\}$/.test(from) || names.indexOf(from) < names.indexOf(name), `${name} is from ${from}`);
     for (const { word, rest } of instructions) {
