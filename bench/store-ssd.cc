@@ -36,8 +36,9 @@ double cpuSeconds() {
   return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-// Files of 1 MiB, each from memory of its own, written beside their place and renamed; MiB/s, and milliseconds of processor time for each.
-int writeFiles(const std::string& folder, std::size_t count, std::size_t threads) {
+// Files of 1 MiB, each from memory of its own, written beside their place and renamed, into the page cache or past it; MiB/s, and milliseconds of
+// processor time for each.
+int writeFiles(const std::string& folder, std::size_t count, std::size_t threads, bool isDirect) {
   const auto bytes = static_cast<char*>(mmap(nullptr, count * mib, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (bytes == MAP_FAILED) return 1;
   for (std::size_t at = 0; at < count * mib; at += sizeof at) std::memcpy(bytes + at, &at, sizeof at);
@@ -48,7 +49,7 @@ int writeFiles(const std::string& folder, std::size_t count, std::size_t threads
   const auto work = [&] {
     for (std::size_t at = next++; at < count; at = next++) {
       const std::string name = std::to_string(at), pending = folder + "/pending/" + name, place = folder + "/" + name;
-      const int fd = open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+      const int fd = open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (isDirect ? O_DIRECT : 0), 0600);
       if (write(fd, bytes + at * mib, mib) != static_cast<ssize_t>(mib)) failed = true;
       close(fd);
       if (rename(pending.c_str(), place.c_str()) != 0) failed = true;
@@ -119,9 +120,10 @@ int ask(const char* path, std::uint16_t port) {
 
 }  // namespace
 
-// store-ssd write FOLDER COUNT THREADS | store-ssd ask FRAME PORT | store-ssd forget FOLDER
+// store-ssd write FOLDER COUNT THREADS cached|direct | store-ssd ask FRAME PORT | store-ssd forget FOLDER
 int main(int count, char** words) {
-  if (count == 5 && std::string_view(words[1]) == "write") return writeFiles(words[2], std::strtoul(words[3], nullptr, 10), std::strtoul(words[4], nullptr, 10));
+  if (count == 6 && std::string_view(words[1]) == "write")
+    return writeFiles(words[2], std::strtoul(words[3], nullptr, 10), std::strtoul(words[4], nullptr, 10), std::string_view(words[5]) == "direct");
   if (count == 4 && std::string_view(words[1]) == "ask") return ask(words[2], static_cast<std::uint16_t>(std::atoi(words[3])));
   if (count == 3 && std::string_view(words[1]) == "forget") return forget(words[2]);
   return 2;

@@ -7,7 +7,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include <thread>
 
 #include "checksum.h"
+#include "file_writer.h"
 #include "thread_priority.h"
 
 namespace svc {
@@ -45,28 +45,6 @@ bool numberOf(const std::string& name, u64& file) {
   if (name.size() != 8 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
   file = std::stoull(name, nullptr, 16);
   return true;
-}
-
-// In pieces: where the kernel is not preemptible, nobody else runs on this processor while it copies one. And each still lies in a cache after
-// it went into the sum.
-int writeAll(int fd, const std::vector<iovec>& parts, RunningSum* sum = nullptr) {
-  constexpr std::size_t pieceBytes = 64 << 10;
-  for (const iovec& part : parts) {
-    for (std::size_t done = 0, summed = 0; done < part.iov_len;) {
-      const char* from = static_cast<const char*>(part.iov_base) + done;
-      const std::size_t size = std::min(part.iov_len - done, pieceBytes);
-      if (sum != nullptr && done + size > summed) {
-        sum->add(from + (summed - done), done + size - summed);
-        summed = done + size;
-      }
-      const ssize_t wrote = ::write(fd, from, size);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) return errno;
-      if (wrote == 0) return EIO;
-      done += static_cast<std::size_t>(wrote);
-    }
-  }
-  return 0;
 }
 
 bool readAll(int fd, void* into, std::size_t size, u64 at) {
@@ -120,10 +98,13 @@ struct ObjectFiles::State {
     std::condition_variable wake;
     std::deque<std::function<void()>> work;
     bool ending = false;
+    FileWriter writer;
   };
   int folder = -1, pending = -1, lock = -1;
   bool syncs = false;
   std::deque<Lane> lanes;
+  /** Work for a file runs there, one after the other. */
+  Lane& laneOf(u64 file) { return lanes[file % lanes.size()]; }
   ~State() {
     for (const int fd : {folder, pending, lock})
       if (fd >= 0) close(fd);
@@ -171,7 +152,7 @@ ObjectFiles::~ObjectFiles() {
 }
 
 void ObjectFiles::add(u64 lane, std::function<int()> work, Done done) {
-  State::Lane& to = state_->lanes[lane % state_->lanes.size()];
+  State::Lane& to = state_->laneOf(lane);
   const std::lock_guard lock(to.mutex);
   to.work.push_back([work = std::move(work), done = std::move(done)] { done(work()); });
   to.wake.notify_one();
@@ -187,19 +168,18 @@ void ObjectFiles::write(u64 file, std::vector<u64> words, std::string about, std
     }
     trailer.aboutBytes = static_cast<u32>(about.size());
     const std::string name = nameOf(file);
-    int error = 0;
-    {
-      const Descriptor to(openat(state->pending, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-      if (to.fd < 0) return errno;
-      RunningSum sum;
-      error = writeAll(to.fd, parts, &sum);
-      *checksum = trailer.checksum = sum.value();
-      // The memory was given to another object meanwhile.
-      if (error == 0 && expected && *expected != trailer.checksum) error = ECANCELED;
-      trailer.ownChecksum = ownSum(trailer, about);
-      if (error == 0) error = writeAll(to.fd, {{const_cast<char*>(about.data()), about.size()}, {&trailer, sizeof trailer}});
-      if (error == 0 && state->syncs && fdatasync(to.fd) != 0) error = errno;
-    }
+    FileWriter& to = state->laneOf(file).writer;
+    int error = to.create(state->pending, name.c_str(), trailer.size);
+    if (error != 0) return error;
+    RunningSum sum;
+    error = to.write(parts, sum);
+    *checksum = trailer.checksum = sum.value();
+    // The memory was given to another object meanwhile.
+    if (error == 0 && expected && *expected != trailer.checksum) error = ECANCELED;
+    trailer.ownChecksum = ownSum(trailer, about);
+    if (error == 0) error = to.finish(about + std::string(reinterpret_cast<const char*>(&trailer), sizeof trailer));
+    if (error == 0 && state->syncs) error = to.sync();
+    to.close();
     // A file system without hard links has the file in one place, like one that was compared.
     const bool both = error == 0 && !expected && linkat(state->pending, name.c_str(), state->folder, name.c_str(), 0) == 0;
     if (error == 0 && !both && renameat(state->pending, name.c_str(), state->folder, name.c_str()) != 0) error = errno;
@@ -273,8 +253,8 @@ void ObjectFiles::reserve(u64 next, Done done) {
     {
       const Descriptor to(openat(state->folder, "next.part", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
       if (to.fd < 0) return errno;
-      u64 kept = next;
-      if (const int error = writeAll(to.fd, {{&kept, sizeof kept}}); error != 0) return error;
+      const ssize_t wrote = pwrite(to.fd, &next, sizeof next, 0);
+      if (wrote != static_cast<ssize_t>(sizeof next)) return wrote < 0 ? errno : EIO;
       if (fdatasync(to.fd) != 0) return errno;
     }
     return renameat(state->folder, "next.part", state->folder, "next") == 0 ? 0 : errno;

@@ -9,7 +9,7 @@ import type { About, FileStore, Found } from "./file-store.ts";
 const RESERVED = 4096;
 /** The last number that an offset in the folder's segment can name. */
 const MAX_FILE = 2 ** 28 - 1;
-const THREADS = 2;
+const THREADS = 4;
 /** Bytes that a file has beside its object's, about. */
 export const OVERHEAD_BYTES = 512;
 

@@ -1,0 +1,108 @@
+// An object's bytes go through one aligned buffer: copied, summed there, written from there.
+#include "file_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace svc {
+
+namespace {
+
+constexpr std::size_t bufferBytes = 1 << 20;
+/** Every file system takes multiples of it past its page cache. */
+constexpr std::size_t blockBytes = 4096;
+/** Into the page cache in pieces: where the kernel is not preemptible, nobody else runs on this processor while it copies one. */
+constexpr std::size_t cachedBytes = 64 << 10;
+
+}  // namespace
+
+void FileWriter::Free::operator()(char* buffer) const { std::free(buffer); }
+
+int FileWriter::create(int folder, const char* name, std::size_t bytes) {
+  close();
+  constexpr int how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  isDirect_ = bytes >= leastDirectBytes;
+  if (isDirect_) fd_ = openat(folder, name, how | O_DIRECT, 0600);
+  if (fd_ >= 0) return 0;
+  // Some file systems have no such way.
+  isDirect_ = false;
+  fd_ = openat(folder, name, how, 0600);
+  return fd_ < 0 ? errno : 0;
+}
+
+int FileWriter::write(const std::vector<iovec>& parts, RunningSum& sum) {
+  if (!buffer_) {
+    buffer_.reset(static_cast<char*>(std::aligned_alloc(blockBytes, bufferBytes)));
+    if (!buffer_) return ENOMEM;
+  }
+  for (const iovec& part : parts) {
+    for (std::size_t done = 0; done < part.iov_len;) {
+      // Small enough that it still lies in a cache when it is summed.
+      const std::size_t size = std::min({part.iov_len - done, bufferBytes - held_, cachedBytes});
+      std::memcpy(buffer_.get() + held_, static_cast<const char*>(part.iov_base) + done, size);
+      sum.add(buffer_.get() + held_, size);
+      done += size;
+      held_ += size;
+      if (held_ < bufferBytes) continue;
+      if (const int error = flush(held_); error != 0) return error;
+    }
+  }
+  return 0;
+}
+
+int FileWriter::finish(std::string_view tail) {
+  if (isDirect_) {
+    if (const int error = flush(held_ - held_ % blockBytes); error != 0) return error;
+    if (const int error = leavePastCache(); error != 0) return error;
+  }
+  for (std::size_t done = 0; done < tail.size();) {
+    const std::size_t size = std::min(tail.size() - done, bufferBytes - held_);
+    std::memcpy(buffer_.get() + held_, tail.data() + done, size);
+    done += size;
+    held_ += size;
+    if (const int error = done == tail.size() || held_ == bufferBytes ? flush(held_) : 0; error != 0) return error;
+  }
+  return 0;
+}
+
+int FileWriter::sync() { return fdatasync(fd_) == 0 ? 0 : errno; }
+
+void FileWriter::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  held_ = 0;
+}
+
+int FileWriter::leavePastCache() {
+  isDirect_ = false;
+  const int flags = fcntl(fd_, F_GETFL);
+  return flags >= 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0 ? 0 : errno;
+}
+
+// The first `bytes` of what is held; the rest moves to the front.
+int FileWriter::flush(std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t wrote = ::write(fd_, buffer_.get() + done, isDirect_ ? bytes - done : std::min(bytes - done, cachedBytes));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EINVAL && isDirect_) {
+      if (const int error = leavePastCache(); error != 0) return error;
+      continue;
+    }
+    if (wrote < 0) return errno;
+    if (wrote == 0) return EIO;
+    done += static_cast<std::size_t>(wrote);
+    // What is left begins in the middle of a block.
+    if (isDirect_ && done % blockBytes != 0)
+      if (const int error = leavePastCache(); error != 0) return error;
+  }
+  std::memmove(buffer_.get(), buffer_.get() + bytes, held_ - bytes);
+  held_ -= bytes;
+  return 0;
+}
+
+}  // namespace svc
