@@ -43,6 +43,21 @@ has_kept() {
   compgen -G "$1/store/log-*.log" >/dev/null || [[ -e $1/store-service/identity.json || -d $1/store-admin || -e $1/indexer/index.snapshot || -d $1/metadata/records ]]
 }
 
+# What servers keep in a home; each name may have something behind a dot, as databases and half-written files do.
+readonly kept_names=' audit bin draining etcd events files indexer keys layers logs lost+found membership metadata network node node-id nodes objects oci
+  reserve run sandboxes secrets set-aside snapshots store store-admin store-service templates travel up '
+
+# Entries of the home that no server made: a folder of somebody's work was given as one.
+foreign_in() {
+  local file name
+  for file in "$1"/* "$1"/.[!.]*; do
+    name=${file##*/}
+    [[ -e $file || -L $file ]] || continue
+    name=${name#.}
+    [[ " ${kept_names//$'\n'/ } " == *" ${name%%[.]*} "* ]] || echo "${file##*/}"
+  done
+}
+
 if [[ $alone == yes && $packages == yes ]]; then echo "svc: --packages and --home do not go together: other homes need the packages" >&2; exit 2; fi
 
 targets=()
@@ -51,6 +66,12 @@ for folder in "$SVC_HOME" "$SVC_CACHE"; do
   [[ -e $folder ]] || continue
   if looks_ours "$folder"; then targets+=("$folder"); else echo "svc: $folder does not look like a folder of svc and is left alone" >&2; fi
 done
+foreign=$(if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then foreign_in "$SVC_HOME"; fi)
+if [[ -n $foreign ]]; then
+  echo "svc: nothing was removed: $SVC_HOME also holds what no server of svc made; move it away, or remove the folder yourself:" >&2
+  head -n 20 <<<"$foreign" | sed 's/^/    /' >&2
+  exit 1
+fi
 if [[ $alone == yes && ${#targets[@]} -eq 0 ]]; then
   echo "svc: --home: expected the folder of a home, got \"$SVC_HOME\", in which no server has left anything; nothing was removed" >&2
   exit 2

@@ -176,3 +176,16 @@ void test("uninstall leaves a folder alone that is not svc's", async () => {
   assert.match(stderr, /does not look like a folder of svc and is left alone/);
   assert.equal(readFileSync(join(tree.home, "diary"), "utf8"), "mine");
 });
+
+void test("uninstall removes nothing of a home that also holds somebody's own files, and names them", async () => {
+  using tree = new SetupTree();
+  mkdirSync(join(tree.home, "secrets"), { recursive: true });
+  for (const name of ["node.json", "sandboxes.db-wal", ".node.json.1.tmp", "thesis.txt", ".profile"]) writeFileSync(join(tree.home, name), "{}");
+  for (const words of [["--yes"], ["--yes", "--home", tree.home]]) {
+    const { code, stderr } = await tree.run(["uninstall", ...words]);
+    assert.equal(code, 1);
+    assert.match(stderr, /nothing was removed: .* also holds what no server of svc made; .*\n {4}thesis\.txt\n {4}\.profile\n$/);
+  }
+  assert.equal(existsSync(join(tree.home, "thesis.txt")), true);
+  assert.equal(existsSync(join(tree.home, "node.json")), true);
+});

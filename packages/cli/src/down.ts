@@ -1,6 +1,6 @@
 // `svc down`: stops what `svc up` runs; sandboxes go on and are taken over by the next `svc up`.
 import { readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
@@ -8,7 +8,7 @@ import { localKey } from "./access.ts";
 import { EXIT_FAILURE, remark } from "./complain.ts";
 import { removeAll } from "./delete.ts";
 import { collect } from "./for-each.ts";
-import { homeDirectory } from "./home.ts";
+import { chosenHome } from "./home.ts";
 import { runningNode } from "./own-node.ts";
 import { lockHolder } from "./up-lock.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState } from "./up-state.ts";
@@ -21,7 +21,7 @@ const STOP_BOUND_MS = 14_000;
 const COUNT_TIMEOUT_MS = 10_000;
 
 export async function down(options: Options): Promise<number> {
-  const home = options.home === undefined ? homeDirectory() : resolve(options.home);
+  const home = chosenHome(options.home);
   const state = readUpState(home);
   const holder = await lockHolder(home);
   // Where `up` itself was killed, its servers may live on without it.

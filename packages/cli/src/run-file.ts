@@ -1,5 +1,5 @@
 // `svc run`: a program of the user's on the pinned Node, with the packages of this tree and the deployment's address at hand.
-import { existsSync } from "node:fs";
+import { statSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -8,7 +8,9 @@ import { UsageError } from "./complain.ts";
 
 export async function runFile(file: string, args: readonly string[]): Promise<number> {
   const path = resolve(file);
-  if (!existsSync(path)) throw new UsageError(`there is no file ${path}`);
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found === undefined) throw new UsageError(`there is no file ${path}`);
+  if (!found.isFile()) throw new UsageError(`${path}: expected a file with a program in TypeScript or JavaScript, got a folder`);
   await lendAccess();
   // What the program's own folder lacks is looked for among the packages of this tree.
   registerHooks({

@@ -1,12 +1,12 @@
 // `svc up`: all servers of this machine under one supervisor, in the foreground or detached.
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { localKey } from "./access.ts";
 import { EXIT_FAILURE, EXIT_USAGE, remark, UsageError } from "./complain.ts";
-import { homeDirectory } from "./home.ts";
+import { chosenHome } from "./home.ts";
 import { checkSettings } from "./programs.ts";
 import { lastLines, mayFollowLater, openLog, Supervised } from "./supervise.ts";
 import { clusterOf } from "./up-cluster.ts";
@@ -29,10 +29,14 @@ const LEFTOVER_STOP_BOUND_MS = 12_000;
 const OTHER_FAILURES_MS = 15_000;
 
 export async function up(flags: readonly string[], options: Options): Promise<number> {
-  const home = options.home === undefined ? homeDirectory() : resolve(options.home);
+  const home = chosenHome(options.home);
   const { nodes = 1 } = options;
   const chosen = chooseServers(flags, options.without ?? []);
-  mkdirSync(join(home, "logs"), { recursive: true });
+  try {
+    mkdirSync(join(home, "logs"), { recursive: true });
+  } catch (error) {
+    fail("SETTING_INVALID", `the home ${home} cannot be used: expected a folder that this user may write: ${(error as Error).message}`, { cause: error });
+  }
   if (options.detach === true)
     return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), `--nodes=${nodes}`, "--", ...absolute(flags)]);
   const report = options.background === true ? reportToParent : reportToPerson;

@@ -9,6 +9,7 @@ import "@svc/contract/issues.ts";
 import { parse as parseToml } from "smol-toml";
 import type { z } from "zod";
 import { configHelp } from "./config-help.ts";
+import { refuseMistyped } from "./mistyped.ts";
 
 const DEFAULT_FILE = fileURLToPath(new URL("../../../config/default.toml", import.meta.url));
 
@@ -61,13 +62,17 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
   const configPath = ownPath ?? settingsPath;
   // Every server of a machine gets the same flags and environment: what another one reads is not this one's to judge.
   const read = sectionsOf(source.schema);
+  refuseMistyped(
+    env,
+    read.flatMap((section) => Object.keys(defaults[section] ?? {}).map((key) => variableOf(section, key))),
+  );
   for (const [section, entries] of Object.entries(settings)) {
     if (!read.includes(section)) continue;
     for (const [key, overlaid] of Object.entries(entries)) {
       // A server's own file may write as a number what the settings have as text.
       const current = defaults[section]?.[key] ?? overlaid;
       const name = `${section}.${key}`;
-      const variable = `SVC_${section}_${key}`.toUpperCase();
+      const variable = variableOf(section, key);
       // A variable that is set but empty says nothing.
       const fromEnv = nonEmpty(env[variable]);
       if (fromEnv !== undefined) {
@@ -131,6 +136,8 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
     settings.set(name, { flag, text });
   }
   const named = (flag: string) => values[flag] as string | undefined;
+  // A shell's variable that is not set would make the current folder a home.
+  if (named("home") === "") fail("SETTING_INVALID", "--home: expected a folder, got an empty text", wrongFlags);
   return { home: named("home"), config: named("config"), settings: named("settings"), values: settings };
 }
 
@@ -230,6 +237,8 @@ function listOf(text: string, where: string): string[] {
   }
   return fail("SETTING_INVALID", `${where}: expected a list such as a,b or ["a", "b"], got ${JSON.stringify(text)}`, causedBy(where));
 }
+
+const variableOf = (section: string, key: string): string => `SVC_${section}_${key}`.toUpperCase();
 
 function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text === "" ? undefined : text;

@@ -98,3 +98,13 @@ void test("durations may be written with a unit, which becomes that of the setti
   assert.equal(of(["--compat", "false"]).compat, false);
   assert.throws(() => of(["--store.rpc_port=10s"]), /expected a number, got "10s"/);
 });
+
+void test("a variable that is one slip away from a setting's is refused; others, and empty ones, are nobody's business", () => {
+  for (const name of ["SVC_NODE_LOG_LEVELL", "SVC_NODE_LOG_LVEEL", "SVC_NODE_LOG_LEVE", "SVC_NODE_LOG_LEVAL"])
+    assert.throws(() => load([], { [name]: "debug" }), { name: "SETTING_INVALID", message: new RegExp(`variable ${name}: .* expected SVC_NODE_LOG_LEVEL,`) });
+  load([], { SVC_NODE_LOG_LEVELL: "", SVC_NODE_PORT_80_TCP: "tcp://10.0.0.1:80", SVC_HOME: "/tmp/x" });
+});
+
+void test("a home that is an empty text is refused: the current folder would become one", () => {
+  assert.throws(() => load(["--home", ""]), { name: "SETTING_INVALID", message: /--home: expected a folder, got an empty text/ });
+});

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
+import { openClient } from "./client.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
 const FLAGS = ["--enable_multi_tenants", "--client_ttl=600s", "--store.suspect_after_ms=600000", "--default_kv_lease_ttl=1ms"];
@@ -105,5 +106,44 @@ void test("quotas that are more than all memory shrink in proportion", async () 
   await quota(master, "PUT", "blue", 600);
   assert.equal((await quota(master, "GET", "red")).body["effective_quota_bytes"], 600);
   assert.equal((await quota(master, "GET", "blue")).body["effective_quota_bytes"], 300);
+  rpc.close();
+});
+
+void test("remove_all without a tenant removes every tenant's objects, as the listing shows them", async () => {
+  await using master = await startMaster({ flags: FLAGS });
+  const rpc = await master.rpc();
+  await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
+  for (const tenant of ["default", "red", "blue"]) {
+    assert.equal((await quota(master, "PUT", tenant, 1000)).status, 200);
+    assert.equal(await put(rpc, tenant, "k"), 0);
+  }
+  assert.equal(await (await fetch(`${master.url}/get_all_keys`)).text(), "k\nk\nk\n");
+  const removed = await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" });
+  assert.deepEqual(await removed.json(), { success: true, removed_count: 3 });
+  assert.equal(await (await fetch(`${master.url}/get_all_keys`)).text(), "");
+  rpc.close();
+});
+
+void test("with tenants off, nothing is asked of or done to one tenant's keys: they are everybody's", async () => {
+  await using master = await startMaster({ flags: FLAGS.slice(1) });
+  const rpc = await master.rpc();
+  await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
+  // As the field's clients name theirs, and its masters ignore it.
+  assert.equal(await put(rpc, "red", "k"), 0);
+  for (const [method, path] of [
+    ["POST", "/api/v1/remove_all?tenant_id=red&force=true"],
+    ["GET", "/api/v1/objects?tenant_id=red"],
+    ["GET", "/get_all_keys?tenant_id=red"],
+    ["GET", "/query_key?key=k&tenant_id=red"],
+    ["GET", "/batch_query_keys?keys=k&tenant_id=red"],
+  ] as const) {
+    const answer = await fetch(`${master.url}${path}`, { method });
+    assert.equal(answer.status, 409, path);
+    assert.match(((await answer.json()) as { error_message: string }).error_message, /tenants are off.*leave out tenant_id/, path);
+  }
+  for (const named of ["", "&tenant_id=", "&tenant_id=default"]) assert.equal((await fetch(`${master.url}/query_key?key=k${named}`)).status, 200);
+  await assert.rejects(openClient(master, { tenant: "red" }), /tenant "red": tenants are off at this master/);
+  await using client = await openClient(master, { tenant: "default" });
+  assert.deepEqual(await client.existsBatch(["k"]), [true]);
   rpc.close();
 });

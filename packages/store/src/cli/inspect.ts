@@ -30,8 +30,8 @@ export async function replicas(words: Words): Promise<number> {
   print(
     words,
     entry.replicas,
-    ["HOLDER", "ADDRESS", "SIZE", "PROTOCOL"],
-    entry.replicas.map(({ endpoint, address, sizeBytes, protocol }) => [endpoint, address, byteSize(sizeBytes), protocol]),
+    ["HOLDER", "MEDIUM", "ADDRESS", "SIZE", "PROTOCOL"],
+    entry.replicas.map(({ endpoint, medium, address, sizeBytes, protocol }) => [endpoint, medium, address ?? "-", byteSize(sizeBytes), protocol ?? "-"]),
   );
   return 0;
 }

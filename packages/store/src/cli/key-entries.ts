@@ -5,31 +5,51 @@ import { ask, tenantQuery, type Words } from "./words.ts";
 const MAX_QUERY_BYTES = 16 * 1024;
 const MAX_KEYS = 256;
 
-export type Holder = { readonly endpoint: string; readonly address: string; readonly sizeBytes: number; readonly protocol: string };
+/** A replica. On a disk it has no address, and is read by way of its endpoint; in the folder that clients share that is its path. */
+export type Holder = {
+  readonly medium: "memory" | "nof" | "disk" | "folder";
+  readonly endpoint: string;
+  readonly address: string | null;
+  readonly sizeBytes: number;
+  readonly protocol: string | null;
+};
 export type KeyEntry = { readonly key: string; readonly sizeBytes: number; readonly replicas: readonly Holder[] };
 
 type Buffered = { transport_endpoint_: string; buffer_descriptor: { size_: number; buffer_address_: number; protocol_: string } };
-type Wire = {
-  data: Record<string, { ok: boolean; values?: Buffered[]; nof_values?: Buffered[] }>;
-};
+type OnDisk = { transport_endpoint: string; object_size: number };
+type InFolder = { file_path: string; object_size: number };
+type Entry = { ok: boolean; values?: Buffered[]; nof_values?: Buffered[]; local_disk_values?: OnDisk[]; disk_values?: InFolder[] };
+type Wire = { data: Record<string, Entry> };
 
-/** Of those that are there, in the order of `keys`: their replicas in memory and NOF segments. */
+/** Of those that are there, in the order of `keys`: their replicas. */
 export async function entriesOf(words: Words, keys: readonly string[]): Promise<KeyEntry[]> {
   const found = new Map<string, KeyEntry>();
   for (const page of pages(keys)) {
     const { data } = (await (await ask(words, `/batch_query_keys?${tenantQuery(words)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
-    for (const [key, { ok, values = [], nof_values: nofs = [] }] of Object.entries(data)) {
-      if (!ok) continue;
-      const replicas = [...values, ...nofs].map(({ transport_endpoint_: endpoint, buffer_descriptor: buffer }) => ({
-        endpoint,
-        address: `0x${BigInt(buffer.buffer_address_).toString(16)}`,
-        sizeBytes: buffer.size_,
-        protocol: buffer.protocol_,
-      }));
+    for (const [key, entry] of Object.entries(data)) {
+      if (!entry.ok) continue;
+      const replicas = holdersOf(entry);
       found.set(key, { key, sizeBytes: replicas[0]?.sizeBytes ?? 0, replicas });
     }
   }
   return keys.flatMap((key) => found.get(key) ?? []);
+}
+
+function holdersOf({ values = [], nof_values: nofs = [], local_disk_values: disks = [], disk_values: files = [] }: Entry): Holder[] {
+  const buffered = (medium: "memory" | "nof") => (replica: Buffered) => ({
+    medium,
+    endpoint: replica.transport_endpoint_,
+    address: `0x${BigInt(replica.buffer_descriptor.buffer_address_).toString(16)}`,
+    sizeBytes: replica.buffer_descriptor.size_,
+    protocol: replica.buffer_descriptor.protocol_,
+  });
+  const filed = { address: null, protocol: null };
+  return [
+    ...values.map(buffered("memory")),
+    ...nofs.map(buffered("nof")),
+    ...disks.map((file) => ({ medium: "disk" as const, endpoint: file.transport_endpoint, sizeBytes: file.object_size, ...filed })),
+    ...files.map((file) => ({ medium: "folder" as const, endpoint: file.file_path, sizeBytes: file.object_size, ...filed })),
+  ];
 }
 
 function* pages(keys: readonly string[]): Generator<string[]> {

@@ -52,7 +52,8 @@ export class Extents {
     const lease = yield* call("LeaseExtents", clientID, BigInt(sizeBytes), BigInt(wanted), wish.config, avoided, tenant);
     if (!lease.ok) {
       if (taken.length > 0) return taken;
-      throw refusal(lease.code, `memory for ${sizeBytes} bytes`);
+      const nofs = wish.config.nofReplicas > 0n ? ` and ${wish.config.nofReplicas} NOF replicas, which masters with enable_nof take` : "";
+      throw refusal(lease.code, `memory for ${sizeBytes} bytes${nofs}`);
     }
     const untilMs = now + Number(lease.value.leaseMs) * USABLE;
     for (const extent of lease.value.extents) {

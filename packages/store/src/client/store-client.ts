@@ -21,6 +21,7 @@ import { Avoided, Damaged, Places } from "./places.ts";
 import { Runner } from "./runner.ts";
 import type { MountOptions } from "./session/segments.ts";
 import { Session } from "./session/session.ts";
+import { checkTenant } from "./session/tenant.ts";
 import { openEngine } from "./session/transfer-engine.ts";
 import { openShared } from "./shared-folder.ts";
 import { SyncCalls } from "./sync-calls.ts";
@@ -87,6 +88,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
         ...(options.onEvent === undefined ? {} : { onEvent: options.onEvent }),
       }),
     );
+    await checkTenant(session.calls, tenant);
     const { clientID, hostID } = session;
     const syncCalls = new SyncCalls(session.discovery, brand, CALL_MS, options.token);
     const runner = new Runner(engine, session.calls, syncCalls);

@@ -35,6 +35,9 @@ export function failed(code: number, message = codeName(code)): Answer {
   return json({ success: false, error_code: code, error_message: message }, status);
 }
 
+export const withoutTenants = (): Answer =>
+  failed(codes.UNAVAILABLE_IN_CURRENT_MODE, "tenants are off, so that every key is in the same one: leave out tenant_id, or set store.enable_multi_tenants");
+
 /** The core's texts have one byte per character. */
 const text = (wire: string) => Buffer.from(wire, "latin1").toString();
 
@@ -78,8 +81,12 @@ const removeEverything: ApiRoute = async (search, { native, multiTenant, whenDur
   if (typeof body === "string") return invalid(body);
   const tenant = searchOf(search, "tenant_id") ?? "";
   if (multiTenant && tenant !== "" && !tenantRows(native).some((row) => row.name === tenant)) return failed(codes.TENANT_NOT_REGISTERED);
-  const removed = await removeAll(native, tenant, searchOf(search, "force") === "true");
-  if (removed < 0) return failed(removed);
+  let removed = 0;
+  for (const each of tenant === "" && multiTenant ? tenantRows(native).map(({ name }) => name) : [tenant]) {
+    const count = await removeAll(native, each, searchOf(search, "force") === "true");
+    if (count < 0) return failed(count);
+    removed += count;
+  }
   await whenDurable();
   return json({ success: true, removed_count: removed });
 };
@@ -178,7 +185,7 @@ function shownTenant({ name, registered, ...row }: TenantRow): object {
 const withTenants =
   (route: ApiRoute): ApiRoute =>
   (search, parts, request) =>
-    parts.multiTenant ? route(search, parts, request) : failed(codes.UNAVAILABLE_IN_CURRENT_MODE, "tenants are off: setting store.enable_multi_tenants");
+    parts.multiTenant ? route(search, parts, request) : withoutTenants();
 
 const getQuotas = withTenants((search, { native }) => {
   const name = searchOf(search, "tenant_id");

@@ -33,9 +33,10 @@ export type HandlerParts = {
   readonly authority: string;
   /** What clients are told of the folder that they share. */
   readonly storage: StorageConfig;
+  readonly multiTenant: boolean;
 };
 
-export function masterHandlers({ native, tasks, members, authority, storage }: HandlerParts): Handlers {
+export function masterHandlers({ native, tasks, members, authority, storage, multiTenant }: HandlerParts): Handlers {
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
   /** Where a readable replica lies: its segment's name, and the client that holds it. */
@@ -183,6 +184,7 @@ export function masterHandlers({ native, tasks, members, authority, storage }: H
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
     GetFsdir: { ok: true, value: storage.root },
     GetStorageConfig: { ok: true, value: storage },
+    HasTenants: { ok: true, value: multiTenant },
   };
   return { byName, constants };
 }

@@ -6,7 +6,7 @@ import type { Ha } from "../ha/ha.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
 import { codes } from "../rpc/codes.ts";
-import { type ApiParts, apiRoutes, failed, json, statusName } from "./api.ts";
+import { type ApiParts, apiRoutes, failed, json, statusName, withoutTenants } from "./api.ts";
 import { haRoutes, haSummary } from "./ha-http.ts";
 import { admit, type HttpAccess } from "./http-access.ts";
 import { figuresOf, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
@@ -84,7 +84,8 @@ function batchQueryKeys(search: string, { native }: HttpParts): Answer {
 async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   const limit = Number(searchOf(search, "limit") ?? Infinity);
   const after = Number(searchOf(search, "after") ?? 0);
-  if (!(limit > 0) || !Number.isInteger(after) || after < 0) return failed(codes.INVALID_PARAMS, "limit must be above 0, after a cursor from X-Next-After");
+  if (!(limit > 0)) return failed(codes.INVALID_PARAMS, "limit: expected a number above 0");
+  if (!Number.isInteger(after) || after < 0) return failed(codes.INVALID_PARAMS, "after: expected a cursor from X-Next-After, a whole number");
   const pages: Buffer[] = [];
   let count = 0;
   let leftOut = 0;
@@ -107,8 +108,8 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
 async function listObjects(search: string, { native }: HttpParts): Promise<Answer> {
   const limit = Number(searchOf(search, "limit") ?? MAX_PAGE);
   const after = Number(searchOf(search, "after") ?? 0);
-  if (!(limit >= 1 && limit <= MAX_PAGE) || !Number.isInteger(after) || after < 0)
-    return failed(codes.INVALID_PARAMS, `limit must be from 1 to ${MAX_PAGE}, after a cursor from next`);
+  if (!(limit >= 1 && limit <= MAX_PAGE)) return failed(codes.INVALID_PARAMS, `limit: expected a number from 1 to ${MAX_PAGE}`);
+  if (!Number.isInteger(after) || after < 0) return failed(codes.INVALID_PARAMS, "after: expected a cursor from next, a whole number");
   const objects: string[] = [];
   let cursor = Math.max(1, after);
   while (cursor !== 0 && objects.length < limit) {
@@ -170,6 +171,9 @@ function eventStatus(_search: string, { native, publishes }: HttpParts): Answer 
     skipped_unparsed_keys: figures.keysUnparsed,
   });
 }
+
+/** What it asks of one tenant's keys would be done to everybody's. */
+const namesTenant = (search: string) => !["", "default"].includes(searchOf(search, "tenant_id") ?? "");
 
 /** Before the log was read these have nothing to say. */
 const serving: Routes = {
@@ -237,6 +241,10 @@ export function answerHttp(request: Request, parts: HttpParts, done: (answer: An
     let route = ownMembers(always, name)?.[1];
     if (route === undefined) {
       route = ownMembers(serving, name)?.[1];
+      if (route !== undefined && !parts.multiTenant && namesTenant(search)) {
+        done(withoutTenants());
+        return;
+      }
       if (route !== undefined && !parts.serving()) {
         done(inactive());
         return;

@@ -77,7 +77,14 @@ async function run(argv: readonly string[]): Promise<number> {
     log.warn({ endpoint }, reached ? "a holder's endpoint answers again" : "a holder's endpoint does not answer: clients are no longer sent there"),
   );
   const members = new Members(native);
-  const handlers = masterHandlers({ native, tasks, members, authority: settings.stable_id, storage: storageConfigOf(settings) });
+  const handlers = masterHandlers({
+    native,
+    tasks,
+    members,
+    authority: settings.stable_id,
+    storage: storageConfigOf(settings),
+    multiTenant: settings.enable_multi_tenants,
+  });
   const folder = openFolder({ native, settings, log, isServing: () => watch.state.serving });
   const rpc = openRpc({
     native,

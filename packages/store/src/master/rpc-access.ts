@@ -15,6 +15,7 @@ export const OTHER_TENANT = "this connection's key is for one tenant's keys: oth
 const openCalls: readonly OperationName[] = [
   "Authorize",
   "ServiceReady",
+  "HasTenants",
   "GetFsdir",
   "GetStorageConfig",
   "Ping",

@@ -8,7 +8,6 @@ import { type Fields, graceSeconds, MAX_GRACE_SECONDS, offsetOf, positive, Refus
 
 /** As stores of the field: what is allocated is a multiple of it. */
 const ALIGNMENT = 16 * 2 ** 20;
-const MAX_BYTES = 2 ** 46;
 
 export type Kind = "shm" | "memory" | "own" | "reconfigured";
 export type MountRules = {
@@ -47,7 +46,7 @@ export class Mounts {
 
   async mount(fields: Fields): Promise<object> {
     const asked = positive(fields["size"]);
-    if (asked === undefined || asked > MAX_BYTES) throw new Refused(400, "Invalid size, must be a positive integer");
+    if (asked === undefined) throw new Refused(400, "Invalid size, must be a positive integer");
     if (asked > totalmem()) throw new Refused(400, `Invalid size, must be at most this machine's memory of ${totalmem()} bytes`);
     const sizeBytes = Math.ceil(asked / ALIGNMENT) * ALIGNMENT;
     return { status: "success", segment_ids: idsOf(await this.#mountNew(sizeBytes, fields, "memory")), allocated_size: sizeBytes };
