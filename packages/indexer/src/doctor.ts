@@ -32,7 +32,9 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
     ["token_count_differs", "a token count that is not a multiple of the registered block size"],
     ["parent_missing", "a place inside a chain and no parent"],
   ] as const;
-  for (const [name, what] of refused) if (count(name) > 0) says.push(`${count(name)} events were refused for ${what}; the last refusal: ${complaint}`);
+  const kinds = refused.filter(([name]) => count(name) > 0);
+  const last = kinds.length > 1 ? "the last refusal of any kind" : "the last refusal";
+  for (const [name, what] of kinds) says.push(`${count(name)} events were refused for ${what}; ${last}: ${complaint}`);
   if (count("rank_differs") > 0)
     says.push(
       `${count("rank_differs")} batches carry another data-parallel rank than the registered ${registration.dp_rank}; their blocks count for the rank that they carry: register each rank with the endpoint it publishes at`,

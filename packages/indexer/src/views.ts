@@ -109,7 +109,9 @@ export class Views {
 
   globalView(parameters: URLSearchParams): unknown {
     const from = whole(parameters, "context_cursor", 0);
-    const limit = Math.min(whole(parameters, "limit", DEFAULT_PAGE), MAX_PAGE);
+    const limit = whole(parameters, "limit", DEFAULT_PAGE);
+    if (limit < 1 || limit > MAX_PAGE)
+      throw new Refusal("out_of_range", `limit: expected a whole number from 1 to ${MAX_PAGE}, got ${limit}`, { field: "limit" });
     const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
     const names = new Map<number, string>();
     const keys = new Map([...this.#options.registry.subscriptions.values()].flatMap(({ held, registration }) => held.ids.map((id) => [id, registration])));

@@ -88,3 +88,33 @@ void test("a list with something else than a whole number is refused by name, an
     assert.match(err, says);
   }
 });
+
+void test("a format, sources or a trace that cannot be meant are refused by name, and register nothing", async () => {
+  await using indexer = await startIndexer();
+  const env = { SVC_INDEXER_URL: indexer.url };
+  const query = ["query", "--model", "m", "--block-size", "2"];
+  for (const [args, said] of [
+    [[...query, "--tokens", "1,2", "--output", "xml"], /--output: expected table or json, got "xml"/],
+    [[...query, "--tokens", "1,2", "--hashes", "2"], /expected one of --tokens, --file and --hashes, got --tokens and --hashes/],
+    [[...query, "--hashes", "2", "--explain"], /--explain: expected --tokens or --file/],
+    [["simulate", "--model", "m", "--instance", "i", "--trace", "/nowhere.jsonl"], /--trace: expected a file of prompts, got "\/nowhere.jsonl"/],
+  ] as const) {
+    const { code, err } = await run(CLI, args, env);
+    assert.equal(code, 2, args.join(" "));
+    assert.match(err, said);
+  }
+  assert.deepEqual(await indexer.services(), []);
+  const registered = ["--endpoint", "tcp://127.0.0.1:9", "--type", "vLLM", "--model", "m", "--instance", "engine-a", "--block-size", "16", "--dp-rank", "0"];
+  assert.equal((await run(CLI, ["register", ...registered], env)).code, 0);
+  const { out } = await run(CLI, ["services", "-o", "table"], env);
+  assert.match(out, /^INSTANCE +TENANT +RANK +ENDPOINT +BLOCKS +SEQUENCE +GAP +DOCTOR\nengine-a +default +0 +tcp:\/\/127\.0\.0\.1:9 /);
+});
+
+void test("a page of the whole view has a size that ends", async () => {
+  await using indexer = await startIndexer();
+  for (const limit of [0, 10_001]) {
+    const answer = await fetch(`${indexer.url}/global_view?limit=${limit}`);
+    assert.equal(answer.status, 400);
+    assert.match(await answer.text(), /limit: expected a whole number from 1 to 10000/);
+  }
+});

@@ -94,6 +94,7 @@ void test("svc store leader, standbys and lead say who leads and hand the lead o
   const handed = await run("lead", "--to", standby.name, "--url", standby.url, "--output", "table");
   assert.equal(handed.code, 0, handed.err);
   assert.equal((await standby.ha()).role, "leader");
+  assert.match((await run("lead", "--to", standby.name, "--url", standby.url, "--output", "table")).out, new RegExp(`^${standby.name} leads already at `));
   const alone = await run("leader", "--master", "127.0.0.1:1", "--url", "http://127.0.0.1:1");
   assert.equal(alone.code, 1);
 });

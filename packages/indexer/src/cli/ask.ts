@@ -4,10 +4,11 @@ import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
 import { IndexClient, type QueryScope } from "@svc/contract/index-client.ts";
 import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
+import { outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 
 const options = {
   url: { type: "string" },
-  output: { type: "string" },
+  output: { type: "string", short: "o" },
   model: { type: "string" },
   "block-size": { type: "string" },
   tokens: { type: "string" },
@@ -35,7 +36,10 @@ export async function ask(verb: "query" | "register" | "unregister" | "services"
   const values = read(argv);
   const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
   const client = new IndexClient(url, { apiKey: values["api-key"] ?? process.env["SVC_INDEXER_API_KEY"] });
-  const json = values.output === "json" || !process.stdout.isTTY;
+  const { output } = values;
+  if (output !== undefined && output !== "json" && output !== "table")
+    fail("INVALID_REQUEST", `--output: expected table or json, got ${JSON.stringify(output)}`);
+  const json = outputFormat(output) === "json";
   if (verb === "query") return query(values, client, url, json);
   if (verb === "services") {
     const answer = (await client.services()) as { services: Row[] };
@@ -75,7 +79,10 @@ async function query(values: Values, client: IndexClient, url: string, json: boo
     ...(values["cache-salt"] === undefined ? {} : { cacheSalt: values["cache-salt"] }),
     freshness: true,
   };
+  const given = (["tokens", "file", "hashes"] as const).filter((name) => values[name] !== undefined);
+  if (given.length > 1) fail("INVALID_REQUEST", `expected one of --tokens, --file and --hashes, got ${given.map((name) => `--${name}`).join(" and ")}`);
   if (values.hashes !== undefined) {
+    if (values.explain === true) fail("INVALID_REQUEST", "--explain: expected --tokens or --file, got --hashes, which say nothing of how a prompt is hashed");
     const answer = await client.queryByHash(
       BigUint64Array.from(values.hashes.split(","), (text) => wholeOf("--hashes", text.trim(), MAX_U64)),
       scope,
@@ -95,7 +102,7 @@ async function query(values: Values, client: IndexClient, url: string, json: boo
       cache_salt: scope.cacheSalt,
     };
     const response = await fetch(`${url.replace(/\/+$/, "")}/explain`, { method: "POST", body: JSON.stringify(body) });
-    process.stdout.write(`${JSON.stringify(await response.json(), null, 2)}\n`);
+    printJSON(await response.json());
     return response.ok ? 0 : 1;
   }
   print(await client.query(tokens, scope), json, matchRows);
@@ -175,7 +182,13 @@ function matchRows(answer: QueryAnswer) {
     }));
 }
 
+/** Columns are named as the rows' members. */
 function print<T>(value: T, json: boolean, rows: (value: T) => object[]): void {
-  if (json) process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
-  else console.table(rows(value));
+  if (json) return printJSON(value);
+  const shown = rows(value);
+  const columns = Object.keys(shown[0] ?? {});
+  printTable(
+    columns.map((name) => name.toUpperCase().replaceAll("_", " ")),
+    shown.map((row) => columns.map((name) => String((row as Record<string, unknown>)[name]))),
+  );
 }

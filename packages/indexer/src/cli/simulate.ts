@@ -1,4 +1,5 @@
 // `svc index simulate`: an engine that replays a trace, publishes its KV events and answers replay requests.
+import { statSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
@@ -55,6 +56,8 @@ export async function simulate(argv: readonly string[]): Promise<number> {
     return Number.isFinite(value) && value >= 0 ? value : fail("INVALID_REQUEST", `--${name}: expected a number, got ${JSON.stringify(values[name])}`);
   };
   const blockSize = number("block-size");
+  if (values.trace !== undefined && statSync(values.trace, { throwIfNoEntry: false })?.isFile() !== true)
+    fail("INVALID_REQUEST", `--trace: expected a file of prompts, got ${JSON.stringify(values.trace)}, which is not one`);
   const engine = new SimulatedEngine({
     blockSize,
     capacityBlocks: number("capacity"),

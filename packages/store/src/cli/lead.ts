@@ -59,6 +59,11 @@ export async function lead(words: Words): Promise<number> {
   operands(words);
   const to = words.text("to") ?? fail("INVALID_REQUEST", "expected --to NAME; svc store standbys lists them");
   const { words: there, view } = await leaderOf(words);
+  if (to === view.name) {
+    if (words.isJSON) printJSON(view.leader);
+    else process.stdout.write(`${to} leads already at ${view.leader?.rpc ?? "?"}\n`);
+    return 0;
+  }
   const answer = await ask(there, `/api/v1/lead?to=${encodeURIComponent(to)}`, { method: "POST" });
   const said = (await answer.json()) as { error_message?: string; leader: { name: string; rpc: string; http: string } };
   if (!answer.ok) return fail("STORE_KEY_NOT_FOUND", `the master answered: ${said.error_message}`);

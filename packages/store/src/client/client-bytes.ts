@@ -2,13 +2,14 @@
 import { Failure } from "@svc/contract/failures.ts";
 import { asView, type Memory } from "@svc/transfer/memory.ts";
 import { scopedKey } from "../rpc/scope.ts";
+import { toWire } from "../rpc/text.ts";
 import type { Flow } from "./flow.ts";
 import { type Destination, type GetOutcome, getAll } from "./get.ts";
 import type { Lent } from "./memory.ts";
 import type { BytesParts } from "./parts.ts";
 import { type PutOutcome, putAll } from "./put.ts";
 import { ShortWays } from "./short-ways.ts";
-import { type PutOptions, toWire, type Wish, wishOf } from "./wishes.ts";
+import { type PutOptions, type Wish, wishOf } from "./wishes.ts";
 
 /** One piece of memory, or several whose bytes follow one another. */
 export type Pieces = Memory | readonly Memory[];

@@ -3,11 +3,11 @@ import type { Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
 import type { ReplicaList } from "../rpc/shapes.ts";
+import { fromWire, toWire } from "../rpc/text.ts";
 import { ClientBytes } from "./client-bytes.ts";
 import type { BytesParts } from "./parts.ts";
 import { refusal } from "./session/refusal.ts";
 import type { Session } from "./session/session.ts";
-import { fromWire, toWire } from "./wishes.ts";
 
 export type Replica = { readonly endpoint: string; readonly address: bigint; readonly sizeBytes: number; readonly protocol: string };
 

@@ -4,6 +4,7 @@ import { Failure } from "@svc/contract/failures.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
 import { scopePrefix } from "../rpc/scope.ts";
+import { toWire } from "../rpc/text.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { type ClientHttp, openClientHttp } from "./client-http.ts";
 import { ClientKeys } from "./client-keys.ts";
@@ -25,7 +26,6 @@ import { checkTenant } from "./session/tenant.ts";
 import { openEngine } from "./session/transfer-engine.ts";
 import { openShared } from "./shared-folder.ts";
 import { SyncCalls } from "./sync-calls.ts";
-import { toWire } from "./wishes.ts";
 
 const MIB = 1 << 20;
 const LOCAL_BUFFER_BYTES = 16 * MIB;

@@ -54,9 +54,3 @@ export function wishOf(options: PutOptions, hostID: string): Wish {
 /** The same wish for `count` keys of one group. */
 export const grouped = ({ config }: Wish, group: string | undefined, count: number): ReplicateConfig =>
   group === undefined ? config : { ...config, groupIDs: Array.from({ length: count }, () => group) };
-
-const ASCII = /^[\0-\x7f]*$/;
-
-/** The wire's texts have one byte per character. */
-export const toWire = (text: string): string => (ASCII.test(text) ? text : Buffer.from(text).toString("latin1"));
-export const fromWire = (text: string): string => (ASCII.test(text) ? text : Buffer.from(text, "latin1").toString());

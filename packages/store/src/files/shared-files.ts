@@ -3,6 +3,7 @@ import { createRequire } from "node:module";
 import { isAbsolute } from "node:path";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
+import { toWire } from "../rpc/text.ts";
 
 interface NativeShared {
   write(name: string, words: BigUint64Array, syncs: boolean): Promise<void>;
@@ -46,7 +47,7 @@ export class SharedFiles {
     const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
     try {
       const addon = createRequire(import.meta.url)(path) as { NativeShared: new (folder: string, threads: number) => NativeShared };
-      this.#native = new addon.NativeShared(Buffer.from(folder).toString("latin1"), THREADS);
+      this.#native = new addon.NativeShared(toWire(folder), THREADS);
     } catch (error) {
       fail("HOST_UNSUITABLE", `the store's native part cannot be loaded from ${path}: ${(error as Error).message}; ./svc setup builds it`, { cause: error });
     }

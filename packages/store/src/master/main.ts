@@ -12,6 +12,7 @@ import { openKeys, tokenFrom } from "../access/keys.ts";
 import { configureReplication, openHa } from "../ha/open.ts";
 import { codes } from "../rpc/codes.ts";
 import { announceMaster, withdraw } from "../rpc/own-servers.ts";
+import { toWire } from "../rpc/text.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { DrainJobs } from "./drain.ts";
 import { eventHandler, Watch } from "./events.ts";
@@ -244,9 +245,9 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   kvEvents: settings.enable_kv_events,
   emitObjectKey: settings.kv_events_emit_object_key,
   emitLegacy: settings.kv_events_emit_legacy_compat,
-  eventBackend: settings.kv_events_backend_id,
+  eventBackend: toWire(settings.kv_events_backend_id),
   eventQueue: settings.kv_events_queue_capacity,
-  folder: join(home, "store"),
+  folder: toWire(join(home, "store")),
   disk: settings.durability === "disk",
   logFileBytes: settings.log_file_bytes,
 });

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import { type FileTrouble, fileTroubleOf, SharedFiles } from "../files/shared-files.ts";
 import type { StorageConfig } from "../rpc/shapes.ts";
+import { toWire } from "../rpc/text.ts";
 import type { NativeMaster } from "./native.ts";
 import type { DoubtedFile } from "./native-disks.ts";
 import type { MasterSettings } from "./settings.ts";
@@ -18,8 +19,7 @@ const MAX_BYTES = 2n ** 63n - 1n;
 type FolderSettings = Pick<MasterSettings, "root_fs_dir" | "cluster_id" | "quota_bytes" | "global_file_segment_size" | "enable_disk_eviction">;
 
 /** A folder of this cluster's own; "" where there is none. Bytes one per character, as on the wire. */
-export const folderOf = ({ root_fs_dir: root, cluster_id: cluster }: FolderSettings): string =>
-  root === "" ? "" : Buffer.from(join(root, cluster)).toString("latin1");
+export const folderOf = ({ root_fs_dir: root, cluster_id: cluster }: FolderSettings): string => (root === "" ? "" : toWire(join(root, cluster)));
 
 export const storageConfigOf = (settings: FolderSettings): StorageConfig => ({
   root: folderOf(settings),

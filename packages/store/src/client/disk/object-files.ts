@@ -2,6 +2,7 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { toWire } from "../../rpc/text.ts";
 import { nativeClient } from "../native.ts";
 import type { About, FileStore, Found } from "./file-store.ts";
 
@@ -56,7 +57,7 @@ export class ObjectFiles implements FileStore {
   /** @param syncs a file counts once it is on the device. @throws SETTING_INVALID where the folder cannot be used, or another process uses it. */
   static open(folder: string, syncs = false): ObjectFiles {
     try {
-      return new ObjectFiles(folder, new (addon().NativeFiles)(folder, THREADS, syncs));
+      return new ObjectFiles(folder, new (addon().NativeFiles)(toWire(folder), THREADS, syncs));
     } catch (error) {
       if (error instanceof Failure) throw error;
       return fail("SETTING_INVALID", `the folder for objects on disk: ${(error as Error).message}`, { cause: error });
