@@ -60,6 +60,7 @@ async function creates(): Promise<void> {
     goal: { atMost: Number((node + 2).toFixed(1)) },
     samples: ROUNDS,
   });
+  rows.push({ what: "requests to etcd a second while nothing happens (2 gateways, 3 nodes)", value: perSecond, unit: "/s" });
   const beside = requests - perSecond * seconds;
   rows.push({
     what: `requests to etcd for each of ${2 * ROUNDS} creates`,

@@ -11,7 +11,20 @@ export type CallOptions = {
   readonly signal?: AbortSignal;
   /** Default 60,000. */
   readonly timeoutMs?: number;
+  /** How it is sent: by default with `fetch`. */
+  readonly send?: Send;
 };
+
+export type Sending = {
+  readonly url: string;
+  readonly method: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | undefined;
+  readonly signal: AbortSignal;
+};
+export type Sent = { readonly status: number; readonly headers: Headers; readonly text: string };
+/** One request and its whole answer, whatever its status. @throws where there is none. */
+export type Send = (sending: Sending) => Promise<Sent>;
 
 export type Answer<T> = { status: number; headers: Headers; value: Output<T> };
 
@@ -27,16 +40,18 @@ export async function callForAnswer<T extends Operation>(operation: T, input: In
   const { url, headers, body } = requestOf(operation, input as Record<string, unknown>, options);
   const timeout = AbortSignal.timeout(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
   const signal = options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]);
-  let response: Response;
-  try {
-    response = await fetch(url, { method: operation.method, headers, signal, ...(body === undefined ? {} : { body }) });
-  } catch (error) {
+  const sent = await (options.send ?? byFetch)({ url, method: operation.method, headers, body, signal }).catch((error: unknown) => {
     if (timeout.aborted) throw new Failure("TIMED_OUT", `${operation.method} ${url}: no answer in time`, { cause: error });
     throw noAnswer(options.baseURL, error);
-  }
-  const text = await response.text();
-  if (!response.ok) throw failureOf(response.status, response.headers.get("retry-after"), text);
-  return { status: response.status, headers: response.headers, value: operation.output.parse(text === "" ? undefined : JSON.parse(text)) as Output<T> };
+  });
+  const { status, text } = sent;
+  if (status < 200 || status > 299) throw failureOf(status, sent.headers.get("retry-after"), text);
+  return { status, headers: sent.headers, value: operation.output.parse(text === "" ? undefined : JSON.parse(text)) as Output<T> };
+}
+
+async function byFetch({ url, method, headers, body, signal }: Sending): Promise<Sent> {
+  const response = await fetch(url, { method, headers, signal, ...(body === undefined ? {} : { body }) });
+  return { status: response.status, headers: response.headers, text: await response.text() };
 }
 
 function requestOf(operation: Operation, input: Record<string, unknown>, options: CallOptions) {

@@ -56,6 +56,8 @@ export const nodeLoad = z.object({
   cpuPercent: z.number().min(0),
   disk: z.object({ totalBytes: bytes, usedBytes: bytes }),
   isDraining: z.boolean(),
+  /** That follow this node's stream; a node of an earlier version does not say. */
+  gateways: count.default(1),
 });
 export type NodeLoad = z.output<typeof nodeLoad>;
 

@@ -9,6 +9,7 @@ import { keepStateFile } from "@svc/contract/state-file.ts";
 import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
 import { exitCodeOf } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
+import { openKeptCalls } from "@svc/kit/kept-calls.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -73,6 +74,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const nowMs = () => performance.now();
 
   const targets = openNodeTargets({ connections: settings.max_connections, connectionsPerPeer: settings.max_connections_per_address });
+  const calls = openKeptCalls();
   const queue = new AdmissionQueue({ length: settings.queue, waitMs: settings.queue_timeout_seconds * 1000 }, nowMs);
   let domain = domains[0];
   let directory: EtcdDirectory | undefined;
@@ -83,12 +85,15 @@ async function run(argv: readonly string[]): Promise<number> {
     silenceMs: settings.node_silence_ms,
     openTarget: targets.open,
     onRoom: () => queue.release(1),
-    onLost: () => counted.lost(),
+    onLost(member) {
+      counted.lost();
+      calls.drop(member.url);
+    },
     removedNode: (slot) => directory?.removedNode(slot),
   });
   const lookups = new Lookups(members, apiKey);
   const arrivals = new Arrivals({ members, apiKey, directory: () => directory, log });
-  const relay = openRelay(apiKey);
+  const relay = openRelay(apiKey, calls.send);
   const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
   const events = openMergedEvents(members, apiKey);
   let hasBeenUp = false;
@@ -104,7 +109,7 @@ async function run(argv: readonly string[]): Promise<number> {
       isFixed: etcd.length === 0,
       rests: new Rests({ members, apiKey, log }),
       merge: openMerge({ members, apiKey, log }),
-      create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, nowMs, onPlaced: counted.placed }),
+      create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
       checkHealth() {
         if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
         hasBeenUp ||= members.up.length > 0;
@@ -176,6 +181,7 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "control plane", close: () => app.close() },
     { name: "spans", close: async () => spans?.close() },
     { name: "nodes", close: async () => members.close() },
+    { name: "calls", close: async () => calls.close() },
     { name: "etcd", close: async () => directory?.close() },
     { name: "metrics", close: metricsListener.close },
   ]);

@@ -126,6 +126,7 @@ function nodeOf(index: number, maxSandboxes: number): Node {
     maxSandboxes,
     running: 0,
     starting: 0,
+    underWay: 0,
     isFull: false,
     get memory() {
       return {
@@ -147,7 +148,7 @@ function burstyMoment(random: () => number, dayMs: number): number {
 }
 
 /** Small and the same everywhere for a seed. */
-function mulberry(seed: number): () => number {
+export function mulberry(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -158,7 +159,7 @@ function mulberry(seed: number): () => number {
 }
 
 /** Events by their time; of one time in the order they came. */
-class Heap {
+export class Heap {
   readonly #events: (Event & { readonly order: number })[] = [];
   #order = 0;
 

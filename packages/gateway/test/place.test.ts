@@ -19,6 +19,7 @@ function node(nodeID: string, given: Partial<Omit<Candidate, "template">> & { re
     maxSandboxes: 100,
     running: 0,
     starting: 0,
+    underWay: given.starting ?? 0,
     isFull: false,
     memory: { totalBytes: 64 * GIB, availableBytes: 60 * GIB, reservedBytes: 0 },
     template: (asked) => (templates.includes(asked) ? { memoryBytes: GIB / 2, ready } : undefined),

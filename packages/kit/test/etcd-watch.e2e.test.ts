@@ -17,7 +17,6 @@ function follow(etcd: Etcd, prefix: string, options: Partial<WatchOptions> = {})
   let lists = 0;
   let interruptions = 0;
   const watch = etcd.watch(prefix, {
-    checkMs: 200,
     onAll(entries) {
       lists++;
       known.clear();
@@ -49,7 +48,7 @@ function follow(etcd: Etcd, prefix: string, options: Partial<WatchOptions> = {})
 
 async function open(server: TestEtcd) {
   const writer = openEtcd({ endpoints: server.endpoints, ...patient });
-  const reader = openEtcd({ endpoints: server.endpoints, attemptMs: 1_000, callMs: 60_000 });
+  const reader = openEtcd({ endpoints: server.endpoints, attemptMs: 1_000, callMs: 60_000, checkMs: 200 });
   return {
     writer,
     reader,
@@ -84,7 +83,7 @@ void test("a watcher whose connection is cut, or renewed, or stands still, misse
   await using server = await startEtcd();
   await using relay = await startRelay(Number(new URL(server.endpoints[0] as string).port));
   await using clients = await open(server);
-  const through = openEtcd({ endpoints: [`http://127.0.0.1:${relay.port}`], attemptMs: 1_000, callMs: 60_000 });
+  const through = openEtcd({ endpoints: [`http://127.0.0.1:${relay.port}`], attemptMs: 1_000, callMs: 60_000, checkMs: 200 });
   const seen = follow(through, "w/", { renewMs: 300 });
   await seen.current();
   for (let index = 0; index < 60; index++) {
@@ -132,7 +131,7 @@ void test("a watcher that was away while etcd forgot what happened lists again, 
   await using server = await startEtcd();
   await using relay = await startRelay(Number(new URL(server.endpoints[0] as string).port));
   await using clients = await open(server);
-  const through = openEtcd({ endpoints: [`http://127.0.0.1:${relay.port}`], attemptMs: 500, callMs: 60_000 });
+  const through = openEtcd({ endpoints: [`http://127.0.0.1:${relay.port}`], attemptMs: 500, callMs: 60_000, checkMs: 200 });
   await clients.writer.put("w/gone", "x");
   const seen = follow(through, "w/");
   await seen.current();

@@ -137,6 +137,7 @@ export class Member {
       maxSandboxes: identity?.maxSandboxes ?? 0,
       running: this.running.size,
       starting: Math.max(this.creating, load?.starting ?? 0),
+      underWay: Math.max(this.creating * (load?.gateways ?? 1), load?.starting ?? 0),
       isFull: this.isFull,
       memory: load?.memory ?? { totalBytes: 0, availableBytes: 0, reservedBytes: 0 },
       template: (asked) => {

@@ -17,6 +17,11 @@ export type Candidate = {
   readonly running: number;
   /** Starts under way, those included that its last word cannot count yet. */
   readonly starting: number;
+  /**
+   * For the spread: what this gateway has sent there, times the gateways, whose shares are about the same; or the node's last word, where
+   * that is more. By the words alone, which are of different ages, the node that is too busy to speak would look empty during a burst.
+   */
+  readonly underWay: number;
   /** Said "full" to a create, and nothing that makes room has happened since. */
   readonly isFull: boolean;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number; readonly reservedBytes: number };
@@ -94,10 +99,10 @@ function hasMemory({ memory, starting }: Candidate, memoryBytes: number, { memor
 /** 0 for an empty node, 1 for a full one: by whichever of places and memory is scarcer. */
 function costOf(node: Candidate, request: Request, { memoryOvercommit }: Rules): number {
   const template = node.template(request.templateID);
-  const held = node.running + node.starting;
+  const held = node.running + node.underWay;
   const cold = (template?.ready ?? 0) > node.starting ? 0 : COLD_PENALTY;
   const { totalBytes, reservedBytes } = node.memory;
-  const promised = reservedBytes + node.starting * (template?.memoryBytes ?? 0);
+  const promised = reservedBytes + node.underWay * (template?.memoryBytes ?? 0);
   return Math.max((held + cold) / Math.max(1, node.maxSandboxes), promised / Math.max(1, totalBytes * memoryOvercommit));
 }
 

@@ -1,4 +1,5 @@
 // Create: choose nodes, ask the best of them, go on where one is full, wait in a bounded queue where all are.
+import type { Send } from "@svc/contract/call.ts";
 import type { NameRecord } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
@@ -29,6 +30,7 @@ export type CreateParts = {
   /** Of etcd; absent where the nodes are a fixed list. */
   readonly directory: () => Pick<EtcdDirectory, "isDead" | "gone" | "agrees"> | undefined;
   readonly apiKey: string;
+  readonly send: Send;
   readonly nowMs: () => number;
   readonly onPlaced: (outcome: PlaceOutcome) => void;
 };

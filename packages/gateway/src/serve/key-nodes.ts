@@ -1,5 +1,5 @@
 // The nodes of a deployment as creates under an Idempotency-Key see them.
-import { call } from "@svc/contract/call.ts";
+import { call, type Send } from "@svc/contract/call.ts";
 import { declineKey, registerKey } from "@svc/contract/create-keys.ts";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Context } from "@svc/kit/serve.ts";
@@ -17,12 +17,13 @@ export type KeyNodesParts = {
   readonly lookups: Lookups;
   readonly directory: () => Pick<EtcdDirectory, "isDead" | "gone" | "agrees"> | undefined;
   readonly apiKey: string;
+  readonly send: Send;
   readonly context: Pick<Context, "signal">;
   readonly templateID: string;
 };
 
-export function keyNodes({ members, lookups, directory, apiKey, context, templateID }: KeyNodesParts): KeyNodes<Member> {
-  const to = (member: Member) => ({ baseURL: member.url, apiKey, timeoutMs: TIMEOUT_MS, signal: AbortSignal.any([context.signal, member.signal]) });
+export function keyNodes({ members, lookups, directory, apiKey, send, context, templateID }: KeyNodesParts): KeyNodes<Member> {
+  const to = (member: Member) => ({ baseURL: member.url, apiKey, send, timeoutMs: TIMEOUT_MS, signal: AbortSignal.any([context.signal, member.signal]) });
 
   return {
     isFixed: directory() === undefined,

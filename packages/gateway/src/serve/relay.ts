@@ -1,8 +1,9 @@
 // Passes one operation on to a node and its answer back, and tells what a broken connection means.
-import { callForAnswer } from "@svc/contract/call.ts";
+import { callForAnswer, type Send } from "@svc/contract/call.ts";
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { Input, Operation, Output, Parsed } from "@svc/contract/operation.ts";
+import { NOT_CONNECTED } from "@svc/kit/kept-calls.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
@@ -10,17 +11,18 @@ import type { Member } from "../members/member.ts";
 /** A node bounds each of its operations itself. */
 const TIMEOUT_MS = 15 * 60_000;
 /** Failures of a connection that was never made: the node has not seen the request. */
-const neverSent: readonly unknown[] = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
+const neverSent: readonly unknown[] = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", NOT_CONNECTED];
 
 export type Relay = <T extends Operation>(operation: T, input: Parsed<T>, context: Context, member: Member) => Promise<Output<T>>;
 
-export function openRelay(apiKey: string): Relay {
+export function openRelay(apiKey: string, send: Send): Relay {
   const token = gatewayToken(apiKey);
   return async (operation, input, context, member) => {
     const headers = { [gatewayHeaders.token]: token, [gatewayHeaders.client]: context.client, ...context.trace };
     const signal = AbortSignal.any([context.signal, member.signal]);
     try {
-      const answer = await callForAnswer(operation, input as Input<typeof operation>, { baseURL: member.url, apiKey, headers, signal, timeoutMs: TIMEOUT_MS });
+      const to = { baseURL: member.url, apiKey, headers, signal, timeoutMs: TIMEOUT_MS, send };
+      const answer = await callForAnswer(operation, input as Input<typeof operation>, to);
       context.status(answer.status);
       return answer.value as Output<typeof operation>;
     } catch (error) {

@@ -1,6 +1,7 @@
 // A client of etcd over its JSON gateway: keys, transactions, leases and watches, over all members of the cluster.
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
+import { openChecks } from "./checks.ts";
 import { type EtcdOptions, openEndpoints } from "./endpoints.ts";
 import { grantLease, type Lease } from "./lease.ts";
 import { putRequest, type Transacted, type Transaction, transactionAnswer, transactionRequest } from "./transaction.ts";
@@ -37,11 +38,13 @@ export interface Etcd {
 
 const PAGE_KEYS = 1_000;
 const MAX_KEYS = 200_000;
+const CHECK_MS = 1_000;
 
 const written = z.object({ header });
 
 export function openEtcd(options: EtcdOptions): Etcd {
   const endpoints = openEndpoints(options);
+  const checks = openChecks(endpoints, options.checkMs ?? CHECK_MS);
   const open = new Set<{ close(): Promise<void> }>();
 
   async function list(prefix: string): Promise<Listed> {
@@ -85,7 +88,7 @@ export function openEtcd(options: EtcdOptions): Etcd {
       return lease;
     },
     watch(prefix, asked) {
-      const watch = openWatch({ endpoints, list, prefix }, asked, () => open.delete(watch));
+      const watch = openWatch({ endpoints, checks, list, prefix }, asked, () => open.delete(watch));
       open.add(watch);
       return watch;
     },

@@ -12,6 +12,8 @@ export type EtcdOptions = {
   readonly attemptMs?: number;
   /** For a whole call, over all members. */
   readonly callMs?: number;
+  /** How often the member that watches read from is asked whether it is still part of the cluster. */
+  readonly checkMs?: number;
 };
 
 /** `once`: never sent to a second member when the first may have done it. */

@@ -3,8 +3,9 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
+import type { Checks } from "./checks.ts";
 import type { Endpoints } from "./endpoints.ts";
-import { behind, encode, header, int64, type KeyValue, keyValue, rangeAnswer } from "./wire.ts";
+import { behind, encode, header, int64, type KeyValue, keyValue } from "./wire.ts";
 
 export type WatchEvent =
   | { readonly type: "put"; readonly key: string; readonly entry: KeyValue }
@@ -20,8 +21,6 @@ export type WatchOptions = {
   /** From here on what is known may be old, until `onCurrent`. */
   readonly onInterrupted?: (reason: string) => void;
   readonly onCurrent?: () => void;
-  /** How often the member is asked whether it is still part of the cluster. */
-  readonly checkMs?: number;
   /** How long one stream is trusted: a middlebox may have dropped it without a word. */
   readonly renewMs?: number;
 };
@@ -36,6 +35,7 @@ export type Watch = {
 
 type WatchParts = {
   readonly endpoints: Endpoints;
+  readonly checks: Checks;
   readonly list: (prefix: string) => Promise<{ readonly entries: readonly KeyValue[]; readonly revision: bigint }>;
   readonly prefix: string;
 };
@@ -43,7 +43,6 @@ type WatchParts = {
 /** Why a stream ended: it is followed by another one from the same revision, or by a list. */
 type End = "renewed" | "history lost";
 
-const CHECK_MS = 1_000;
 const RENEW_MS = 60_000;
 const FIRST_PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
@@ -63,8 +62,8 @@ const message = z.object({
     .optional(),
 });
 
-export function openWatch({ endpoints, list, prefix }: WatchParts, options: WatchOptions, onEnd: () => void): Watch {
-  const { checkMs = CHECK_MS, renewMs = RENEW_MS } = options;
+export function openWatch({ endpoints, checks, list, prefix }: WatchParts, options: WatchOptions, onEnd: () => void): Watch {
+  const { renewMs = RENEW_MS } = options;
   const range = { key: encode(prefix), range_end: behind(prefix) };
   const closing = new AbortController();
   let known = options.fromRevision;
@@ -112,7 +111,8 @@ export function openWatch({ endpoints, list, prefix }: WatchParts, options: Watc
     });
     const ended = Promise.withResolvers<End>();
     const stop = () => ended.resolve("renewed");
-    const timers = [setTimeout(stop, renewMs), setInterval(() => void check(url).then((end) => end && ended.resolve(end), broken), checkMs)];
+    const timer = setTimeout(stop, renewMs);
+    const leave = checks.join(url, { prefix, revision: () => known, onHistoryLost: () => ended.resolve("history lost"), onBroken: broken });
     closing.signal.addEventListener("abort", stop);
     function broken(error: unknown): void {
       endpoints.avoid(url);
@@ -130,7 +130,8 @@ export function openWatch({ endpoints, list, prefix }: WatchParts, options: Watc
       return await ended.promise;
     } finally {
       closing.signal.removeEventListener("abort", stop);
-      for (const timer of timers) clearTimeout(timer);
+      clearTimeout(timer);
+      leave();
       call.destroy();
     }
   }
@@ -151,12 +152,6 @@ export function openWatch({ endpoints, list, prefix }: WatchParts, options: Watc
       deliver(() => options.onEvents(events, known as bigint));
     } else if (!result.created) known = revision;
     return undefined;
-  }
-
-  /** Whether the member still answers with the cluster's leave: one that was cut off from it keeps its streams, and is silent. */
-  async function check(url: string): Promise<End | undefined> {
-    const { header: at } = await endpoints.callOne(url, "/v3/kv/range", { key: encode(prefix), limit: 1, keys_only: true }, rangeAnswer);
-    return known !== undefined && at !== undefined && at.revision < known ? "history lost" : undefined;
   }
 
   const following = follow();

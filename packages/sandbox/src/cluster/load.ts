@@ -2,6 +2,7 @@
 import { readFileSync, statfsSync } from "node:fs";
 import { cpus } from "node:os";
 import type { NodeLoad } from "@svc/contract/cluster.ts";
+import type { StreamParts } from "./stream.ts";
 
 export type LoadParts = {
   readonly home: string;
@@ -17,7 +18,10 @@ const FRESH_MS = 1_000;
 
 type Host = Pick<NodeLoad, "disk" | "cpuPercent"> & { readonly totalBytes: number; readonly availableBytes: number };
 
-export function openLoad({ home, capacity, isDraining, admission, pool, usage }: LoadParts, nowMs: () => number = () => performance.now()): () => NodeLoad {
+export function openLoad(
+  { home, capacity, isDraining, admission, pool, usage }: LoadParts,
+  nowMs: () => number = () => performance.now(),
+): StreamParts["load"] {
   let host: Host | undefined;
   let readAtMs = 0;
   let ticks = readTicks();

@@ -28,7 +28,7 @@ export type StreamParts = {
   };
   readonly events: Pick<Events, "newest" | "read" | "watch">;
   readonly identity: () => NodeIdentity;
-  readonly load: () => NodeLoad;
+  readonly load: () => Omit<NodeLoad, "gateways">;
   readonly templates: () => readonly HeldTemplate[];
   readonly copies: () => readonly CopiedTemplate[];
   /** What this node knows of the names of snapshots. */
@@ -86,6 +86,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     setImmediate(flush);
   }
 
+  const loadNow = (): NodeLoad => ({ ...load(), gateways: readers.size });
   const templatesFrame = (): ClusterFrame => ({ kind: "templates", templates: [...templates()], copies: [...copies()] });
 
   function sendTemplates(): void {
@@ -119,7 +120,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
       if (records.some(({ snapshotID, nodeID }) => snapshotID !== "" && nodeID === identity().nodeID)) sendTemplates();
       send({ kind: "names", names: [...records] });
     });
-    const beat = setInterval(() => send({ kind: "beat", load: load() }), BEAT_MS);
+    const beat = setInterval(() => send({ kind: "beat", load: loadNow() }), BEAT_MS);
     const look = setInterval(sendTemplates, TEMPLATES_MS);
     return () => {
       stopWatching();
@@ -154,7 +155,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
       kind: "state",
       version: Math.min(version, CLUSTER_VERSION),
       node: identity(),
-      load: load(),
+      load: loadNow(),
       sandboxes,
       templates: [...templates()],
       copies: [...copies()],
