@@ -16,8 +16,9 @@ export class Counts {
   /** When the last of them were seen: two publishers on one endpoint look like endless restarts. */
   readonly restartsAtMs: number[] = [];
   disconnects = 0;
-  /** Connections that ended although the publisher went on: so does one that brings a message too large. */
+  /** Connections that were ended here: for a message too large, for silence, or since what is there does not speak ZMTP. */
   brokenOff = 0;
+  brokenOffWhy = "";
   /** By `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
 
@@ -28,6 +29,11 @@ export class Counts {
   restarted(): void {
     this.restarts++;
     this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MOST_RESTARTS);
+  }
+
+  brokeOff(why: string): void {
+    this.brokenOff++;
+    this.brokenOffWhy = why;
   }
 
   /** The event counts that are not zero, by name. */

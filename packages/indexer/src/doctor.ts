@@ -1,7 +1,6 @@
 // Says in a sentence what is wrong with a registration, from what its first events and its silence show.
 import { outcomeIndex } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
-import { MAX_MESSAGE_BYTES } from "./zmq.ts";
 
 const FLAPPING_RESTARTS = 4;
 const FLAPPING_WITHIN_MS = 60_000;
@@ -48,7 +47,7 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
   if (count("too_many_streams") > 0) says.push(`${count("too_many_streams")} events name more streams than one registration may have`);
   if (counts.brokenOff > 0)
     says.push(
-      `the connection to ${registration.endpoint} broke off ${counts.brokenOff} times although the publisher went on: a message above ${MAX_MESSAGE_BYTES >> 20} MiB ends it so, and is lost; have the publisher send smaller batches, or look for what cuts connections on the way`,
+      `connections to ${registration.endpoint} were ended here ${counts.brokenOff} times, the last one because ${counts.brokenOffWhy}; what such a connection brought last is lost`,
     );
   const several = flaps(subscription, nowMs);
   if (subscription.rivals.length > 1)

@@ -1,5 +1,6 @@
 // What changes the index comes through here: in slices of the event loop's turns, one batch after the other, never while the index is read.
-import { setImmediate as turn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+import { Contention } from "./contention.ts";
 import { LoopShare } from "./loop-share.ts";
 import type { WaitingRoom } from "./order.ts";
 import type { Stillness } from "./stillness.ts";
@@ -7,21 +8,32 @@ import type { Stillness } from "./stillness.ts";
 /** Of each turn of the event loop, so that a query waits no longer than that; as long as queries take where they take more. */
 const MIN_SLICE_MS = 0.25;
 const MAX_SLICE_MS = 2;
+/** While requests come and others want the cores, too: a thread that takes all it can get waits for each further turn behind them. */
+const REST_MS = 1;
+const RESTED_SLICE_MS = 0.5;
+/** Requests come as long as the last one was so short a time ago. */
+const REQUESTED_MS = 500;
 
 export class Intake {
   readonly stillness: Stillness;
   readonly room: WaitingRoom;
   readonly #share: LoopShare;
-  readonly #sliceMs: () => number;
+  readonly #requestsMs: () => number;
+  readonly #contention: Pick<Contention, "found">;
+  #requestedMs = Number.NEGATIVE_INFINITY;
   /** Until a batch that is applied in slices is there wholly. */
   #unfinished: Promise<void> | undefined;
 
   /** `requestsMs`: what requests took since it was last asked. */
-  constructor(stillness: Stillness, room: WaitingRoom, requestsMs: () => number = () => 0) {
+  constructor(stillness: Stillness, room: WaitingRoom, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
     this.stillness = stillness;
     this.room = room;
-    this.#sliceMs = () => Math.min(MAX_SLICE_MS, Math.max(MIN_SLICE_MS, requestsMs()));
-    this.#share = new LoopShare(this.#sliceMs);
+    this.#requestsMs = requestsMs;
+    this.#contention = contention;
+    this.#share = new LoopShare(
+      () => this.#sliceMs(),
+      () => this.#restMs(),
+    );
     stillness.before = () => this.#unfinished;
   }
 
@@ -42,6 +54,16 @@ export class Intake {
     });
     // Whoever waits for it goes on either way.
     this.#unfinished.catch(() => {});
+  }
+
+  #sliceMs(): number {
+    const requestsMs = this.#requestsMs();
+    if (requestsMs > 0) this.#requestedMs = performance.now();
+    return Math.min(MAX_SLICE_MS, Math.max(this.#restMs() > 0 ? RESTED_SLICE_MS : MIN_SLICE_MS, requestsMs));
+  }
+
+  #restMs(): number {
+    return performance.now() - this.#requestedMs < REQUESTED_MS && this.#contention.found ? REST_MS : 0;
   }
 
   get #changeable(): boolean {
@@ -70,7 +92,8 @@ export class Intake {
 
   async #steps(step: () => boolean): Promise<void> {
     for (let more = true; more; ) {
-      await turn();
+      const restMs = this.#restMs();
+      await (restMs > 0 ? delay(restMs) : turn());
       const endsMs = performance.now() + this.#sliceMs();
       while (more && performance.now() < endsMs) more = step();
     }

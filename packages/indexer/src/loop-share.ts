@@ -1,4 +1,5 @@
-// Shares the event loop: work that comes in bulk gets a slice of each turn of it, and within the slice one peer after the other.
+// Shares the event loop: work that comes in bulk gets a slice of each turn of it, and within the slice one peer after the other. Between
+// two slices it may rest, so that the thread sleeps and is given a core at once when something else comes.
 
 type Job = () => void;
 
@@ -7,6 +8,7 @@ const MAX_STEPS = 64;
 
 export class LoopShare {
   readonly #sliceMs: () => number;
+  readonly #restMs: () => number;
   /** When this turn's slice ends; undefined before anything ran in it. */
   #endsMs: number | undefined;
   /** What waits, by peer; the peer whose turn it is comes first. */
@@ -17,9 +19,12 @@ export class LoopShare {
   /** Who entered in this step, and has done nothing yet. */
   #entered: string | undefined;
   #spentMs = 0;
+  #resting = false;
 
-  constructor(sliceMs: number | (() => number)) {
+  /** `restMs`: after a slice that left something undone; 0 for none. */
+  constructor(sliceMs: number | (() => number), restMs: () => number = () => 0) {
     this.#sliceMs = typeof sliceMs === "number" ? () => sliceMs : sliceMs;
+    this.#restMs = restMs;
   }
 
   /** Whether work would run at once. */
@@ -83,7 +88,7 @@ export class LoopShare {
   }
 
   #arm(): void {
-    if (this.#armed >= Math.min(this.#jobs, MAX_STEPS)) return;
+    if (this.#resting || this.#armed >= Math.min(this.#jobs, MAX_STEPS)) return;
     this.#armed++;
     setImmediate(this.#step);
   }
@@ -95,14 +100,24 @@ export class LoopShare {
   }
 
   readonly #end = (): void => {
-    this.#endsMs = undefined;
     this.#entered = undefined;
+    const restMs = this.#jobs > 0 ? this.#restMs() : 0;
+    // Until then the slice stays over.
+    this.#resting = restMs > 0;
+    if (this.#resting) setTimeout(this.#rested, restMs);
+    else this.#endsMs = undefined;
+  };
+
+  readonly #rested = (): void => {
+    this.#endsMs = undefined;
+    this.#resting = false;
+    while (this.#armed < Math.min(this.#jobs, MAX_STEPS)) this.#arm();
   };
 
   readonly #step = (): void => {
     this.#armed--;
     this.#entered = undefined;
-    if (this.#jobs === 0) return;
+    if (this.#jobs === 0 || this.#resting) return;
     // The first step of a turn does something, however short its slice is.
     if (this.#endsMs === undefined) this.#begin();
     else if (performance.now() >= this.#endsMs) {

@@ -30,9 +30,9 @@ export interface NativeIndex {
   clear(id: number): void;
   /** Events were lost: drops the blocks that they can have touched. */
   lose(id: number): void;
-  /** MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; MORE: `applyMore` goes on with the same payload, and nothing else is applied before. */
+  /** MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; MORE: `applyMore` goes on with it, and nothing else is applied before. The payload is read during the call alone. */
   apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, time: Float64Array): number;
-  applyMore(id: number, payload: Buffer, counts: Uint32Array): number;
+  applyMore(id: number, counts: Uint32Array): number;
   /** The data-parallel ranks that a subscription stands for: the registered one, and those of its batches. */
   ranks(id: number): number[];
   /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */

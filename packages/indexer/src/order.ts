@@ -63,7 +63,8 @@ export class Order {
   wait(sequence: number, payload: Buffer): boolean {
     const waiting = this.#waiting.get(sequence);
     if (waiting !== undefined) return waiting.equals(payload);
-    this.#waiting.set(sequence, payload);
+    // What it came in is read into again.
+    this.#waiting.set(sequence, Buffer.from(payload));
     this.#count(payload.length);
     return true;
   }

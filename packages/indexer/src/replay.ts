@@ -1,15 +1,13 @@
 // Asks a publisher for batches it sent before, and reads both shapes of its answer.
 import { setTimeout as delay } from "node:timers/promises";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
-import { Dealer } from "zeromq";
 import { type Batch, readReplay } from "./frames.ts";
 import { type Endpoint, readEndpoints } from "./register-input.ts";
-import { context, MAX_MESSAGE_BYTES } from "./zmq.ts";
+import { MAX_MESSAGE_BYTES } from "./zmq.ts";
+import { Dealer } from "./zmtp/dealer.ts";
 
 /** A replay of more than this is no replay of a bounded buffer. */
 const MAX_REPLAYED = 4_000_000;
-/** Batches that wait to be read, as many as a publisher's ROUTER holds by default. */
-const HIGH_WATER_MARK = 1000;
 
 export class ReplayFailed extends Error {}
 
@@ -28,7 +26,10 @@ export type ReplayOptions = {
 
 /** The buffered batches from this number on, in the publisher's order; ends at the publisher's end mark. Of several masters the leader answers. */
 export async function* replay(endpoint: string, from: number, { timeoutMs, signal, onAnswered }: ReplayOptions): AsyncGenerator<Batch> {
-  const asked = readEndpoints(endpoint, "replay_endpoint").map((each) => ({ endpoint: each, socket: openSocket(timeoutMs) }));
+  const asked = readEndpoints(endpoint, "replay_endpoint").map((each) => ({
+    endpoint: each,
+    socket: new Dealer({ endpoint: each, maxMessageBytes: MAX_MESSAGE_BYTES, timeoutMs }),
+  }));
   const answered: string[] = [];
   let chosen: Dealer | undefined;
   const stop = (except?: Dealer) => {
@@ -36,7 +37,7 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
   };
   const end = () => stop();
   const again = setInterval(() => {
-    for (const { socket } of asked) if (!socket.closed) request(socket, from).catch(() => {}); // what it is worth, its answer says
+    for (const { socket } of asked) if (!socket.closed) request(socket, from);
   }, ASK_AGAIN_MS).unref();
   if (asked.length === 1) clearInterval(again);
   /** While the other masters have their time. */
@@ -80,33 +81,23 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
   }
 }
 
-const openSocket = (timeoutMs: number) =>
-  new Dealer({
-    context,
-    linger: 0,
-    receiveHighWaterMark: HIGH_WATER_MARK,
-    maxMessageSize: MAX_MESSAGE_BYTES,
-    receiveTimeout: timeoutMs,
-    sendTimeout: timeoutMs,
-  });
-
 /** The first message of its answer. */
-async function ask(socket: Dealer, { address, binds }: Endpoint, from: number, timeoutMs: number): Promise<Buffer[]> {
-  if (binds) await bindWithin(socket, address, timeoutMs);
-  else socket.connect(address);
-  await request(socket, from);
+async function ask(socket: Dealer, { binds }: Endpoint, from: number, timeoutMs: number): Promise<Buffer[]> {
+  if (binds) await bindWithin(socket, timeoutMs);
+  else await socket.open();
+  request(socket, from);
   return socket.receive();
 }
 
 /** The empty frame is what a REQ socket would put in front; without it engines do not see a request. */
-const request = (socket: Dealer, from: number) => socket.send(["", sequenceFrame(BigInt(from))]);
+const request = (socket: Dealer, from: number) => socket.request([Buffer.alloc(0), sequenceFrame(BigInt(from))]);
 
 /** The former socket on this address may still be going away. */
-async function bindWithin(socket: Dealer, address: string, timeoutMs: number): Promise<void> {
+async function bindWithin(socket: Dealer, timeoutMs: number): Promise<void> {
   const until = performance.now() + timeoutMs;
   for (;;) {
     try {
-      return await socket.bind(address);
+      return await socket.open();
     } catch (error) {
       if (performance.now() > until) throw error;
       await delay(50);

@@ -1,20 +1,19 @@
 // One publisher: its SUB socket, its order, the healing of gaps, and what the index is told.
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
-import { Subscriber } from "zeromq";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
 import type { Held } from "./held.ts";
-import { keepConnected } from "./keep-connected.ts";
 import { LastTaken } from "./last-taken.ts";
-import { receiveLive } from "./live.ts";
+import { LiveReceiver } from "./live.ts";
 import { MALFORMED, MORE, outcomeIndex, outcomes } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
 import type { Remembered, SubscriptionOptions } from "./subscription-options.ts";
-import { context, MAX_MESSAGE_BYTES, RECEIVE_HIGH_WATER_MARK } from "./zmq.ts";
+import { MAX_MESSAGE_BYTES } from "./zmq.ts";
+import { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
   readonly held: Held;
@@ -30,7 +29,8 @@ export class Subscription {
   problem = "";
   rivals: readonly string[] = [];
   readonly #options: SubscriptionOptions;
-  readonly #socket = new Subscriber({ context, linger: 0, receiveHighWaterMark: RECEIVE_HIGH_WATER_MARK, maxMessageSize: MAX_MESSAGE_BYTES });
+  readonly #socket: ZmtpSocket;
+  readonly #live: LiveReceiver;
   readonly #healer: Healer;
   readonly #ending = new AbortController();
   /** Until what waited and is due now is taken in. */
@@ -39,10 +39,6 @@ export class Subscription {
   readonly #batchCounts = new Uint32Array(outcomes.length);
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
-  #running: Promise<void> = Promise.resolve();
-  /** Where it was ever connected, and whether it is now. */
-  readonly #reached = new Map<string, boolean>();
-  #stopKeeping = (): void => undefined;
   readonly #quiet = new Quiet();
 
   constructor(options: SubscriptionOptions) {
@@ -53,6 +49,20 @@ export class Subscription {
     this.key = nameOf(options.registration);
     this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
+    this.#socket = this.#openSocket();
+    this.#live = new LiveReceiver(this.#socket, {
+      key: this.key,
+      intake: options.intake,
+      signal: this.#ending.signal,
+      take: (frames, again) => this.#taken(frames, again),
+      // The replay that is under way makes room; until then what comes waits with the kernel and the publisher.
+      room: () => this.#healer.ended.then(() => this.drained),
+      onFailed: (error) => {
+        if (this.#ending.signal.aborted) return;
+        this.problem = `taking in events failed: ${error.message}`;
+        options.log.error({ subscription: this.key, err: error }, "taking in events failed");
+      },
+    });
     const { next = null, gap = false, complete = true, isPartial = false, needsAll = false } = options.remembered ?? {};
     this.proof.want({ ofAll: needsAll });
     if (next === null) return;
@@ -67,28 +77,12 @@ export class Subscription {
   }
 
   get connected(): boolean {
-    return [...this.#reached.values()].includes(true);
+    return this.#socket.connected;
   }
 
   /** Connects (or binds) and begins to take events in. */
   async start(): Promise<void> {
-    this.#socket.subscribe("");
-    const endpoints = readEndpoints(this.registration.endpoint, "endpoint");
-    this.#stopKeeping = keepConnected(this.#socket, endpoints, {
-      onConnected: (address) => {
-        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
-        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
-        this.#reached.set(address, true);
-      },
-      onDisconnected: (address) => {
-        this.#reached.set(address, false);
-        this.counts.disconnects++;
-      },
-      onGivenUp: () => this.counts.brokenOff++,
-    });
-    // Of several masters one publishes; whoever takes over goes on with its numbers.
-    for (const { address, binds } of endpoints) await (binds ? this.#socket.bind(address) : this.#socket.connect(address));
-    this.#running = this.#receive();
+    await this.#socket.open();
     this.#healer.begin();
     if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
       this.#quiet.watch(
@@ -98,12 +92,35 @@ export class Subscription {
       );
   }
 
+  #openSocket(): ZmtpSocket {
+    const { log } = this.#options;
+    return new ZmtpSocket({
+      type: "SUB",
+      // Of several masters one publishes; whoever takes over goes on with its numbers.
+      endpoints: readEndpoints(this.registration.endpoint, "endpoint"),
+      maxMessageBytes: MAX_MESSAGE_BYTES,
+      onReady: () => {
+        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
+        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
+      },
+      onReadable: () => this.#live.begin(),
+      onLost: ({ address }, why, broken) => {
+        this.counts.disconnects++;
+        if (broken) this.counts.brokeOff(why);
+        log[broken ? "warn" : "info"]({ subscription: this.key, address, why }, "the connection to the publisher ended; it is dialled again");
+      },
+      onFailed: (address, why, broken) => {
+        if (broken) this.counts.brokeOff(why);
+        log[broken ? "warn" : "debug"]({ subscription: this.key, address, why }, "the publisher cannot be reached; it is dialled again");
+      },
+    });
+  }
+
   async close(): Promise<void> {
     this.#ending.abort();
     this.#quiet.stop();
-    this.#stopKeeping();
     this.#socket.close();
-    await this.#running;
+    await this.#live.ended;
     await this.#healer.ended;
     await this.drained;
     this.order.clear();
@@ -247,7 +264,7 @@ export class Subscription {
     this.#count();
     if (taken === MORE)
       this.#options.intake.goOn(() => {
-        const more = index.applyMore(this.id, payload, this.#batchCounts) === MORE;
+        const more = index.applyMore(this.id, this.#batchCounts) === MORE;
         this.#count();
         return more;
       });
@@ -261,23 +278,6 @@ export class Subscription {
       // Known to be empty is known wholly.
       this.gap = false;
       this.complete = true;
-    }
-  }
-
-  async #receive(): Promise<void> {
-    try {
-      await receiveLive(this.#socket, {
-        key: this.key,
-        intake: this.#options.intake,
-        signal: this.#ending.signal,
-        take: (frames, again) => this.#taken(frames, again),
-        // The replay that is under way makes room; until then what comes waits with ZMQ and the publisher.
-        room: () => this.#healer.ended.then(() => this.drained),
-      });
-    } catch (error) {
-      if (this.#ending.signal.aborted) return;
-      this.problem = `the event socket failed: ${(error as Error).message}`;
-      this.#options.log.error({ subscription: this.key, err: error }, "the event socket failed");
     }
   }
 

@@ -1,11 +1,8 @@
-// ZMQ's shared side: the context with room for every publisher, how much a message may have, and how many publishers this process can hold.
+// How many publishers this process can hold, and how much one of their messages may have.
 import { readFileSync } from "node:fs";
-import { Context } from "zeromq";
 
-/** A registration's sockets: SUB, the two ends of its monitor, and a replay's. */
-const SOCKETS_EACH = 4;
-/** Their mailboxes and connections. */
-const DESCRIPTORS_EACH = 6;
+/** A registration's connection, a replay's, and now and then another master's. */
+const DESCRIPTORS_EACH = 3;
 /** Left to files, pipes and the runtime. */
 const RESERVED_DESCRIPTORS = 128;
 const MAX_PUBLISHERS = 4096;
@@ -13,10 +10,6 @@ const MAX_CONNECTIONS = 8192;
 
 /** Larger messages end the connection they came by; the doctor names it. */
 export const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
-/** Messages of one publisher that wait in its socket; more wait at the publisher. */
-export const RECEIVE_HIGH_WATER_MARK = 64;
-
-export const context = new Context({ maxSockets: SOCKETS_EACH * MAX_PUBLISHERS + SOCKETS_EACH });
 
 export type Limits = { readonly publishers: number; readonly connections: number; readonly descriptors: number };
 

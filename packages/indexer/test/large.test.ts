@@ -25,7 +25,7 @@ function engine(): { index: NativeIndex; apply: (...events: unknown[]) => { slic
           all[i] = (all[i] as number) + count;
         });
         if (taken !== MORE) break;
-        taken = index.applyMore(id, payload, counts);
+        taken = index.applyMore(id, counts);
       }
       return { slices, counts: all };
     },

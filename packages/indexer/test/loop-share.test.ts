@@ -1,7 +1,8 @@
 // The loop is shared: by peers and not by how much each of them asks for.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+import { Contention } from "../src/contention.ts";
 import { Intake } from "../src/intake.ts";
 import { LoopShare } from "../src/loop-share.ts";
 import { WaitingRoom } from "../src/order.ts";
@@ -54,8 +55,8 @@ void test("nothing changes the index between a large batch's slices, and a read 
 });
 
 /** Peers that always have more, each message a tenth of a millisecond to receive and another to apply; messages applied in each turn of the loop, and by peer. */
-async function flooded(requestsMs: number): Promise<{ inTurn: number[]; byPeer: number[] }> {
-  const intake = new Intake(new Stillness(), new WaitingRoom(1 << 20), () => requestsMs);
+async function flooded(requestsMs: number, contended = false): Promise<{ inTurn: number[]; byPeer: number[] }> {
+  const intake = new Intake(new Stillness(), new WaitingRoom(1 << 20), () => requestsMs, { found: contended });
   const byPeer = Array.from({ length: 32 }, () => 0);
   const inTurn: number[] = [];
   let applied = 0;
@@ -96,6 +97,42 @@ void test("where queries take much of the loop, events get as long as they", asy
   const { inTurn } = await flooded(1.5);
   assert.ok(Math.max(...inTurn) > 4, String(inTurn));
   assert.ok(Math.max(...inTurn) <= 16, String(inTurn));
+});
+
+void test("where others want the cores and requests come, the loop sleeps between two slices; else it does not", async () => {
+  const idleTurns = async (requestsMs: number, contended: boolean): Promise<number> => {
+    const { inTurn } = await flooded(requestsMs, contended);
+    return inTurn.filter((applied) => applied === 0).length / inTurn.length;
+  };
+  assert.ok((await idleTurns(0.1, true)) > 0.5);
+  assert.equal(await idleTurns(0, true), 0);
+  assert.equal(await idleTurns(0.1, false), 0);
+});
+
+void test("a share that rests does so after each slice that left something undone, and everything is done", async () => {
+  let rests = 0;
+  const share = new LoopShare(0, () => ++rests && 1);
+  assert.equal(share.open, true);
+  let done = 0;
+  await Promise.all(Array.from({ length: 10 }, () => share.run("a", () => void done++)));
+  assert.deepEqual([done, rests], [10, 10]);
+});
+
+void test("a thread that waits for a core more than a twentieth of the time is contended, and one whose waiting nobody counts as well", async () => {
+  let waitedMs: number | undefined = 0;
+  const contention = new Contention(() => waitedMs);
+  assert.equal(contention.found, false);
+  for (const [more, found] of [
+    [1e6, true],
+    [0, false],
+    [undefined, true],
+  ] as const) {
+    waitedMs = more === undefined ? undefined : (waitedMs ?? 0) + more;
+    await delay(150);
+    assert.equal(contention.found, found);
+  }
+  // The kernel's own count can be read here.
+  assert.equal(typeof new Contention().found, "boolean");
 });
 
 void test("slots are passed on in order, and who gives up waiting gets none", async () => {

@@ -39,10 +39,10 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
     const u64 hash = hashFor(id);
     if (hash == 0 || known.contains(hash)) return true;
     u8* vacant = nullptr;
-    if (table.findOrVacant(hash, values.data(), hash, [](u32) { return true; }, vacant) != 0) return false;
+    if (table.findOrVacant(table.spotOf(hash), values.data(), hash, [](u32) { return true; }, vacant) != 0) return false;
     values[id] = hash;
     known.emplace(hash, id);
-    table.insertAt(vacant, hash, id, Blocks{values});
+    table.insertAt(vacant, table.spotOf(hash), hash, id, Blocks{values});
     return true;
   };
   const auto isRight = [&](u32 id) { return values[id] == 0 || table.find(values[id], values.data(), values[id], [](u32) { return true; }) == id; };

@@ -111,11 +111,10 @@ napi_value apply(Addon& addon, const Arguments& args) {
   return args.of(static_cast<double>(taken));
 }
 
-// (subscription, the same payload, outcomes): the events' texts lie in it.
+// (subscription, outcomes).
 napi_value applyMore(Addon& addon, const Arguments& args) {
-  args.bytes(1);
   std::size_t outLength = 0;
-  u32* out = args.array<u32>(2, napi_uint32_array, outLength);
+  u32* out = args.array<u32>(1, napi_uint32_array, outLength);
   if (outLength < outcomeCount) throw std::invalid_argument("the result array is too short");
   const Taken taken = changing(addon).applyMore(args.index(0), addon.outcomes);
   std::copy(addon.outcomes.begin(), addon.outcomes.end(), out);

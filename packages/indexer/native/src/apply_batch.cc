@@ -24,6 +24,11 @@ Taken Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Ou
   sub.seen[sequence % seenRing] = {sequence, XXH3_64bits(payload, size)};
   pending_ = nobody;
   if (!batch_.read(payload, payload + size)) return Taken::Malformed;
+  if (isLong()) {
+    // Its texts are read in later calls as well.
+    kept_.assign(payload, payload + size);
+    batch_.read(kept_.data(), kept_.data() + size);
+  }
   tick();
   if (batch_.hasRank && batch_.rank != sub.rank && sub.kind == PublisherKind::Engine) outcomes[RankDiffers] = 1;
   outcomes[Events] = batch_.wholeEvents;
@@ -35,6 +40,13 @@ Taken Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Ou
 Taken Index::applyMore(u32 id, Outcomes& outcomes) {
   outcomes.fill(0);
   return pending_ == id ? goOn(outcomes) : Taken::Whole;
+}
+
+// Whether one slice may not be enough for it.
+bool Index::isLong() const {
+  std::size_t blocks = batch_.events.size();
+  for (const Event& event : batch_.events) blocks += event.hashCount;
+  return blocks > sliceBlocks;
 }
 
 Taken Index::goOn(Outcomes& outcomes) {
@@ -50,6 +62,7 @@ Taken Index::goOn(Outcomes& outcomes) {
   if (pendingAt_ < batch_.events.size()) return Taken::More;
   pending_ = nobody;
   batch_.shrink();
+  kept_ = {};
   return Taken::Whole;
 }
 

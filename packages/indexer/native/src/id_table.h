@@ -12,11 +12,9 @@
 //   Roots have sizes of their own: at any time some segments were split a moment ago and others will be soon, 0.65 full together.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
 #include <cstring>
-#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -30,7 +28,7 @@ class IdTable {
   static constexpr u32 groupBlocks = 8;
 
   // For this many blocks.
-  explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets) {
+  explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets), guests_(capacity / 3 + smallBuckets) {
     for (const u32 buckets : rootBuckets) {
       directory_.push_back(static_cast<u32>(segments_.size()));
       add({takeBuckets(buckets), buckets, roots, 0, 0, 0});
@@ -39,73 +37,75 @@ class IdTable {
   IdTable(const IdTable&) = delete;
   IdTable& operator=(const IdTable&) = delete;
 
-  std::size_t bytes() const { return taken_ * sizeof(Bucket) + segments_.size() * (sizeof(Segment) + sizeof(Guests)) + directory_.size() * sizeof(u32); }
-  // Inline: compilers take a call that only prefetches for one without effect.
-  [[gnu::always_inline]] void prefetch(u64 hash) const {
-    const Segment& segment = of(hash);
-    __builtin_prefetch(&bucketOf(segment, home(segment, hash * segment.multiple)));
-  }
-  // What it may grow by while a slice of a batch is stored.
-  std::size_t growthBytes() const { return mostAtOnce * (mostBuckets * sizeof(Bucket) + sizeof(Segment) + sizeof(Guests)) + std::size_t{widest_} * 2 * sizeof(Bucket); }
-  // The first number of the first candidates without a look at them: for prefetching what it points at.
-  u32 candidate(u64 hash) const {
-    const Segment& segment = of(hash);
+  // Where a hash's entry is looked for; void once `growths` has changed.
+  struct Spot {
+    u32 bucket, number;
+    u8 tag;
+  };
+
+  std::size_t bytes() const { return taken_ * (sizeof(Bucket) + sizeof(u16)) + segments_.size() * sizeof(Segment) + directory_.size() * sizeof(u32); }
+  u32 growths() const { return growths_; }
+  [[gnu::always_inline]] Spot spotOf(u64 hash) const {
+    const u32 number = numberOf(hash);
+    const Segment& segment = segments_[number];
     const u64 place = hash * segment.multiple;
-    const Bucket& bucket = bucketOf(segment, home(segment, place));
-    const u32 hits = bytesEqual(bucket.tags, tagOf(segment, place));
-    return hits == 0 ? 0 : bucket.group(std::countr_zero(hits));
+    return {segment.first + home(segment, place), number, tagOf(segment, place)};
+  }
+  // Inline: compilers take a call that only prefetches for one without effect.
+  [[gnu::always_inline]] void prefetch(const Spot& spot) const { __builtin_prefetch(&buckets_[spot.bucket]); }
+  [[gnu::always_inline]] void prefetch(u64 hash) const { prefetch(spotOf(hash)); }
+  // What it may grow by while a slice of a batch is stored.
+  std::size_t growthBytes() const { return mostAtOnce * (mostBuckets * (sizeof(Bucket) + sizeof(u16)) + sizeof(Segment)) + std::size_t{widest_} * 2 * (sizeof(Bucket) + sizeof(u16)); }
+  // The first number of the first candidates without a look at them: for prefetching what it points at.
+  u32 candidate(const Spot& spot) const {
+    const Bucket& bucket = buckets_[spot.bucket];
+    const u32 hits = bytesEqual(bucket.tags, spot.tag);
+    return hits == 0 ? 0 : bucket.group(static_cast<u32>(std::countr_zero(hits)));
   }
 
   // The number whose value among `values` this is and that `accept(id)` takes, or 0.
   template <typename Accept>
   u32 find(u64 hash, const u64* values, u64 value, Accept accept) const {
     u8* vacant = nullptr;
-    return look<false>(hash, values, value, accept, vacant);
+    return look<false>(spotOf(hash), values, value, accept, vacant);
   }
   // As `find`; where there is none, `vacant` is where `insertAt` may put it, as long as nothing else is put before.
   template <typename Accept>
-  u32 findOrVacant(u64 hash, const u64* values, u64 value, Accept accept, u8*& vacant) const {
+  u32 findOrVacant(const Spot& spot, const u64* values, u64 value, Accept accept, u8*& vacant) const {
     vacant = nullptr;
-    return look<true>(hash, values, value, accept, vacant);
+    return look<true>(spot, values, value, accept, vacant);
   }
 
   // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them.
   template <typename Keys>
   void insert(u64 hash, u32 id, Keys keys) {
-    const Segment& segment = of(hash);
-    for (u32 at = home(segment, hash * segment.multiple);; at = next(segment, at)) {
-      Bucket& bucket = bucketOf(segment, at);
+    const Spot spot = spotOf(hash);
+    for (u32 at = spot.bucket;; at = next(segments_[spot.number], at)) {
+      Bucket& bucket = buckets_[at];
       const u32 free = bytesAtMost(bucket.tags, grave);
-      if (free != 0) return insertAt(&bucket.tags[std::countr_zero(free)], hash, id, keys);
+      if (free != 0) return insertAt(&bucket.tags[std::countr_zero(free)], spot, hash, id, keys);
     }
   }
   template <typename Keys>
-  void insertAt(u8* vacant, u64 hash, u32 id, Keys keys) {
-    const u32 number = numberOf(hash);
-    Segment& segment = segments_[number];
-    const u64 place = hash * segment.multiple;
+  void insertAt(u8* vacant, const Spot& spot, u64 hash, u32 id, Keys keys) {
+    Segment& segment = segments_[spot.number];
     if (*vacant == empty) ++segment.used;
     ++segment.live;
-    for (u32 at = home(segment, place), from = at;; at = next(segment, at)) {
-      Bucket& bucket = bucketOf(segment, at);
-      if (vacant < bucket.tags || vacant >= bucket.tags + bucketSlots) continue;
-      const auto slot = static_cast<u32>(vacant - bucket.tags);
-      bucket.put(slot, id / groupBlocks, tagOf(segment, place));
-      if (at != from) markGuest(number, at, slot, true);
-      break;
-    }
+    const auto offset = static_cast<std::size_t>(vacant - reinterpret_cast<u8*>(buckets_.data()));
+    const auto at = static_cast<u32>(offset / sizeof(Bucket));
+    const auto slot = static_cast<u32>(offset % sizeof(Bucket) - sizeof(Bucket::groups));
+    buckets_[at].put(slot, id / groupBlocks, spot.tag);
+    if (at != spot.bucket) markGuest(segment, at, slot, true);
     if (segment.used * 100 > segment.buckets * bucketSlots * fullPercent) grow(hash, keys);
   }
 
   void erase(u64 hash, u32 id) {
-    const u32 number = numberOf(hash);
-    Segment& segment = segments_[number];
-    const u64 place = hash * segment.multiple;
-    const u8 tag = tagOf(segment, place);
-    for (u32 at = home(segment, place), from = at;; at = next(segment, at)) {
-      Bucket& bucket = bucketOf(segment, at);
+    const Spot spot = spotOf(hash);
+    Segment& segment = segments_[spot.number];
+    for (u32 at = spot.bucket;; at = next(segment, at)) {
+      Bucket& bucket = buckets_[at];
       const u32 free = bytesEqual(bucket.tags, empty);
-      for (u32 hits = bytesEqual(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+      for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
         // Of equal entries any will do: each is found by whoever looks for the others.
         const auto slot = static_cast<u32>(std::countr_zero(hits));
         if (bucket.group(slot) != id / groupBlocks * groupBlocks) continue;
@@ -113,7 +113,7 @@ class IdTable {
         bucket.tags[slot] = free != 0 ? empty : grave;
         if (free != 0) --segment.used;
         --segment.live;
-        if (at != from) markGuest(number, at, slot, false);
+        if (at != spot.bucket) markGuest(segment, at, slot, false);
         return;
       }
       if (free != 0) return;
@@ -151,8 +151,6 @@ class IdTable {
     u32 used, live;  // with graves, without
     u32 splits;      // since its tags were new
   };
-  // A bit for each slot, by bucket.
-  using Guests = std::array<u16, mostBuckets>;
   struct Moved {
     u32 group, told;
     u8 tag;
@@ -161,15 +159,11 @@ class IdTable {
 
   static bool isWide(const Segment& segment) { return segment.buckets > mostBuckets; }
   u32 numberOf(u64 hash) const { return directory_[static_cast<std::size_t>((static_cast<unsigned __int128>(hash) * directory_.size()) >> 64)]; }
-  const Segment& of(u64 hash) const { return segments_[numberOf(hash)]; }
   u32 home(const Segment& segment, u64 place) const {
     if (isWide(segment)) return static_cast<u32>(((place >> 32) * segment.buckets) >> 32);
     return static_cast<u32>(((place >> (64 - homeBits)) * segment.buckets) >> homeBits);
   }
-  u32 next(const Segment& segment, u32 at) const { return at + 1 == segment.buckets ? 0 : at + 1; }
-  Bucket& bucketOf(const Segment& segment, u32 at) const {
-    return const_cast<Bucket&>(buckets_[static_cast<std::size_t>(segment.first) + at]);
-  }
+  static u32 next(const Segment& segment, u32 at) { return at + 1 == segment.first + segment.buckets ? segment.first : at + 1; }
   // Two values say that a slot is free, so four tags are two, and told apart by asking.
   static u8 tagFrom(u32 told) {
     const auto tag = static_cast<u8>(told);
@@ -178,13 +172,10 @@ class IdTable {
   static u8 tagOf(const Segment& segment, u64 place) { return tagFrom(static_cast<u32>(place >> (64 - toldBits + segment.splits))); }
 
   template <bool wantsVacant, typename Accept>
-  u32 look(u64 hash, const u64* values, u64 value, Accept accept, u8*& vacant) const {
-    const Segment& segment = of(hash);
-    const u64 place = hash * segment.multiple;
-    const u8 tag = tagOf(segment, place);
-    for (u32 at = home(segment, place);; at = next(segment, at)) {
-      Bucket& bucket = bucketOf(segment, at);
-      for (u32 hits = bytesEqual(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+  u32 look(const Spot& spot, const u64* values, u64 value, Accept accept, u8*& vacant) const {
+    for (u32 at = spot.bucket;; at = next(segments_[spot.number], at)) {
+      const Bucket& bucket = buckets_[at];
+      for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
         const u32 group = bucket.group(static_cast<u32>(std::countr_zero(hits)));
         u32 same = 0;
         for (u32 i = 0; i < groupBlocks; ++i) same |= values[group + i] == value ? 1u << i : 0;
@@ -194,14 +185,14 @@ class IdTable {
         }
       }
       if constexpr (wantsVacant)
-        if (const u32 free = vacant == nullptr ? bytesAtMost(bucket.tags, grave) : 0; free != 0) vacant = &bucket.tags[std::countr_zero(free)];
+        if (const u32 free = vacant == nullptr ? bytesAtMost(bucket.tags, grave) : 0; free != 0) vacant = const_cast<u8*>(&bucket.tags[std::countr_zero(free)]);
       if (bytesEqual(bucket.tags, empty) != 0) return 0;
     }
   }
 
-  void markGuest(u32 number, u32 at, u32 slot, bool isGuest) {
-    if (isWide(segments_[number])) return;
-    u16& of = guests_[number][at];
+  void markGuest(const Segment& segment, u32 at, u32 slot, bool isGuest) {
+    if (isWide(segment)) return;
+    u16& of = guests_[at];
     of = static_cast<u16>(isGuest ? of | 1u << slot : of & ~(1u << slot));
   }
   u32 takeBuckets(u32 count) {
@@ -211,7 +202,6 @@ class IdTable {
   }
   u32 add(const Segment& segment) {
     segments_.push_back(segment);
-    guests_.emplace_back();
     return static_cast<u32>(segments_.size() - 1);
   }
 
@@ -224,11 +214,12 @@ class IdTable {
   void grow(u64 hash, Keys& keys);
 
   Reserved<Bucket> buckets_;
+  Reserved<u16> guests_;  // by bucket, a bit for each slot
+  u32 growths_ = 0;
   std::size_t taken_ = 0;
   u32 widest_ = 0;  // buckets of the largest wide segment
   std::vector<u32> directory_;
   std::vector<Segment> segments_;
-  std::deque<Guests> guests_;
   // While a segment is split: its entries, and how many each of its buckets has.
   std::vector<Moved> moved_;
   std::vector<u8> filled_;

@@ -28,18 +28,17 @@ u64 IdTable::hashOf(u32 number, u32 group, u8 tag, std::unordered_map<u32, u32>*
 template <typename Keys>
 void IdTable::collect(u32 number, u32 bits, bool askAll, Keys& keys) {
   const Segment& segment = segments_[number];
-  const Guests& guests = guests_[number];
   const u32 count = segment.buckets;
   moved_.resize(static_cast<std::size_t>(count) * bucketSlots);
   Moved* to = moved_.data();
   for (u32 at = 0; at < count; ++at) {
-    const Bucket& bucket = bucketOf(segment, at);
+    const Bucket& bucket = buckets_[segment.first + at];
     // The first place of this bucket, as `home` has it.
     const u32 first = askAll ? 0 : (((at << homeBits) + count - 1) / count) << (bits - homeBits);
     for (u32 held = ~bytesAtMost(bucket.tags, grave) & 0xffff; held != 0; held &= held - 1) {
       const auto slot = static_cast<u32>(std::countr_zero(held));
       const u8 tag = bucket.tags[slot];
-      const bool asked = askAll || tag < 2 * firstTag || (guests[at] >> slot & 1) != 0;
+      const bool asked = askAll || tag < 2 * firstTag || (guests_[segment.first + at] >> slot & 1) != 0;
       *to++ = {bucket.group(slot), first + ((tag - first) & 255), tag, asked};
     }
   }
@@ -66,10 +65,10 @@ inline void IdTable::settle(u32 number, u32 from, u32 bits) {
     const u64 place = static_cast<u64>(moved.told) << (64 - bits);
     const u32 own = home(segment, place);
     u32 at = own;
-    while (filled_[at] == bucketSlots) at = next(segment, at);
+    while (filled_[at] == bucketSlots) at = at + 1 == count ? 0 : at + 1;
     const u32 slot = filled_[at]++;
-    bucketOf(segment, at).put(slot, moved.group / groupBlocks, moved.tag);
-    if (at != own) markGuest(number, at, slot, true);
+    buckets_[segment.first + at].put(slot, moved.group / groupBlocks, moved.tag);
+    if (at != own) markGuest(segment, segment.first + at, slot, true);
     ++segment.used;
   }
   segment.live = segment.used;
@@ -87,8 +86,9 @@ void IdTable::grow(u64 hash, Keys& keys) {
   const u32 bits = widens || isWide(before) ? 32 : renews ? toldBits + 1 : toldBits - before.splits;
   collect(number, bits, bits > toldBits, keys);
 
-  for (u32 at = 0; at < before.buckets; ++at) bucketOf(before, at) = {};
-  guests_[number] = {};
+  ++growths_;
+  std::fill_n(&buckets_[before.first], before.buckets, Bucket{});
+  std::fill_n(&guests_[before.first], before.buckets, u16{0});
   segments_[number].used = 0;
   // The former buckets are not used again: hashes made to be alike are no reason to keep account of them.
   if (widens) {

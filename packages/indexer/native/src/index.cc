@@ -123,31 +123,44 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   const u32 clock = clock_;
   if (previous != 0) arena_.touch(previous, clock);
   u64 keys[ahead], nameKeys[ahead];
-  u32 warmed = 0, warmer = 0;
+  IdTable::Spot spots[ahead], nameSpots[ahead];
+  u32 warmed = 0, warmer = 0, growths = table_.growths(), nameGrowths = engineTable_.growths();
   // The tables' lines, then the blocks that they point at.
   const auto warm = [&](u32 from) {
     warmed = std::max(warmed, from);
     for (const u32 until = std::min(count, from + ahead); warmed < until; ++warmed) {
-      table_.prefetch(keys[warmed % ahead] = mix(sequences[warmed] ^ seed));
-      if (names != nullptr) engineTable_.prefetch(nameKeys[warmed % ahead] = mix(names[warmed] ^ scope));
+      const u32 at = warmed % ahead;
+      table_.prefetch(spots[at] = table_.spotOf(keys[at] = mix(sequences[warmed] ^ seed)));
+      if (names != nullptr) engineTable_.prefetch(nameSpots[at] = engineTable_.spotOf(nameKeys[at] = mix(names[warmed] ^ scope)));
     }
     warmer = std::max(warmer, from);
     for (const u32 until = std::min(count, from + nearer); warmer < until; ++warmer) {
-      __builtin_prefetch(&arena_.sequence[table_.candidate(keys[warmer % ahead])]);
-      if (names != nullptr) __builtin_prefetch(&arena_.engine[engineTable_.candidate(nameKeys[warmer % ahead])]);
+      __builtin_prefetch(&arena_.sequence[table_.candidate(spots[warmer % ahead])]);
+      if (names != nullptr) __builtin_prefetch(&arena_.engine[engineTable_.candidate(nameSpots[warmer % ahead])]);
     }
   };
-  const bool ownNames = subscriptions_[id].ownNames;
+  // A table that grew has its entries elsewhere.
+  const auto renew = [&](u32 from) {
+    if (growths != table_.growths())
+      for (u32 i = from; i < warmed; ++i) spots[i % ahead] = table_.spotOf(keys[i % ahead]);
+    if (nameGrowths != engineTable_.growths())
+      for (u32 i = from; i < warmed; ++i) nameSpots[i % ahead] = engineTable_.spotOf(nameKeys[i % ahead]);
+    growths = table_.growths();
+    nameGrowths = engineTable_.growths();
+  };
+  const Subscription& sub = subscriptions_[id];
+  const bool ownNames = sub.ownNames, inScope = scope == sub.scope;
   for (u32 i = 0; i < count; ++i) {
     const u64 sequence = sequences[i];
     // Blocks of one chain mostly lie side by side: look there before asking the table.
     u32 block = previous == 0 ? 0 : previous + 1;
     if (block == 0 || arena_.sequence[block] != sequence || !arena_.used(block) || spaceOf(block) != space) {
       // Some look-ups ahead, so that lines come while others are worked on.
+      renew(i);
       warm(i);
-      const u64 key = keys[i % ahead];
+      const IdTable::Spot& spot = spots[i % ahead];
       u8* vacant = nullptr;
-      block = table_.findOrVacant(key, arena_.sequence.data(), sequence, [&](u32 found) { return isOf(space, found); }, vacant);
+      block = table_.findOrVacant(spot, arena_.sequence.data(), sequence, [&](u32 found) { return isOf(space, found); }, vacant);
       if (block == 0) {
         block = arena_.allocate(previous);
         if (block == 0) {
@@ -159,9 +172,9 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
         if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
         ++freshRun;
         arena_.holders[block] = freshSet;
-        table_.insertAt(vacant, key, block, BlockKeys<false>(*this));
+        table_.insertAt(vacant, spot, keys[i % ahead], block, BlockKeys<false>(*this));
         arena_.touch(block, clock);
-        if (names != nullptr) {
+        if (names != nullptr && !(inScope && nameFresh(sub, nameSpots[i % ahead], nameKeys[i % ahead], block, names[i]))) {
           settle();
           nameBlock(id, stream, block, names[i]);
         }
@@ -182,7 +195,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       ++run;
     }
     arena_.touch(block, clock);
-    if (names != nullptr && (ownNames || subscriptions_[id].ownNames || arena_.engine[block] != names[i])) {
+    if (names != nullptr && (ownNames || sub.ownNames || arena_.engine[block] != names[i])) {
       settle();
       nameBlock(id, stream, block, names[i]);
     }
@@ -210,7 +223,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
     if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
     run = 0;
   };
-  u64 keys[ahead];
+  IdTable::Spot spots[ahead];
   u32 warmed = 0, previous = 0;
   bool neighbourly = false;  // blocks beside the previous one that share its set are this publisher's, by the same rule of names
   const u64* const called = shared ? arena_.engine.data() : arena_.sequence.data();
@@ -225,9 +238,9 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
       // Two rounds ahead of the look-ups: the tables' lines, then the blocks that they point at.
       const u32 until = std::min(count - i, ahead);
       const IdTable& table = shared ? engineTable_ : table_;
-      for (u32 k = 0; k < until; ++k) table.prefetch(keys[k] = mix(keyed[i + k] ^ (shared ? sub.scope : seed)));
+      for (u32 k = 0; k < until; ++k) table.prefetch(spots[k] = table.spotOf(mix(keyed[i + k] ^ (shared ? sub.scope : seed))));
       for (u32 k = 0; k < until; ++k) {
-        const u32 guess = table.candidate(keys[k]);
+        const u32 guess = table.candidate(spots[k]);
         __builtin_prefetch(&called[guess]);
         __builtin_prefetch(&arena_.holders[guess]);
       }

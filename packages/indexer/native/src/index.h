@@ -93,7 +93,7 @@ class Index {
   void clear(u32 id);
   // Batches of it were lost.
   void lose(u32 id);
-  // Batches. Malformed: nothing was applied. More: the payload must stay, and no other batch comes between.
+  // Batches. Malformed: nothing was applied. More: no other batch comes between. The payload is read during the call alone.
   Taken apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
   Taken applyMore(u32 id, Outcomes& outcomes);
   // 0: not among the last batches, 1: the very same one, 2: another one of that number.
@@ -167,6 +167,7 @@ class Index {
   void loadPark(class SnapshotReader& in, Subscription& sub);
   void restoreSpace(const Namespace& like, bool live, bool bare);
   void fillSpace(u32 id, const Namespace& like);
+  bool isLong() const;
   Taken goOn(Outcomes& outcomes);
   u32 rankOf(const Subscription& sub, const Event& event) const;
   void forgetPending(u32 id) {
@@ -209,6 +210,7 @@ class Index {
   void forgetShards(Subscription& sub);
   bool hasRoomForSpace(const Namespace& like);
   void collectSpaces();
+  bool nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 key, u32 block, u64 name);
   void nameBlock(u32 id, u32 stream, u32 block, u64 name);
   void goOwnNames(Subscription& sub, u32 stream, u32 fresh);
   void sweepNames(Subscription& sub);
@@ -250,6 +252,7 @@ class Index {
   EventBatch batch_;
   u32 pending_ = nobody;  // whose batch is not applied wholly yet
   std::size_t pendingAt_ = 0;
+  std::vector<u8> kept_;  // its payload
   bool taken_ = false;  // of the event that is applied: it was not refused
   std::vector<u64> locals_, sequences_, qualified_;
   std::vector<u8> blockBytes_;

@@ -44,20 +44,23 @@ const u64* Index::qualified(const u64* names, u32 count, u64 qualifier) {
 
 u32 Index::findName(const Subscription& sub, u64 name) const { return sub.ownNames ? sub.names.find(name) : findShared(sub.scope, name); }
 
+// The usual case of `nameBlock`: a block that has no name yet, and a name that no block has, in the publisher's own scope.
+bool Index::nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 key, u32 block, u64 name) {
+  if (sub.ownNames || name == 0) return false;
+  u8* vacant = nullptr;
+  if (engineTable_.findOrVacant(spot, arena_.engine.data(), name, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) != 0) return false;
+  arena_.engine[block] = name;
+  engineInUse_ = true;
+  engineTable_.insertAt(vacant, spot, key, block, BlockKeys<true>(*this));
+  return true;
+}
+
 // A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own.
 void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
   Subscription& sub = subscriptions_[id];
   if (!sub.ownNames) {
-    if (name != 0 && scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0) {
-      const u64 key = mix(name ^ sub.scope);
-      u8* vacant = nullptr;
-      if (engineTable_.findOrVacant(key, arena_.engine.data(), name, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) == 0) {
-        arena_.engine[block] = name;
-        engineInUse_ = true;
-        engineTable_.insertAt(vacant, key, block, BlockKeys<true>(*this));
-        return;
-      }
-    }
+    const u64 key = mix(name ^ sub.scope);
+    if (scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0 && nameFresh(sub, engineTable_.spotOf(key), key, block, name)) return;
     if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return;
     goOwnNames(sub, stream, block);
   }

@@ -1,0 +1,151 @@
+// A socket of ours: connections to all of its endpoints, dialled again when they end, or those that peers make where it listens.
+import { createServer, type NetConnectOpts, type Server, type Socket } from "node:net";
+import { Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
+import type { Endpoint } from "../register-input.ts";
+import { Peer, type SocketType } from "./peer.ts";
+
+/** Between two dials: twice as long each time, until a connection has lasted as long as the longest. */
+const FIRST_WAIT_MS = 100;
+const LONGEST_WAIT_MS = 1000;
+/** Peers that connect to one address of ours; more are turned away. */
+const MAX_ACCEPTED = 64;
+
+export type SocketOptions = {
+  readonly type: SocketType;
+  readonly endpoints: readonly Endpoint[];
+  readonly maxMessageBytes: number;
+  readonly heartbeatMs?: number;
+  readonly handshakeMs?: number;
+  onReady?(peer: Peer): void;
+  /** Messages may be there, or there are more after `front` had none. */
+  onReadable(): void;
+  /** A connection that was ready ended; `broken`: it was ended here, for what is said. */
+  onLost?(peer: Peer, why: string, broken: boolean): void;
+  /** One that was not: nobody is there, or nobody who speaks as we do (`broken`). */
+  onFailed?(address: string, why: string, broken: boolean): void;
+};
+
+export class ZmtpSocket {
+  readonly #options: SocketOptions;
+  readonly #peers = new Set<Peer>();
+  /** Those with messages; who gave one goes behind the others. */
+  readonly #readable = new Set<Peer>();
+  readonly #servers: Server[] = [];
+  readonly #timers = new Set<NodeJS.Timeout>();
+  closed = false;
+
+  constructor(options: SocketOptions) {
+    this.#options = options;
+  }
+
+  get connected(): boolean {
+    for (const peer of this.#peers) if (peer.isReady) return true;
+    return false;
+  }
+
+  /** Dials, which goes on by itself, or listens: fails where it cannot. */
+  async open(): Promise<void> {
+    for (const { address, binds } of this.#options.endpoints)
+      if (binds) await this.#listen(address);
+      else this.#dial(address, FIRST_WAIT_MS);
+  }
+
+  /** The first message that is there, valid until the next one comes or `shift`. */
+  front(): readonly Buffer[] | undefined {
+    for (const peer of this.#readable) {
+      const frames = peer.front();
+      if (frames !== undefined) return frames;
+      this.#readable.delete(peer);
+    }
+    return undefined;
+  }
+
+  /** Behind `front`: goes on to the next one, of another peer where there is one. */
+  shift(): void {
+    const [first] = this.#readable;
+    if (first === undefined) return;
+    first.shift();
+    if (this.#readable.size === 1) return;
+    this.#readable.delete(first);
+    this.#readable.add(first);
+  }
+
+  /** To all who are connected. */
+  send(frames: readonly Buffer[]): void {
+    for (const peer of this.#peers) if (peer.isReady) peer.send(frames);
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const timer of this.#timers) clearTimeout(timer);
+    for (const server of this.#servers) server.close();
+    for (const peer of this.#peers) peer.close();
+    this.#readable.clear();
+  }
+
+  #dial(address: string, waitMs: number): void {
+    const again = (peer: Peer): void => {
+      if (this.closed) return;
+      const lasted = peer.readySinceMs > 0 && performance.now() - peer.readySinceMs >= LONGEST_WAIT_MS;
+      const timer = setTimeout(
+        () => {
+          this.#timers.delete(timer);
+          this.#dial(address, Math.min(LONGEST_WAIT_MS, lasted ? FIRST_WAIT_MS : 2 * waitMs));
+        },
+        lasted ? FIRST_WAIT_MS : waitMs,
+      );
+      this.#timers.add(timer);
+    };
+    this.#add(address, (owner) => Wire.dial(owner, targetOf(address)), again);
+  }
+
+  async #listen(address: string): Promise<void> {
+    const server = createServer({ pauseOnConnect: true, noDelay: true }, (accepted: Socket) => {
+      accepted.on("error", () => {});
+      if (this.closed || this.#peers.size >= MAX_ACCEPTED) accepted.destroy();
+      else this.#add(address, (owner) => Wire.adopt(owner, accepted));
+    });
+    this.#servers.push(server);
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(targetOf(address), resolve);
+    });
+    server.removeAllListeners("error").on("error", () => {}); // of a connection that could not be accepted
+  }
+
+  #add(address: string, open: (owner: WireOwner) => Wire, onEnd?: (peer: Peer) => void): void {
+    const { type, maxMessageBytes, heartbeatMs, handshakeMs, onReady, onReadable, onLost, onFailed } = this.#options;
+    const peer = new Peer(
+      address,
+      {
+        type,
+        maxMessageBytes,
+        ...(heartbeatMs === undefined ? {} : { heartbeatMs }),
+        ...(handshakeMs === undefined ? {} : { handshakeMs }),
+        onReady: (ready) => onReady?.(ready),
+        onReadable: (readable) => {
+          this.#readable.add(readable);
+          onReadable();
+        },
+        onClosed: (gone, why, broken) => {
+          this.#peers.delete(gone);
+          this.#readable.delete(gone);
+          if (this.closed) return;
+          if (gone.readySinceMs > 0) onLost?.(gone, why, broken);
+          else onFailed?.(address, why, broken);
+          onEnd?.(gone);
+        },
+      },
+      open,
+    );
+    this.#peers.add(peer);
+  }
+}
+
+/** `tcp://HOST:PORT` or `ipc://PATH`, of which `ipc://@NAME` has no file. */
+function targetOf(address: string): NetConnectOpts & { host?: string } {
+  if (address.startsWith("ipc://")) return { path: address.slice("ipc://".length).replace(/^@/, "\0") };
+  const colon = address.lastIndexOf(":");
+  const host = address.slice("tcp://".length, colon).replace(/^\[(.*)\]$/, "$1");
+  return { host: host === "*" ? "0.0.0.0" : host, port: Number(address.slice(colon + 1)) };
+}
