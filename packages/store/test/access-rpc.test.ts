@@ -15,7 +15,7 @@ const FLAGS = ["--client_ttl=600s", "--store.suspect_after_ms=600000", "--defaul
 const names = Object.keys(operations) as OperationName[];
 const MAX_BODY_BYTES = 4096;
 /** Of a tenant's client that only reads and writes; ReMountSegment names no memory, and nobody has this id. */
-const OPEN = ["Authorize", "ServiceReady", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "Leave", "ReturnExtents", "QueryTask"];
+const OPEN = ["Authorize", "ServiceReady", "HasTenants", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "Leave", "ReturnExtents", "QueryTask"];
 const CONSTANT = ["PromotionAllocStart", "NotifyPromotionSuccess", "NotifyPromotionFailure", "EvictDiskReplica"];
 
 /** Zeros, empty texts and lists: arguments of the right type. */
@@ -58,7 +58,7 @@ void test("a tenant's key calls for its tenant alone, and neither names another 
     if (tenantAt < 0 || CONSTANT.includes(name)) continue;
     for (const own of ["", "blue"]) await assert.doesNotReject(call(blue, name, args.with(tenantAt, own)), name);
   }
-  for (const name of ["ServiceReady", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "ReturnExtents", "QueryTask"] as const)
+  for (const name of ["ServiceReady", "HasTenants", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "ReturnExtents", "QueryTask"] as const)
     await assert.doesNotReject(call(blue, name, blank(name)), name);
   await assert.rejects(blue.call("ReMountSegment", [segmentOf(2, 1n << 20n)], clientID.replace("2", "3")), { name: "ACCESS_DENIED" });
   // Another client's memory is not given up by who says that it has none.
