@@ -184,7 +184,10 @@ function matchRows(answer: QueryAnswer) {
 
 /** Columns are named as the rows' members. */
 function print<T>(value: T, json: boolean, rows: (value: T) => object[]): void {
-  if (json) return printJSON(value);
+  if (json) {
+    printJSON(value);
+    return;
+  }
   const shown = rows(value);
   const columns = Object.keys(shown[0] ?? {});
   printTable(

@@ -137,7 +137,8 @@ void Journal::erased(u16 tenant, std::string_view key, Gone why, u64 unixMs) {
   put(unixMs);
 }
 
-void Journal::held(u32 segment, u64 offset, u64 size) {
+void Journal::held(u32 segment, u64 offset, u64 size, bool forReaders) {
+  if (forReaders) held(segment, offset, 0);
   begin(Record::held);
   put(segment);
   put(offset);

@@ -15,7 +15,7 @@ enum class Record : u8 {
   object = 5,       // tenant u16, key, size u64, client u32, flags u8, data type u8, what it has u8, ..., replicas
   complete = 6,     // tenant u16, key, what it has u8, ...: every replica that was being written is whole, but one in the shared folder
   erased = 7,       // tenant u16, key
-  held = 8,         // segment u32, offset u64, size u64: free, but an old writer may still write there
+  held = 8,         // segment u32, offset u64, size u64: free, but an old writer may still write there; of no bytes: in the next, only readers look
   tenant = 9,       // number u16, name
   quota = 10,       // number u16, registered u8, bytes u64
   end = 11,         // objects u64: a snapshot is whole
@@ -57,7 +57,8 @@ class Journal {
   void object(const Table& table, u32 index, std::string_view group, std::string_view fingerprint, const Cluster& cluster);
   void complete(const Table& table, u32 index);
   void erased(u16 tenant, std::string_view key, Gone why, u64 unixMs);
-  void held(u32 segment, u64 offset, u64 size);
+  // For readers alone: after a record of no bytes, which releases that know no such thing read as the same range.
+  void held(u32 segment, u64 offset, u64 size, bool forReaders = false);
   void freed(u32 segment, u64 offset);
   void tenant(u16 number, std::string_view name);
   void quota(u16 number, bool registered, u64 bytes);

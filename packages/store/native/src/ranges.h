@@ -11,9 +11,11 @@ struct Placed {
   u32 segment, node;
 };
 
+// Free, but not to be given out yet. `forReaders`: the object was whole, so that nobody writes there any more, but a reader's lease goes on.
 struct Held {
   Tick until;
   u32 segment, node;
+  bool forReaders = false;
   bool operator<(const Held& other) const { return until > other.until; }
 };
 
@@ -23,6 +25,11 @@ struct Extent {
   u64 size;
   Tick until;
   std::vector<Placed> ranges;
+};
+
+struct HeldRange {
+  u64 size = 0;
+  bool forReaders = false;
 };
 
 // By segment and offset.

@@ -216,9 +216,10 @@ void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
   } else if (holdMs == 0 || segment->gone) {
     free(replica.segment, replica.node);
   } else {
-    held_.push_back({tickOf(nowMs_ + holdMs) + 1, replica.segment, replica.node});
+    const bool forReaders = replica.status == ReplicaStatus::complete;
+    held_.push_back({tickOf(nowMs_ + holdMs) + 1, replica.segment, replica.node, forReaders});
     std::push_heap(held_.begin(), held_.end());
-    journal.held(replica.segment, segment->allocator.offsetOf(replica.node), size);
+    journal.held(replica.segment, segment->allocator.offsetOf(replica.node), size, forReaders);
   }
 }
 

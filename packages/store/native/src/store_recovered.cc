@@ -32,12 +32,14 @@ void Store::recovered(bool heldNow) {
     object.lease = tickOf(nowMs_ + settings.leaseMs) + 1;
   }
   std::vector<std::vector<std::pair<u32, u64>>> held(cluster.segmentEnd());
-  for (const auto& [at, size] : replayedHeld_) {
+  std::unordered_set<u32> forReaders;
+  for (const auto& [at, range] : replayedHeld_) {
     const Segment* segment = cluster.segment(at.first);
     if (segment == nullptr || segment->gone) continue;
     const u32 node = nodes.take();
     nodes[node].offset = at.second;
-    held[at.first].push_back({node, segment->rangeBytes(size)});
+    held[at.first].push_back({node, segment->rangeBytes(range.size)});
+    if (range.forReaders) forReaders.insert(node);
   }
   replayedHeld_.clear();
   std::vector<std::pair<u32, u32>> crossed;
@@ -73,7 +75,10 @@ void Store::recovered(bool heldNow) {
       if (holding.erase(node) > 0) nodes.give(node);
       else crossed.push_back({number, node});
     }
-    for (const u32 node : holding) held_.push_back({tickOf(nowMs_ + settings.releaseMs) + 1, number, node});
+    for (const u32 node : holding) {
+      const bool readers = forReaders.contains(node);
+      held_.push_back({tickOf(nowMs_ + (readers ? settings.leaseMs : settings.releaseMs)) + 1, number, node, readers});
+    }
   }
   std::make_heap(held_.begin(), held_.end());
   // Two objects on the same bytes: one of them must be wrong, and nobody can say which.
@@ -126,13 +131,13 @@ void Store::snapshotHead(Journal& to) const {
     else to.disk(*segment);
     for (const u64 file : segment->disk->dropped) to.fileGone(number, file);
   }
-  const auto hold = [&](u32 number, u32 node) {
+  const auto hold = [&](u32 number, u32 node, bool forReaders = false) {
     const Segment* segment = cluster.segment(number);
-    if (segment != nullptr && !segment->gone) to.held(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node));
+    if (segment != nullptr && !segment->gone) to.held(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node), forReaders);
   };
-  for (const Held& each : held_) hold(each.segment, each.node);
+  for (const Held& each : held_) hold(each.segment, each.node, each.forReaders);
   // A standby's: not in its allocators yet.
-  for (const auto& [at, size] : replayedHeld_) to.held(at.first, at.second, size);
+  for (const auto& [at, range] : replayedHeld_) to.held(at.first, at.second, range.size, range.forReaders);
   for (const auto& [id, extent] : extents_)
     for (const Placed& range : extent.ranges) hold(range.segment, range.node);
 }

@@ -11,6 +11,7 @@ Tick tickFrom(u64 unixMs, u64 epochMs) { return unixMs <= epochMs ? 1 : tickOf(u
 
 bool Store::replay(RecordReader& from) {
   replaying_ = true;
+  const auto readers = std::exchange(replayedReaders_, {});
   switch (static_cast<Record>(from.get<u8>())) {
     case Record::client: {
       const u32 number = from.get<u32>();
@@ -130,7 +131,9 @@ bool Store::replay(RecordReader& from) {
       const u32 segment = from.get<u32>();
       const u64 offset = from.get<u64>(), size = from.get<u64>();
       if (from.failed) return false;
-      replayedHeld_[{segment, offset}] = size;
+      const std::pair<u32, u64> range{segment, offset};
+      replayedHeld_[range] = {size, readers == range};
+      if (size == 0) replayedReaders_ = range;
       return true;
     }
     case Record::freed: {

@@ -70,8 +70,9 @@ class StoreState {
   std::vector<u32> dying_, dead_;  // segments hidden since the pass began, and before
   u64 watchAtMs_ = 0, discardAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
   Tick evictUntil_ = 0;
-  // While the log is read: sizes of ranges that were held back, by segment and offset.
-  std::unordered_map<std::pair<u32, u64>, u64, RangeHash> replayedHeld_;
+  // While the log is read: ranges that were held back, by segment and offset; the last record may say that the next one's is for readers.
+  std::unordered_map<std::pair<u32, u64>, HeldRange, RangeHash> replayedHeld_;
+  std::pair<u32, u64> replayedReaders_{};
   std::vector<u32> replayedSwept_;
   bool replaying_ = false;
   bool quiet_ = true;    // the log is read: what it says was published before
