@@ -10,12 +10,15 @@ import { freePorts } from "./ports.ts";
 import { endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../gateway/src/main.ts", import.meta.url));
+const MAIN_IN_TREE = "packages/gateway/src/main.ts";
 
 export type GatewayOptions = {
   /** URLs of a fixed list, or of etcd's members. */
   readonly nodes?: readonly string[];
   readonly etcd?: readonly string[];
   readonly apiKey: string;
+  /** Of another version: the root of its tree. */
+  readonly tree?: string;
   readonly flags?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** A network namespace of the test's own. */
@@ -38,7 +41,7 @@ export type TestGateway = {
 };
 
 /** A gateway that accepts requests on a port of its own. */
-export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own = {}, place }: GatewayOptions): Promise<TestGateway> {
+export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env: own = {}, place }: GatewayOptions): Promise<TestGateway> {
   const home = makeHome();
   let started: Started | undefined;
   let logged = "";
@@ -57,7 +60,7 @@ export async function startGateway({ nodes, etcd, apiKey, flags = [], env: own =
     const onLog = (text: string) => {
       logged += text;
     };
-    return startProcess(MAIN, [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, place);
+    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, place);
   }
 
   // Its own also while it is down.

@@ -14,6 +14,7 @@ import { freePorts } from "./ports.ts";
 import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
+const MAIN_IN_TREE = "packages/sandbox/src/node/main.ts";
 
 /** A node that does not answer has its sandboxes ended without it. */
 const DELETE_MS = 15_000;
@@ -21,6 +22,8 @@ const DELETE_MS = 15_000;
 export type NodeOptions = {
   readonly runtime?: "gvisor" | "runc" | "bubblewrap";
   readonly env?: Readonly<Record<string, string>>;
+  /** Of another version: the root of its tree. */
+  readonly tree?: string | undefined;
   /** Further flags, as `--pool.size=0`. Pool and blanks are off unless a test asks for them. */
   readonly flags?: readonly string[];
   /** A home that the caller made and removes. */
@@ -30,6 +33,9 @@ export type NodeOptions = {
   /** A network namespace of the test's own, which leads nowhere else. */
   readonly place?: Place;
 };
+
+/** `tree`: that of this test where there is none. */
+type StartOptions = Pick<NodeOptions, "env" | "flags" | "tree">;
 
 export type TestNode = {
   readonly home: string;
@@ -46,8 +52,8 @@ export type TestNode = {
   /** Ends the process by this signal and waits for its end; sandboxes go on. */
   kill(signal?: NodeJS.Signals): Promise<void>;
   /** A new process on the same home and port. */
-  start(options?: Pick<NodeOptions, "env" | "flags">): Promise<void>;
-  restart(signal?: NodeJS.Signals, options?: Pick<NodeOptions, "env" | "flags">): Promise<void>;
+  start(options?: StartOptions): Promise<void>;
+  restart(signal?: NodeJS.Signals, options?: StartOptions): Promise<void>;
   /** Stops the node, destroys all its sandboxes and removes the home. */
   [Symbol.asyncDispose](): Promise<void>;
 };
@@ -62,7 +68,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   const { place } = options;
   const host = place?.host ?? "127.0.0.1";
 
-  async function start(next: Pick<NodeOptions, "env" | "flags"> = {}): Promise<void> {
+  async function start(next: StartOptions = {}): Promise<void> {
     const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
     const given = [...(options.flags ?? []), ...(next.flags ?? [])];
     const isAlone = options.internet !== true;
@@ -80,7 +86,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     const onLog = (text: string) => {
       logged += text;
     };
-    process_ = await startProcess(MAIN, flags, { ...options.env, ...next.env }, onLog, place);
+    process_ = await startProcess(next.tree === undefined ? MAIN : join(next.tree, MAIN_IN_TREE), flags, { ...options.env, ...next.env }, onLog, place);
     port = process_.port;
     if (isAlone && place === undefined) confine(home);
   }
@@ -92,7 +98,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     await endProcess(ending.child, signal);
   }
 
-  await start();
+  await start({ tree: options.tree });
   const apiKey = () => options.env?.["SVC_API_KEY"] ?? readFileSync(join(home, "secrets/api-key"), "utf8").trim();
   const where = () => ({ baseURL: `http://${host}:${port}`, apiKey: apiKey() });
   return {
