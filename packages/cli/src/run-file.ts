@@ -20,12 +20,24 @@ export async function runFile(file: string, args: readonly string[]): Promise<nu
       } catch (error) {
         const isPackage = !/^(\.|\/|[a-z]+:)/.test(specifier);
         if (!isPackage || (error as { code?: string }).code !== "ERR_MODULE_NOT_FOUND") throw error;
-        return next(specifier, { ...context, parentURL: import.meta.url });
+        try {
+          return next(specifier, { ...context, parentURL: import.meta.url });
+        } catch {
+          // Of the two places, the program's own is the one that a person knows.
+          throw error;
+        }
       }
     },
   });
   process.argv = [process.execPath, path, ...args];
-  await import(pathToFileURL(path).href);
+  try {
+    await import(pathToFileURL(path).href);
+  } catch (error) {
+    const { code, message, stack = "" } = error as NodeJS.ErrnoException;
+    if (code !== "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX") throw error;
+    // Where it is stands in the stack's first line alone.
+    throw new UsageError(`${/^\S+:\d+/.exec(stack)?.[0] ?? path}: ${message}: types are erased, not compiled`);
+  }
   return Number(process.exitCode ?? 0);
 }
 

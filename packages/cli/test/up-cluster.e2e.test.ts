@@ -1,10 +1,11 @@
 // `svc up --nodes N`: a gateway, nodes and etcd on this machine, found by the client like a node that stands alone.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { OWNER } from "@svc/harness/home.ts";
 import { leftovers } from "@svc/harness/leftovers.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { destroyAll } from "@svc/harness/node.ts";
@@ -64,6 +65,8 @@ void test("uninstall --home of a cluster that is down ends the sandboxes of its 
     assert.equal((await it.svc("down")).code, 0);
     const held = homes.map(leftovers).find(({ directories }) => directories.includes(started));
     assert.ok(held !== undefined && held.processes.length > 0 && held.netns.length > 0 && held.cgroups.length > 0, "it outlives the servers");
+    // No server's: uninstall would leave the home alone.
+    rmSync(join(it.home, OWNER));
     await promisify(execFile)(join(import.meta.dirname, "../../../svc"), ["uninstall", "--yes", "--home", it.home], { env: it.env });
     assert.equal(existsSync(it.home), false);
   } finally {

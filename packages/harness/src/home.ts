@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const PREFIX = "svc-test-";
-const OWNER = "owner-pid";
+export const OWNER = "owner-pid";
 
 /** Short, because unix sockets in it have at most 107 characters. */
 export function makeHome(): string {

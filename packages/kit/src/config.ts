@@ -166,6 +166,8 @@ function withBooleans(argv: readonly string[], names: ReadonlyMap<string, string
 
 function overlay(settings: Sections, file: Sections, path: string, origin: Map<string, string>): void {
   for (const [section, entries] of Object.entries(file)) {
+    if (typeof entries !== "object" || entries === null || Array.isArray(entries))
+      fail("SETTING_INVALID", `${path}: setting ${section}: expected it in a section, as in [sandbox]; config/default.toml lists them all`);
     const known = settings[section] ?? fail("SETTING_INVALID", `${path}: there is no section [${section}]; config/default.toml lists them all`);
     for (const [key, value] of Object.entries(entries)) {
       if (known[key] === undefined) fail("SETTING_INVALID", `${path}: there is no setting ${section}.${key}; config/default.toml lists them all`);

@@ -206,7 +206,7 @@ void test("a signed file URL needs no header and no address, and a header beats 
   assert.equal((await ask(fixture, url(sign("read", mine.envdAccessToken, 99), "&signature_expiration=99"), {})).seen.who, "envd");
   assert.equal((await ask(fixture, read, mine.to(49983))).seen.who, "envd");
   const wrong = await ask(fixture, url(sign("write", mine.envdAccessToken)), {});
-  assert.deepEqual([wrong.status, wrong.body.message], [401, "invalid signature"]);
+  assert.deepEqual([wrong.status, wrong.body.message], [401, "invalid signature: no sandbox here made it that is running or wakes by itself"]);
   assert.equal((await ask(fixture, read, { ...mine.to(49983), "x-access-token": "wrong" })).status, 401);
   assert.equal((await ask(fixture, "/health?signature=x", mine.to(49983))).status, 401);
   fixture.entries.delete(mine.sandboxID);

@@ -48,6 +48,7 @@ const cases: readonly (readonly [method: string, path: string, body: unknown, st
     (body) => ["PUT", "/api/put", body, 400, "Missing key or value"] as const,
   ),
   ["PUT", "/api/put", "{", 400, "Malformed JSON body"],
+  ["PUT", "/api/put", '{"key":"k","value":"\\ud800"}', 400, "Invalid value, must be Unicode text"],
   ["PUT", "/api/put", { key: "x".repeat(100), value: "v".repeat(20_000_000) }, 503, "memory for 20000000 bytes"],
   ["GET", "/api/get/none", undefined, 404, "Key not found"],
   ["GET", "/api/get/", undefined, 400, "Missing key"],

@@ -3,7 +3,7 @@
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
 import { Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
-import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
@@ -202,7 +202,7 @@ function unknown(members: Members, sandboxID: string): Answer {
 }
 
 function noSuchFile(isSigned: boolean, isFiles: boolean): Answer {
-  if (isSigned) return answer(401, "invalid signature");
+  if (isSigned) return unknownSignature();
   // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
   if (!isFiles) return answer(502, "The sandbox was not found", { sandboxId: "" }, { "x-svc-reason": "not_found" });
   return answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");

@@ -26,3 +26,6 @@ export function renderAnswer(given: Answer, keepAlive: boolean, withoutBody: boo
   const head = `HTTP/1.1 ${given.status} ${STATUS_CODES[given.status] ?? "Unknown"}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n`;
   return `${head}${given.lines}${keepAlive ? "" : "Connection: close\r\n"}\r\n${withoutBody ? "" : body}`;
 }
+
+/** To a signed URL without an id: its sandbox is found by the signature alone. */
+export const unknownSignature = (): Answer => answer(401, "invalid signature: no sandbox here made it that is running or wakes by itself");

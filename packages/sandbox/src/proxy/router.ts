@@ -2,7 +2,7 @@
 import { isIP } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Address, Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
-import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
@@ -147,7 +147,7 @@ export class Router {
     if (!isSignedFile(target)) return this.#findByToken(head, target);
     const found = this.#search.bySignature(target, method === "POST", performance.now());
     if (found === "busy") return answer(429, "Too many unknown signatures were sent; try again", {}, { "Retry-After": "1" });
-    if (found === "unknown") return answer(401, "invalid signature");
+    if (found === "unknown") return unknownSignature();
     return { sandboxID: found.sandboxID, port: ENVD_PORT, target };
   }
 

@@ -61,6 +61,8 @@ async function run(argv: readonly string[]): Promise<number> {
   let onEvent: OnEvent = () => undefined;
   let several: ReturnType<typeof openHa> | undefined;
   await lockHome(loaded.home, "store master");
+  const needOffload = (["offload_on_evict", "offload_force_evict", "promotion_on_hit"] as const).filter((name) => settings[name] && !settings.enable_offload);
+  if (needOffload.length > 0) log.warn({ settings: needOffload }, "these settings have no effect without enable_offload");
   const native = openNative(nativeOptions(settings, loaded.home), (...event) => onEvent(...event));
   const tasks = new Tasks({
     limits: taskLimits(settings),

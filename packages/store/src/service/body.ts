@@ -32,6 +32,9 @@ export function readFields(body: Buffer): Fields {
     throw new Refused(400, "Malformed JSON body");
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Refused(400, "Request body must be a JSON object");
+  // It would be stored as another text.
+  for (const [name, each] of Object.entries(value))
+    if (typeof each === "string" && !each.isWellFormed()) throw new Refused(400, `Invalid ${name}, must be Unicode text: a surrogate stands alone in it`);
   return value as Fields;
 }
 
