@@ -16,7 +16,7 @@ const KEPT_RUNS = 10;
 
 const help = `Usage: ./svc test [long] [NAME…]
 Runs the checks (types, lint, tidy, go vet, go test) and the test files, and ends with a line that counts them.
-NAME picks by group (setup, contract, kit, sandbox, envd, cli, harness, checks) or by a piece of the path.
+NAME picks by group (setup, checks, or a folder of packages/) or by a piece of the path.
 long runs the *.long.test.ts files, which a plain ./svc test leaves out.
 SVC_TEST_JOBS sets how many run side by side (${JOBS} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
 

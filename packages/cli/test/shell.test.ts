@@ -57,4 +57,12 @@ process.exitCode = 3;`,
   const missing = await place.svc(["run", "nowhere.ts"]);
   assert.equal(missing.code, 2);
   assert.match(missing.stderr, /there is no file .*nowhere\.ts/);
+  assert.match((await place.svc(["run", place.directory])).stderr, /: expected a file with a program in TypeScript or JavaScript, got a folder/);
+  const typed = join(place.directory, "typed.ts");
+  writeFileSync(typed, "const one = 1;\nenum Size { small }\n");
+  const untyped = await place.svc(["run", typed]);
+  assert.equal(untyped.code, 2);
+  assert.match(untyped.stderr, /typed\.ts(:2)?: .*enum is not supported/);
+  writeFileSync(typed, 'import "@nobody/nothing";\n');
+  assert.match((await place.svc(["run", typed])).stderr, /Cannot find package '@nobody\/nothing' imported from .*typed\.ts/);
 });
