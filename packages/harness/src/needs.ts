@@ -14,7 +14,7 @@ export function needs(...all: Need[]): { skip: string | false } {
 }
 
 /** What set-up does not install and no server of ours uses: checked by where it is there. */
-const hostsOwn: ReadonlySet<Need> = new Set(["kubectl", "systemd-analyze"]);
+const hostsOwn: ReadonlySet<Need> = new Set(["kubectl", "systemd-analyze", "buildah", "containerd", "ctr"]);
 
 function has(need: Need): boolean {
   switch (need) {
