@@ -5,9 +5,9 @@
 //   fraction        = depth bits . place in the segment   a full segment becomes two of its size that each have half of its hashes
 //   entry           = 24 bits group of eight blocks (one line of the arena), 8 bits tag, a part of the place
 //
-//   place  0 1 2 3 4 5 6 7 8 9 …     A bucket and a tag tell the place as far as a split needs it, so splitting reads no block. It uses up
-//          └ bucket ─────┘           a bit: every third one asks the blocks for new tags. An entry may also be a guest, whose home is
-//                     └ tag ──────   one of the full buckets right before; where the tag fits two of these its block is asked as well.
+//   place  0 1 2 3 4 5 6 7 8 9 …     An entry that lies in its home bucket and its tag tell the place as far as a split needs it, so
+//          └ bucket ─────┘           splitting reads no block. It uses up a bit: every third one asks the blocks for new tags.
+//                     └ tag ──────   Guests, which lie behind their full home, are marked, and asked as well.
 //
 //   Roots have sizes of their own: at any time some segments were split a moment ago and others will be soon, 0.65 full together.
 #pragma once
@@ -28,7 +28,7 @@ class IdTable {
   static constexpr u32 groupBlocks = 8;
 
   // For this many blocks.
-  explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets) {
+  explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets), guests_(capacity / 3 + smallBuckets) {
     for (const u32 buckets : rootBuckets) {
       directory_.push_back(static_cast<u32>(segments_.size()));
       add({takeBuckets(buckets), buckets, roots, 0, 0, 0});
@@ -43,7 +43,7 @@ class IdTable {
     u8 tag;
   };
 
-  std::size_t bytes() const { return taken_ * sizeof(Bucket) + segments_.size() * sizeof(Segment) + directory_.size() * sizeof(u32); }
+  std::size_t bytes() const { return taken_ * (sizeof(Bucket) + sizeof(u16)) + segments_.size() * sizeof(Segment) + directory_.size() * sizeof(u32); }
   u32 growths() const { return growths_; }
   [[gnu::always_inline]] Spot spotOf(u64 hash) const {
     const u32 number = numberOf(hash);
@@ -55,7 +55,7 @@ class IdTable {
   [[gnu::always_inline]] void prefetch(const Spot& spot) const { __builtin_prefetch(&buckets_[spot.bucket]); }
   [[gnu::always_inline]] void prefetch(u64 hash) const { prefetch(spotOf(hash)); }
   // What it may grow by while a slice of a batch is stored.
-  std::size_t growthBytes() const { return mostAtOnce * (mostBuckets * sizeof(Bucket) + sizeof(Segment)) + std::size_t{widest_} * 2 * sizeof(Bucket); }
+  std::size_t growthBytes() const { return mostAtOnce * (mostBuckets * (sizeof(Bucket) + sizeof(u16)) + sizeof(Segment)) + std::size_t{widest_} * 2 * (sizeof(Bucket) + sizeof(u16)); }
   // The first number of the first candidates without a look at them: for prefetching what it points at.
   u32 candidate(const Spot& spot) const {
     const Bucket& bucket = buckets_[spot.bucket];
@@ -95,6 +95,7 @@ class IdTable {
     const auto at = static_cast<u32>(offset / sizeof(Bucket));
     const auto slot = static_cast<u32>(offset % sizeof(Bucket) - sizeof(Bucket::groups));
     buckets_[at].put(slot, id / groupBlocks, spot.tag);
+    if (at != spot.bucket) markGuest(segment, at, slot, true);
     if (segment.used * 100 > segment.buckets * bucketSlots * fullPercent) grow(hash, keys);
   }
 
@@ -112,6 +113,7 @@ class IdTable {
         bucket.tags[slot] = free != 0 ? empty : grave;
         if (free != 0) --segment.used;
         --segment.live;
+        if (at != spot.bucket) markGuest(segment, at, slot, false);
         return;
       }
       if (free != 0) return;
@@ -120,7 +122,7 @@ class IdTable {
 
  private:
   static constexpr u8 empty = 0, grave = 1, firstTag = 2;
-  static constexpr u32 bucketSlots = 16, fullPercent = 93;
+  static constexpr u32 bucketSlots = 16, fullPercent = 96;
   // An eighth of an octave apart.
   static constexpr u32 rootBuckets[] = {144, 157, 171, 187, 204, 222, 242, 264}, roots = std::size(rootBuckets), mostBuckets = 264, smallBuckets = 8192;
   // Bits of a place that say its bucket, and, of a new segment's, how many a bucket and a tag tell together.
@@ -188,6 +190,11 @@ class IdTable {
     }
   }
 
+  void markGuest(const Segment& segment, u32 at, u32 slot, bool isGuest) {
+    if (isWide(segment)) return;
+    u16& of = guests_[at];
+    of = static_cast<u16>(isGuest ? of | 1u << slot : of & ~(1u << slot));
+  }
   u32 takeBuckets(u32 count) {
     if (taken_ + count > buckets_.size()) throw std::bad_alloc();
     taken_ += count;
@@ -207,6 +214,7 @@ class IdTable {
   void grow(u64 hash, Keys& keys);
 
   Reserved<Bucket> buckets_;
+  Reserved<u16> guests_;  // by bucket, a bit for each slot
   u32 growths_ = 0;
   std::size_t taken_ = 0;
   u32 widest_ = 0;  // buckets of the largest wide segment

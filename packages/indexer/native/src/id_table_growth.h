@@ -31,24 +31,16 @@ void IdTable::collect(u32 number, u32 bits, bool askAll, Keys& keys) {
   const u32 count = segment.buckets;
   moved_.resize(static_cast<std::size_t>(count) * bucketSlots);
   Moved* to = moved_.data();
-  // The first place of a bucket, as `home` has it.
-  const auto firstOf = [&](u32 at) { return askAll ? 0 : (((at << homeBits) + count - 1) / count) << (bits - homeBits); };
-  // Entries go past buckets without an empty slot only, and such a bucket gets none before the segment is written anew.
-  const auto isPassed = [&](u32 at) { return bytesEqual(buckets_[segment.first + at].tags, empty) == 0; };
-  bool wraps = isPassed(count - 1);
-  u32 first = 0;
   for (u32 at = 0; at < count; ++at) {
     const Bucket& bucket = buckets_[segment.first + at];
-    const u32 end = firstOf(at + 1);
+    // The first place of this bucket, as `home` has it.
+    const u32 first = askAll ? 0 : (((at << homeBits) + count - 1) / count) << (bits - homeBits);
     for (u32 held = ~bytesAtMost(bucket.tags, grave) & 0xffff; held != 0; held &= held - 1) {
       const auto slot = static_cast<u32>(std::countr_zero(held));
       const u8 tag = bucket.tags[slot];
-      const u32 told = first + ((tag - first) & 255);
-      *to++ = {bucket.group(slot), told, tag, askAll || wraps || tag < 2 * firstTag || told + 256 < end};
+      const bool asked = askAll || tag < 2 * firstTag || (guests_[segment.first + at] >> slot & 1) != 0;
+      *to++ = {bucket.group(slot), first + ((tag - first) & 255), tag, asked};
     }
-    if (isPassed(at)) continue;
-    wraps = false;
-    first = end;
   }
   moved_.resize(static_cast<std::size_t>(to - moved_.data()));
   constexpr std::size_t ahead = 16;
@@ -76,6 +68,7 @@ inline void IdTable::settle(u32 number, u32 from, u32 bits) {
     while (filled_[at] == bucketSlots) at = at + 1 == count ? 0 : at + 1;
     const u32 slot = filled_[at]++;
     buckets_[segment.first + at].put(slot, moved.group / groupBlocks, moved.tag);
+    if (at != own) markGuest(segment, segment.first + at, slot, true);
     ++segment.used;
   }
   segment.live = segment.used;
@@ -95,6 +88,7 @@ void IdTable::grow(u64 hash, Keys& keys) {
 
   ++growths_;
   std::fill_n(&buckets_[before.first], before.buckets, Bucket{});
+  std::fill_n(&guests_[before.first], before.buckets, u16{0});
   segments_[number].used = 0;
   // The former buckets are not used again: hashes made to be alike are no reason to keep account of them.
   if (widens) {
