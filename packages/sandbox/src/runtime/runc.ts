@@ -9,6 +9,7 @@ import { type Engine, pidFrom } from "./driver.ts";
 import { lastWords } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
+import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
 import { hardOpenFiles } from "./process.ts";
@@ -71,11 +72,11 @@ export async function runcEngine(host: Host): Promise<Engine> {
   async function forget(runtimeID: string, directory: string): Promise<void> {
     if ((await known()).includes(runtimeID)) {
       const says = await deleted(runtimeID);
-      if (says !== undefined) {
-        // A start that was cut off leaves a record without state; its processes are gone by now.
-        log.warn({ runtimeID, says }, "runc cannot delete a sandbox; its record is removed");
-        await host.removeFolder(join(stateRoot, runtimeID));
-      }
+      if (says !== undefined) log.warn({ runtimeID, says }, "runc cannot delete a sandbox; its record is removed");
+      // A start that was cut off leaves a record without state, which runc may take for none, and in it runc's program, mounted.
+      const record = join(stateRoot, runtimeID);
+      await unmountUnder(spawner, record);
+      await host.removeFolder(record);
     }
     await disk.unstack(directory);
   }
