@@ -1,5 +1,5 @@
 // Vercel AI SDK: a model that works in a sandbox of its own. Run: svc run examples/vercel-ai-sdk.ts "what is the 100th prime?"
-// Needs `npm install ai @ai-sdk/mcp @ai-sdk/openai` and OPENAI_API_KEY; without the key it shows the tools and uses one.
+// Needs `npm install ai@7 @ai-sdk/mcp@2 @ai-sdk/openai@4` and OPENAI_API_KEY; without the key it shows the tools and uses one.
 import { fileURLToPath } from "node:url";
 import { createMCPClient } from "@ai-sdk/mcp";
 import { StdioMCPTransport } from "@ai-sdk/mcp/mcp-stdio";

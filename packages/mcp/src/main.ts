@@ -68,7 +68,10 @@ async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds
     await sandboxes.close();
     return 0;
   }
-  const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes });
+  const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
+    const why = error.code === "EADDRINUSE" ? "another process listens there; choose another port" : error.message;
+    throw new UsageError(`--listen ${listen}: cannot listen: ${why}`);
+  });
   process.stderr.write(`svc mcp: listening on ${server.url}\n`);
   await stop.promise;
   await server.close();
