@@ -5,6 +5,8 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { StoreClient } from "@svc/store/client/store-client.ts";
 import { type Body, startCluster } from "./cluster.ts";
+import { offload } from "./cold.ts";
+import { makeFolder } from "./cold-places.ts";
 import { ended, places, submit } from "./migrate.ts";
 
 void test("equal keys in two domains are two objects: one moves, is listed and removed, and the others stay", async () => {
@@ -116,4 +118,25 @@ void test("equal keys of two tenants are two objects, and a tenant that the mast
   const unknown = await ended(cluster, await submit(cluster, "move", { ...request, tenant: "green" }));
   assert.deepEqual([unknown.state, unknown.attempts], ["failed", 1]);
   assert.deepEqual([(await blue.get("k"))?.toString(), (await red.get("k"))?.toString()], ["blue", "red"]);
+});
+
+void test("with tenants off, what is asked for one tenant touches nobody's objects", async () => {
+  await using folder = makeFolder();
+  await using cluster = await startCluster();
+  const one = await cluster.addService("one");
+  const a = await one.segment();
+  await cluster.put(one, "k", "everybody's");
+  const two = await cluster.addService("two");
+  const request = { tenant: "acme", key: "k", source_segment: a, target_segments: [await two.segment()], task_executor: "two" };
+  assert.equal((await ended(cluster, await submit(cluster, "copy", request))).state, "failed");
+  const definition = { stable_id: "one", cold_tier_id: "cold-1", kind: "ssd", target: { type: "directory", path: folder.path } };
+  assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices?tenant=acme", definition)).status, 201);
+  assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices/cold-1/register?tenant=acme", {})).status, 201);
+  const task = await offload(cluster, "one", "?tenant=acme");
+  assert.deepEqual([task.state, task.materialized], ["failed", 0]);
+  await using client = await StoreClient.open({ master: cluster.rpc });
+  assert.deepEqual(
+    (await client.replicas("k")).map(({ endpoint }) => endpoint),
+    [a],
+  );
 });

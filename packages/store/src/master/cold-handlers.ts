@@ -29,7 +29,8 @@ type DiskRow = {
 
 export const coldRows = (native: NativeMaster): DiskRow[] => (JSON.parse(native.disks()) as DiskRow[]).filter(({ cold }) => cold);
 
-export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Members): Handlers {
+/** @param knowsTenant whether a tenant that administrators name is one: where tenants are off, its keys would be everybody's. */
+export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Members, knowsTenant: (name: string) => boolean): Handlers {
   /** Whether a live client has the device, and this one is no later start of it. */
   function isAnothers(clientID: string, diskID: string): boolean {
     const holder = coldRows(native).find((row) => row.disk_id === diskID)?.client_id ?? clientID;
@@ -45,10 +46,12 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
       disk.label >= FIRST_COLD && isAnothers(clientID, disk.id) ? wrong(codes.ILLEGAL_CLIENT) : done(native.mountDisk(clientID, { ...disk, isOurs: true })),
     UnmountDisk: (clientID, diskID, isEmpty) => done(native.unmountDisk(clientID, diskID, isEmpty)),
     QueueOffloads(clientID, diskID, tenant, most) {
+      if (!knowsTenant(tenant)) return wrong(codes.TENANT_NOT_REGISTERED);
       const [code, queued, hasEnded] = native.queueCold(clientID, diskID, tenant, most, MAX_RECORDS);
       return code === codes.OK ? { ok: true, value: { queued, hasEnded } } : wrong(code);
     },
-    FillDevice: (clientID, diskID, tenant, fills) => done(native.fillCold(clientID, diskID, fills, tenant)),
+    FillDevice: (clientID, diskID, tenant, fills) =>
+      knowsTenant(tenant) ? done(native.fillCold(clientID, diskID, fills, tenant)) : wrong(codes.TENANT_NOT_REGISTERED),
     ListColdDisks: () => ({
       ok: true,
       value: coldRows(native).map((row) => ({

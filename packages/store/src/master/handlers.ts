@@ -37,6 +37,7 @@ export type HandlerParts = {
 };
 
 export function masterHandlers({ native, tasks, members, authority, storage, multiTenant }: HandlerParts): Handlers {
+  const knowsTenant = (name: string) => multiTenant || name === "" || name === "default";
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
   /** Where a readable replica lies: its segment's name, and the client that holds it. */
@@ -152,10 +153,11 @@ export function masterHandlers({ native, tasks, members, authority, storage, mul
     },
     ListMembers: () => ({ ok: true, value: { authority, members: members.all() } }),
     FindRoute(key, tenant) {
-      const route = routeOf(native, key, tenant);
+      const route = knowsTenant(tenant) ? routeOf(native, key, tenant) : undefined;
       return route === undefined ? wrong(codes.OBJECT_NOT_FOUND) : { ok: true, value: route };
     },
     AssignMigration(stableID, epoch, type, key, tenant, source, targets) {
+      if (!knowsTenant(tenant)) return wrong(codes.TENANT_NOT_REGISTERED);
       const member = members.find(stableID, epoch);
       if (member === undefined) return wrong(codes.CLIENT_NOT_FOUND);
       if (member === "stale") return wrong(codes.ILLEGAL_CLIENT);
@@ -178,7 +180,7 @@ export function masterHandlers({ native, tasks, members, authority, storage, mul
       return row === undefined ? wrong(codes.SEGMENT_NOT_FOUND) : { ok: true, value: row.state };
     },
     ...diskHandlers(native),
-    ...coldHandlers(native, tasks, members),
+    ...coldHandlers(native, tasks, members, knowsTenant),
   };
   const constants: Handlers["constants"] = {
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
