@@ -51,7 +51,6 @@ void describe("lists of what rests in object storage", needs("root", "envd", "ba
   };
 
   before(async () => {
-    try {
     folder = mkdtempSync(join(tmpdir(), "svc-rests-"));
     deployment = await startDeployment(10, 2);
     const options = { runtime: "bubblewrap", flags: [`--objects.url=file://${folder}`] } as const;
@@ -76,7 +75,6 @@ void describe("lists of what rests in object storage", needs("root", "envd", "ba
       const counts = await Promise.all([keys.sandboxes, keys.snapshots, keys.templates].map(count));
       return counts.join() === "3,2,1" ? true : undefined;
     });
-    } catch (error) { console.error("LEAVING", leaving.log().slice(-6000), "STAYING", staying.log().slice(-3000)); throw error; }
   });
   after(async () => {
     await gateway?.[Symbol.asyncDispose]();
