@@ -19,6 +19,18 @@ trap 'rm -rf "$work"; rm -f "$making"' EXIT
 mkdir "$work"
 printf 'svc-export 1\narch %s\n' "$(uname -m)" >"$work/manifest"
 
+# Owners by number: the other machine may call them otherwise. A node that starts meanwhile links a program into its home, and tar, which sees
+# another time on the inode, ends with 1. Only a comparison tells whether what the file holds changed, too.
+archive() {
+  local file=$1 part=$2 status=0
+  tar --create --numeric-owner --xattrs --xattrs-include='*' --file "$file" --directory "$SVC_CACHE" "$part" 2>"$work/said" || status=$?
+  ((status != 1)) || { status=0; tar --compare --file "$file" --directory "$SVC_CACHE" >"$work/said" 2>&1 || status=$?; }
+  ((status == 0)) && return
+  cat "$work/said" >&2
+  say "export: $part changed or could not be read; run the command again when nothing else writes to $SVC_CACHE"
+  return 1
+}
+
 count=0 names=(manifest)
 for name in $run_steps; do
   if ! step "$name" pack >"$SVC_CACHE/logs/export-$name.log" 2>&1; then
@@ -28,8 +40,7 @@ for name in $run_steps; do
   for part in $(step "$name" parts); do
     [[ -d $SVC_CACHE/$part ]] || continue
     count=$((count + 1))
-    # Owners by number: the other machine may call them otherwise.
-    tar --create --numeric-owner --xattrs --xattrs-include='*' --file "$work/$count.tar" --directory "$SVC_CACHE" "$part"
+    archive "$work/$count.tar" "$part"
     printf 'part %s %s\n' "$(sha256sum <"$work/$count.tar" | cut -d ' ' -f 1)" "$part" >>"$work/manifest"
     names+=("$count.tar")
     say "export: $part, $(du -m "$work/$count.tar" | cut -f 1) MB"

@@ -1,7 +1,8 @@
-// What an import refuses: a file that is no export, of another machine, damaged, or that names what is no part of one.
+// What an import refuses: a file that is no export, of another machine, damaged, or that names what is no part of one; exports beside a node.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { machine } from "node:os";
 import { join } from "node:path";
@@ -86,4 +87,38 @@ void test("export and import ask for one file, and stand alone", async () => {
     assert.equal(code, 2, stderr);
     assert.match(stderr, /asks for one FILE, and stands alone/);
   }
+});
+
+/** The export of a part with one file of 64 MB, while a shell does something to that file over and over. */
+async function exportBeside(tree: SetupTree, deed: string) {
+  const part = join(tree.cache, `node/${version}`);
+  for (const folder of [part, join(tree.cache, "logs")]) mkdirSync(folder, { recursive: true });
+  writeFileSync(join(part, "program"), Buffer.alloc(64 << 20, 1));
+  const other = spawn("sh", ["-c", `while :; do ${deed}; done`], { cwd: part, stdio: "ignore" });
+  try {
+    // What `setup --export` does once everything is made, with one step in place of all.
+    const script = `source "$SVC_ROOT/setup/export.sh" "$0"`;
+    const env = { ...process.env, SVC_ROOT: tree.tree, SVC_CACHE: tree.cache, run_steps: "node" };
+    const { status: code, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", script, join(tree.folder, "export.tar")], { env, encoding: "utf8" });
+    return { code, stderr };
+  } finally {
+    other.kill("SIGKILL");
+    await once(other, "exit");
+  }
+}
+
+void test("an export does not mind that a node links a program into its home meanwhile", async () => {
+  using tree = new SetupTree();
+  const { code, stderr } = await exportBeside(tree, "ln program ../link; rm ../link");
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /export: node\/[\d.]+, 6\d MB/);
+  assert.doesNotMatch(stderr, /changed/);
+});
+
+void test("an export of a part that is written to meanwhile says so and leaves no file", async () => {
+  using tree = new SetupTree();
+  const { code, stderr } = await exportBeside(tree, "date +%s.%N >>program");
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /export: node\/[\d.]+ changed or could not be read; run the command again/);
+  assert.equal(existsSync(join(tree.folder, "export.tar")), false);
 });
