@@ -1,7 +1,8 @@
 // Tools for files in a sandbox: read, write, list, remove.
 import type { Readable } from "node:stream";
 import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
-import { fail } from "@svc/contract/failures.ts";
+import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import { answer, answering } from "./answer.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
@@ -22,13 +23,13 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Read a file",
       description: `Reads a file of the sandbox, at most ${MAX_READ_BYTES / 1024} KiB at a time: offset and limit choose the bytes.`,
-      inputSchema: {
+      inputSchema: z.strictObject({
         path,
         offset: z.number().int().min(0).default(0),
         limit: z.number().int().min(1).max(MAX_READ_BYTES).default(MAX_READ_BYTES),
         encoding,
         sandbox,
-      },
+      }),
       outputSchema: { content: z.string(), offset: z.number(), bytes: z.number(), sizeBytes: z.number(), more: z.boolean() },
       annotations: { readOnlyHint: true },
     },
@@ -50,7 +51,7 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Write a file",
       description: "Writes a file of the sandbox as a whole, over what was there; missing folders are made.",
-      inputSchema: { path, content: z.string().max(MAX_WRITE_BYTES), encoding, user: z.string().optional(), sandbox },
+      inputSchema: z.strictObject({ path, content: z.string().max(MAX_WRITE_BYTES), encoding, user: z.string().optional(), sandbox }),
       outputSchema: { path: z.string(), sizeBytes: z.number() },
     },
     ({ path: file, content, encoding: as, user, sandbox: named }, { signal }) =>
@@ -68,7 +69,7 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "List a folder",
       description: `Lists a folder of the sandbox, and those below it down to depth; at most ${MAX_ENTRIES} entries.`,
-      inputSchema: { path: path.default("."), depth: z.number().int().min(1).max(10).default(1), sandbox },
+      inputSchema: z.strictObject({ path: path.default("."), depth: z.number().int().min(1).max(10).default(1), sandbox }),
       outputSchema: { entries: z.array(z.object({ path: z.string(), type: z.string(), sizeBytes: z.number() })), more: z.boolean() },
       annotations: { readOnlyHint: true },
     },
@@ -87,18 +88,29 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
     "remove_file",
     {
       title: "Remove a file or folder",
-      description: "Removes a file of the sandbox, or a folder with all in it; what is not there is no error.",
-      inputSchema: { path, user: z.string().optional(), sandbox },
-      outputSchema: { path: z.string() },
+      description: "Removes a file of the sandbox, or a folder with all in it; what is not there is no error, and removed is false.",
+      inputSchema: z.strictObject({ path, user: z.string().optional(), sandbox }),
+      outputSchema: { path: z.string(), removed: z.boolean() },
       annotations: { destructiveHint: true, idempotentHint: true },
     },
     ({ path: file, user, sandbox: named }, { signal }) =>
       answering(async () => {
         const { envd } = await sandboxes.inside(named);
+        const removed = await isThere(envd, file, { user, signal });
         await envd.remove(file, { user, signal });
-        return answer({ path: file }, `removed ${file}`);
+        return answer({ path: file, removed }, removed ? `removed ${file}` : `${file} was not there`);
       }),
   );
+}
+
+async function isThere(envd: EnvdClient, file: string, options: RequestOptions): Promise<boolean> {
+  try {
+    await envd.stat(file, options);
+    return true;
+  } catch (error) {
+    if (asFailure(error).name === "FILE_NOT_FOUND") return false;
+    throw error;
+  }
 }
 
 /** `limit` bytes from `offset` on; the rest is not read. */

@@ -11,7 +11,7 @@ import { openServer } from "./server.ts";
 const PATH = "/mcp";
 const MAX_SESSIONS = 100;
 /** More than the largest file that a tool writes, as JSON. */
-const MAX_BODY_BYTES = 40 * 1024 * 1024;
+export const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 const BODY_MS = 60_000;
 const SWEEP_MS = 30_000;
 const LOOPBACK_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
@@ -119,7 +119,7 @@ async function readBody(request: IncomingMessage): Promise<{ json: unknown } | s
   let size = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > MAX_BODY_BYTES) return `the body is larger than ${MAX_BODY_BYTES} bytes`;
+    if (size > MAX_MESSAGE_BYTES) return `the body is larger than ${MAX_MESSAGE_BYTES} bytes`;
     chunks.push(chunk);
   }
   try {

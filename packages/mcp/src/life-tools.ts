@@ -17,11 +17,11 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Start another sandbox",
       description: "Starts an isolated Linux computer beside this session's own and returns its id; it ends with the session. Not needed for a single one.",
-      inputSchema: {
+      inputSchema: z.strictObject({
         template: z.string().optional().describe("Name or id of a template or snapshot"),
         env: z.record(z.string(), z.string()).optional(),
         allow_internet: z.boolean().optional(),
-      },
+      }),
       outputSchema: { sandbox: z.string() },
     },
     ({ template, env, allow_internet: allowInternet }) =>
@@ -36,7 +36,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "List sandboxes",
       description: `Lists the deployment's sandboxes, newest first, at most ${MAX_LISTED}.`,
-      inputSchema: {},
+      inputSchema: z.strictObject({}),
       outputSchema: {
         sandboxes: z.array(z.object({ sandbox: z.string(), template: z.string(), state: z.string(), startedAt: z.string(), endAt: z.string() })),
       },
@@ -58,7 +58,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Fork a sandbox",
       description: "Copies a running sandbox, with its memory, processes and files, into new ones, to try several ways from the same state. Returns their ids.",
-      inputSchema: { count: z.number().int().min(1).max(MAX_FORKS).default(1), sandbox },
+      inputSchema: z.strictObject({ count: z.number().int().min(1).max(MAX_FORKS).default(1), sandbox }),
       outputSchema: ids,
     },
     ({ count, sandbox: source }) =>
@@ -74,7 +74,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Pause a sandbox",
       description: "Keeps a sandbox on disk, memory included, and frees what it uses. The next call for it resumes it where it stood.",
-      inputSchema: { sandbox },
+      inputSchema: z.strictObject({ sandbox }),
       outputSchema: { sandbox: z.string() },
     },
     ({ sandbox: target }) =>
@@ -90,7 +90,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "End a sandbox",
       description: "Ends a sandbox, with all that is in it.",
-      inputSchema: { sandbox: named },
+      inputSchema: z.strictObject({ sandbox: named }),
       outputSchema: { sandbox: z.string() },
       annotations: { destructiveHint: true },
     },
@@ -106,7 +106,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     {
       title: "Address of a port",
       description: "Gives the URL by which a server that listens on a port in the sandbox is reached from outside.",
-      inputSchema: { port: z.number().int().min(1).max(65_535), sandbox },
+      inputSchema: z.strictObject({ port: z.number().int().min(1).max(65_535), sandbox }),
       outputSchema: { url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string() },
       annotations: { readOnlyHint: true },
     },

@@ -1,7 +1,6 @@
 // `svc mcp`: gives an agent sandboxes by the Model Context Protocol, on stdin and stdout or over HTTP.
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
-import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
 import { findAccess } from "@svc/cli/access.ts";
 import { UsageError } from "@svc/cli/complain.ts";
 import { seconds, Verb } from "@svc/cli/verb.ts";
@@ -9,7 +8,7 @@ import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { listenHttp } from "./http.ts";
 import { SessionSandboxes } from "./sandboxes.ts";
-import { openServer } from "./server.ts";
+import { serveStdio } from "./stdio.ts";
 
 type Options = { url?: string; listen?: string; tokenFile?: string; template: string; timeout: number; keep?: boolean };
 
@@ -58,16 +57,7 @@ async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds
   const stop = Promise.withResolvers<void>();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.resolve());
 
-  if (place === undefined) {
-    const sandboxes = openSandboxes();
-    const transport = new StdioServerTransport();
-    await openServer(sandboxes).connect(transport);
-    // The agent is gone when its end of the pipe is.
-    process.stdin.once("end", stop.resolve).once("close", stop.resolve);
-    await stop.promise;
-    await sandboxes.close();
-    return 0;
-  }
+  if (place === undefined) return serveStdio(openSandboxes(), stop.promise);
   const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
     const why = error.code === "EADDRINUSE" ? "another process listens there; choose another port" : error.message;
     throw new UsageError(`--listen ${listen}: cannot listen: ${why}`);

@@ -26,14 +26,14 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
       title: "Run a shell command",
       description:
         "Runs a command with `bash -l -c` in the sandbox and returns its exit code, stdout and stderr (32 KiB from the beginning and 32 KiB from the end of each). Files and background processes stay; shell variables and the working directory do not carry over to the next call.",
-      inputSchema: {
+      inputSchema: z.strictObject({
         command: z.string().min(1),
         cwd: z.string().optional().describe("Working directory; default: the user's home"),
         user: z.string().optional().describe("root or user; default: user, who may use sudo"),
         env: z.record(z.string(), z.string()).optional(),
         timeout_seconds,
         sandbox,
-      },
+      }),
       outputSchema: ran,
     },
     ({ command, cwd, user, env, timeout_seconds: limit, sandbox: named }, { signal }) =>
@@ -49,12 +49,12 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
       title: "Run a piece of code",
       description:
         "Runs a program in Python, JavaScript (where the template has Node) or bash in the sandbox; each call is a new process. Print what you want to see.",
-      inputSchema: {
+      inputSchema: z.strictObject({
         code: z.string().min(1).max(MAX_CODE_BYTES),
         language: z.enum(["python", "javascript", "bash"]).default("python"),
         timeout_seconds,
         sandbox,
-      },
+      }),
       outputSchema: ran,
     },
     ({ code, language, timeout_seconds: limit, sandbox: named }, { signal }) =>
@@ -77,13 +77,13 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
       title: "Start a process in the background",
       description:
         "Starts a command that goes on after this call, such as a server, and returns its process id and the file that its output goes to (read it with read_file). Stop it with run_command `kill PID`; reach its port with port_url.",
-      inputSchema: {
+      inputSchema: z.strictObject({
         command: z.string().min(1),
         cwd: z.string().optional(),
         user: z.string().optional(),
         env: z.record(z.string(), z.string()).optional(),
         sandbox,
-      },
+      }),
       outputSchema: { pid: z.number(), output: z.string() },
     },
     ({ command, cwd, user, env, sandbox: named }, { signal }) =>

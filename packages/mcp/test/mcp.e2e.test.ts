@@ -84,7 +84,8 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
         sizeBytes: 8,
         more: true,
       });
-      await it.data("remove_file", { path: "notes" });
+      assert.deepEqual(await it.data("remove_file", { path: "notes" }), { path: "notes", removed: true });
+      assert.deepEqual(await it.data("remove_file", { path: "notes" }), { path: "notes", removed: false });
       assert.equal((await it.call("read_file", { path: "notes/a.txt" })).isError, true);
       assert.equal((await ids()).length, 1);
     }
@@ -101,6 +102,11 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
     assert.match(JSON.stringify(slow.content), /begun.*ended after 8 s/);
     assert.match(JSON.stringify(await it.call("run_command", { command: "true", sandbox: "inosuchsandbox000000" })), /SANDBOX_NOT_FOUND/);
     assert.match(JSON.stringify(await it.call("write_file", { path: "x", content: "*", encoding: "base64" })), /not valid base64/);
+    const misspelt = await it.call("run_command", { command: "true", workdir: "/tmp" });
+    assert.equal(misspelt.isError, true);
+    assert.match(JSON.stringify(misspelt.content), /workdir/);
+    // The largest file that a tool takes, as one message.
+    assert.deepEqual(await it.data("write_file", { path: "large", content: "y".repeat(16 << 20) }), { path: "large", sizeBytes: 16 << 20 });
   });
 
   void test("large output is cut in the middle, with how much is left out", async () => {

@@ -1,0 +1,54 @@
+// The session on stdin and stdout, line by line: what is no message is answered, and does not end it; what is too long does.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
+
+function agent() {
+  // Nothing is asked of the server before a tool is called.
+  const env = { ...process.env, SVC_URL: "http://127.0.0.1:9", SDK_API_KEY: "sdk_test" };
+  const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", svc, "mcp"], { env, stdio: ["pipe", "pipe", "pipe"], timeout: 120_000 });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  let stderr = "";
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  // It may be gone before all is written.
+  child.stdin.on("error", () => undefined);
+  return {
+    send: (text: string) => void child.stdin.write(text),
+    next: async () => JSON.parse((await lines.next()).value as string) as { id: unknown; error?: { code: number; message: string }; result?: object },
+    end: () => void child.stdin.end(),
+    exit: once(child, "exit") as Promise<[code: number | null]>,
+    said: () => stderr,
+  };
+}
+
+const initialize = {
+  jsonrpc: "2.0",
+  id: 1,
+  method: "initialize",
+  params: { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "test", version: "1" } },
+};
+
+void test("lines that are no messages are answered by the protocol's errors, and the session goes on", async () => {
+  const it = agent();
+  it.send("hello\n{}\n");
+  it.send(`${JSON.stringify(initialize)}\n`);
+  assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_700 } });
+  assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_600 } });
+  assert.partialDeepStrictEqual(await it.next(), { id: 1, result: { serverInfo: { name: "svc" } } });
+  it.end();
+  assert.deepEqual((await it.exit)[0], 0);
+});
+
+void test("a message past the bound ends the session, and stderr says why", async () => {
+  const it = agent();
+  it.send("x".repeat(41 << 20));
+  assert.deepEqual((await it.exit)[0], 1);
+  assert.match(it.said(), /svc mcp: the session ends: a message has at most 41943040 bytes/);
+});
