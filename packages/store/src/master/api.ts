@@ -7,7 +7,7 @@ import { type DrainJobs, type Job, jobStatus, MAX_CONCURRENCY } from "./drain.ts
 import { removeAll } from "./handlers.ts";
 import type { Members } from "./members.ts";
 import { type NativeMaster, segmentRows, type TenantRow, tenantRows } from "./native.ts";
-import { searchOf } from "./query.ts";
+import { misspeltTenant, searchOf } from "./query.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
 const MAX_NAME = 1_024;
@@ -35,8 +35,15 @@ export function failed(code: number, message = codeName(code)): Answer {
   return json({ success: false, error_code: code, error_message: message }, status);
 }
 
-export const withoutTenants = (): Answer =>
+const withoutTenants = (): Answer =>
   failed(codes.UNAVAILABLE_IN_CURRENT_MODE, "tenants are off, so that every key is in the same one: leave out tenant_id, or set store.enable_multi_tenants");
+
+/** Why a request that names a tenant is not answered: what it asks of one tenant's keys would be done to others'. */
+export function refuseTenant(search: string, multiTenant: boolean): Answer | undefined {
+  const misspelt = misspeltTenant(search);
+  if (misspelt !== undefined) return failed(codes.INVALID_PARAMS, `there is no parameter ${misspelt}: a tenant is named by tenant_id`);
+  return multiTenant || ["", "default"].includes(searchOf(search, "tenant_id") ?? "") ? undefined : withoutTenants();
+}
 
 /** The core's texts have one byte per character. */
 const text = (wire: string) => Buffer.from(wire, "latin1").toString();

@@ -6,7 +6,7 @@ import type { Ha } from "../ha/ha.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
 import { codes } from "../rpc/codes.ts";
-import { type ApiParts, apiRoutes, failed, json, statusName, withoutTenants } from "./api.ts";
+import { type ApiParts, apiRoutes, failed, json, refuseTenant, statusName } from "./api.ts";
 import { haRoutes, haSummary } from "./ha-http.ts";
 import { admit, type HttpAccess } from "./http-access.ts";
 import { figuresOf, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
@@ -172,9 +172,6 @@ function eventStatus(_search: string, { native, publishes }: HttpParts): Answer 
   });
 }
 
-/** What it asks of one tenant's keys would be done to everybody's. */
-const namesTenant = (search: string) => !["", "default"].includes(searchOf(search, "tenant_id") ?? "");
-
 /** Before the log was read these have nothing to say. */
 const serving: Routes = {
   "GET /query_key": ["Where the object of ?key=KEY lies; ?tenant_id=NAME, as everywhere", queryKey],
@@ -241,8 +238,9 @@ export function answerHttp(request: Request, parts: HttpParts, done: (answer: An
     let route = ownMembers(always, name)?.[1];
     if (route === undefined) {
       route = ownMembers(serving, name)?.[1];
-      if (route !== undefined && !parts.multiTenant && namesTenant(search)) {
-        done(withoutTenants());
+      const refused = route && refuseTenant(search, parts.multiTenant);
+      if (refused !== undefined) {
+        done(refused);
         return;
       }
       if (route !== undefined && !parts.serving()) {

@@ -18,4 +18,8 @@ export function searchOf(search: string, name: string, decode = true): string | 
   return undefined;
 }
 
+/** A tenant named by what looks like `tenant_id` and is not: to pass it over would be to act on another tenant's keys. */
+export const misspeltTenant = (search: string): string | undefined =>
+  ["tenant", "tenantId", "tenantID", "tenant-id"].find((name) => searchOf(search, name) !== undefined);
+
 export const ownMembers = <T>(of: Readonly<Record<string, T>>, name: string): T | undefined => (Object.hasOwn(of, name) ? of[name] : undefined);

@@ -3,6 +3,7 @@
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
 import type { Request } from "../http/request.ts";
+import { misspeltTenant, searchOf } from "../master/query.ts";
 import { Refused } from "./body.ts";
 
 /** What browsers, probes and scrapers ask, who have no key. */
@@ -15,6 +16,25 @@ export type ServiceAccess = {
   /** Of all objects that this service puts and gets. */
   readonly tenant: string;
 };
+
+/**
+ * Every object of this service is its own tenant's, whatever a request says; one that names another must not act on these.
+ *
+ * @throws Refused (400)
+ */
+export function checkTenant(own: string, named: unknown): void {
+  const name = own === "" ? "default" : own;
+  if (named !== undefined && named !== "" && named !== name)
+    throw new Refused(400, `This service's objects are tenant "${name}"'s (store_service.tenant_id): ask the service of the other tenant`);
+}
+
+/** @throws Refused (400) */
+export function checkSearch(own: string, search: string): void {
+  const misspelt = misspeltTenant(search);
+  if (misspelt !== undefined) throw new Refused(400, `There is no parameter ${misspelt}: a tenant is named by tenant_id`);
+  const named = searchOf(search, "tenant_id");
+  checkTenant(own, named && Buffer.from(named, "latin1").toString());
+}
 
 /** @throws Refused (401, 403) */
 export function checkKey({ keys, denials, tenant }: ServiceAccess, { authorization }: Request, path: string, peer: () => string): void {

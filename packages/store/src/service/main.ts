@@ -48,6 +48,7 @@ async function run(argv: readonly string[]): Promise<number> {
     disk: () => member?.disk,
     trouble: () =>
       member?.trouble() ?? `joining the master${settings.master_server_address === "" ? " of this machine" : ` at ${settings.master_server_address}`}`,
+    tenant: settings.tenant_id,
     access: keys && { keys, denials: new Denials(log), tenant: settings.tenant_id },
     version: { version: HANDSHAKE_VERSION, display_version: `svc ${HANDSHAKE_VERSION}` },
     metrics: async () => `${await metrics.text()}\n${member?.engineMetrics() ?? ""}`,

@@ -3,7 +3,7 @@ import { asFailure } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
-import { checkKey, type ServiceAccess } from "./access.ts";
+import { checkKey, checkSearch, checkTenant, type ServiceAccess } from "./access.ts";
 import { type Fields, graceSeconds, jsonAnswer, MAX_LOCAL_DISK_GRACE_SECONDS, Refused, readFields } from "./body.ts";
 import type { LocalDisk } from "./join.ts";
 import type { Mounts } from "./mounts.ts";
@@ -20,12 +20,14 @@ export type ServiceParts = {
   /** "" when it is ready, else why not. */
   readonly trouble: () => string;
   readonly version: { readonly version: string; readonly display_version: string };
+  /** Of all objects that it puts and gets. */
+  readonly tenant: string;
   /** Undefined: everybody may ask. */
   readonly access: ServiceAccess | undefined;
   metrics(): Promise<string>;
 };
 
-type Parts = { readonly mounts: Mounts; readonly objects: Objects; readonly disk: LocalDisk };
+type Parts = { readonly tenant: string; readonly mounts: Mounts; readonly objects: Objects; readonly disk: LocalDisk };
 type Route = (request: Request, parts: Parts, rest: string) => Promise<Answer>;
 /** By method and path, each with one sentence for the page of the API. */
 type Routes<T> = Readonly<Record<string, readonly [does: string, route: T]>>;
@@ -67,8 +69,9 @@ const always: Routes<(parts: ServiceParts) => Answer | Promise<Answer>> = {
 };
 const page = Buffer.from(servicePage(Object.entries({ ...routes, ...always }).map(([route, [does]]) => [route, does] as const)));
 
-async function put(request: Request, { objects }: Parts): Promise<Answer> {
-  const { key, value } = readFields(request.body);
+async function put(request: Request, { objects, tenant }: Parts): Promise<Answer> {
+  const { key, value, tenant_id: named } = readFields(request.body);
+  checkTenant(tenant, named);
   if (typeof key !== "string" || key === "" || typeof value !== "string" || value === "") throw new Refused(400, "Missing key or value");
   await objects.put(key, Buffer.from(value));
   return jsonAnswer({ status: "success" });
@@ -117,10 +120,11 @@ async function answer(request: Request, parts: ServiceParts, peer: () => string)
     if (allow.length === 0) throw new Refused(404, `There is no ${path.slice(0, 200)}`);
     return { ...jsonAnswer({ error: `Expected ${allow.join(" or ")}, got ${request.method}` }, 405), allow: allow.join(", ") };
   }
+  checkSearch(parts.tenant, request.target.slice(path.length + 1));
   const rest = known.endsWith("/") ? keyOf(path.slice(known.length)) : "";
   const [mounts, objects, disk] = [parts.mounts(), parts.objects(), parts.disk()];
   if (mounts === undefined || objects === undefined || disk === undefined) throw new Refused(503, parts.trouble());
-  return route(request, { mounts, objects, disk }, rest);
+  return route(request, { tenant: parts.tenant, mounts, objects, disk }, rest);
 }
 
 function keyOf(text: string): string {
