@@ -179,6 +179,8 @@ void test("stat, replicas and ls show the keys of the tenant that is named", asy
     [["k", 5]],
   );
   assert.equal((await store.raw(["replicas", "k"])).code, 1);
+  const whole = await store.raw(["summary", "--tenant", "red"]);
+  assert.deepEqual([whole.code, /--tenant: svc store summary has no such flag/.test(whole.stderr)], [2, true], whole.stderr);
   await service.kill("SIGTERM");
 });
 

@@ -5,6 +5,7 @@ type Entry = readonly [head: string, does: string];
 type Page = { readonly forms: readonly Entry[]; readonly flags?: readonly Entry[]; readonly example: string; readonly asksAdmin?: true };
 
 const DRY_RUN: Entry = ["--dry-run", "change nothing, and show what would happen"];
+const TENANT: Entry = ["--tenant NAME", "tenant of the keys"];
 const DETACH: Entry = ["--detach", "return at once instead of waiting"];
 
 const pages: Readonly<Record<string, Page>> = {
@@ -16,36 +17,40 @@ const pages: Readonly<Record<string, Page>> = {
       ["--nof-replicas N", "how many NOF segments get it as well (none); the master's enable_nof allows them"],
       ["--segment NAME", "preferred segment, as svc store segments lists it; another one if it has no room"],
       ["--soft-pin, --hard-pin", "evict it last, or never"],
+      TENANT,
     ],
     example: "svc store put models/a weights.bin --replicas 2",
   },
   get: {
     forms: [["get KEY [FILE]", "write the value to stdout or a file"]],
-    flags: [["--force", "overwrite an existing file"]],
+    flags: [["--force", "overwrite an existing file"], TENANT],
     example: "svc store get models/a copy.bin",
   },
   ls: {
     forms: [["ls [PREFIX]", "list keys with their size and holders"]],
-    flags: [
-      ["--limit N", "how many keys (1000)"],
-      ["--after CURSOR", "continue where the previous page ended"],
-    ],
+    flags: [["--limit N", "how many keys (1000)"], ["--after CURSOR", "continue where the previous page ended"], TENANT],
     example: "svc store ls models/ --limit 20",
   },
-  stat: { forms: [["stat KEY", "size, checksum and replicas of a key, or why it does not exist"]], example: "svc store stat models/a" },
-  replicas: { forms: [["replicas KEY", "where the bytes of a key are"]], example: "svc store replicas models/a" },
+  stat: { forms: [["stat KEY", "size, checksum and replicas of a key, or why it does not exist"]], flags: [TENANT], example: "svc store stat models/a" },
+  replicas: { forms: [["replicas KEY", "where the bytes of a key are"]], flags: [TENANT], example: "svc store replicas models/a" },
   rm: {
     forms: [["rm KEY...", "remove keys"]],
     flags: [
       ["--match PATTERN", "every key that matches a regular expression"],
       ["--all", "every key"],
       ["--force", "also keys that readers have leased"],
+      TENANT,
     ],
     example: "svc store rm --match '^models/' --force",
   },
-  copy: { forms: [["copy KEY --to SEGMENT[,SEGMENT]", "copy a key to more segments, and wait"]], example: "svc store copy models/a --to 10.0.0.7:14001" },
+  copy: {
+    forms: [["copy KEY --to SEGMENT[,SEGMENT]", "copy a key to more segments, and wait"]],
+    flags: [TENANT],
+    example: "svc store copy models/a --to 10.0.0.7:14001",
+  },
   move: {
     forms: [["move KEY --from SEGMENT --to SEGMENT", "move a replica to another segment, and wait"]],
+    flags: [TENANT],
     example: "svc store move models/a --from 10.0.0.7:14001 --to 10.0.0.8:14001",
   },
   drain: {
@@ -73,6 +78,7 @@ const pages: Readonly<Record<string, Page>> = {
       ["--domain NAME, --object-set NAME", "namespace of the key (default)"],
       ["--authority ID", "the stable id of the master to ask first (store-master)"],
       DETACH,
+      TENANT,
     ],
     example: "svc store migrations move models/a --from 10.0.0.7:14001 --to 10.0.0.8:14001 --executor second",
     asksAdmin: true,
@@ -93,6 +99,7 @@ const pages: Readonly<Record<string, Page>> = {
       ["--force", "of unregister: drop copies of objects that are in memory too"],
       ["--objects N", "of offload: maximum number of objects (64)"],
       DRY_RUN,
+      ["--tenant NAME", "devices of one tenant, for its objects alone"],
     ],
     example: "svc store devices create cold-1 --owner first --path /mnt/ssd",
     asksAdmin: true,
@@ -119,7 +126,7 @@ const shared: readonly Entry[] = [
   ["--token-file FILE", "token, if the master requires one (default $SVC_STORE_TOKEN)"],
   ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
   ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],
-  ["--tenant NAME, --brand WORD", "tenant of the keys; brand word of the masters' RPC (svc)"],
+  ["--brand WORD", "brand word of the masters' RPC (svc)"],
   ["--output table|json", "a table on a terminal, JSON in a pipe"],
 ];
 const ofAdmin: readonly Entry[] = [

@@ -18,18 +18,19 @@ type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
 export const verbs: Readonly<Record<string, Verb>> = {
-  put: { flags: { upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
-  get: { flags: { force: yes }, run: get },
-  ls: { flags: { limit: text, after: text }, run: list },
-  stat: { flags: {}, run: stat },
-  replicas: { flags: {}, run: replicas },
-  rm: { flags: { match: text, all: yes, force: yes }, run: remove },
-  copy: { flags: { to: text }, run: copyKey },
-  move: { flags: { from: text, to: text }, run: moveKey },
+  put: { flags: { tenant: text, upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
+  get: { flags: { tenant: text, force: yes }, run: get },
+  ls: { flags: { tenant: text, limit: text, after: text }, run: list },
+  stat: { flags: { tenant: text }, run: stat },
+  replicas: { flags: { tenant: text }, run: replicas },
+  rm: { flags: { tenant: text, match: text, all: yes, force: yes }, run: remove },
+  copy: { flags: { tenant: text, to: text }, run: copyKey },
+  move: { flags: { tenant: text, from: text, to: text }, run: moveKey },
   drain: { flags: { to: text, concurrency: text, cancel: text, detach: yes }, run: drain },
   undrain: { flags: {}, run: undrain },
   migrations: {
     flags: {
+      tenant: text,
       from: text,
       to: text,
       executor: text,
@@ -45,6 +46,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   devices: {
     flags: {
+      tenant: text,
       owner: text,
       kind: text,
       path: text,

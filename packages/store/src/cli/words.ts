@@ -32,6 +32,7 @@ export type Words = {
   /** Whether it is the store of this machine, whose other servers are known, too. */
   readonly isOwn: boolean;
   readonly cluster: string;
+  /** Of the keys; "" for verbs that have none. */
   readonly tenant: string;
   readonly brand: string;
   readonly metadata: string;
@@ -43,7 +44,6 @@ const shared = {
   master: { type: "string" },
   url: { type: "string" },
   cluster: { type: "string" },
-  tenant: { type: "string" },
   brand: { type: "string" },
   metadata: { type: "string" },
   "token-file": { type: "string" },
