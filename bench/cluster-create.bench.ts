@@ -8,7 +8,7 @@ import { DEPLOYMENT_KEY } from "@svc/harness/deployment.ts";
 import type { TestGateway } from "@svc/harness/gateway.ts";
 import type { TestNode } from "@svc/harness/node.ts";
 import { type Cluster, saidBy, startCluster, timed } from "./cluster-nodes.ts";
-import { median, type Row, report } from "./report.ts";
+import { median, progress, type Row, report } from "./report.ts";
 
 const ROUNDS = 40;
 const BURST = 300;
@@ -20,9 +20,11 @@ const REFILL_MS = 400;
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
 const parts = new Set((process.env["SVC_BENCH_PARTS"] ?? "create,burst,outage").split(","));
-if (parts.has("create")) await creates();
-if (parts.has("burst")) await burst();
-if (parts.has("outage")) await outage();
+for (const [part, run] of Object.entries({ create: creates, burst, outage })) {
+  if (!parts.has(part)) continue;
+  progress(part);
+  await run();
+}
 report(parts.size === 3 ? "cluster-create" : `cluster-create-${[...parts].join("-")}`, rows, raw);
 
 /** In turns, from a pool: the node's own time is short then, and what the gateway adds shows. */
@@ -41,6 +43,7 @@ async function creates(): Promise<void> {
   const before = await etcdRequests(cluster);
   const begin = performance.now();
   for (let round = 0; round < ROUNDS; round++) {
+    if (round % 10 === 0) progress(`create: ${round} of ${ROUNDS} rounds`);
     for (const [name, all] of entries) {
       const entry = all[round % all.length] as TestNode;
       let sandboxID = "";

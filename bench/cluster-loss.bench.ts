@@ -1,18 +1,20 @@
 // A killed node as the sandboxes of the others feel it: their requests beside the kill, beside the kill of a node that no gateway knows, and quiet.
-// Needs root with runc. `./svc bench cluster-loss`; part of `./svc bench cluster`.
+// Needs root with runc; takes about ROUNDS times 12 s. `./svc bench cluster-loss`; part of `./svc bench cluster`.
 import { setTimeout as sleep } from "node:timers/promises";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { createSandbox } from "@svc/contract/sandbox.ts";
 import { allUp, startFrontedNodes } from "@svc/harness/fronted-nodes.ts";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
-import { median, percentile, type Row, report } from "./report.ts";
+import { median, percentile, progress, type Row, report } from "./report.ts";
 
 const ROUNDS = 20;
 const WINDOW_MS = 400;
 /** Before a window: what the one before began is over. */
 const SETTLE_MS = 2_000;
 const ASK_MS = 2;
+/** Ten times what a request waits at most while the gateway does not know yet that its node is lost. */
+const ASK_BOUND_MS = 20_000;
 
 await using stack = new AsyncDisposableStack();
 const { gateway, nodes } = stack.use(await startFrontedNodes({ flags: ["--gateway.node_silence_ms=700"] }));
@@ -25,7 +27,12 @@ async function sandboxOn(node: TestNode): Promise<Held> {
   const { sandboxID, envdAccessToken = "" } = await node.call(createSandbox, { templateID: "base", timeout: 3_000 });
   return { node, headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": String(ENVD_PORT), "x-access-token": envdAccessToken } };
 }
-const ask = async ({ headers }: Held) => (await fetch(`${gateway.url}/health`, { headers })).status;
+/** The answer is read to its end, so that its connection serves the next request. */
+async function ask({ headers }: Held): Promise<number> {
+  const response = await fetch(`${gateway.url}/health`, { headers, signal: AbortSignal.timeout(ASK_BOUND_MS) });
+  await response.arrayBuffer();
+  return response.status;
+}
 
 /** The same load in each: one sandbox's requests one after the other, and the lost one asked every ASK_MS. */
 async function look(act: () => void): Promise<{ readonly noticedMs: number | undefined; readonly others: readonly number[] }> {
@@ -52,6 +59,7 @@ const kinds = ["quiet", "a node that no gateway knows is killed", "another node 
 const took = new Map<string, number[]>(kinds.map((kind) => [kind, []]));
 const noticed: number[] = [];
 for (let round = 0; round < ROUNDS; round++) {
+  progress(`round ${round + 1} of ${ROUNDS}`);
   for (const kind of kinds) {
     await sleep(SETTLE_MS);
     const killed = kind === "quiet" ? undefined : kind === kinds[1] ? stranger : (lost as Held).node;

@@ -10,7 +10,7 @@ import type { TestNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { saidBy, startCluster, timed } from "./cluster-nodes.ts";
-import { median, type Row, report } from "./report.ts";
+import { median, progress, type Row, report } from "./report.ts";
 
 /** With what a sandbox has of its own, 100 MB of memory that does not shrink. */
 const NOISE_BYTES = 90_000_000;
@@ -54,6 +54,7 @@ const isWhole = async (sandbox: Held) => {
   if ((await saidBy(gateway.url, sandbox, "stat -c %s /dev/shm/noise")) !== String(NOISE_BYTES)) throw new Error("its memory is not whole");
 };
 
+progress("from its peer");
 const peer: number[] = [];
 const bytes: number[] = [];
 for (const sandbox of await pausedOnes()) {
@@ -72,6 +73,7 @@ for (const sandbox of await pausedOnes()) {
 rows.push({ what: "bytes of a paused sandbox that travelled", value: median(bytes) / 1e6, unit: "MB", samples: SAMPLES });
 rows.push({ what: "resumed on another node, from its peer", value: median(peer) / 1000, unit: "s", goal: { atMost: 1.5 }, samples: SAMPLES });
 
+progress("forks of one snapshot");
 const { snapshotID, forks } = await forksOfOne();
 rows.push({ what: "bytes moved for the first fork of a snapshot on another node", value: (forks[0] ?? Number.NaN) / 1e6, unit: "MB" });
 rows.push({ what: "bytes moved for the second fork there", value: forks[1] ?? Number.NaN, unit: "B", goal: { atMost: 0 } });
@@ -111,6 +113,7 @@ async function rateOfObjects(): Promise<number> {
   return (keys.length * CHUNK_BYTES) / 1000 / tookMs;
 }
 
+progress("from the object server");
 const left = await pausedOnes();
 const rate = await rateOfObjects();
 await from.kill("SIGKILL");

@@ -17,7 +17,7 @@ import { until } from "@svc/harness/until.ts";
 import { Sandbox } from "e2b";
 import { cpuSeconds, peakBytes } from "./process-usage.ts";
 import { download, upload } from "./proxy-bulk.ts";
-import { median, percentile, type Row, report } from "./report.ts";
+import { median, percentile, progress, type Row, report } from "./report.ts";
 
 const rounds = 5;
 const seconds = 3;
@@ -26,6 +26,8 @@ const bulkBytes = 1 << 30;
 const sinkPort = 9003;
 const creates = 20;
 const deaths = 5;
+/** Ten times what a request waits at most while the gateway does not know yet that its node is lost. */
+const askBoundMs = 20_000;
 
 const run = promisify(execFile);
 await using stack = new AsyncDisposableStack();
@@ -42,7 +44,7 @@ const headersOf = ({ sandboxID, envdAccessToken = "" }: SandboxAnswer, port = EN
   "x-svc-target-port": String(port),
   "x-access-token": envdAccessToken,
 });
-const ask = (url: string, sandbox: SandboxAnswer) => fetch(`${url}/health`, { headers: headersOf(sandbox) });
+const ask = (url: string, sandbox: SandboxAnswer) => fetch(`${url}/health`, { headers: headersOf(sandbox), signal: AbortSignal.timeout(askBoundMs) });
 for (const each of held) await until("each sandbox", async () => ((await ask(gateway.url, each)).status === 204 ? true : undefined));
 
 /** The peer: a map from the sandbox's header to its node. */
@@ -77,6 +79,7 @@ async function wrk(port: number, count: number): Promise<{ requests: number; p50
   const [, value, unit] = /50%\s+([\d.]+)(us|ms|s)/.exec(stdout) ?? [];
   return { requests: Number(/(\d+) requests in/.exec(stdout)?.[1]), p50Ms: Number(value) * (unit === "us" ? 0.001 : unit === "s" ? 1_000 : 1) };
 }
+progress("small requests");
 const cpu = new Map(loads.map(({ name }) => [name, [] as number[]]));
 for (const { port } of loads) await wrk(port, connections);
 for (let round = 0; round < rounds; round++) {
@@ -99,6 +102,7 @@ for (const [name, samples] of alone) rows.push({ what: `p50 of a request on its 
 const added = median(alone.get("svc gateway") ?? []) - median(alone.get("node itself") ?? []);
 rows.push({ what: "p50 that the gateway adds", value: Number(added.toFixed(3)), unit: "ms", goal: { atMost: 0.3 } });
 
+progress("1 GiB down and up");
 const connected = await Sandbox.connect(first.sandboxID, { apiUrl: first.node.url, sandboxUrl: first.node.url, apiKey: first.node.apiKey });
 await connected.commands.run(`truncate -s ${bulkBytes} /home/user/gigabyte`);
 await connected.files.write("/home/user/sink.py", sinkScript());
@@ -132,6 +136,7 @@ for (const [direction, goal] of [
 }
 rows.push({ what: "peak resident size of the gateway", value: Math.round(peakBytes(gateway.pid) / 2 ** 20), unit: "MiB" });
 
+progress("creates");
 const tookMs = async (work: () => Promise<unknown>) => {
   const begin = performance.now();
   await work();
@@ -179,6 +184,7 @@ for (const [signal, goal] of [
   ["SIGKILL", 50],
   ["SIGSTOP", 1_000],
 ] as const) {
+  progress(signal);
   const noticed: number[] = [];
   const others: number[] = [];
   for (let death = 0; death < deaths; death++) {

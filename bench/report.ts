@@ -20,6 +20,11 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]) => percentile(values, 0.5);
 
+/** Where a bench is, on stderr: its table stays as it is, and whoever waits for it knows that it goes on. */
+export function progress(text: string): void {
+  process.stderr.write(`${(performance.now() / 1000).toFixed(0).padStart(5)} s  ${text}\n`);
+}
+
 /** So many of a longer list of samples are kept: order statistics at equal distances. */
 const MOST_SAMPLES = 1_000;
 

@@ -4,13 +4,26 @@ import { setTimeout as sleep } from "node:timers/promises";
 /** Ten times and more what anything in these tests should take. */
 export const UNTIL_BOUND_MS = 60_000;
 
-/** The first value that is not undefined. @throws after UNTIL_BOUND_MS, naming what did not happen. */
-export async function until<T>(what: string, read: () => Promise<T | undefined> | T | undefined, everyMs = 50): Promise<T> {
-  const end = performance.now() + UNTIL_BOUND_MS;
+type Read<T> = () => Promise<T | undefined> | T | undefined;
+
+/** The first value that is not undefined. @throws after `boundMs`, naming what did not happen; also where a read of it hangs. */
+export async function until<T>(what: string, read: Read<T>, everyMs = 50, boundMs = UNTIL_BOUND_MS): Promise<T> {
+  const end = performance.now() + boundMs;
   while (performance.now() < end) {
-    const value = await read();
+    const value = await within(end - performance.now(), read(), `${what}: not within ${boundMs} ms, and the last look at it hangs`);
     if (value !== undefined) return value;
     await sleep(everyMs);
   }
-  throw new Error(`${what}: not within ${UNTIL_BOUND_MS} ms`);
+  throw new Error(`${what}: not within ${boundMs} ms`);
+}
+
+async function within<T>(boundMs: number, reading: Promise<T> | T, otherwise: string): Promise<T> {
+  if (!(reading instanceof Promise)) return reading;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(otherwise)), boundMs);
+  try {
+    return await Promise.race([reading, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
