@@ -1,10 +1,12 @@
 // The cache indexer under floods: how long /health takes, how an ordinary query fares, and how much memory it comes to.
+
 import { spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
 import { loadavg } from "node:os";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { type IndexerProcess, startOurs } from "./indexer-servers.ts";
 import { percentile, type Row, report } from "./report.ts";
 
@@ -66,7 +68,7 @@ function opened(server: IndexerProcess): Socket {
 
 await during(`${PUBLISHERS} publishers at full intake`, async (server) => {
   const child = spawn(process.execPath, [PUBLISHERS_PROCESS, String(PUBLISHERS)], { stdio: ["ignore", "pipe", "inherit"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const endpoints = JSON.parse((await lines.next()).value as string) as string[];
   for (const [n, endpoint] of endpoints.entries())

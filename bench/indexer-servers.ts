@@ -1,4 +1,5 @@
 // The indexers that the bench drives, each a process of its own: ours, and the field's crate where cargo can build it.
+
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { Agent, request } from "node:http";
@@ -7,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { cpuSeconds, peakBytes } from "./process-usage.ts";
 
 const MAIN = fileURLToPath(new URL("../packages/indexer/src/main.ts", import.meta.url));
@@ -27,7 +29,7 @@ export class IndexerProcess {
     this.#child = child;
     this.port = port;
     this.#home = home;
-    process.once("exit", () => child.kill("SIGKILL"));
+    endWithUs(child);
   }
 
   ask({ path, body, type }: Omit<Form, "what">): Promise<string> {

@@ -1,7 +1,9 @@
 // The field's masters with etcd, one of which is killed: how long its client's puts fail, and what is left of what was acknowledged.
+
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { endWithUs } from "@svc/harness/children.ts";
 import { startEtcd } from "../packages/harness/src/etcd.ts";
 import { freePorts } from "../packages/harness/src/ports.ts";
 import { bytesOf, Holder, MIB } from "../packages/store/test/holder.ts";
@@ -24,7 +26,7 @@ function startOne(endpoints: string, rpcPort: number, httpPort: number): { kill(
     "--metrics_host=127.0.0.1",
   ];
   const child = spawn(join(folder, "mooncake/mooncake_master"), flags, { stdio: "ignore", env: { ...process.env, PYTHONPATH: folder } });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   return {
     async kill() {
       if (child.exitCode !== null || child.signalCode !== null) return;

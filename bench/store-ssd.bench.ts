@@ -1,8 +1,10 @@
 // The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
+
 import { execFileSync, spawn } from "node:child_process";
 import { closeSync, constants, openSync, readdirSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { endWithUs } from "@svc/harness/children.ts";
 import { openClient, startClient } from "../packages/store/test/client.ts";
 import { startMaster } from "../packages/store/test/master.ts";
 import { bytesOf, filesIn, makeFolder } from "../packages/store/test/ssd.ts";
@@ -71,7 +73,7 @@ const settle = () => execFileSync(program, ["forget", folder.path]);
 /** Microseconds of one question a millisecond, asked by a process of its own until the promise is settled. */
 async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readonly number[]; isFirst: boolean; value: T }> {
   const child = spawn(program, ["ask", frame, `${master.rpcPort}`], { stdio: ["pipe", "pipe", "inherit"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   const said = child.stdout.setEncoding("utf8").toArray();
   const value = await over();
   child.stdin.end();

@@ -1,8 +1,10 @@
 // Starts a real etcd for tests: one member or three, each a process to kill, stop and start again; all of it ends with the test.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { endWithUs } from "./children.ts";
 import { freeze, thaw } from "./freeze.ts";
 import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
@@ -30,11 +32,6 @@ export type TestEtcd = AsyncDisposable & {
 };
 
 const START_ATTEMPTS = 20;
-const children = new Set<ChildProcess>();
-process.once("exit", () => {
-  for (const child of children) child.kill("SIGKILL");
-});
-
 export async function startEtcd(size: 1 | 3 = 1): Promise<TestEtcd> {
   for (let attempt = 1; ; attempt++) {
     const begun = await begin(size);
@@ -81,8 +78,8 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
     ].flat();
     const env = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
     const started = spawn("etcd", flags, { stdio: "ignore", env });
-    children.add(started);
-    started.once("error", () => undefined).once("exit", () => children.delete(started));
+    endWithUs(started);
+    started.once("error", () => undefined);
     child = started;
   }
   async function kill(): Promise<void> {

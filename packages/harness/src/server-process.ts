@@ -1,5 +1,7 @@
 // A server as a process of its own: started until it is ready, ended by a signal, and never left behind by the tests.
+
 import { type ChildProcess, spawn } from "node:child_process";
+import { endWithUs } from "./children.ts";
 import { inside, type Place } from "./places.ts";
 import { freePorts } from "./ports.ts";
 
@@ -19,7 +21,7 @@ export function startProcess(
 ): Promise<Started> {
   const [program = "", ...args] = inside(place, [process.execPath, main, ...flags]);
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
-  killWithUs(child);
+  endWithUs(child);
   return new Promise((resolve, reject) => {
     let said = "";
     let out = "";
@@ -88,14 +90,4 @@ export async function endProcess(child: ChildProcess, signal: NodeJS.Signals): P
 
 export function ended(child: ChildProcess): Promise<number | string> {
   return new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal ?? "?")));
-}
-
-const children = new Set<ChildProcess>();
-process.once("exit", () => {
-  for (const child of children) child.kill("SIGKILL");
-});
-
-function killWithUs(child: ChildProcess): void {
-  children.add(child);
-  child.once("exit", () => children.delete(child));
 }

@@ -1,5 +1,6 @@
 // Run in a network namespace of its own: two nodes, a gateway, etcd and an object server, each in a namespace, any two of which are cut
 // off from each other while clients create, use, pause, resume, move, fork and delete sandboxes. A model judges what they were told.
+
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -7,6 +8,7 @@ import { clusterKeys } from "@svc/contract/cluster-records.ts";
 import { pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
 import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
+import { endWithUs } from "@svc/harness/children.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { CHUNKS, EXPORT_MS, MANIFESTS } from "@svc/sandbox/travel/chunk-store.ts";
@@ -148,7 +150,7 @@ async function startEtcdThere(): Promise<string> {
   const etcdEnv = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
   const child = spawn(program, args, { stdio: "ignore", env: etcdEnv });
   stack.defer(() => void child.kill("SIGKILL"));
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   await until("etcd", () =>
     fetch(`${client}/health`).then(
       (answer) => answer.ok || undefined,

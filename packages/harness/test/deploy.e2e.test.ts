@@ -1,4 +1,5 @@
 // The commands of deploy/ as images, units and manifests run them: the servers start, answer probes, and stop when they are told to.
+
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
@@ -8,6 +9,7 @@ import { promisify } from "node:util";
 import { resumeSandbox } from "@svc/contract/lifecycle.ts";
 import { getNodeDrain, setNodeStatus } from "@svc/contract/node-control.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { endWithUs } from "@svc/harness/children.ts";
 import { INSTALLED, SERVE, type ServerLine, serverLine, systemdUnits, TREE } from "../src/deploy-files.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
@@ -39,7 +41,7 @@ async function start(
     // As a unit or a container has it: no user's home, and no variable of this machine's.
     env: { PATH: process.env["PATH"], SVC_CACHE: process.env["SVC_CACHE"], ...env },
   });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => void (said += chunk.toString()));
   const url = await until(`${place} is ready`, () => {

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { endWithUs } from "@svc/harness/children.ts";
 import { startIndexer } from "./indexer.ts";
-import { endWithUs } from "./publisher.ts";
 
 const CLI = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url));
 const SERVER = fileURLToPath(new URL("../src/main.ts", import.meta.url));

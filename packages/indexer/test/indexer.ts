@@ -3,9 +3,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { Freshness, QueryAnswer, RegistrationInput } from "@svc/contract/indexer.ts";
+import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { parseExact, writeExact } from "../src/exact-json.ts";
-import { endWithUs } from "./publisher.ts";
 
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 const READY_MS = 60_000;

@@ -1,9 +1,11 @@
 // Starts publishers as processes of their own: test/publisher.py with the engines' structures, told what to send.
-import { type ChildProcess, spawn } from "node:child_process";
+
+import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { writeExact } from "../src/exact-json.ts";
 
 const SCRIPT = fileURLToPath(new URL("./publisher.py", import.meta.url));
@@ -88,14 +90,4 @@ export async function startPublisher(options: PublisherOptions = {}): Promise<Pu
     kill,
     [Symbol.asyncDispose]: kill,
   };
-}
-
-const children = new Set<ChildProcess>();
-process.once("exit", () => {
-  for (const child of children) child.kill("SIGKILL");
-});
-
-export function endWithUs(child: ChildProcess): void {
-  children.add(child);
-  child.once("exit", () => children.delete(child));
 }

@@ -1,8 +1,10 @@
 // A cluster of real processes for tests: master, services and admin server, each with a home of its own, killed and started again at will.
+
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { freePorts } from "@svc/harness/ports.ts";
@@ -41,9 +43,7 @@ export async function startServer(kind: keyof typeof programs, flags: (port: num
       env: { ...process.env, ...env },
     });
     child = started;
-    const onExit = () => void started.kill("SIGKILL");
-    process.once("exit", onExit);
-    started.once("exit", () => process.off("exit", onExit));
+    endWithUs(started);
     let text = "";
     const listen = (chunk: string) => {
       said += chunk;

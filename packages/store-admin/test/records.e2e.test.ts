@@ -1,8 +1,10 @@
 // One suite over the three places where the admin server keeps its records: a file, etcd and redis.
+
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
+import { endWithUs } from "@svc/harness/children.ts";
 import { startEtcd } from "@svc/harness/etcd.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
@@ -34,7 +36,7 @@ async function redis(): Promise<Place> {
   const [port] = await freePorts(1);
   const flags = ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder, "--requirepass", "a b:c"];
   const child = spawn("redis-server", flags, { stdio: "ignore" });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   const text = `redis://:a%20b%3Ac@127.0.0.1:${port}/3`;
   await until("redis", async () => {
     const records = open(text);

@@ -1,8 +1,10 @@
 // Keys at the clients' side: our client library and `svc store`, with a key, with a tenant's, and without.
+
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { type GuardedMaster, startGuarded, tokens } from "./access.ts";
 import { openClient, startClient } from "./client.ts";
 
@@ -13,7 +15,7 @@ type Outcome = { code: number | null; stdout: string; stderr: string };
 function svc(master: GuardedMaster, args: readonly string[], token?: string): Promise<Outcome> {
   const env = { ...process.env, SVC_HOME: master.home, ...(token === undefined ? {} : { SVC_STORE_TOKEN: token }) };
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...args], { env, stdio: ["pipe", "pipe", "pipe"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   let [stdout, stderr] = ["", ""];
   child.stdout.setEncoding("utf8").on("data", (text: string) => void (stdout += text));
   child.stderr.setEncoding("utf8").on("data", (text: string) => void (stderr += text));

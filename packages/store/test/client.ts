@@ -1,7 +1,9 @@
 // Store clients of ours for tests: one in a process of its own, and one in the test's.
+
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import type { ClientOptions } from "../src/client/client-options.ts";
 import { StoreClient } from "../src/client/store-client.ts";
@@ -27,7 +29,7 @@ type Answer = { seq: number; value?: unknown; error?: string; message?: string }
 export async function startClient(master: Pick<TestMaster, "rpcPort">, options: Partial<ClientOptions> = {}): Promise<ClientProcess> {
   const setup: ClientOptions = { master: `127.0.0.1:${master.rpcPort}`, ...options };
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], { stdio: ["pipe", "pipe", "pipe"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said = (said + chunk).slice(-4000)));
   child.stdin.on("error", () => {});

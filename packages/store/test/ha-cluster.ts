@@ -1,7 +1,9 @@
 // Several masters and their etcd for tests: each a process on ports of its own, to kill, stop and start again.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -10,10 +12,6 @@ import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "../src/rpc/client.ts";
 import type { Expected } from "../src/rpc/schema.ts";
 
-const children = new Set<ChildProcess>();
-process.once("exit", () => {
-  for (const child of children) child.kill("SIGKILL");
-});
 const MAIN = fileURLToPath(new URL("../src/master/main.ts", import.meta.url));
 
 export type HaNode = {
@@ -169,8 +167,7 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
     ];
     const started = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...own, ...flags, ...more], { stdio: ["ignore", "pipe", "pipe"] });
     child = started;
-    children.add(started);
-    started.once("exit", () => children.delete(started));
+    endWithUs(started);
     started.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
     await new Promise<void>((resolve, reject) => {
       let text = "";

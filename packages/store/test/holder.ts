@@ -1,7 +1,9 @@
 // The field's unmodified store client in a process of its own, asked by lines of JSON.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 
 const SCRIPT = fileURLToPath(new URL("holder.py", import.meta.url));
 export const MIB = 1024 * 1024;
@@ -26,7 +28,7 @@ export class Holder {
     const env = { ...process.env, ...more, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
     this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
     createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
-    process.once("exit", () => this.child.kill("SIGKILL"));
+    endWithUs(this.child);
     this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
     this.child.once("close", () => {
       for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the holder ended" }));

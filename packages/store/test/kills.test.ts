@@ -1,9 +1,11 @@
 // kill -9 of a client, a holder and the master at each step of each operation: what was acknowledged holds, nothing is mixed, no space is lost.
+
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { until } from "@svc/harness/until.ts";
 import type { StoreClient } from "../src/client/store-client.ts";
 import { type ClientProcess, openClient, startClient } from "./client.ts";
@@ -34,7 +36,7 @@ const hadBytes = ({ op }: Row) => op !== "put" && op !== "extent";
 
 async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Said>; goOn(): Promise<Record<string, Said>>; kill(): Promise<void> }> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], { stdio: ["pipe", "pipe", "inherit"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   child.stdin.on("error", () => {});
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

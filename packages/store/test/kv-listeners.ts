@@ -1,9 +1,11 @@
 // Who listens to the master's KV events in tests: a plain subscriber, a relay that loses batches, and a real indexer.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { IndexClient } from "@svc/contract/index-client.ts";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
+import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { until } from "@svc/harness/until.ts";
 import { Unpackr } from "msgpackr";
@@ -130,7 +132,7 @@ export async function startEngine(indexer: string, trace: string): Promise<Async
 
 function spawnNode(args: readonly string[]): ChildProcess {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", ...args], { stdio: ["ignore", "pipe", "inherit"] });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   return child;
 }
 

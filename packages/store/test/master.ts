@@ -1,7 +1,9 @@
 // Starts masters for tests: ours as a process of its own, and the field's from its wheel.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { RpcClient } from "../src/rpc/client.ts";
@@ -47,7 +49,7 @@ export async function startMaster({ flags = [], home: given, level = "warn", env
       env: { ...process.env, ...env },
     });
     child = started;
-    process.once("exit", () => started.kill("SIGKILL"));
+    endWithUs(started);
     started.stderr.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
     await new Promise<void>((resolve, reject) => {
       let text = "";
@@ -96,7 +98,7 @@ export async function startFieldMaster(flags: readonly string[] = []): Promise<{
     stdio: "ignore",
     env: { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"] },
   });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   for (const until = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     if (child.exitCode !== null) throw new Error(`the field's master ended with ${child.exitCode}`);
     const client = await RpcClient.connect("127.0.0.1", rpcPort, { brand: "mooncake" }).catch(() => undefined);

@@ -1,7 +1,9 @@
 // A client of ours as a process of its own, asked by lines of JSON.
+
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 
 const SCRIPT = fileURLToPath(new URL("member-process.ts", import.meta.url));
@@ -34,7 +36,7 @@ export async function startMember(setup: object): Promise<Member> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], {
     stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"],
   });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   child.stdin.on("error", () => {});
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const waiting = new Map<number, (answer: Answer) => void>();

@@ -1,6 +1,8 @@
 // Starts the store's REST service as a process of its own.
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 
 const MAIN = fileURLToPath(new URL("../src/service/main.ts", import.meta.url));
@@ -31,9 +33,7 @@ export async function startService({ master, flags = [], env = {}, port = 0, isA
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
   });
-  const onExit = () => void child.kill("SIGKILL");
-  process.once("exit", onExit);
-  child.once("exit", () => process.off("exit", onExit));
+  endWithUs(child);
   const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
   let said = "";
   let url = `http://127.0.0.1:${port}`;

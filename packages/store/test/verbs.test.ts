@@ -1,4 +1,5 @@
 // `svc store VERB` as people and scripts run it, against a real master and real services.
+
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -6,6 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { runStore } from "@svc/harness/store-command.ts";
 import { until } from "@svc/harness/until.ts";
@@ -191,7 +193,7 @@ void test("top counts operations, keys and bytes as they come, a line of JSON fo
     env: { ...process.env, SVC_HOME: master.home },
     stdio: ["ignore", "pipe", "inherit"],
   });
-  process.once("exit", () => child.kill("SIGKILL"));
+  endWithUs(child);
   type Look = {
     keys: number;
     usedBytes: number;
