@@ -124,6 +124,12 @@ class Engine : private RouteOwner {
   std::shared_ptr<FileTransport> files() const;
   FileService fileService();
 
+  // engine_files.cc
+  /** Whether a folder or file may be served under this label; else lastError() says why not, in the caller's name. */
+  bool mayServe(const std::string& caller, const std::string& label);
+  /** Makes the record known to peers that ask; returns its segment's name. */
+  std::string serve(const std::string& label, SegmentDescriptor record);
+
   // engine_memory.cc
   /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
   int release(const std::vector<BufferRef>& buffers);

@@ -22,36 +22,41 @@ std::shared_ptr<FileTransport> Engine::files() const {
 }
 
 std::string Engine::serveFolder(const std::string& label, const std::string& path) {
-  if (!started_ || !find("nvmeof") || !find("tcp")) return setLastError("serveFolder: it needs an engine that was initialized, and its transports nvmeof and tcp"), "";
-  if (label.empty() || label.find('/') != std::string::npos) return setLastError("serveFolder: the label is empty, or has a slash"), "";
+  if (!mayServe("serveFolder", label)) return "";
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return setLastError("serveFolder " + path + ": " + (errno != 0 ? errnoText() : "not a folder")), "";
-  std::string segment = "nvmeof/" + name + "/" + label;
-  std::lock_guard lock(folderMutex_);
-  SegmentDescriptor& record = folders_[segment];
-  record = {};
-  record.serverName = name;
-  record.protocol = "nvmeof";
+  if (stat(path.c_str(), &info) != 0) return setLastError("serveFolder " + path + ": " + errnoText()), "";
+  if (!S_ISDIR(info.st_mode)) return setLastError("serveFolder " + path + ": not a folder"), "";
+  SegmentDescriptor record;
   record.folder = {path, hostBootID(), uint64_t(info.st_dev), uint64_t(info.st_ino)};
-  return segment;
+  return serve(label, std::move(record));
 }
 
 std::string Engine::serveFile(const std::string& label, const std::string& path) {
-  if (!started_ || !find("nvmeof") || !find("tcp")) return setLastError("serveFile: it needs an engine that was initialized, and its transports nvmeof and tcp"), "";
-  if (label.empty() || label.find('/') != std::string::npos) return setLastError("serveFile: the label is empty, or has a slash"), "";
+  if (!mayServe("serveFile", label)) return "";
   Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat info {};
   if (!file || fstat(file.get(), &info) != 0) return setLastError("serveFile " + path + ": " + errnoText()), "";
   // Also the size of a block device, whose own attributes say 0.
   const off_t end = S_ISREG(info.st_mode) || S_ISBLK(info.st_mode) ? lseek(file.get(), 0, SEEK_END) : 0;
   if (end <= 0) return setLastError("serveFile " + path + ": expected a file or block device of at least one byte"), "";
+  SegmentDescriptor record;
+  record.files.push_back({uint64_t(end), path, {}});
+  return serve(label, std::move(record));
+}
+
+bool Engine::mayServe(const std::string& caller, const std::string& label) {
+  if (!started_ || !find("nvmeof") || !find("tcp"))
+    return setLastError(caller + ": it needs an engine that was initialized, and its transports nvmeof and tcp"), false;
+  if (label.empty() || label.find('/') != std::string::npos) return setLastError(caller + ": the label is empty, or has a slash"), false;
+  return true;
+}
+
+std::string Engine::serve(const std::string& label, SegmentDescriptor record) {
   std::string segment = "nvmeof/" + name + "/" + label;
-  std::lock_guard lock(folderMutex_);
-  SegmentDescriptor& record = folders_[segment];
-  record = {};
   record.serverName = name;
   record.protocol = "nvmeof";
-  record.files.push_back({uint64_t(end), path, {}});
+  std::lock_guard lock(folderMutex_);
+  folders_[segment] = std::move(record);
   return segment;
 }
 
