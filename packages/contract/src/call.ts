@@ -9,6 +9,8 @@ export type CallOptions = {
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
+  /** Further ones; cheaper than one made of them by AbortSignal.any. */
+  readonly signals?: readonly AbortSignal[];
   /** Default 60,000. */
   readonly timeoutMs?: number;
   /** How it is sent: by default with `fetch`. */
@@ -20,10 +22,12 @@ export type Sending = {
   readonly method: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | undefined;
-  readonly signal: AbortSignal;
+  /** Any of them ends it. */
+  readonly signals: readonly AbortSignal[];
+  readonly timeoutMs: number;
 };
 export type Sent = { readonly status: number; readonly headers: Headers; readonly text: string };
-/** One request and its whole answer, whatever its status. @throws where there is none. */
+/** One request and its whole answer, whatever its status. @throws TIMED_OUT, or why there is none. */
 export type Send = (sending: Sending) => Promise<Sent>;
 
 export type Answer<T> = { status: number; headers: Headers; value: Output<T> };
@@ -38,20 +42,33 @@ export async function call<T extends Operation>(operation: T, input: Input<T>, o
 /** As `call`, with status and headers (say, x-next-token). */
 export async function callForAnswer<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Answer<T>> {
   const { url, headers, body } = requestOf(operation, input as Record<string, unknown>, options);
-  const timeout = AbortSignal.timeout(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
-  const signal = options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]);
-  const sent = await (options.send ?? byFetch)({ url, method: operation.method, headers, body, signal }).catch((error: unknown) => {
-    if (timeout.aborted) throw new Failure("TIMED_OUT", `${operation.method} ${url}: no answer in time`, { cause: error });
-    throw noAnswer(options.baseURL, error);
+  const { signal, signals = [], timeoutMs = DEFAULT_TIMEOUT_MS, send = byFetch } = options;
+  const all = signal === undefined ? signals : [...signals, signal];
+  const sent = await send({ url, method: operation.method, headers, body, signals: all, timeoutMs }).catch((error: unknown) => {
+    throw error instanceof Failure ? error : noAnswer(options.baseURL, error);
   });
   const { status, text } = sent;
   if (status < 200 || status > 299) throw failureOf(status, sent.headers.get("retry-after"), text);
-  return { status, headers: sent.headers, value: operation.output.parse(text === "" ? undefined : JSON.parse(text)) as Output<T> };
+  const value = operation.output.parse(text === "" ? undefined : JSON.parse(text)) as Output<T>;
+  return {
+    status,
+    value,
+    get headers() {
+      return sent.headers;
+    },
+  };
 }
 
-async function byFetch({ url, method, headers, body, signal }: Sending): Promise<Sent> {
-  const response = await fetch(url, { method, headers, signal, ...(body === undefined ? {} : { body }) });
-  return { status: response.status, headers: response.headers, text: await response.text() };
+async function byFetch({ url, method, headers, body, signals, timeoutMs }: Sending): Promise<Sent> {
+  const timeout = AbortSignal.timeout(timeoutMs);
+  const signal = signals.length === 0 ? timeout : AbortSignal.any([timeout, ...signals]);
+  try {
+    const response = await fetch(url, { method, headers, signal, ...(body === undefined ? {} : { body }) });
+    return { status: response.status, headers: response.headers, text: await response.text() };
+  } catch (error) {
+    if (timeout.aborted) throw new Failure("TIMED_OUT", `${method} ${url}: no answer in time`, { cause: error });
+    throw error;
+  }
 }
 
 function requestOf(operation: Operation, input: Record<string, unknown>, options: CallOptions) {

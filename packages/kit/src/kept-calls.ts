@@ -1,6 +1,9 @@
 // Sends calls to servers of this deployment over connections that are kept: a request after a pause does not wait for a new one.
-import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
-import type { Send, Sent } from "@svc/contract/call.ts";
+import type { Send, Sending, Sent } from "@svc/contract/call.ts";
+import { Failure } from "@svc/contract/failures.ts";
+import { type Exchange, KeptConnection, type Received } from "./kept-connection.ts";
+import { proxyLimits } from "./proxy/limits.ts";
+import { ResponseHead } from "./proxy/response-head.ts";
 
 export interface KeptCalls {
   readonly send: Send;
@@ -18,74 +21,124 @@ const CONNECT_MS = 10_000;
 const IDLE_PER_SERVER = 64;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
-export function openKeptCalls(): KeptCalls {
-  const agents = new Map<string, Agent>();
+type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; readonly open: Set<KeptConnection>; isLost: boolean };
 
-  function agentOf(origin: string): Agent {
-    const known = agents.get(origin);
+export function openKeptCalls(): KeptCalls {
+  const servers = new Map<string, Server>();
+  const head = new ResponseHead(proxyLimits.headLines);
+
+  function serverAt(authority: string): Server {
+    const known = servers.get(authority);
     if (known !== undefined) return known;
-    const agent = new Agent({ keepAlive: true, timeout: IDLE_MS, maxFreeSockets: IDLE_PER_SERVER });
-    agents.set(origin, agent);
-    return agent;
+    const { hostname, port } = new URL(`http://${authority}`);
+    const server = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80), idle: [], open: new Set<KeptConnection>(), isLost: false };
+    servers.set(authority, server);
+    return server;
   }
 
-  function drop(baseURL: string): void {
-    const { origin } = new URL(baseURL);
-    const agent = agents.get(origin);
-    if (agent === undefined) return;
-    agents.delete(origin);
-    // Those in use end with their calls, which the caller aborts.
-    for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
-    agent.maxFreeSockets = 0;
+  function carry(server: Server, exchange: Exchange): KeptConnection {
+    const idle = server.idle.pop();
+    if (idle !== undefined) {
+      idle.send(exchange);
+      return idle;
+    }
+    const forget = (connection: KeptConnection) => {
+      server.open.delete(connection);
+      const index = server.idle.indexOf(connection);
+      if (index >= 0) server.idle.splice(index, 1);
+    };
+    const bounds = { maxAnswerBytes: MAX_ANSWER_BYTES, idleMs: IDLE_MS };
+    const opened = new KeptConnection({ host: server.host, port: server.port, head, ...bounds, onClosed: forget }, exchange);
+    server.open.add(opened);
+    return opened;
+  }
+
+  function keep(server: Server, connection: KeptConnection): void {
+    if (server.isLost || server.idle.length >= IDLE_PER_SERVER) connection.close();
+    else server.idle.push(connection);
   }
 
   return {
-    async send({ url, method, headers, body, signal }) {
-      const parsed = new URL(url);
-      const length = body === undefined ? {} : { "content-length": Buffer.byteLength(body) };
-      const call = request(parsed, { method, headers: { ...headers, ...length }, agent: agentOf(parsed.origin), signal });
-      const answer = answerTo(call);
-      call.end(body);
-      return answer;
+    async send(sending) {
+      const { url, method, signals, timeoutMs } = sending;
+      const { authority, request } = requestOf(sending);
+      const server = serverAt(authority);
+      return new Promise<Sent>((resolve, reject) => {
+        let connecting: NodeJS.Timeout | undefined;
+        let connection: KeptConnection | undefined;
+        if (signals.some(({ aborted }) => aborted)) return reject(notConnected(abortError()));
+        const abort = () => connection?.abort(abortError());
+        const late = setTimeout(() => connection?.abort(new Failure("TIMED_OUT", `${method} ${url}: no answer in time`)), timeoutMs);
+        const settle = () => {
+          clearTimeout(late);
+          clearTimeout(connecting);
+          for (const signal of signals) signal.removeEventListener("abort", abort);
+        };
+        for (const signal of signals) signal.addEventListener("abort", abort);
+        connection = carry(server, {
+          method,
+          request,
+          onAnswer(received, again) {
+            settle();
+            if (again !== undefined) keep(server, again);
+            resolve(sentOf(received));
+          },
+          onFailure(error, wasSent) {
+            settle();
+            reject(wasSent || error instanceof Failure ? error : notConnected(error));
+          },
+        });
+        if (connection.isDialling) connecting = setTimeout(() => connection.abort(new Error(`no connection within ${CONNECT_MS} ms`)), CONNECT_MS);
+      });
     },
-    drop,
+    drop(baseURL) {
+      const { host } = new URL(baseURL);
+      const server = servers.get(host);
+      if (server === undefined) return;
+      servers.delete(host);
+      server.isLost = true;
+      // Those in use end with their calls, which the caller aborts.
+      for (const connection of [...server.idle]) connection.close();
+    },
     close() {
-      for (const agent of agents.values()) agent.destroy();
-      agents.clear();
+      for (const { open } of servers.values()) for (const connection of [...open]) connection.abort(abortError());
+      servers.clear();
     },
   };
 }
 
-/** @throws with the code NOT_CONNECTED where there was no connection, else the connection's own error. */
-async function answerTo(call: ClientRequest): Promise<Sent> {
-  let isConnected = false;
-  const connecting = setTimeout(() => call.destroy(new Error(`no connection within ${CONNECT_MS} ms`)), CONNECT_MS);
-  const connected = () => {
-    isConnected = true;
-    clearTimeout(connecting);
+/** Where it goes, and its head and body as they are sent. @throws where a header would not be one. */
+function requestOf({ url, method, headers, body }: Sending): { authority: string; request: string | Buffer } {
+  const [, authority = "", path = ""] = /^http:\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
+  if (authority === "") throw new TypeError(`expected http://HOST:PORT/…, got "${url}"`);
+  let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\nhost: ${authority}\r\n`;
+  for (const [name, value] of Object.entries(headers)) {
+    if (!headerName.test(name) || !headerValue.test(value)) throw new TypeError(`the header ${JSON.stringify(name)} has characters that no header may have`);
+    head += `${name}: ${value}\r\n`;
+  }
+  const bodyBytes = body === undefined ? 0 : Buffer.byteLength(body);
+  if (body !== undefined || method !== "GET") head += `content-length: ${bodyBytes}\r\n`;
+  head += "\r\n";
+  if (body === undefined) return { authority, request: head };
+  const isSingleByte = bodyBytes === body.length;
+  return { authority, request: isSingleByte ? head + body : Buffer.concat([Buffer.from(head, "latin1"), Buffer.from(body)]) };
+}
+
+const headerName = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const headerValue = /^[\t\x20-\x7e\x80-\xff]*$/;
+
+function sentOf({ status, head, text }: Received): Sent {
+  return {
+    status,
+    text,
+    // Of most answers nobody reads them.
+    get headers() {
+      const lines = head.split("\r\n").filter((line, index) => index > 0 && line !== "");
+      return new Headers(lines.map((line): [string, string] => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
+    },
   };
-  call.once("socket", (socket) => (socket.connecting ? socket.once("connect", connected) : connected()));
-  try {
-    const response = await new Promise<IncomingMessage>((resolve, reject) => call.once("response", resolve).on("error", reject));
-    return { status: response.statusCode ?? 0, headers: headersOf(response), text: await textOf(response) };
-  } catch (error) {
-    throw isConnected ? error : Object.assign(new Error((error as Error).message, { cause: error }), { code: NOT_CONNECTED });
-  } finally {
-    clearTimeout(connecting);
-  }
 }
 
-function headersOf({ headers }: IncomingMessage): Headers {
-  return new Headers(Object.entries(headers).flatMap(([name, value]) => [value ?? []].flat().map((each): [string, string] => [name, each])));
-}
+const abortError = () => Object.assign(new Error("the call was aborted"), { name: "AbortError", code: "ABORT_ERR" });
 
-async function textOf(response: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of response as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    if (bytes > MAX_ANSWER_BYTES) throw new Error(`an answer of more than ${MAX_ANSWER_BYTES} bytes`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
+const notConnected = (cause: Error) => Object.assign(new Error(cause.message, { cause }), { code: NOT_CONNECTED });

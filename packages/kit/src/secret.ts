@@ -10,10 +10,13 @@ const comparisonKey = randomBytes(32);
 /** Constant-time equality; false where either is absent. */
 export function sameSecret(given: string | undefined, expected: string | undefined): boolean {
   if (given === undefined || expected === undefined) return false;
-  return timingSafeEqual(digestOf(given), digestOf(expected));
+  // Nearly always the deployment's key, which no request changes.
+  if (expected !== lastExpected.secret) lastExpected = { secret: expected, digest: digestOf(expected) };
+  return timingSafeEqual(digestOf(given), lastExpected.digest);
 }
 
 const digestOf = (text: string) => createHmac("sha256", comparisonKey).update(text, "utf8").digest();
+let lastExpected = { secret: "", digest: digestOf("") };
 
 /** Values by their secrets, looked up by keyed hash: the time of a look-up depends neither on the secrets nor on how many there are. */
 export class SecretMap<T> {

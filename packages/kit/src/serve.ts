@@ -89,9 +89,10 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     }
   });
   if (options.anyOrigin === true) answerOtherOrigins(app);
-  app.addHook("onRequest", async (request) => {
+  app.addHook("onRequest", (request, _reply, done) => {
     // By route, which is a method and a path: what is open to GET may be closed to DELETE.
     if ((request.routeOptions.config as { open?: boolean }).open !== true) authenticate(request, apiKey);
+    done();
   });
   const failed = new WeakMap<FastifyRequest, FailureName>();
   if (audit !== undefined) auditAnswers(app, audit, (request) => failed.get(request));

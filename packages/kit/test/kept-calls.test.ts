@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import { type AddressInfo, createServer as createRawServer, type Socket } from "node:net";
 import { test } from "node:test";
 import { NOT_CONNECTED, openKeptCalls } from "../src/kept-calls.ts";
+
+const BOUND_MS = 60_000;
 
 async function listening(onRequest: Parameters<typeof createServer>[1] & {}): Promise<AsyncDisposable & { server: Server; url: string; sockets: Set<Socket> }> {
   const server = createServer(onRequest);
@@ -23,12 +25,32 @@ async function listening(onRequest: Parameters<typeof createServer>[1] & {}): Pr
   };
 }
 
+async function rawServer(onConnection: (socket: Socket) => void): Promise<Disposable & { url: string; sockets: Socket[] }> {
+  const sockets: Socket[] = [];
+  const server = createRawServer((socket) => {
+    sockets.push(socket);
+    socket.on("error", () => {});
+    onConnection(socket);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    sockets,
+    [Symbol.dispose]() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
 const sending = (url: string, more: { body?: string; signal?: AbortSignal } = {}) => ({
   url: `${url}/there`,
   method: more.body === undefined ? "GET" : "POST",
   headers: { "x-said": "it" },
   body: more.body,
-  signal: more.signal ?? new AbortController().signal,
+  signals: more.signal === undefined ? [] : [more.signal],
+  timeoutMs: BOUND_MS,
 });
 
 void test("requests one after the other take the same connection, until their server counts as lost", async () => {
@@ -90,4 +112,57 @@ void test("a request that never left is told from one that its server may have c
   abort.abort();
   await assert.rejects(pending, { name: "AbortError" });
   calls.close();
+});
+
+void test("answers in pieces, in chunks, after an interim one and up to the end of their connection come whole", async () => {
+  const answers = [
+    ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwh", "ole"],
+    ["HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200", " OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwho\r\n2", "\r\nle\r\n0\r\n\r\n"],
+    ["HTTP/1.1 200 OK\r\n\r\nwho", "le"],
+  ];
+  using at = await rawServer((socket) => {
+    socket.on("data", async () => {
+      const pieces = answers.shift() ?? [];
+      const isLast = answers.length === 0;
+      for (const piece of pieces) {
+        socket.write(piece);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      if (isLast) socket.end();
+    });
+  });
+  const calls = openKeptCalls();
+  for (let index = 0; index < 3; index++) assert.equal((await calls.send(sending(at.url))).text, "whole");
+  assert.equal(at.sockets.length, 1);
+  calls.close();
+});
+
+void test("an answer that is malformed, or comes before the request was taken, ends its connection", async () => {
+  let answered = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
+  using at = await rawServer((socket) => {
+    socket.once("data", () => {
+      socket.write(answered);
+      socket.pause();
+    });
+  });
+  const calls = openKeptCalls();
+  await assert.rejects(calls.send(sending(at.url)), /its answer is malformed: it has Content-Length more than once/);
+  answered = "HTTP/1.1 413 Payload Too Large\r\nContent-Length: 2\r\n\r\nno";
+  assert.equal((await calls.send(sending(at.url, { body: "x".repeat(16 * 1024 * 1024) }))).status, 413);
+  assert.equal((await calls.send(sending(at.url))).status, 413);
+  assert.equal(at.sockets.length, 3);
+  calls.close();
+});
+
+void test("a request that would not be one is refused, and none that is late or given up is waited for", async () => {
+  await using silent = await listening(() => {});
+  const calls = openKeptCalls();
+  await assert.rejects(calls.send({ ...sending(silent.url), headers: { "x-said": "a\r\nx-other: b" } }), TypeError);
+  await assert.rejects(calls.send(sending(silent.url.replace("http:", "https:"))), TypeError);
+  await assert.rejects(calls.send({ ...sending(silent.url), timeoutMs: 100 }), { name: "TIMED_OUT" });
+  await assert.rejects(calls.send(sending(silent.url, { signal: AbortSignal.abort() })), { code: NOT_CONNECTED });
+  const pending = calls.send(sending(silent.url));
+  await once(silent.server, "request");
+  calls.close();
+  await assert.rejects(pending, { name: "AbortError" });
 });

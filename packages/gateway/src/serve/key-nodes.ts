@@ -23,7 +23,7 @@ export type KeyNodesParts = {
 };
 
 export function keyNodes({ members, lookups, directory, apiKey, send, context, templateID }: KeyNodesParts): KeyNodes<Member> {
-  const to = (member: Member) => ({ baseURL: member.url, apiKey, send, timeoutMs: TIMEOUT_MS, signal: AbortSignal.any([context.signal, member.signal]) });
+  const to = (member: Member) => ({ baseURL: member.url, apiKey, send, timeoutMs: TIMEOUT_MS, signals: [context.signal, member.signal] });
 
   return {
     isFixed: directory() === undefined,

@@ -19,9 +19,8 @@ export function openRelay(apiKey: string, send: Send): Relay {
   const token = gatewayToken(apiKey);
   return async (operation, input, context, member) => {
     const headers = { [gatewayHeaders.token]: token, [gatewayHeaders.client]: context.client, ...context.trace };
-    const signal = AbortSignal.any([context.signal, member.signal]);
     try {
-      const to = { baseURL: member.url, apiKey, headers, signal, timeoutMs: TIMEOUT_MS, send };
+      const to = { baseURL: member.url, apiKey, headers, signals: [context.signal, member.signal], timeoutMs: TIMEOUT_MS, send };
       const answer = await callForAnswer(operation, input as Input<typeof operation>, to);
       context.status(answer.status);
       return answer.value as Output<typeof operation>;
