@@ -1,4 +1,4 @@
-// The table of blocks against a plain map: blocks come and go while its segments are split, cleaned and made wide.
+// The table of blocks against a plain map: blocks come and go while its segments are split, cleaned, merged and made wide.
 #include "fuzz_table.h"
 
 #include <cstdio>
@@ -51,6 +51,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
     table.erase(values[id], id);
     known.erase(values[id]);
     values[id] = 0;
+    if (source() % 64 == 0) table.shrink(Blocks{values});
   };
   for (u32 id = 64; id < blocks + 64; ++id) {
     if (!insert(id) || !isRight(id) || !isRight(64 + static_cast<u32>(source() % blocks))) return false;
@@ -63,14 +64,30 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
     erase(id);
     if (!insert(id) || !isRight(64 + static_cast<u32>(source() % blocks))) return false;
   }
-  for (u32 id = 64; id < blocks + 64; ++id)
-    if (!isRight(id)) return false;
-  for (u32 id = 64; id < blocks + 64; ++id) {
-    const u64 gone = values[id];
-    erase(id);
-    if (gone != 0 && table.find(gone, values.data(), gone, [](u32) { return true; }) != 0) return false;
+  // Most go and come, again and again, and then all.
+  const auto allRight = [&] {
+    for (u32 id = 64; id < blocks + 64; ++id)
+      if (!isRight(id)) return false;
+    return true;
+  };
+  for (const u32 kept : {20u, 3u, 50u, 0u}) {
+    for (u32 id = 64; id < blocks + 64; ++id) {
+      const u64 gone = values[id];
+      if (source() % 100 < kept) continue;
+      erase(id);
+      if (gone != 0 && table.find(gone, values.data(), gone, [](u32) { return true; }) != 0) return false;
+    }
+    if (!allRight()) return false;
+    while (table.shrink(Blocks{values}))
+      if (!isRight(64 + static_cast<u32>(source() % blocks))) return false;
+    if (!allRight()) return false;
+    // But for an account of some segments.
+    if (kept == 0) return table.bytes() < IdTable(1 << 20).bytes() + 4096;
+    for (u32 id = 64; id < blocks + 64; ++id)
+      if (values[id] == 0 && !insert(id)) return false;
+    if (!allRight()) return false;
   }
-  return true;
+  return false;
 }
 
 }  // namespace

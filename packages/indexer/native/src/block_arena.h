@@ -4,8 +4,10 @@
 //            └ a page of 64 ┘    holders   u32  which streams hold it (HolderSets), and its namespace
 //                                engine    u64  the publisher's own name of it, where that differs (0: none)
 //   per page: a bit per free number, and the time of its last use
+//   per stretch of pages: how many have blocks; one that has none any more goes back to the system
 #pragma once
 #include <bit>
+#include <vector>
 
 #include "reserved.h"
 
@@ -17,7 +19,8 @@ class BlockArena {
   static constexpr u32 maxBlocks = 0x07ffff00;
 
   explicit BlockArena(u32 capacity)
-      : sequence(capacity + pageBlocks), holders(capacity + pageBlocks), engine(capacity + pageBlocks), capacity_(capacity), free_(capacity / pageBlocks), stamps_(capacity / pageBlocks) {}
+      : sequence(capacity + pageBlocks), holders(capacity + pageBlocks), engine(capacity + pageBlocks), capacity_(capacity), stretchBits_(capacity < 1u << 24 ? 16 : 19),
+        free_(capacity / pageBlocks), stamps_(capacity / pageBlocks), stretches_((capacity >> stretchBits_) + 1) {}
 
   Reserved<u64> sequence;
   Reserved<u32> holders;
@@ -46,6 +49,7 @@ class BlockArena {
     holders[id] = 0;
     engine[id] = 0;
     --live_;
+    if (free_[id / pageBlocks] == ~0ull) emptied(id >> stretchBits_);
   }
 
   // Marks a number as taken, when a snapshot is read back.
@@ -56,9 +60,23 @@ class BlockArena {
 
  private:
   u32 take(u32 id) {
+    if (free_[id / pageBlocks] == ~0ull) {
+      Stretch& stretch = stretches_[id >> stretchBits_];
+      stretch.wasHalf |= ++stretch.pages > (1u << stretchBits_) / pageBlocks / 2;
+    }
     free_[id / pageBlocks] &= ~(1ull << (id % pageBlocks));
     ++live_;
     return id;
+  }
+  void emptied(u32 number) {
+    Stretch& stretch = stretches_[number];
+    // One that hardly anybody used may come and go often.
+    if (--stretch.pages > 0 || !stretch.wasHalf) return;
+    stretch.wasHalf = false;
+    const std::size_t first = static_cast<std::size_t>(number) << stretchBits_, end = first + (std::size_t{1} << stretchBits_);
+    sequence.giveBack(first, end);
+    holders.giveBack(first, end);
+    engine.giveBack(first, end);
   }
   // A new page, or once an eighth is free the next one with room.
   bool nextPage() {
@@ -75,9 +93,14 @@ class BlockArena {
     return true;
   }
 
-  u32 capacity_;
+  struct Stretch {
+    u32 pages = 0;  // with blocks
+    bool wasHalf = false;  // since its memory came
+  };
+  u32 capacity_, stretchBits_;  // a large one's memory comes in large pages
   Reserved<u64> free_;
   Reserved<u32> stamps_;
+  std::vector<Stretch> stretches_;
   u32 pages_ = 1;  // page 0 is never used: numbers 0 and 1 mean something else
   u32 cursor_ = 0;
   u32 live_ = 0;

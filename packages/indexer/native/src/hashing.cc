@@ -4,9 +4,12 @@
 namespace svc {
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-__attribute__((target_clones("arch=skylake-avx512", "default")))
+#define SVC_CLONES __attribute__((target_clones("arch=x86-64-v4", "default")))
+#else
+#define SVC_CLONES
 #endif
-void mixEight(const u64* values, const u64* seeds, u64* out) {
+
+SVC_CLONES void mixEight(const u64* values, const u64* seeds, u64* out) {
   for (int i = 0; i < 8; ++i) {
     u64 x = values[i] ^ seeds[i];
     x ^= x >> 32;
@@ -15,6 +18,12 @@ void mixEight(const u64* values, const u64* seeds, u64* out) {
     x *= 0xBF58476D1CE4E5B9ull;
     out[i] = x ^ (x >> 32);
   }
+}
+
+SVC_CLONES u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mask) {
+  u32 alike = 0;
+  for (u32 i = 0; i < 8; ++i) alike |= ((((values[i] << left) >> right) ^ tag) & mask) == 0 ? 1u << i : 0;
+  return alike;
 }
 
 }  // namespace svc

@@ -43,4 +43,7 @@ inline u64 mix(u64 x) {
 // Of eight values, each with its seed; newer processors do all at once.
 void mixEight(const u64* values, const u64* seeds, u64* out);
 
+// A bit for each of eight whose lowest bits, those of `mask`, are `tag`'s after a shift to the left and one to the right.
+u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mask);
+
 }  // namespace svc

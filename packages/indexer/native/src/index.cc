@@ -276,6 +276,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
     ++outcomes[Removed];
   }
   settle();
+  if (freedSinceShrink_ >= freedForShrink) shrinkTables();
   ++changes_;
 }
 

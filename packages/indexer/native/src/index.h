@@ -158,7 +158,7 @@ class Index {
   static constexpr std::size_t maxSpaces = 1 << 18, maxStreams = 1 << 14, maxStreamsEach = 1024, maxMedia = 16, maxParkedEvents = 1024;
   static constexpr std::size_t firstSpaceCollection = 1024;
   static constexpr u32 maxParkedBlocks = 1 << 14;
-  static constexpr u32 ghostCapacity = 1 << 16, releasedAtOnce = 32;
+  static constexpr u32 ghostCapacity = 1 << 16, releasedAtOnce = 32, freedForShrink = 64;
   static constexpr std::size_t seenRing = 1024;
   static constexpr u32 sliceBlocks = 2048;  // of a batch in one go: a matter of half a millisecond
   static constexpr u32 nobody = ~0u;
@@ -218,6 +218,10 @@ class Index {
   void toGhost(u32 block);
   void unname(u32 block);
   void release(u32 block);
+  // What is in no table any more.
+  void free(u32 block);
+  // Some of the tables' sparse segments; true while there are more.
+  bool shrinkTables();
   // These, 0 among them standing for none; how many.
   u32 releaseAll(const u32* blocks, u32 count);
   // The oldest ghosts, some of them.
@@ -249,6 +253,7 @@ class Index {
   std::deque<u32> ghosts_;  // blocks that nobody holds but that children may still be stored under, the oldest first
   std::vector<std::pair<u32, u32>> oldest_;  // stamp and inverse number of the pages that are evicted next, from the end
   u64 freedSinceSpaces_ = 0;
+  u32 freedSinceShrink_ = 0;
   EventBatch batch_;
   u32 pending_ = nobody;  // whose batch is not applied wholly yet
   std::size_t pendingAt_ = 0;

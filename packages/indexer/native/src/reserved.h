@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 #include "hashing.h"
@@ -23,11 +24,26 @@ class Reserved {
     if (at == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<T*>(at);
     // A small index does not get more memory than it says.
-    if (bytes_ >= 32 * hugeBytes) wantHuge(at, bytes_);
+    if (isLarge()) wantHuge(at, bytes_);
   }
   ~Reserved() { munmap(data_, bytes_); }
   Reserved(const Reserved&) = delete;
   Reserved& operator=(const Reserved&) = delete;
+
+  // Of what lies behind the first `count`, which nobody uses any more, the pages go back to the system, some at a time; they are zero when they come again.
+  void giveBack(std::size_t count) {
+    const std::size_t from = (count * sizeof(T) + 2 * unit() - 1) / unit() * unit();
+    if (from < used_) drop(from, used_);
+    used_ = std::min(used_, from);
+  }
+  // As the above, of these alone.
+  void giveBack(std::size_t first, std::size_t end) {
+    constexpr std::size_t page = 4096;
+    const std::size_t from = (first * sizeof(T) + page - 1) / page * page, to = end * sizeof(T) / page * page;
+    if (from < to) drop(from, to);
+  }
+  // The first `count` are in use.
+  void use(std::size_t count) { used_ = std::max(used_, (count * sizeof(T) + unit() - 1) / unit() * unit()); }
 
   T& operator[](std::size_t i) { return data_[i]; }
   const T& operator[](std::size_t i) const { return data_[i]; }
@@ -36,7 +52,10 @@ class Reserved {
   const T* data() const { return data_; }
 
  private:
-  std::size_t bytes_;
+  bool isLarge() const { return bytes_ >= 32 * hugeBytes; }
+  std::size_t unit() const { return isLarge() ? hugeBytes : hugeBytes / 32; }
+  void drop(std::size_t from, std::size_t to) { madvise(reinterpret_cast<u8*>(data_) + from, std::min(to, bytes_) - from, MADV_DONTNEED); }
+  std::size_t bytes_, used_ = 0;  // in bytes
   T* data_;
 };
 
