@@ -170,7 +170,7 @@ napi_value init(napi_env env, napi_value exports) {
         METHOD(guard),       METHOD(authorize),   METHOD(callerOf),   METHOD(route),      METHOD(configureReplication), METHOD(listenPeers), METHOD(startStandby),
         METHOD(follow),      METHOD(lead),        METHOD(admitPeer),  METHOD(refusePeer), METHOD(forgetPeer), METHOD(retire),
         METHOD(peerHasAll),  METHOD(handOver),    METHOD(contacted),  METHOD(replication), METHOD(leased),
-        METHOD(mountDisk),  METHOD(unmountDisks), METHOD(diskOrders), METHOD(keepFiles), METHOD(unmountDisk), METHOD(queueCold), METHOD(fillCold), METHOD(releaseCold), METHOD(filesOn),
+        METHOD(mountDisk),  METHOD(unmountDisks), METHOD(unmountDisk), METHOD(queueCold), METHOD(fillCold), METHOD(releaseCold), METHOD(filesOn),
         METHOD(dropFiles),   METHOD(failOffloads), METHOD(fieldOrders), METHOD(fieldPromotions), METHOD(keepFieldFiles), METHOD(dropFieldFile),
         METHOD(setCapacity), METHOD(takeWipe),    METHOD(promoteStart), METHOD(promoteEnd), METHOD(doubt),     METHOD(disks),     METHOD(suspect),
         METHOD(sharedFolder), METHOD(startFiles), METHOD(endFiles), METHOD(evictFiles), METHOD(setFolderQuota), METHOD(sweepable), METHOD(swept),

@@ -58,8 +58,6 @@ napi_value queueCold(Addon& addon, const Call& call);
 napi_value fillCold(Addon& addon, const Call& call);
 napi_value releaseCold(Addon& addon, const Call& call);
 napi_value filesOn(Addon& addon, const Call& call);
-napi_value diskOrders(Addon& addon, const Call& call);
-napi_value keepFiles(Addon& addon, const Call& call);
 napi_value dropFiles(Addon& addon, const Call& call);
 napi_value failOffloads(Addon& addon, const Call& call);
 napi_value fieldOrders(Addon& addon, const Call& call);

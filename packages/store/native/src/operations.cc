@@ -18,6 +18,7 @@ Op opOf(std::string_view name) {
       {"ReadObjects", Op::readObjects},
       {"WhyMissing", Op::whyMissing},
       {"TakeChanges", Op::takeChanges},
+      {"TakeDiskOrders", Op::takeDiskOrders},
       {"PutStart", Op::putStart},
       {"UpsertStart", Op::upsertStart},
       {"BatchPutStart", Op::batchPutStart},
@@ -45,6 +46,7 @@ Op opOf(std::string_view name) {
       {"EndCopies", Op::endCopies},
       {"BeginRestore", Op::beginRestore},
       {"RestoreObjects", Op::restoreObjects},
+      {"KeepFiles", Op::keepFiles},
   };
   const auto found = ops.find(name);
   return found == ops.end() ? Op::script : found->second;
@@ -184,6 +186,12 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
       return Outcome::answered;
     case Op::takeChanges:
       heldChanges(declared, request, in, barred, out);
+      return Outcome::answered;
+    case Op::takeDiskOrders:
+      takeDiskOrders(declared, request, in, barred, log, out);
+      return Outcome::answered;
+    case Op::keepFiles:
+      keepFiles(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::beginRestore:
       beginRestore(declared, request, in, barred, out);

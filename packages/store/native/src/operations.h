@@ -19,6 +19,7 @@ enum class Op : u8 {
   readObjects,
   whyMissing,
   takeChanges,
+  takeDiskOrders,
   putStart,
   upsertStart,
   batchPutStart,
@@ -46,6 +47,7 @@ enum class Op : u8 {
   endCopies,
   beginRestore,
   restoreObjects,
+  keepFiles,
   httpQueryKey,
 };
 inline constexpr u32 opCount = static_cast<u32>(Op::httpQueryKey) + 1;
@@ -105,6 +107,9 @@ class Operations {
   void heldChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void beginRestore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void restore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  // operations_disks.cc
+  void takeDiskOrders(const Declared& declared, const Request& request, WireReader& in, i32 barred, Log* log, std::string& out);
+  void keepFiles(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void outcomes(const Declared& declared, const Request& request, bool batch, std::string& out);
   void count(Op op, i32 outcome);
   void prefetch(u16 tenant);

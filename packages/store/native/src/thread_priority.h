@@ -1,5 +1,6 @@
 // Which threads of ours go first where there are fewer processors than work.
 #pragma once
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,11 +29,13 @@ inline void runSoon() {
   syscall(SYS_sched_setattr, 0, &own, 0);
 }
 
-// For a thread whose work may take longer while others of this machine are busy.
+// For a thread whose work may take longer while others of this machine are busy. Waking up, it takes no processor from one that runs.
 inline void runBehindOthers() {
   constexpr int nice = 10;
   const auto self = static_cast<id_t>(syscall(SYS_gettid));
   if (getpriority(PRIO_PROCESS, self) < nice) setpriority(PRIO_PROCESS, self, nice);
+  constexpr sched_param none{};
+  if (sched_getscheduler(0) == SCHED_OTHER) sched_setscheduler(0, SCHED_BATCH, &none);
 }
 
 }  // namespace svc

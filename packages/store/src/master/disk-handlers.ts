@@ -18,11 +18,6 @@ type Handlers = { readonly [N in OperationName]?: (...args: ArgsOf<N>) => Result
 
 export function diskHandlers(native: NativeMaster): Handlers {
   return {
-    TakeDiskOrders(clientID, diskID, offloads, others) {
-      const orders = native.diskOrders(clientID, diskID, offloads, others);
-      return typeof orders === "number" ? wrong(orders) : { ok: true, value: orders };
-    },
-    KeepFiles: (clientID, diskID, files) => native.keepFiles(clientID, diskID, files).map(done),
     DropFiles: (clientID, diskID, files, damaged) => done(native.dropFiles(clientID, diskID, files, damaged)),
     FailOffloads: (clientID, diskID, failed) => done(native.failOffloads(clientID, diskID, failed)),
     ReportWrongBytes: (key, replicaID, tenant) => done(native.doubt(tenant, key, replicaID)),

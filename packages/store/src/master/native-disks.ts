@@ -1,5 +1,5 @@
 // The part of the native seam that is about the disks of clients.
-import type { Disk, DiskOrders, EndedFile, FailedOrder, FileOf, Order, StartedFile, StoredFile, WantedFile } from "../rpc/shapes.ts";
+import type { Disk, EndedFile, FailedOrder, FileOf, Order, StartedFile, WantedFile } from "../rpc/shapes.ts";
 
 /** Whose bytes a reader found wrong, or not there. */
 export type DoubtedFile = {
@@ -14,9 +14,6 @@ export type DoubtedFile = {
 export interface NativeDisks {
   mountDisk(clientID: string, disk: Disk): number;
   unmountDisks(clientID: string): number;
-  /** Or an error code: the disk is not mounted, or not mounted again since a restart. */
-  diskOrders(clientID: string, diskID: string, offloads: number, others: number): DiskOrders | number;
-  keepFiles(clientID: string, diskID: string, files: readonly StoredFile[]): number[];
   dropFiles(clientID: string, diskID: string, files: readonly FileOf[], damaged: boolean): number;
   failOffloads(clientID: string, diskID: string, failed: readonly FailedOrder[]): number;
   /** These are for owners of the field, whose one disk has its client's id. */

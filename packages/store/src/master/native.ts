@@ -228,6 +228,7 @@ export const nativeOperations = [
   "ReadObjects",
   "WhyMissing",
   "TakeChanges",
+  "TakeDiskOrders",
   "PutStart",
   "UpsertStart",
   "BatchPutStart",
@@ -255,6 +256,7 @@ export const nativeOperations = [
   "EndCopies",
   "BeginRestore",
   "RestoreObjects",
+  "KeepFiles",
   "HttpQueryKey",
 ] as const;
 export const BUCKETS = 12;
