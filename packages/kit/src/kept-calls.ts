@@ -111,8 +111,10 @@ export function openKeptCalls(): KeptCalls {
 function requestOf({ url, method, headers, body }: Sending): { authority: string; request: string | Buffer } {
   const [, authority = "", path = ""] = /^http:\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
   if (authority === "") throw new TypeError(`expected http://HOST:PORT/…, got "${url}"`);
-  let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\nhost: ${authority}\r\n`;
-  for (const [name, value] of Object.entries(headers)) {
+  let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\n`;
+  // A caller may name the host that its own client asked for.
+  const isNamed = Object.keys(headers).some((name) => name.toLowerCase() === "host");
+  for (const [name, value] of Object.entries(isNamed ? headers : { host: authority, ...headers })) {
     if (!headerName.test(name) || !headerValue.test(value)) throw new TypeError(`the header ${JSON.stringify(name)} has characters that no header may have`);
     head += `${name}: ${value}\r\n`;
   }

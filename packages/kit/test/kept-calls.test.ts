@@ -73,6 +73,16 @@ void test("requests one after the other take the same connection, until their se
   calls.close();
 });
 
+void test("the server hears of one host: that which the caller names, else its own", async () => {
+  await using at = await listening(({ rawHeaders }, response) =>
+    response.end(rawHeaders.filter((_, index) => /^host$/i.test(rawHeaders[index - 1] ?? "")).join()),
+  );
+  const calls = openKeptCalls();
+  assert.equal((await calls.send(sending(at.url))).text, at.url.replace("http://", ""));
+  assert.equal((await calls.send({ ...sending(at.url), headers: { Host: "asked.example" } })).text, "asked.example");
+  calls.close();
+});
+
 void test("a connection that was in use when its server was lost is not used again", async () => {
   const held: (() => void)[] = [];
   await using at = await listening((_request, response) => void held.push(() => response.end("late")));
