@@ -68,6 +68,9 @@ rows.push(
     took(`half a prompt's blocks, ${instances} instances, p50`, `hit_half_us_p50_${instances}_instances`, "us", instances === 64 ? 0.5 : undefined),
     took(`miss, ${instances} instances, p50`, `miss_us_p50_${instances}_instances`, "us"),
   ]),
+  ...[1000, 64].map((instances) =>
+    took(`full hit of prompts that each lack another instance, ${instances} instances, p50`, `hit_mixed_us_p50_${instances}_instances`, "us"),
+  ),
   took("miss of 32k tokens, p50", "token_miss_us_p50", "us"),
   took("answer for a salt that no event has named, 333 instances, p50", "unnamed_salt_answer_us_p50_333_instances", "us"),
   took("freeing cleared blocks, a step, p99", "reclaim_step_ms_p99", "ms"),

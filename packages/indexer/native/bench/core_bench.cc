@@ -195,6 +195,17 @@ void hits(u32 instances, u32 chains, bool kindToo) {
   figure("reclaim_step_ms_p99", percentile(stepsMs, 0.99));
 }
 
+// Each chain is held by all instances but one, another one from chain to chain.
+void mixed(u32 instances, u32 chains) {
+  const Workload work(chains);
+  Bed bed(instances, 8ull << 30);
+  for (u32 who = 0; who < instances; ++who)
+    for (u32 i = 0; i < chains; ++i)
+      if (i % instances != who) bed.store(who, work.chain(i), nullptr);
+  auto tookUs = bed.match(20000, [&](Request& request) { request.hashes = work.chain(source() % chains), request.hashCount = depth; });
+  figure(("hit_mixed_us_p50_" + std::to_string(instances) + "_instances").c_str(), percentile(tookUs, 0.5));
+}
+
 // An answer for a salt that no event has named.
 void unnamed(u32 instances) {
   Bed bed(instances, 1ull << 30);
@@ -224,6 +235,10 @@ int main(int argc, char** argv) {
     hits(8, chains / 2, false);
     hits(1000, chains / 20, false);
     hits(64, chains / 2, true);
+  }
+  if (wanted("mixed")) {
+    mixed(64, chains / 4);
+    mixed(1000, chains / 20);
   }
   if (wanted("unnamed")) unnamed(333);
   std::printf("\"blocks\":%u}\n", chains * depth);

@@ -26,4 +26,19 @@ SVC_CLONES u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mas
   return alike;
 }
 
+SVC_CLONES u32 runLength(const u64* values, const u64* wanted, const u32* sets, u32 set, u32 most) {
+  // Asked for ahead: what the processor foresees by itself ends with each of its pages.
+  constexpr u32 ahead = 96;
+  u32 length = 0;
+  for (; length + 8 <= most; length += 8) {
+    __builtin_prefetch(values + length + ahead);
+    __builtin_prefetch(sets + length + ahead);
+    u64 unlike = 0;
+    for (u32 i = 0; i < 8; ++i) unlike |= (values[length + i] ^ wanted[length + i]) | (sets[length + i] ^ set);
+    if (unlike != 0) break;
+  }
+  while (length < most && values[length] == wanted[length] && sets[length] == set) ++length;
+  return length;
+}
+
 }  // namespace svc

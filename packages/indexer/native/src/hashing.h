@@ -46,4 +46,7 @@ void mixEight(const u64* values, const u64* seeds, u64* out);
 // A bit for each of eight whose lowest bits, those of `mask`, are `tag`'s after a shift to the left and one to the right.
 u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mask);
 
+// How many of the first `most` values are the wanted ones, each with this set; reads up to seven of both behind the first that is not.
+u32 runLength(const u64* values, const u64* wanted, const u32* sets, u32 set, u32 most);
+
 }  // namespace svc

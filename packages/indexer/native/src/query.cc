@@ -70,7 +70,8 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
       const u32 from = block;
       if (block != 0) {
         // Neighbours in the arena with the same holders: nothing can end here.
-        while (k < count && called[block + 1] == hashes[k] && arena.holders[block + 1] == set) ++block, ++k;
+        const u32 run = runLength(called + block + 1, hashes + k, &arena.holders[block + 1], set, count - k);
+        block += run, k += run;
         for (u32 page = from / BlockArena::pageBlocks + 1; page <= block / BlockArena::pageBlocks; ++page) arena.setStamp(page, clock);
         if (k == count) break;
       }
@@ -104,8 +105,15 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
             return any != 0;
           };
           if (isFirst) {
-            for (u32 mask = 0; mask < view.masks; ++mask)
-              if (has(mask)) alive_.push_back(mask);
+            // Many prompts are held by the same ones.
+            First& first = firsts_[set % firsts_.size()];
+            if (first.view != view.serial || first.bits != now) {
+              first.view = view.serial, first.bits = now;
+              first.alive.clear();
+              for (u32 mask = 0; mask < view.masks; ++mask)
+                if (has(mask)) first.alive.push_back(mask);
+            }
+            alive_ = first.alive;
           } else {
             std::erase_if(alive_, [&](u32 mask) {
               if (has(mask)) return false;

@@ -41,6 +41,7 @@ struct View {
     u32 from = 0, to = 0;
   };
   u64 version = 0;
+  u64 serial = 0;  // of all that were built
   std::int64_t plain = -1, pairs = -1;  // the namespaces that it is of; -1 where no event has named them
   std::vector<Row> rows;
   u32 words = 0, masks = 0;
@@ -79,7 +80,13 @@ class Query {
  private:
   static constexpr std::size_t maxViews = 4096, maxUnnamed = 64;
   static constexpr u64 maxViewBytes = 64 << 20;  // of all; with very many publishers one has megabytes
-  View build(const Namespace& space) const;
+  // The masks that a set of holders has: of those that prompts began with last.
+  struct First {
+    u64 view = 0;
+    std::vector<u64> bits;
+    std::vector<u32> alive;
+  };
+  View build(const Namespace& space);
   const View& unnamed(const Namespace& space);
   // In its place, or all others are forgotten for it.
   View& keep(View& slot, View fresh, const std::function<View&()>& anew);
@@ -98,6 +105,8 @@ class Query {
   std::unordered_set<std::string> registeredSalts_, registeredLoras_;
   u64 unnamedVersion_ = 0, viewBytes_ = 0;
   std::vector<u32> lengths_, best_, alive_;
+  std::array<First, 64> firsts_;
+  u64 builds_ = 0;
   std::string text_;
   Totals totals_;
 };

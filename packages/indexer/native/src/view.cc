@@ -110,8 +110,9 @@ Publishers Query::publishersOf(std::string_view tenant, std::string_view instanc
   return found;
 }
 
-View Query::build(const Namespace& like) const {
+View Query::build(const Namespace& like) {
   View view;
+  view.serial = ++builds_;
   view.version = index_.version();
   const auto& streams = index_.streams();
   const auto& subs = index_.subscriptions();
