@@ -62,7 +62,8 @@ void testFrames(Chance& chance, u32 rounds) {
   static const char* const names[] = {"Ping",           "FetchTasks",   "ExistKey",    "BatchExistKey",  "GetReplicaList",    "BatchGetReplicaList", "PutStart",
                                       "UpsertStart",    "PutEnd",       "UpsertEnd",   "BatchPutStart",  "BatchUpsertStart",  "BatchPutEnd",         "BatchUpsertEnd",
                                       "PutRevoke",      "UpsertRevoke", "BatchRemove", "BatchPutRevoke", "BatchUpsertRevoke", "Remove",              "CopyStart",
-                                      "MoveStart",      "CopyEnd",      "CopyRevoke",  "MoveEnd",        "MoveRevoke",        "BeginCopies",  "EndCopies"};
+                                      "MoveStart",      "CopyEnd",      "CopyRevoke",  "MoveEnd",        "MoveRevoke",        "BeginCopies",         "EndCopies",
+                                      "TakeDiskOrders", "KeepFiles"};
   std::vector<Declared> declared;
   for (u32 i = 0; i < std::size(names); ++i) {
     declared.push_back({1000 + i, 2000 + i, opOf(names[i]), true, std::string("\x87\x01\0", 3), ""});
