@@ -23,7 +23,8 @@ const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; readonly open: Set<KeptConnection>; isLost: boolean };
 
-export function openKeptCalls(): KeptCalls {
+/** `connectMs`: how long a new connection may take. */
+export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
   const servers = new Map<string, Server>();
   const head = new ResponseHead(proxyLimits.headLines);
 
@@ -37,8 +38,8 @@ export function openKeptCalls(): KeptCalls {
   }
 
   function carry(server: Server, exchange: Exchange): KeptConnection {
-    const idle = server.idle.pop();
-    if (idle !== undefined) {
+    for (let idle = server.idle.pop(); idle !== undefined; idle = server.idle.pop()) {
+      if (!idle.isWritable) continue;
       idle.send(exchange);
       return idle;
     }
@@ -88,7 +89,10 @@ export function openKeptCalls(): KeptCalls {
             reject(wasSent || error instanceof Failure ? error : notConnected(error));
           },
         });
-        if (connection.isDialling) connecting = setTimeout(() => connection.abort(new Error(`no connection within ${CONNECT_MS} ms`)), CONNECT_MS);
+        if (!connection.isDialling) return;
+        connecting = setTimeout(() => {
+          if (connection.isDialling) connection.abort(new Error(`no connection within ${connectMs} ms`));
+        }, connectMs);
       });
     },
     drop(baseURL) {

@@ -61,6 +61,11 @@ export class KeptConnection implements WireOwner {
     return this.#state === "dialling";
   }
 
+  /** False once it is on its way to its end, of which it hears a little later. */
+  get isWritable(): boolean {
+    return this.#wire.socket.writable && !this.#wire.socket.readableEnded;
+  }
+
   /** The next call, of an idle connection. */
   send(exchange: Exchange): void {
     this.#exchange = exchange;

@@ -73,6 +73,13 @@ void test("requests one after the other take the same connection, until their se
   calls.close();
 });
 
+void test("the bound of a connection is none of its answer", async () => {
+  await using at = await listening((_request, response) => void setTimeout(() => response.end("late"), 400));
+  const calls = openKeptCalls({ connectMs: 100 });
+  assert.equal((await calls.send(sending(at.url))).text, "late");
+  calls.close();
+});
+
 void test("the server hears of one host: that which the caller names, else its own", async () => {
   await using at = await listening(({ rawHeaders }, response) =>
     response.end(rawHeaders.filter((_, index) => /^host$/i.test(rawHeaders[index - 1] ?? "")).join()),
