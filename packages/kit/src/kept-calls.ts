@@ -21,18 +21,19 @@ const CONNECT_MS = 10_000;
 const IDLE_PER_SERVER = 64;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
-type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; readonly open: Set<KeptConnection>; isLost: boolean };
+type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; isLost: boolean };
 
 /** `connectMs`: how long a new connection may take. */
 export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
   const servers = new Map<string, Server>();
+  const open = new Set<KeptConnection>();
   const head = new ResponseHead(proxyLimits.headLines);
 
   function serverAt(authority: string): Server {
     const known = servers.get(authority);
     if (known !== undefined) return known;
     const { hostname, port } = new URL(`http://${authority}`);
-    const server = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80), idle: [], open: new Set<KeptConnection>(), isLost: false };
+    const server = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80), idle: [], isLost: false };
     servers.set(authority, server);
     return server;
   }
@@ -44,13 +45,13 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
       return idle;
     }
     const forget = (connection: KeptConnection) => {
-      server.open.delete(connection);
+      open.delete(connection);
       const index = server.idle.indexOf(connection);
       if (index >= 0) server.idle.splice(index, 1);
     };
     const bounds = { maxAnswerBytes: MAX_ANSWER_BYTES, idleMs: IDLE_MS };
     const opened = new KeptConnection({ host: server.host, port: server.port, head, ...bounds, onClosed: forget }, exchange);
-    server.open.add(opened);
+    open.add(opened);
     return opened;
   }
 
@@ -105,7 +106,7 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
       for (const connection of [...server.idle]) connection.close();
     },
     close() {
-      for (const { open } of servers.values()) for (const connection of [...open]) connection.abort(abortError());
+      for (const connection of [...open]) connection.abort(abortError());
       servers.clear();
     },
   };
@@ -114,7 +115,7 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
 /** Where it goes, and its head and body as they are sent. @throws where a header would not be one. */
 function requestOf({ url, method, headers, body }: Sending): { authority: string; request: string | Buffer } {
   const [, authority = "", path = ""] = /^http:\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
-  if (authority === "") throw new TypeError(`expected http://HOST:PORT/…, got "${url}"`);
+  if (authority === "" || authority.includes("@") || !printable.test(path)) throw new TypeError(`expected http://HOST:PORT/…, got ${JSON.stringify(url)}`);
   let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\n`;
   // A caller may name the host that its own client asked for.
   const isNamed = Object.keys(headers).some((name) => name.toLowerCase() === "host");
@@ -130,6 +131,7 @@ function requestOf({ url, method, headers, body }: Sending): { authority: string
   return { authority, request: isSingleByte ? head + body : Buffer.concat([Buffer.from(head, "latin1"), Buffer.from(body)]) };
 }
 
+const printable = /^[\x21-\x7e]*$/;
 const headerName = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const headerValue = /^[\t\x20-\x7e\x80-\xff]*$/;
 

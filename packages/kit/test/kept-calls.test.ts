@@ -73,6 +73,23 @@ void test("requests one after the other take the same connection, until their se
   calls.close();
 });
 
+void test("a URL with what no request line may have is refused", async () => {
+  const calls = openKeptCalls();
+  for (const url of ["http://127.0.0.1:1/x\u010d\u010aHost: evil", "http://127.0.0.1:1/a b", "http://u:p@127.0.0.1:1/", "https://127.0.0.1:1/"])
+    await assert.rejects(calls.send({ ...sending(""), url }), { name: "TypeError", message: /expected http:\/\/HOST:PORT/ });
+  calls.close();
+});
+
+void test("what a lost server never answers ends when all is closed", async () => {
+  await using at = await listening(() => {});
+  const calls = openKeptCalls();
+  const pending = calls.send(sending(at.url));
+  await once(at.server, "request");
+  calls.drop(at.url);
+  calls.close();
+  await assert.rejects(pending, { name: "AbortError" });
+});
+
 void test("the bound of a connection is none of its answer", async () => {
   await using at = await listening((_request, response) => void setTimeout(() => response.end("late"), 400));
   const calls = openKeptCalls({ connectMs: 100 });

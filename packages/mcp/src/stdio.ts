@@ -1,6 +1,8 @@
-// The protocol on stdin and stdout: what is no message is answered, and one that is too long ends the session with the reason.
+// The protocol on stdin and stdout, a line for each message: what is no message is answered, and one that is too long ends the session.
+import { once } from "node:events";
 import { Transform } from "node:stream";
-import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
+import { type JSONRPCMessage, JSONRPCMessageSchema } from "@modelcontextprotocol/sdk/types.js";
 import { MAX_MESSAGE_BYTES } from "./http.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
 import { openServer } from "./server.ts";
@@ -11,13 +13,16 @@ const INVALID_REQUEST = -32_600;
 
 /** Serves one session until `stop`, or until the agent closes its end of the pipe; returns the exit code of the process. */
 export async function serveStdio(sandboxes: SessionSandboxes, stop: Promise<void>): Promise<number> {
-  const lines = wholeLines(MAX_MESSAGE_BYTES);
-  const transport = new StdioServerTransport(process.stdin.pipe(lines), process.stdout, { maxBufferSize: 2 * MAX_MESSAGE_BYTES });
   const closed = Promise.withResolvers<number>();
-  transport.onerror = (error) => {
-    if (error instanceof SyntaxError) refuse(PARSE_ERROR, "expected a line of JSON, a message of the protocol");
-    else if (error.name === "ZodError" || error.name === "$ZodError")
-      refuse(INVALID_REQUEST, "expected a message of JSON-RPC 2.0: a request, a notification or an answer");
+  const lines = process.stdin.pipe(wholeLines(MAX_MESSAGE_BYTES));
+  const transport: Transport = {
+    async start() {
+      lines.on("data", (line: string) => receive(transport, line));
+    },
+    send: write,
+    async close() {
+      transport.onclose?.();
+    },
   };
   lines.once("error", (error) => {
     process.stderr.write(`svc mcp: the session ends: ${error.message}\n`);
@@ -35,27 +40,54 @@ export async function serveStdio(sandboxes: SessionSandboxes, stop: Promise<void
   return code;
 }
 
-/** Passes lines on whole: put together once each, where the transport copies all that it has for every piece. Errors at a longer line. */
+function receive(transport: Transport, line: string): void {
+  if (line.trim() === "") return;
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    void write({ jsonrpc: "2.0", id: null, error: { code: PARSE_ERROR, message: "expected a line of JSON, a message of the protocol" } });
+    return;
+  }
+  const { success, data } = JSONRPCMessageSchema.safeParse(value);
+  if (success) transport.onmessage?.(data);
+  else refuse(value);
+}
+
+/** An answer is never answered, however wrong it is: two that did would go on for ever. */
+function refuse(value: unknown): void {
+  const { id, method, result, error } = ((typeof value === "object" ? value : undefined) ?? {}) as Record<string, unknown>;
+  if (method === undefined && (result !== undefined || error !== undefined)) return;
+  const message = "expected a message of JSON-RPC 2.0: a request, a notification or an answer";
+  void write({ jsonrpc: "2.0", id: typeof id === "string" || typeof id === "number" ? id : null, error: { code: INVALID_REQUEST, message } });
+}
+
+/** An error of what has no id has null, which the protocol's own type leaves out. */
+async function write(message: JSONRPCMessage | { jsonrpc: "2.0"; id: null | string | number; error: object }): Promise<void> {
+  if (!process.stdout.write(`${JSON.stringify(message)}\n`)) await once(process.stdout, "drain");
+}
+
+/** The lines of a stream, each put together once. Errors at one that is longer. */
 function wholeLines(maxBytes: number): Transform {
   let pieces: Buffer[] = [];
   let size = 0;
   return new Transform({
+    readableObjectMode: true,
     transform(chunk: Buffer, _encoding, done) {
-      const end = chunk.lastIndexOf(NEWLINE) + 1;
-      const first = end === 0 ? chunk.length : chunk.indexOf(NEWLINE);
-      if (size + first > maxBytes) return done(new Error(`a message has at most ${maxBytes} bytes, and one is longer`));
-      if (end > 0) {
-        this.push(Buffer.concat([...pieces, chunk.subarray(0, end)]));
+      let start = 0;
+      for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
+        if (size + end - start > maxBytes) return done(tooLong(maxBytes));
+        this.push(Buffer.concat([...pieces, chunk.subarray(start, end)]).toString());
         pieces = [];
         size = 0;
+        start = end + 1;
       }
-      pieces.push(chunk.subarray(end));
-      size += chunk.length - end;
+      size += chunk.length - start;
+      if (size > maxBytes) return done(tooLong(maxBytes));
+      pieces.push(chunk.subarray(start));
       done();
     },
   });
 }
 
-function refuse(code: number, message: string): void {
-  process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", id: null, error: { code, message } })}\n`);
-}
+const tooLong = (maxBytes: number) => new Error(`a message has at most ${maxBytes} bytes, and one is longer`);

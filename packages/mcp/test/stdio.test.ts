@@ -37,9 +37,11 @@ const initialize = {
 
 void test("lines that are no messages are answered by the protocol's errors, and the session goes on", async () => {
   const it = agent();
-  it.send("hello\n{}\n");
+  // The third and the fourth are answers, which are not answered; the fifth is nothing.
+  it.send('hello\n{"id":7,"method":5}\n{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x"}}\n{"id":9,"error":{}}\n\r\n5\n');
   it.send(`${JSON.stringify(initialize)}\n`);
   assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_700 } });
+  assert.partialDeepStrictEqual(await it.next(), { id: 7, error: { code: -32_600 } });
   assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_600 } });
   assert.partialDeepStrictEqual(await it.next(), { id: 1, result: { serverInfo: { name: "svc" } } });
   it.end();

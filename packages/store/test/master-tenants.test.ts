@@ -141,10 +141,13 @@ void test("with tenants off, nothing is asked of or done to one tenant's keys: t
     assert.equal(answer.status, 409, path);
     assert.match(((await answer.json()) as { error_message: string }).error_message, /tenants are off.*leave out tenant_id/, path);
   }
-  for (const name of ["tenant", "tenantId", "tenant-id"]) {
-    const answer = await fetch(`${master.url}/api/v1/remove_all?force=true&${name}=default`, { method: "POST" });
-    assert.equal(answer.status, 400, name);
-    assert.match(((await answer.json()) as { error_message: string }).error_message, /there is no parameter tenant.*named by tenant_id/);
+  for (const [method, path] of ["tenant", "tenantId", "tenant-id", "TENANT_ID", "tenant%5Fid"].flatMap((name) => [
+    ["POST", `/api/v1/remove_all?force=true&${name}=default`],
+    ["GET", `/query_key?key=k&${name}=default`],
+  ]) as [string, string][]) {
+    const answer = await fetch(`${master.url}${path}`, { method });
+    assert.equal(answer.status, 400, path);
+    assert.match(((await answer.json()) as { error_message: string }).error_message, /there is no parameter tenant.*named by tenant_id/i);
   }
   for (const named of ["", "&tenant_id=", "&tenant_id=default"]) assert.equal((await fetch(`${master.url}/query_key?key=k${named}`)).status, 200);
   await assert.rejects(openClient(master, { tenant: "red" }), /tenant "red": tenants are off at this master/);

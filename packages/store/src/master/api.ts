@@ -7,7 +7,7 @@ import { type DrainJobs, type Job, jobStatus, MAX_CONCURRENCY } from "./drain.ts
 import { removeAll } from "./handlers.ts";
 import type { Members } from "./members.ts";
 import { type NativeMaster, segmentRows, type TenantRow, tenantRows } from "./native.ts";
-import { misspeltTenant, searchOf } from "./query.ts";
+import { misspeltTenant, searchNames, searchOf } from "./query.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
 const MAX_NAME = 1_024;
@@ -40,7 +40,7 @@ const withoutTenants = (): Answer =>
 
 /** Why a request that names a tenant is not answered: what it asks of one tenant's keys would be done to others'. */
 export function refuseTenant(search: string, multiTenant: boolean): Answer | undefined {
-  const misspelt = misspeltTenant(search);
+  const misspelt = misspeltTenant(searchNames(search));
   if (misspelt !== undefined) return failed(codes.INVALID_PARAMS, `there is no parameter ${misspelt}: a tenant is named by tenant_id`);
   return multiTenant || ["", "default"].includes(searchOf(search, "tenant_id") ?? "") ? undefined : withoutTenants();
 }

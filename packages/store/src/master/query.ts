@@ -18,8 +18,10 @@ export function searchOf(search: string, name: string, decode = true): string | 
   return undefined;
 }
 
-/** A tenant named by what looks like `tenant_id` and is not: to pass it over would be to act on another tenant's keys. */
-export const misspeltTenant = (search: string): string | undefined =>
-  ["tenant", "tenantId", "tenantID", "tenant-id"].find((name) => searchOf(search, name) !== undefined);
+/** Of these names of members, one that looks like `tenant_id` and is not: to pass it over would be to act on another tenant's keys. */
+export const misspeltTenant = (names: readonly string[]): string | undefined =>
+  names.find((name) => name !== "tenant_id" && /^tenant(id)?$/.test(decodeText(name).toLowerCase().replace(/[-_ ]/g, "")));
+
+export const searchNames = (search: string): string[] => search.split("&").map((part) => part.split("=", 1)[0] ?? "");
 
 export const ownMembers = <T>(of: Readonly<Record<string, T>>, name: string): T | undefined => (Object.hasOwn(of, name) ? of[name] : undefined);

@@ -3,7 +3,7 @@
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
 import type { Request } from "../http/request.ts";
-import { misspeltTenant, searchOf } from "../master/query.ts";
+import { misspeltTenant, searchNames, searchOf } from "../master/query.ts";
 import { Refused } from "./body.ts";
 
 /** What browsers, probes and scrapers ask, who have no key. */
@@ -20,20 +20,26 @@ export type ServiceAccess = {
 /**
  * Every object of this service is its own tenant's, whatever a request says; one that names another must not act on these.
  *
+ * @param names of the request's members
+ * @param named what those called tenant_id say
  * @throws Refused (400)
  */
-export function checkTenant(own: string, named: unknown): void {
+export function checkTenant(own: string, names: readonly string[], named: readonly unknown[]): void {
+  const misspelt = misspeltTenant(names);
+  if (misspelt !== undefined) throw new Refused(400, `There is no parameter ${misspelt.slice(0, 100)}: a tenant is named by tenant_id`);
   const name = own === "" ? "default" : own;
-  if (named !== undefined && named !== "" && named !== name)
-    throw new Refused(400, `This service's objects are tenant "${name}"'s (store_service.tenant_id): ask the service of the other tenant`);
+  for (const each of named)
+    if (each !== undefined && each !== null && each !== "" && each !== name)
+      throw new Refused(400, `This service's objects are tenant "${name}"'s (store_service.tenant_id): ask the service of the other tenant`);
 }
 
 /** @throws Refused (400) */
 export function checkSearch(own: string, search: string): void {
-  const misspelt = misspeltTenant(search);
-  if (misspelt !== undefined) throw new Refused(400, `There is no parameter ${misspelt}: a tenant is named by tenant_id`);
-  const named = searchOf(search, "tenant_id");
-  checkTenant(own, named && Buffer.from(named, "latin1").toString());
+  const names = searchNames(search);
+  const values = search
+    .split("&")
+    .flatMap((part) => (part.startsWith("tenant_id=") ? [Buffer.from(searchOf(part, "tenant_id") ?? "", "latin1").toString()] : []));
+  checkTenant(own, names, values);
 }
 
 /** @throws Refused (401, 403) */

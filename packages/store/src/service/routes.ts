@@ -70,8 +70,9 @@ const always: Routes<(parts: ServiceParts) => Answer | Promise<Answer>> = {
 const page = Buffer.from(servicePage(Object.entries({ ...routes, ...always }).map(([route, [does]]) => [route, does] as const)));
 
 async function put(request: Request, { objects, tenant }: Parts): Promise<Answer> {
-  const { key, value, tenant_id: named } = readFields(request.body);
-  checkTenant(tenant, named);
+  const fields = readFields(request.body);
+  checkTenant(tenant, Object.keys(fields), [fields["tenant_id"]]);
+  const { key, value } = fields;
   if (typeof key !== "string" || key === "" || typeof value !== "string" || value === "") throw new Refused(400, "Missing key or value");
   await objects.put(key, Buffer.from(value));
   return jsonAnswer({ status: "success" });
