@@ -27,7 +27,7 @@ struct Blocks {
 // `alike`: bits of a hash, from the top, that all have in common; `apart`: bits from the bottom that tell blocks of a group apart.
 bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
   IdTable table(1 << 20);
-  std::vector<u64> values(blocks + 64);
+  std::vector<u64> values((blocks + 64 + IdTable::groupBlocks - 1) / IdTable::groupBlocks * IdTable::groupBlocks);
   std::unordered_map<u64, u32> known;
   u64 base = 0;
   const auto hashFor = [&](u32 id) {
@@ -90,11 +90,61 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
   return false;
 }
 
+// Two of one group with one tag, of homes beside each other: the first lies behind its full home, in that of the second, which goes.
+bool keepsTwins(std::mt19937_64& source) {
+  IdTable table(1 << 20);
+  std::vector<u64> values(1 << 20);
+  u32 next = 1024;
+  const auto hash = [&](u64 home, u64 tag) { return home << 48 | tag << 40 | (source() >> 26 | 1); };
+  const auto put = [&](u32 id, u64 own) {
+    values[id] = own;
+    table.insert(own, id, Blocks{values});
+  };
+  const auto erase = [&](u32 id) {
+    table.erase(values[id], id);
+    values[id] = 0;
+  };
+  for (const u64 home : {5, 6})
+    for (u64 i = 0; i < 16; ++i, next += IdTable::groupBlocks) put(next, hash(home, 200 + i));
+  constexpr u32 stays = 512, goes = 513;
+  erase(next - 13 * IdTable::groupBlocks);
+  put(stays, hash(5, 77));
+  erase(next - 6 * IdTable::groupBlocks);
+  put(goes, hash(6, 77));
+  erase(goes);
+  for (const u32 before = table.growths(); table.growths() == before; next += IdTable::groupBlocks) {
+    u64 own = 0;
+    do own = source() >> 8 | 1;
+    while (own >> 48 >= 4 && own >> 48 <= 6);
+    put(next, own);
+  }
+  return table.find(values[stays], values.data(), values[stays], [](u32) { return true; }) == stays;
+}
+
+// A table that is as small as can be, so that wide segments come close to the others: those go, and the wide ones stay whole.
+bool keepsWide(std::mt19937_64& source) {
+  constexpr u32 alike = 4'000, others = 70'000, first = 64;
+  IdTable table(0);
+  std::vector<u64> values(first + alike + others);
+  for (u32 id = first; id < values.size(); ++id) {
+    values[id] = id < first + alike ? 0x5bd1e995cafe0000ull | (id - first + 1) : source() | 1;
+    table.insert(values[id], id, Blocks{values});
+  }
+  for (u32 id = first + alike; id < values.size(); ++id) {
+    table.erase(values[id], id);
+    values[id] = 0;
+  }
+  while (table.shrink(Blocks{values})) continue;
+  for (u32 id = first; id < first + alike; ++id)
+    if (table.find(values[id], values.data(), values[id], [](u32) { return true; }) != id) return false;
+  return true;
+}
+
 }  // namespace
 
 bool fuzzTable(std::mt19937_64& source, u64 rounds) {
   const u32 blocks = static_cast<u32>(std::clamp<u64>(rounds * 15, 1000, 300'000));
-  const bool isRight = fuzzed(source, blocks, 0, 64) && fuzzed(source, 6'000, 0, 20) && fuzzed(source, 6'000, 24, 64) && fuzzed(source, 6'000, 44, 8);
+  const bool isRight = fuzzed(source, blocks, 0, 64) && fuzzed(source, 6'000, 0, 20) && fuzzed(source, 6'000, 24, 64) && fuzzed(source, 6'000, 44, 8) && keepsTwins(source) && keepsWide(source);
   if (!isRight) std::fprintf(stderr, "the table of blocks lost one, or found one that is gone\n");
   return isRight;
 }

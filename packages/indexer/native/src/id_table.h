@@ -103,13 +103,20 @@ class IdTable {
 
   void erase(u64 hash, u32 id) { erase(spotOf(hash), hash, id); }
   void erase(const Spot& spot, u64 hash, u32 id) {
+    bool isErased = false;
     for (u32 at = spot.bucket;; at = next(spot, at)) {
       Bucket& bucket = buckets_[at];
       const u32 free = bytesEqual(bucket.tags, empty);
       for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
-        // Of equal entries any will do: each is found by whoever looks for the others.
+        // Of equal entries any will do: each is found by whoever looks for the others. But one that stays may be another block's from now on,
+        // whose home is elsewhere.
         const auto slot = static_cast<u32>(std::countr_zero(hits));
         if (bucket.group(slot) != id / groupBlocks * groupBlocks) continue;
+        if (isErased) {
+          markGuest(at, slot);
+          continue;
+        }
+        isErased = true;
         Segment& segment = segments_[spot.number];
         // One that was never full has nobody behind it.
         bucket.tags[slot] = free != 0 ? empty : grave;
@@ -119,7 +126,6 @@ class IdTable {
           segment.isListed = true;
           sparse_.push_back(hash);
         }
-        return;
       }
       if (free != 0) return;
     }

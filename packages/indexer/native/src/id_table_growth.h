@@ -229,8 +229,8 @@ inline void IdTable::drop(u32 number) {
   }
   segments_.pop_back();
   if (segments_.size() * 4 < segments_.capacity()) segments_.shrink_to_fit();
-  buckets_.giveBack(last * segmentBuckets);
-  guests_.giveBack(last * segmentBuckets);
+  buckets_.giveBackBehind(last * segmentBuckets, wideEnd_);
+  guests_.giveBackBehind(last * segmentBuckets, wideEnd_);
 }
 
 inline void IdTable::empties(u32 first, u32 count) {

@@ -30,16 +30,16 @@ class Reserved {
   Reserved(const Reserved&) = delete;
   Reserved& operator=(const Reserved&) = delete;
 
-  // Of what lies behind the first `count`, which nobody uses any more, the pages go back to the system, some at a time; they are zero when they come again.
-  void giveBack(std::size_t count) {
-    const std::size_t from = (count * sizeof(T) + 2 * unit() - 1) / unit() * unit();
-    if (from < used_) drop(from, used_);
+  // Of what lies behind the first `count`, up to `end`, which nobody uses any more, the pages go back to the system, some at a time; they are zero when
+  // they come again.
+  void giveBackBehind(std::size_t count, std::size_t end) {
+    const std::size_t from = (count * sizeof(T) + 2 * unit() - 1) / unit() * unit(), to = std::min(used_, end * sizeof(T) / pageBytes * pageBytes);
+    if (from < to) drop(from, to);
     used_ = std::min(used_, from);
   }
   // As the above, of these alone.
   void giveBack(std::size_t first, std::size_t end) {
-    constexpr std::size_t page = 4096;
-    const std::size_t from = (first * sizeof(T) + page - 1) / page * page, to = end * sizeof(T) / page * page;
+    const std::size_t from = (first * sizeof(T) + pageBytes - 1) / pageBytes * pageBytes, to = end * sizeof(T) / pageBytes * pageBytes;
     if (from < to) drop(from, to);
   }
   // The first `count` are in use.
@@ -52,6 +52,7 @@ class Reserved {
   const T* data() const { return data_; }
 
  private:
+  static constexpr std::size_t pageBytes = 4096;
   bool isLarge() const { return bytes_ >= 32 * hugeBytes; }
   std::size_t unit() const { return isLarge() ? hugeBytes : hugeBytes / 32; }
   void drop(std::size_t from, std::size_t to) { madvise(reinterpret_cast<u8*>(data_) + from, std::min(to, bytes_) - from, MADV_DONTNEED); }
