@@ -11,7 +11,7 @@ import { lastWords } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
-import { eventually, startTicksOf } from "./process.ts";
+import { runs } from "./process.ts";
 import { findProgram } from "./programs.ts";
 import { bubblewrapReport } from "./reports.ts";
 import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
@@ -114,10 +114,5 @@ export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly 
     fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
   // bubblewrap tells the pid before it has mounted anything; only when envd has taken its place has all gone well.
-  let began = false;
-  await eventually(async () => {
-    began = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).startsWith(`${envdPathInside}\0`);
-    return began || startTicksOf(pid) === undefined;
-  }, START_TIMEOUT_MS);
-  return began ? pid : fail("SANDBOX_START_FAILED", `bubblewrap could not start envd: ${await says()}`);
+  return (await runs(pid, envdPathInside, START_TIMEOUT_MS)) ? pid : fail("SANDBOX_START_FAILED", `bubblewrap could not start envd: ${await says()}`);
 }

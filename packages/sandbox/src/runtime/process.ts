@@ -1,5 +1,6 @@
 // What the kernel says of one process: whether it still is the one that was started, and how it ends.
 import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number };
@@ -42,6 +43,16 @@ export async function eventually(done: () => boolean | Promise<boolean>, boundMs
     if (performance.now() > deadline) return false;
     await sleep(pauseMs);
   }
+}
+
+/** Waits until a process that is about to run `program` runs it, or is gone; says whether it does. */
+export async function runs(pid: number, program: string, boundMs: number): Promise<boolean> {
+  let began = false;
+  await eventually(async () => {
+    began = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).startsWith(`${program}\0`);
+    return began || startTicksOf(pid) === undefined;
+  }, boundMs);
+  return began;
 }
 
 /** How many files a process here may have open at most; raising it further needs a capability that a container may lack. */

@@ -12,9 +12,10 @@ import { identityFiles } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
-import { hardOpenFiles } from "./process.ts";
+import { hardOpenFiles, runs } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
 import { runcReport } from "./reports.ts";
+import { envdPathInside } from "./rootfs.ts";
 import type { StartSpec } from "./runtime.ts";
 import { ociSeccomp } from "./seccomp.ts";
 
@@ -62,11 +63,12 @@ export async function runcEngine(host: Host): Promise<Engine> {
     const logFile = join(directory, "runc.log");
     const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
     const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
-    if (result.code !== 0) {
-      const last = await readFile(logFile, "utf8").catch(() => "");
-      fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
-    }
-    return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host: network.guestAddress } };
+    const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+    if (result.code !== 0) fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${await says()}`);
+    const pid = await pidFrom(() => readFile(pidFile, "utf8"));
+    // runc ends when its first process is about to become envd, and not after it has.
+    if (!(await runs(pid, envdPathInside, START_TIMEOUT_MS))) fail("SANDBOX_START_FAILED", `runc could not start envd, which ended at once: ${await says()}`);
+    return { pid, endpoint: { kind: "tcp", host: network.guestAddress } };
   }
 
   async function forget(runtimeID: string, directory: string): Promise<void> {
