@@ -12,7 +12,7 @@ export interface KeptCalls {
   close(): void;
 }
 
-/** Code of a failure: no byte of the request has left. */
+/** Code of a failure: its server cannot have seen the whole request. */
 export const NOT_CONNECTED = "NOT_CONNECTED";
 
 /** Below the time after which a node closes an idle connection. */
@@ -77,23 +77,30 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
           for (const signal of signals) signal.removeEventListener("abort", abort);
         };
         for (const signal of signals) signal.addEventListener("abort", abort);
-        connection = carry(server, {
-          method,
-          request,
-          onAnswer(received, again) {
-            settle();
-            if (again !== undefined) keep(server, again);
-            resolve(sentOf(received));
-          },
-          onFailure(error, wasSent) {
-            settle();
-            reject(wasSent || error instanceof Failure ? error : notConnected(error));
-          },
-        });
-        if (!connection.isDialling) return;
-        connecting = setTimeout(() => {
-          if (connection.isDialling) connection.abort(new Error(`no connection within ${connectMs} ms`));
-        }, connectMs);
+        const begin = () => {
+          const opened = carry(server, {
+            method,
+            request,
+            onAnswer(received, again) {
+              settle();
+              if (again !== undefined) keep(server, again);
+              resolve(sentOf(received));
+            },
+            onFailure(error, wasSent) {
+              // A kept connection that had ended unheard says nothing of its server.
+              if (!wasSent && !isNew) return begin();
+              settle();
+              reject(wasSent || error instanceof Failure ? error : notConnected(error));
+            },
+          });
+          const isNew = opened.isDialling;
+          connection = opened;
+          if (!isNew) return;
+          connecting = setTimeout(() => {
+            if (opened.isDialling) opened.abort(new Error(`no connection within ${connectMs} ms`));
+          }, connectMs);
+        };
+        begin();
       });
     },
     drop(baseURL) {

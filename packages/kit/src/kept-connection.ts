@@ -14,7 +14,7 @@ export type Exchange = {
   readonly request: string | Buffer;
   /** Called once, with nothing where the connection serves no other call. */
   readonly onAnswer: (received: Received, again: KeptConnection | undefined) => void;
-  /** No whole answer will come. `wasSent`: the server may have seen the request. */
+  /** No whole answer will come. `wasSent`: the server may have seen the whole request. */
   readonly onFailure: (error: Error, wasSent: boolean) => void;
 };
 
@@ -176,8 +176,9 @@ export class KeptConnection implements WireOwner {
 
   onDrain(): void {}
 
-  #fail(error: Error): void {
-    const wasSent = this.#state !== "dialling";
+  #fail(error: NodeJS.ErrnoException): void {
+    // The one write of a request failed: its server has a part of it at most, and carries out none.
+    const wasSent = this.#state !== "dialling" && !(this.#state === "head" && error.syscall === "write");
     const exchange = this.#exchange;
     this.#exchange = undefined;
     this.close();

@@ -148,6 +148,23 @@ void test("a request that never left is told from one that its server may have c
   calls.close();
 });
 
+void test("a request that a kept connection could not take goes out on another", async () => {
+  await using at = await listening((_request, response) => void response.end("there"));
+  const calls = openKeptCalls();
+  for (let round = 0; round < 2; round++) {
+    assert.equal((await calls.send(sending(at.url, { body: "once" }))).text, "there");
+    assert.equal(at.sockets.size, round + 1);
+    // In this turn of the loop nobody hears of it.
+    for (const socket of at.sockets) socket.resetAndDestroy();
+  }
+  await using gone = await listening((_request, response) => void response.end("there"));
+  await calls.send(sending(gone.url));
+  for (const socket of gone.sockets) socket.resetAndDestroy();
+  gone.server.close();
+  await assert.rejects(calls.send(sending(gone.url)), { code: NOT_CONNECTED });
+  calls.close();
+});
+
 void test("answers in pieces, in chunks, after an interim one and up to the end of their connection come whole", async () => {
   const answers = [
     ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwh", "ole"],
