@@ -19,8 +19,17 @@ export interface Native {
   callWithin(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array, timeoutMs: number): Answer | undefined;
   /** Triples of local address, remote address and length. 0, or a negative code. */
   transferSync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number): number;
-  transferAsync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number, ticket: number): void;
-  /** Takes the completions of transferAsync: ticket, code, sentence, one after the other. */
+  /** 0 or negative when it ended in this call; `lingers`: waits a moment for that. */
+  transferAsync(
+    engine: EngineHandle,
+    opcode: number,
+    target: bigint,
+    triples: BigUint64Array,
+    timeoutMs: number,
+    ticket: number,
+    lingers: boolean,
+  ): number | undefined;
+  /** Takes the other completions of transferAsync: ticket, code, sentence, one after the other. */
   listen(completed: (list: readonly (number | string)[]) => void): void;
   /** Six words a request: opcode, source, target, offset, length, further retries. */
   submit(engine: EngineHandle, batch: bigint, packed: BigUint64Array, notifyName?: string, notifyMessage?: string): number;
@@ -48,6 +57,16 @@ export function native(): Native {
 type Waiting = { resolve(): void; reject(code: number, error: string): void; keep: unknown };
 const waiting = new Map<number, Waiting>();
 let nextTicket = 1;
+/** Ended within their call, one after the other: whoever awaits such must not keep the loop from all else. */
+let endedAtOnce = 0;
+const MOST_AT_ONCE = 32;
+/** One has begun in this run of a function: whoever begins another did not wait for its end. */
+let hasBegun = false;
+const forgetBegun = () => {
+  hasBegun = false;
+};
+/** The last one began while no other was on its way. */
+let wasAlone = false;
 
 function settle(list: readonly (number | string)[]): void {
   for (let i = 0; i < list.length; i += 3) {
@@ -73,7 +92,19 @@ export function transferPromise(
   return new Promise((resolve, reject) => {
     const ticket = nextTicket;
     nextTicket = nextTicket >= 0x7fffffff ? 1 : nextTicket + 1;
-    waiting.set(ticket, { resolve, reject: (code, error) => reject(failure(code, error)), keep });
-    native().transferAsync(engine, opcode, target, triples, timeoutMs, ticket);
+    const isAlone = waiting.size === 0 && !hasBegun;
+    const lingers = isAlone && wasAlone;
+    wasAlone = isAlone;
+    if (!hasBegun) queueMicrotask(forgetBegun);
+    hasBegun = true;
+    const code = native().transferAsync(engine, opcode, target, triples, timeoutMs, ticket, lingers);
+    if (code === undefined) {
+      waiting.set(ticket, { resolve, reject: (code, error) => reject(failure(code, error)), keep });
+      return;
+    }
+    if (code !== 0) return reject(failure(code, native().lastTransferError()));
+    if (++endedAtOnce < MOST_AT_ONCE) return resolve();
+    endedAtOnce = 0;
+    setImmediate(resolve);
   });
 }

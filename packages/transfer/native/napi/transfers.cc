@@ -1,4 +1,6 @@
 // The transfers: packed requests in, integers out, completions to the loop in bunches.
+#include <optional>
+
 #include "convert.h"
 
 namespace svc::node {
@@ -8,6 +10,15 @@ namespace {
 constexpr size_t WORDS_PER_TRIPLE = 3;   // local, remote, length
 constexpr size_t WORDS_PER_REQUEST = 6;  // opcode, source, target, offset, length, retries
 thread_local std::string transferError;
+/** The transferAsync() that this thread is in, and how its transfer ended meanwhile. */
+struct Call {
+  explicit Call(uint32_t given) : ticket(given) { current = this; }
+  ~Call() { current = nullptr; }
+  const uint32_t ticket;
+  std::optional<Status> ended;
+  static thread_local Call* current;
+};
+thread_local Call* Call::current = nullptr;
 
 int keep(const Status& status) {
   if (status.ok()) return 0;
@@ -77,10 +88,13 @@ napi_value listen(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-/** transferAsync(engine, opcode, target, triples, timeoutMs, ticket): the rest goes to listen()'s function */
+/**
+ * transferAsync(engine, opcode, target, triples, timeoutMs, ticket, lingers): 0 or negative where the transfer ended in this call; else
+ * undefined, and the end goes to listen()'s function.
+ */
 napi_value transferAsync(napi_env env, napi_callback_info info) {
-  size_t count = 6;
-  napi_value args[6];
+  size_t count = 7;
+  napi_value args[7];
   napi_get_cb_info(env, info, &count, args, nullptr, nullptr);
   EngineRef engine;
   std::vector<TransferRequest> requests;
@@ -88,14 +102,21 @@ napi_value transferAsync(napi_env env, napi_callback_info info) {
   Addon& addon = addonOf(env);
   if (addon.pending++ == 0) napi_ref_threadsafe_function(env, addon.mailbox->wake);
   // The class keeps the engine while this is in flight: it must not end on a thread of its own.
-  auto done = [mailbox = addon.mailbox, ticket = uint32_t(numberOf(env, args[5]))](Status status) {
+  Call call(uint32_t(numberOf(env, args[5])));
+  auto done = [mailbox = addon.mailbox, ticket = call.ticket](Status status) {
+    if (Call* here = Call::current; here != nullptr && here->ticket == ticket) {
+      here->ended = status;
+      return;
+    }
     std::lock_guard lock(mailbox->mutex);
     mailbox->waiting.push_back({ticket, status.ok() ? 0 : -status.code(), status.message()});
     // One wake-up carries all that completes until the loop comes to it.
     if (mailbox->waiting.size() == 1 && mailbox->wake != nullptr) napi_call_threadsafe_function(mailbox->wake, nullptr, napi_tsfn_nonblocking);
   };
-  engine->transferAsync(requests, done, uint64_t(numberOf(env, args[4])));
-  return nullptr;
+  engine->transferAsync(requests, done, uint64_t(numberOf(env, args[4])), truthOf(env, args[6]));
+  if (!call.ended) return nullptr;
+  if (--addon.pending == 0) napi_unref_threadsafe_function(env, addon.mailbox->wake);
+  return toNumber(env, keep(*call.ended));
 }
 
 /** submit(engine, batch, packed, notifyName, notifyMessage): 0 or negative; the last two may be undefined */

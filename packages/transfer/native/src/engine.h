@@ -85,7 +85,7 @@ class Engine : private RouteOwner {
   // engine_submit.cc
   Status submit(Batch& batch, const std::vector<TransferRequest>& entries, Drive drive, uint64_t timeoutMs, std::function<void(Batch&)> whenDone);
   Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs);
-  void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs);
+  void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs, bool lingers);
 
   // engine_notify.cc
   std::string takeNotify(const std::string& name, const std::string& message);

@@ -98,7 +98,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
   uint64_t deadline = slices.front().deadlineNs;
   // Long copies, files and unknown ranges would block a caller that does not wait.
   bool blocks = false;
-  if (drive == Drive::Engine) {
+  if (drive != Drive::Caller) {
     uint64_t copied = 0;
     Segment* last = nullptr;
     ViewRef view;
@@ -205,7 +205,7 @@ Status Engine::transferSync(const std::vector<TransferRequest>& entries, uint64_
   return status;
 }
 
-void Engine::transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs) {
+void Engine::transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs, bool lingers) {
   if (entries.empty()) return done(Status::OK());
   BatchID id = batches.allocate(entries.size());
   if (id == INVALID_BATCH_ID) return done({2, lastError()});
@@ -216,7 +216,7 @@ void Engine::transferAsync(const std::vector<TransferRequest>& entries, std::fun
     batches.free(id);
     (*shared)(result);
   };
-  Status status = submit(batch, entries, Drive::Engine, timeoutMs, nullptr);
+  Status status = submit(batch, entries, lingers ? Drive::Lingering : Drive::Engine, timeoutMs, nullptr);
   if (!status.ok()) {
     batches.free(id);
     (*shared)(status);

@@ -12,6 +12,8 @@ namespace svc {
 namespace {
 /** Requests longer than this are spread over the lanes. */
 constexpr uint64_t SPREAD_BYTES = 4 << 20;
+/** A longer request takes longer than a submitter lingers. */
+constexpr uint64_t LINGER_BYTES = 64 << 10;
 /** Blocking reads return after this long to look at the deadline. */
 constexpr uint64_t READ_WAIT_MS = 1000;
 }  // namespace
@@ -26,7 +28,7 @@ TcpPeer::TcpPeer(std::shared_ptr<TcpTransport> made, const RouteRequest& to, Eve
       address_(address),
       file_(to.owner != nullptr ? to.segmentName : ""),
       fileOwner_(to.owner != nullptr ? to.owner->serverName : "") {
-  for (uint64_t i = 0; i < options_.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this));
+  for (uint64_t i = 0; i < options_.lanesPerPeer; i++) lanes_.push_back(std::make_shared<TcpLane>(*this, options_.pollUs));
 }
 
 TcpPeer::~TcpPeer() = default;
@@ -40,7 +42,7 @@ Unfinished TcpPeer::take(std::vector<Slice>& slices, Drive drive, uint64_t deadl
   }
   metrics_.count(Path::Tcp, requests, bytes);
   std::vector<Slice> taken = std::exchange(slices, {});
-  if (drive == Drive::Engine) return submit(taken), Unfinished{};
+  if (drive != Drive::Caller) return submit(taken, drive == Drive::Lingering), Unfinished{};
   Unfinished left = run(std::move(taken), deadlineNs);
   if (!left.slices.empty()) left.trouble = who() + ": " + left.trouble;
   return left;
@@ -166,7 +168,7 @@ Unfinished TcpPeer::run(std::vector<Slice> slices, uint64_t deadlineNs) {
   return left;
 }
 
-void TcpPeer::submit(const std::vector<Slice>& slices) {
+void TcpPeer::submit(const std::vector<Slice>& slices, bool lingers) {
   std::vector<std::vector<Slice>> shares(lanes_.size());
   std::vector<uint64_t> load;
   for (const auto& lane : lanes_) load.push_back(lane->queuedBytes());
@@ -175,6 +177,7 @@ void TcpPeer::submit(const std::vector<Slice>& slices) {
   uint64_t total = 0;
   for (const auto& slice : slices) total += slice.length;
   size_t lane = lightest();
+  if (lingers && slices.size() == 1 && total <= LINGER_BYTES) return lanes_[lane]->submit(slices, true);
   for (const auto& slice : slices) {
     if (total > SPREAD_BYTES) lane = lightest();
     if (slice.length <= SPREAD_BYTES || lanes_.size() == 1) {
@@ -196,7 +199,7 @@ void TcpPeer::submit(const std::vector<Slice>& slices) {
     }
   }
   for (size_t i = 0; i < shares.size(); i++)
-    if (!shares[i].empty()) lanes_[i]->submit(shares[i]);
+    if (!shares[i].empty()) lanes_[i]->submit(shares[i], false);
 }
 
 void TcpPeer::tick() {

@@ -47,7 +47,7 @@ class TcpPeer : public Route {
   /** In the calling thread: all slices, or what is left of them when the connection broke or the deadline passed. */
   Unfinished run(std::vector<Slice> slices, uint64_t deadlineNs);
   /** Spreads slices over the lanes; their tasks end later, or come back through giveUp. */
-  void submit(const std::vector<Slice>& slices);
+  void submit(const std::vector<Slice>& slices, bool lingers);
   void giveUp(Unfinished left);
   std::unique_ptr<TcpPipe> checkOut(uint64_t deadlineNs, Unfinished& left);
   void giveBack(std::unique_ptr<TcpPipe> pipe);

@@ -3,26 +3,12 @@
 
 namespace svc {
 
-void TcpLane::submit(const std::vector<Slice>& slices) {
+void TcpLane::submit(const std::vector<Slice>& slices, bool lingers) {
   std::optional<Unfinished> failed;
   {
     std::lock_guard lock(mutex_);
-    if (!pipe_) {
-      Fd fd = closed_ ? Fd() : beginConnect(peer_.address_);
-      if (!fd) {
-        failed.emplace();
-        failed->slices = slices;
-        failed->trouble = closed_ ? "the connection was closed here" : "connecting to " + peer_.who() + ": " + errnoText();
-        failed->connectFailed = true;
-      } else {
-        peer_.metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
-        pipe_ = std::make_unique<TcpPipe>(std::move(fd), peer_.file_);
-        connecting_ = true;
-        connectDeadlineNs_ = nowNs() + peer_.options_.connectTimeoutMs * NS_PER_MS;
-        watched_ = EPOLLOUT;
-        peer_.loop_.add(pipe_->fd(), watched_, this);
-      }
-    }
+    lingers = lingers && pipe_ && !connecting_ && !lingering_ && pipe_->empty();
+    if (!pipe_) failed = connect(slices);
     if (!failed) {
       uint64_t bytes = 0;
       for (const auto& slice : slices) {
@@ -35,15 +21,51 @@ void TcpLane::submit(const std::vector<Slice>& slices) {
       if (!connecting_) {
         // Written here and now: a hop to the loop would cost more than the write. A break shows up in onEvents.
         pipe_->send();
+        lingers = lingers && !pipe_->wantsWrite();
+        // Beside one that lingers the answers are left to it, and to the loop when it gives up.
+        if (!lingering_) loopReads_ = !lingers;
+        lingering_ = lingering_ || lingers;
         watch();
       }
     }
   }
   if (failed) peer_.giveUp(std::move(*failed));
+  if (lingers) linger();
+}
+
+std::optional<Unfinished> TcpLane::connect(const std::vector<Slice>& slices) {
+  Fd fd = closed_ ? Fd() : beginConnect(peer_.address_);
+  if (!fd) {
+    Unfinished failed;
+    failed.slices = slices;
+    failed.trouble = closed_ ? "the connection was closed here" : "connecting to " + peer_.who() + ": " + errnoText();
+    failed.connectFailed = true;
+    return failed;
+  }
+  peer_.metrics_.connectionsOpened.fetch_add(1, std::memory_order_relaxed);
+  pipe_ = std::make_unique<TcpPipe>(std::move(fd), peer_.file_);
+  connecting_ = true;
+  connectDeadlineNs_ = nowNs() + peer_.options_.connectTimeoutMs * NS_PER_MS;
+  loopReads_ = true;
+  watched_ = EPOLLOUT;
+  peer_.loop_.add(pipe_->fd(), watched_, this);
+  return std::nullopt;
+}
+
+void TcpLane::linger() {
+  spin_.until([this] {
+    onEvents(EPOLLIN);
+    return queuedBytes() == 0;
+  });
+  std::lock_guard lock(mutex_);
+  lingering_ = false;
+  if (!pipe_ || connecting_ || pipe_->empty()) return;
+  loopReads_ = true;
+  watch();
 }
 
 void TcpLane::watch() {
-  uint32_t wanted = EPOLLIN | (pipe_->wantsWrite() ? uint32_t(EPOLLOUT) : 0);
+  uint32_t wanted = (loopReads_ ? uint32_t(EPOLLIN) : uint32_t(EPOLLRDHUP)) | (pipe_->wantsWrite() ? uint32_t(EPOLLOUT) : 0);
   if (wanted != watched_) peer_.loop_.change(pipe_->fd(), watched_ = wanted, this);
 }
 

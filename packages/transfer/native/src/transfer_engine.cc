@@ -110,8 +110,8 @@ bool TransferEngine::waitBatch(BatchID id, uint64_t timeoutMs) {
   return batch->wait(nowNs() + timeoutMs * NS_PER_MS);
 }
 Status TransferEngine::transferSync(const std::vector<TransferRequest>& entries, uint64_t timeoutMs) { return engine_->transferSync(entries, timeoutMs); }
-void TransferEngine::transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs) {
-  engine_->transferAsync(entries, std::move(done), timeoutMs);
+void TransferEngine::transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeoutMs, bool lingers) {
+  engine_->transferAsync(entries, std::move(done), timeoutMs, lingers);
 }
 
 int TransferEngine::getNotifies(std::vector<NotifyDesc>& list) { return engine_->getNotifies(list); }

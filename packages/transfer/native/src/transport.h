@@ -17,8 +17,8 @@
 
 namespace svc {
 
-/** Whose thread moves the bytes: the caller's, which waits for them, or the engine's. */
-enum class Drive { Caller, Engine };
+/** Whose thread moves the bytes: the caller's, which waits for them; the engine's; or the caller's for a moment (poll_us), and then the engine's. */
+enum class Drive { Caller, Engine, Lingering };
 /** What handing slices in costs the thread that does it. */
 enum class Cost { Posts, Copies, Blocks };
 

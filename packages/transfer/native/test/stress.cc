@@ -30,7 +30,7 @@ void work(TransferEngine& engine, SegmentHandle target, char* local, uint64_t re
   std::mt19937 random{unsigned(seed)};
   std::vector<char> model(SLICE);
   for (int round = 0; round < rounds; round++) {
-    size_t pieces = 1 + random() % 64, size = 1 + random() % (SLICE / 2 / pieces);
+    size_t pieces = random() % 4 == 0 ? 1 : 1 + random() % 64, size = 1 + random() % (SLICE / 2 / pieces);
     std::vector<TransferRequest> writes, reads;
     for (size_t i = 0; i < pieces * size; i++) local[i] = model[i] = char(random());
     for (size_t i = 0; i < pieces; i++) {
@@ -43,11 +43,12 @@ void work(TransferEngine& engine, SegmentHandle target, char* local, uint64_t re
         case 1: {
           std::atomic<bool> done{false};
           Status result;
-          engine.transferAsync(list, [&](Status status) {
+          auto end = [&](Status status) {
             result = status;
             done = true;
             done.notify_all();
-          });
+          };
+          engine.transferAsync(list, end, 0, random() % 2 == 0);
           done.wait(false);
           return result;
         }

@@ -219,8 +219,11 @@ class TransferEngine {
   bool waitBatch(BatchID batch_id, uint64_t timeout_ms);
   /** Submits and waits in the calling thread, which drives the sockets itself. timeout_ms 0: the engine's own. 102 Socket when a request failed. */
   Status transferSync(const std::vector<TransferRequest>& entries, uint64_t timeout_ms = 0);
-  /** Submits; `done` runs once, on a thread of the engine or in this call, and must not block. */
-  void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeout_ms = 0);
+  /**
+   * Submits; `done` runs once, on a thread of the engine or in this call, and must not block. With `lingers` the call looks for the answer
+   * to one short request itself for up to poll_us, which saves two wake-ups where the peer is near; for who submits one after the other.
+   */
+  void transferAsync(const std::vector<TransferRequest>& entries, std::function<void(Status)> done, uint64_t timeout_ms = 0, bool lingers = false);
 
   /** Appends nothing: replaces `notifies` by what arrived since the last call, in its order. */
   int getNotifies(std::vector<NotifyDesc>& notifies);
