@@ -184,9 +184,8 @@ void test("the tuning of runsc is kept under the hash of its files, and refuses 
     readdirSync(join(root, "setup/runsc", folder))
       .sort()
       .map((name) => join(folder, name));
-  const files = [...programs.map((name) => join("programs", name)), "tune.sh", "layers.sh", ...filesOf("layers"), "mapped.sh", ...filesOf("mapped")].map(
-    (name) => readFileSync(join(root, "setup/runsc", name)),
-  );
+  const folders = [["layers.sh", ...filesOf("layers")], ["mapped.sh", ...filesOf("mapped")], filesOf("start")].flat();
+  const files = [...programs.map((name) => join("programs", name)), "tune.sh", ...folders].map((name) => readFileSync(join(root, "setup/runsc", name)));
   const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
   assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);
 

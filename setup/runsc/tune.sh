@@ -45,6 +45,15 @@ tune_runsc() {
   file=$source/pkg/sentry/platform/systrap/filters.go
   replace_once "$file" $'\t"os"\n' ''
   replace_once "$file" 'seccomp.EqualTo(os.Getpid())' 'seccomp.EqualTo(vars.GetUint64("self_pid"))'
+  # The process that unmounts /proc for a sandbox's kernel is forked from it: the start of one more program of 80 MB is not needed for one system call.
+  cp "$SVC_ROOT/setup/runsc/start/umounter.go" "$source/runsc/cmd/sandboxsetup/umounter_unsafe.go"
+  replace_once "$source/runsc/cmd/sentry/sentrycmd/boot.go" \
+    $'\t\t\tcmd, w := sandboxsetup.ExecProcUmounter()\n\t\t\tif b.willReexec() {\n\t\t\t\tdefer cmd.Wait()\n' \
+    $'\t\t\tvar w *os.File\n\t\t\tif b.willReexec() {\n\t\t\t\tvar cmd *exec.Cmd\n\t\t\t\tcmd, w = sandboxsetup.ExecProcUmounter()\n\t\t\t\tdefer cmd.Wait()\n'
+  replace_once "$source/runsc/cmd/sentry/sentrycmd/boot.go" \
+    $'\t\t\t\t// Keep `w` alive until UmountProcFile uses it.\n' \
+    $'\t\t\t\tif w, err = sandboxsetup.ForkProcUmounter(); err != nil {\n\t\t\t\t\tutil.Fatalf("error starting the proc umounter: %v", err)\n\t\t\t\t}\n'
+  replace_once "$source/runsc/cmd/sentry/sentrycmd/boot.go" $'\t"os"\n' $'\t"os"\n\t"os/exec"\n'
   # Each sandbox's two processes compile the same seccomp programs anew otherwise.
   for process in sentry gofer; do
     folder=$(filter_folder "$source" "$process")

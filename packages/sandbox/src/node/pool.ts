@@ -34,8 +34,8 @@ export interface Pool {
   close(): Promise<void>;
 }
 
-/** `lastTakeMs`: one that nobody takes from is cleared, unless settings name its template. */
-type TemplatePool = { template: Template; size: number; ready: string[]; filling: number; lastTakeMs: number };
+/** `cold`: of the ready ones, those in which no shell has run yet. `lastTakeMs`: one that nobody takes from is cleared, unless settings name its template. */
+type TemplatePool = { template: Template; size: number; ready: string[]; cold: Set<string>; filling: number; lastTakeMs: number };
 
 export type PoolParts = {
   readonly start: StartWarm;
@@ -61,16 +61,19 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     if (known !== undefined) return known;
     // A snapshot is somebody's own moment, and may be large: only settings keep copies of one ready.
     const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? (template.source === "snapshot" ? 0 : defaultSize);
-    const made: TemplatePool = { template, size, ready: [], filling: 0, lastTakeMs: performance.now() };
+    const made: TemplatePool = { template, size, ready: [], cold: new Set(), filling: 0, lastTakeMs: performance.now() };
     pools.set(keyOf(template), made);
     return made;
   }
+
+  const waitUntilQuiet = () => lastTakeMs + QUIET_MS - performance.now();
+  const isQuiet = () => waitUntilQuiet() <= 0;
 
   function fill(): void {
     clearTimeout(timer);
     if (closed) return;
     for (const each of pools.values()) {
-      const waitMs = lastTakeMs + QUIET_MS - performance.now();
+      const waitMs = waitUntilQuiet();
       while (each.ready.length + each.filling < each.size && filling.size < concurrency) {
         if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
           timer = setTimeout(fill, waitMs);
@@ -78,28 +81,59 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
         }
         refill(each);
       }
+      if (each.cold.size === 0 || filling.size >= concurrency) continue;
+      if (waitMs > 0) timer = setTimeout(fill, waitMs);
+      else while (filling.size < concurrency && warmOne(each));
     }
   }
 
   function refill(each: TemplatePool): void {
+    run(each, async () => {
+      const { sandboxID } = await start(each.template, openEgress);
+      if (isQuiet()) await warm(sandboxID);
+      else each.cold.add(sandboxID);
+      return sandboxID;
+    });
+  }
+
+  /** Whoever takes one in a hurry runs its first shell all the same: only where nobody waits for a core is it run ahead. */
+  function warmOne(each: TemplatePool): boolean {
+    const sandboxID = each.ready.find((id) => each.cold.has(id));
+    if (sandboxID === undefined) return false;
+    // Out of reach meanwhile: nobody finds a process in it that is not its own.
+    each.ready = each.ready.filter((id) => id !== sandboxID);
+    each.cold.delete(sandboxID);
+    run(each, async () => {
+      await warm(sandboxID);
+      return sandboxID;
+    });
+    return true;
+  }
+
+  async function warm(sandboxID: string): Promise<void> {
+    const record = registry.get(sandboxID);
+    if (record?.status.state === "warm") await warmShell(record.status.handle);
+  }
+
+  /** `work` gives the id of one that is ready then. */
+  function run(each: TemplatePool, work: () => Promise<string>): void {
     each.filling++;
     let failed = false;
-    const work = start(each.template, openEgress)
-      .then(async (record) => {
-        if (record.status.state === "warm") await warmShell(record.status.handle);
-        if (closed || pools.get(keyOf(each.template)) !== each) await ends.end(record.sandboxID, "killed");
-        else each.ready.push(record.sandboxID);
+    const running = work()
+      .then(async (sandboxID) => {
+        if (closed || pools.get(keyOf(each.template)) !== each) await ends.end(sandboxID, "killed");
+        else if (registry.get(sandboxID) !== undefined) each.ready.push(sandboxID);
       })
       .catch(() => {
         failed = true; // start has logged it
       })
       .finally(() => {
         each.filling--;
-        filling.delete(work);
+        filling.delete(running);
         if (failed && !closed) timer = setTimeout(fill, RETRY_MS);
         else fill();
       });
-    filling.add(work);
+    filling.add(running);
   }
 
   async function clear(each: TemplatePool): Promise<void> {
@@ -126,6 +160,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
       each.lastTakeMs = lastTakeMs;
       for (let id = each.ready.shift(); id !== undefined; id = each.ready.shift()) {
         const record = registry.get(id);
+        each.cold.delete(id);
         if (record?.status.state !== "warm" || !drivers.named(record.status.handle.runtime).isAlive(record.status.handle)) continue;
         setImmediate(fill);
         return record;
@@ -144,7 +179,10 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
       return true;
     },
     drop(sandboxID) {
-      for (const each of pools.values()) each.ready = each.ready.filter((id) => id !== sandboxID);
+      for (const each of pools.values()) {
+        each.ready = each.ready.filter((id) => id !== sandboxID);
+        each.cold.delete(sandboxID);
+      }
       fill();
     },
     async forget(templateID) {

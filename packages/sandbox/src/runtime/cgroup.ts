@@ -1,6 +1,6 @@
 // One control group per sandbox, all under one parent per home: limits, use, deaths by memory, and the end of everything inside.
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -34,6 +34,8 @@ export type Cgroups = {
 };
 
 const KILL_BOUND_MS = 10_000;
+/** The kernel may call a group busy for a moment after its last member has ended. */
+const QUICK_REMOVALS = 2;
 /** A member that waits for a device cannot be frozen before it is answered. */
 const FREEZE_BOUND_MS = 10_000;
 /** A group beside the sandbox's own; runc takes only an empty one for its sandbox. */
@@ -55,6 +57,9 @@ export function openCgroups(realHome: string): Cgroups {
     ...layout.everyRoot.map((root) => join(root, parent, runtimeID)),
     ...(starterRoot === undefined ? [] : [join(starterRoot, parent, runtimeID + STARTER)]),
   ];
+  /** The groups whose members are all that belongs to it, its starters included. */
+  const counting = (runtimeID: string) =>
+    starterRoot === undefined ? everywhere(runtimeID) : [join(starterRoot, parent, runtimeID), join(starterRoot, parent, runtimeID + STARTER)];
   const atOnce = (root: string | undefined, runtimeID: string, file: string) => {
     try {
       return readFileSync(join(root ?? "/nowhere", parent, runtimeID, file), "utf8");
@@ -95,28 +100,33 @@ export function openCgroups(realHome: string): Cgroups {
     fail("TIMED_OUT", `sandbox ${runtimeID} could not be ${frozen ? "frozen" : "thawed"} within ${FREEZE_BOUND_MS} ms (waiting for a device?)`);
   }
 
-  async function members(runtimeID: string): Promise<Set<number>> {
-    const texts = await Promise.all(everywhere(runtimeID).map((path) => readTree(path)));
-    return new Set(texts.flatMap((text) => text.split("\n").filter(Boolean).map(Number)));
-  }
-
   async function remove(runtimeID: string): Promise<void> {
+    const groups = everywhere(runtimeID).filter((path) => existsSync(path));
+    if (groups.length === 0) return;
     // No new process can be forked from here on, so that the killing below comes to an end.
-    await Promise.all(everywhere(runtimeID).map((path) => writeExisting(join(path, "pids.max"), "0")));
-    if (layout.version === 2) await Promise.all(everywhere(runtimeID).map((path) => writeExisting(join(path, "cgroup.kill"), "1")));
-    const ended = await eventually(async () => {
-      const left = await members(runtimeID);
+    await Promise.all(counting(runtimeID).map((path) => writeExisting(join(path, "pids.max"), "0")));
+    if (layout.version === 2) await Promise.all(groups.map((path) => writeExisting(join(path, "cgroup.kill"), "1")));
+    // Every member is in the hierarchy that counts processes. Only where a group stays busy are all hierarchies, and groups below, looked at.
+    let failedRemovals = 0;
+    let isEmpty = false;
+    const gone = await eventually(async () => {
+      const isThorough = failedRemovals >= QUICK_REMOVALS;
+      const left = isThorough ? await membersOf(groups, readTree) : await membersOf(counting(runtimeID), readMembers);
+      isEmpty = left.size === 0;
       for (const pid of left) signal(pid, "SIGKILL");
       // In version 1 a frozen process dies only when it is thawed.
       if (layout.freezer !== undefined) {
         const { file, value } = freezing(layout.version, false);
         await writeExisting(join(layout.freezer, parent, runtimeID, file), value);
       }
-      return left.size === 0;
+      if (!isEmpty) return false;
+      if ((await Promise.all(groups.map(isThorough ? removeTree : removeGroup))).every(Boolean)) return true;
+      failedRemovals++;
+      return false;
     }, KILL_BOUND_MS);
-    if (!ended) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms (waiting for a device?)`);
-    const gone = await eventually(async () => (await Promise.all(everywhere(runtimeID).map(removeTree))).every(Boolean), KILL_BOUND_MS);
-    if (!gone) fail("INTERNAL", `sandbox ${runtimeID}: its control groups stay busy`);
+    if (gone) return;
+    if (!isEmpty) fail("INTERNAL", `sandbox ${runtimeID}: processes outlive SIGKILL for ${KILL_BOUND_MS} ms (waiting for a device?)`);
+    fail("INTERNAL", `sandbox ${runtimeID}: its control groups stay busy`);
   }
 
   return {
@@ -183,9 +193,16 @@ async function delegate(root: string, parent: string): Promise<void> {
   }
 }
 
+async function membersOf(groups: readonly string[], read: (path: string) => Promise<string>): Promise<Set<number>> {
+  const texts = await Promise.all(groups.map(read));
+  return new Set(texts.flatMap((text) => text.split("\n").filter(Boolean).map(Number)));
+}
+
+const readMembers = (path: string) => readFile(join(path, "cgroup.procs"), "utf8").catch(() => "");
+
 /** Pids of a group and of groups that somebody made below it. */
 async function readTree(path: string): Promise<string> {
-  const own = await readFile(join(path, "cgroup.procs"), "utf8").catch(() => "");
+  const own = await readMembers(path);
   const below = await readdir(path, { withFileTypes: true }).catch(() => []);
   const texts = await Promise.all(below.filter((entry) => entry.isDirectory()).map((entry) => readTree(join(path, entry.name))));
   return [own, ...texts].join("\n");
@@ -194,6 +211,11 @@ async function readTree(path: string): Promise<string> {
 async function removeTree(path: string): Promise<boolean> {
   const below = await readdir(path, { withFileTypes: true }).catch(() => []);
   for (const entry of below) if (entry.isDirectory()) await removeTree(join(path, entry.name));
+  return removeGroup(path);
+}
+
+/** Says whether it is gone; one with members, or with groups below it, stays. */
+function removeGroup(path: string): Promise<boolean> {
   return rmdir(path).then(
     () => true,
     (error: NodeJS.ErrnoException) => error.code === "ENOENT",
