@@ -9,6 +9,7 @@ import { createSandbox } from "@svc/contract/sandbox.ts";
 import { assignTags, deleteTemplate, listTags } from "@svc/contract/template.ts";
 import { Sandbox } from "e2b";
 import { type BoundedDisk, boundedDiskNeeds, openBoundedDisk } from "../src/bounded-disk.ts";
+import { openStream } from "../src/event-stream.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { connectionTo, ended, startBuild } from "../src/template.ts";
@@ -109,6 +110,25 @@ export function fullDiskSuite(left: readonly number[]): void {
       assert.ok(disk.freeBytes() > freeBefore);
       await keptFiles(node, kept);
       await remove(node, kept);
+    });
+
+    void test("a pause at the timeout that finds no room is told of, waits for its minute and leaves the sandbox as it is", async () => {
+      using disk = openBoundedDisk(DISK_MB);
+      await using node = await startOn(disk);
+      const sandboxID = await withFile(node);
+      const { sandboxID: brief } = await node.call(createSandbox, { templateID: "base", timeout: 3, autoPause: true });
+      disk.fill();
+      const failures = () => node.log().split("could not be paused at its timeout").length - 1;
+      await until("the pause at the timeout to fail", async () => (failures() > 0 ? true : undefined));
+      // Twenty looks of the watch later.
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      assert.equal(failures(), 1);
+      assert.deepEqual((await ids(node)).sort(), [brief, sandboxID].sort());
+      disk.free();
+      await using stream = await openStream(`${node.url}/events?after=0&types=sandbox.pause_failed&sandboxID=${brief}`, { "x-api-key": node.apiKey });
+      const [told] = await stream.take(1);
+      assert.match(told?.data ?? "", /"cause":"timeout".*(disk|no space left)/i);
+      await keptFiles(node, sandboxID);
     });
 
     void test("builds end with the reason, and the node goes on; a template's tags are as they were acknowledged", async () => {

@@ -16,7 +16,7 @@ import type { Stages } from "./node-metrics.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 
 /** A timeout's pause that failed is tried again after this; the sandbox runs on meanwhile, since ending it would lose its files. */
-const PAUSE_RETRY_MS = 60_000;
+export const PAUSE_RETRY_MS = 60_000;
 const GUEST_ANSWERS_MS = 2_000;
 /** What envd knows of its processes can be read while the sandbox is paused, if it says so this fast. */
 const COLLECT_MS = 100;
@@ -95,7 +95,11 @@ export function openPauses(parts: PauseParts): Pauses {
           const record = registry.running(sandboxID);
           // Set anew while it waited for the lock.
           if (request.cause === "timeout" && record.status.claim.deadlineMs > clock.monotonicMs()) return;
-          if (!(await pause(parts, record, request, thaw))) return;
+          const isPaused = await pause(parts, record, request, thaw).catch((error: Error) => {
+            parts.report("sandbox.pause_failed", record, { cause: request.cause, message: error.message.slice(0, 500) });
+            throw error;
+          });
+          if (!isPaused) return;
           paused.resolve();
           await takeRunningParts(parts, record);
         })
@@ -147,7 +151,6 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
       .remove(kept.checkpointID)
       .catch((left: unknown) => parts.log.error({ err: left, sandboxID }, "the checkpoint of a failed pause could not be removed"));
     await thaw(sandboxID, cause === "timeout" ? clock.monotonicMs() + PAUSE_RETRY_MS : claim.deadlineMs);
-    report("sandbox.pause_failed", record, { cause, message: (error as Error).message.slice(0, 500) });
     throw error;
   }
 }

@@ -8,7 +8,7 @@ import type { SandboxRecord } from "../records/state.ts";
 import type { Deaths } from "./deaths.ts";
 import type { Ends } from "./end.ts";
 import type { Idle } from "./idle.ts";
-import type { Pauses } from "./pause.ts";
+import { PAUSE_RETRY_MS, type Pauses } from "./pause.ts";
 
 const TICK_MS = 100;
 /** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
@@ -36,8 +36,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
   const { registry, clock, aside, log } = parts;
   parts.idle.start();
   let tick = 0;
-  /** Pauses at a timeout that are under way, or wait for the lock. */
-  const pausing = new Set<string>();
+  const atTimeout = openTimeoutPauses(parts);
   let takingBack: Promise<void> | undefined;
   const takeBack = () =>
     parts
@@ -48,7 +47,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
       });
   const timer = setInterval(() => {
     tick++;
-    for (const record of overdue(registry.all(), clock.monotonicMs())) timeOut(parts, record, pausing);
+    for (const record of overdue(registry.all(), clock.monotonicMs())) timeOut(parts, record, atTimeout);
     if (tick % LIVENESS_TICKS === 0) parts.deaths.look();
     if (tick % MEMORY_KILLS_TICKS === 0) void parts.deaths.countMemoryKills();
     if (tick % RETRY_TICKS === 0) retry(parts);
@@ -70,19 +69,31 @@ export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): 
   return found;
 }
 
+function timeOut({ ends }: WatchParts, record: RunningRecord, pauseAtTimeout: (record: RunningRecord) => void): void {
+  if (record.status.claim.onTimeout === "pause") pauseAtTimeout(record);
+  else if (!ends.isUndecided(record.sandboxID)) void ends.end(record.sandboxID, "timeout");
+}
+
 /** A pause at the timeout keeps what a pause by hand keeps; when it fails, the sandbox runs on and it is tried again. */
-function timeOut({ ends, pauses, log }: WatchParts, { sandboxID, status }: RunningRecord, pausing: Set<string>): void {
-  const { onTimeout, pauseKind } = status.claim;
-  if (onTimeout === "kill") {
-    if (!ends.isUndecided(sandboxID)) void ends.end(sandboxID, "timeout");
-    return;
-  }
-  if (pausing.has(sandboxID)) return;
-  pausing.add(sandboxID);
-  pauses
-    .pause(sandboxID, { kind: pauseKind, cause: "timeout" })
-    .catch((error: unknown) => log.error({ err: error, sandboxID }, "a sandbox could not be paused at its timeout; it keeps running, retrying"))
-    .finally(() => pausing.delete(sandboxID));
+function openTimeoutPauses({ pauses, clock, log }: Pick<WatchParts, "pauses" | "clock" | "log">): (record: RunningRecord) => void {
+  /** By sandbox: the deadline that was acted upon, and when it is again (never, while a pause is under way). Its record may still say that deadline: a full disk takes no other. */
+  const tried = new Map<string, { readonly deadlineMs: number; readonly againMs: number }>();
+  return ({ sandboxID, status }) => {
+    const { deadlineMs, pauseKind } = status.claim;
+    const last = tried.get(sandboxID);
+    if (last !== undefined && (last.againMs === Number.POSITIVE_INFINITY || (last.deadlineMs === deadlineMs && last.againMs > clock.monotonicMs()))) return;
+    tried.set(sandboxID, { deadlineMs, againMs: Number.POSITIVE_INFINITY });
+    pauses.pause(sandboxID, { kind: pauseKind, cause: "timeout" }).then(
+      () => tried.delete(sandboxID),
+      (error: unknown) => {
+        log.error({ err: error, sandboxID }, "a sandbox could not be paused at its timeout; it keeps running, retrying");
+        const nowMs = clock.monotonicMs();
+        // Of those that ended meanwhile, too.
+        for (const [id, { againMs }] of tried) if (againMs <= nowMs) tried.delete(id);
+        tried.set(sandboxID, { deadlineMs, againMs: nowMs + PAUSE_RETRY_MS });
+      },
+    );
+  };
 }
 
 function retry({ registry, ends, pauses, log }: WatchParts): void {
