@@ -45,7 +45,7 @@ function expectation(issue: z.core.$ZodRawIssue): string | undefined {
     case "unrecognized_keys":
       return `expected no member ${issue.keys.map((key) => JSON.stringify(key)).join(", ")}`;
     case "invalid_key":
-      return "expected names of members of another form";
+      return `expected names of ${issue.issues[0]?.message.replace(/^expected /, "") ?? "another form"}`;
     case "invalid_element":
       return "expected another entry";
     case "invalid_union":
@@ -59,8 +59,11 @@ function expectation(issue: z.core.$ZodRawIssue): string | undefined {
 export function issueText(error: z.ZodError, input?: unknown): string {
   const issue = error.issues[0];
   if (issue === undefined) return "the input is not valid";
-  const where = issue.path.join(".");
-  const value = issue.path.reduce<unknown>((found, part) => (found as Record<PropertyKey, unknown> | undefined | null)?.[part], input);
+  const isName = issue.code === "invalid_key";
+  const where = (isName ? issue.path.slice(0, -1) : issue.path).join(".");
+  const value = isName
+    ? issue.path.at(-1)
+    : issue.path.reduce<unknown>((found, part) => (found as Record<PropertyKey, unknown> | undefined | null)?.[part], input);
   const text =
     input !== undefined && issue.code !== "unrecognized_keys" && issue.message.startsWith("expected ") ? issue.message + given(value, issue) : issue.message;
   // A schema with words of its own may name the place already.

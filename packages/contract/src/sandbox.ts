@@ -27,10 +27,12 @@ function stringMap(what: string, keys: number, bytes: number) {
 }
 
 const envName = /^[A-Za-z_][A-Za-z0-9_]*$/;
-const envVars = stringMap("envVars", limits.envKeys, limits.envBytes).refine(
-  (map) => Object.entries(map).every(([name, value]) => envName.test(name) && !value.includes("\0")),
-  "envVars: names are letters, digits and _, and no value holds NUL",
-);
+const envVars = stringMap("envVars", limits.envKeys, limits.envBytes).superRefine((map, context) => {
+  for (const [name, value] of Object.entries(map)) {
+    if (!envName.test(name)) context.addIssue({ code: "custom", path: [name], message: "a name has letters, digits and _ only, and begins with no digit" });
+    else if (value.includes("\0")) context.addIssue({ code: "custom", path: [name], message: "its value holds a NUL" });
+  }
+});
 
 const createMembers = {
   templateID: z.string().min(1).max(limits.nameLength).describe("Template to start from: id or name"),

@@ -83,9 +83,10 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => {
     if (body.length === 0) return done(null, {});
     try {
-      done(null, JSON.parse(exactText(body as Buffer)));
-    } catch {
-      done(new Failure("INVALID_REQUEST", "the body is not valid JSON in UTF-8; send a JSON object with Content-Type: application/json"));
+      done(null, parseBody(exactText(body as Buffer)));
+    } catch (error) {
+      if (error instanceof Failure) done(error);
+      else done(new Failure("INVALID_REQUEST", "the body is not valid JSON in UTF-8; send a JSON object with Content-Type: application/json"));
     }
   });
   if (options.anyOrigin === true) answerOtherOrigins(app);
@@ -134,6 +135,15 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     });
   }
   return app;
+}
+
+/** @throws INVALID_REQUEST for a member that JavaScript would take for an object's prototype: it would be gone without a word. */
+function parseBody(text: string): unknown {
+  if (!/__proto__|\\u005f/i.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (name, value: unknown) => {
+    if (name === "__proto__") fail("INVALID_REQUEST", 'expected other names of members than "__proto__"');
+    return value;
+  });
 }
 
 /** GET /metrics, without a key. */

@@ -1,4 +1,5 @@
 // Tools for files in a sandbox: read, write, list, remove.
+import { isUtf8 } from "node:buffer";
 import type { Readable } from "node:stream";
 import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
@@ -22,7 +23,7 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
     "read_file",
     {
       title: "Read a file",
-      description: `Reads a file of the sandbox, at most ${MAX_READ_BYTES / 1024} KiB at a time: offset and limit choose the bytes.`,
+      description: `Reads a file of the sandbox, at most ${MAX_READ_BYTES / 1024} KiB at a time: offset and limit choose the bytes, and text ends with a whole character.`,
       inputSchema: z.strictObject({
         path,
         offset: z.number().int().min(0).default(0),
@@ -38,10 +39,17 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
         const { envd } = await sandboxes.inside(named);
         const { sizeBytes } = await envd.stat(file, { signal });
         const { body } = await envd.download(file, { signal });
-        const bytes = await part(body, offset, limit);
-        const more = offset + bytes.length < sizeBytes;
-        const content = bytes.toString(as);
-        const note = more ? `\n[… bytes ${offset} to ${offset + bytes.length} of ${sizeBytes}: read on with offset ${offset + bytes.length} …]` : "";
+        const read = await part(body, offset, limit);
+        const bytes = as === "utf8" && offset + read.length < sizeBytes ? wholeCharacters(read) : read;
+        const end = offset + bytes.length;
+        const more = end < sizeBytes;
+        const content = as === "utf8" ? textOf(bytes, offset) : bytes.toString(as);
+        const isPastEnd = offset > 0 && offset >= sizeBytes;
+        const note = more
+          ? `\n[… bytes ${offset} to ${end} of ${sizeBytes}: read on with offset ${end} …]`
+          : isPastEnd
+            ? `[the file has ${sizeBytes} bytes]`
+            : "";
         return answer({ content, offset, bytes: bytes.length, sizeBytes, more }, content + note);
       }),
   );
@@ -111,6 +119,25 @@ async function isThere(envd: EnvdClient, file: string, options: RequestOptions):
     if (asFailure(error).name === "FILE_NOT_FOUND") return false;
     throw error;
   }
+}
+
+/** Without the last character's first bytes, where the others lie behind them. */
+function wholeCharacters(bytes: Buffer): Buffer {
+  for (let back = 1; back <= Math.min(3, bytes.length - 1); back++) {
+    const byte = bytes[bytes.length - back] as number;
+    if (byte < 0x80) break;
+    if (byte < 0xc0) continue;
+    const length = byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+    return length > back ? bytes.subarray(0, bytes.length - back) : bytes;
+  }
+  return bytes;
+}
+
+/** @throws INVALID_REQUEST for what is not UTF-8: shown with other characters in its place it would be written back so. */
+function textOf(bytes: Buffer, offset: number): string {
+  if (!isUtf8(bytes))
+    fail("INVALID_REQUEST", `bytes ${offset} to ${offset + bytes.length} are no UTF-8 text: read them with encoding base64, or whole characters`);
+  return bytes.toString("utf8");
 }
 
 /** `limit` bytes from `offset` on; the rest is not read. */
