@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { homeDirectory } from "@svc/contract/home.ts";
 import { UsageError } from "./complain.ts";
 import { checkURL, credentialsPath, readCredentials } from "./credentials.ts";
-import { homeDirectory } from "./home.ts";
 import { isLoopback, isNodeAt, runningNode } from "./own-node.ts";
 import { readUpState } from "./up-state.ts";
 

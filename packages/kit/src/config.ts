@@ -1,10 +1,9 @@
 // Settings of a server: flags beat environment beats the chosen file beats config/default.toml, which names them all.
 import { readFileSync } from "node:fs";
-import { homedir } from "node:os";
-import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { type Failure, fail } from "@svc/contract/failures.ts";
+import { homeAt, homeDirectory } from "@svc/contract/home.ts";
 import "@svc/contract/issues.ts";
 import { parse as parseToml } from "smol-toml";
 import type { z } from "zod";
@@ -33,13 +32,6 @@ export type ConfigSource<T extends z.ZodType> = {
   /** For a server whose --config names a file of another form: its settings. Then --settings names the file that other servers take. */
   readonly ownFile?: (path: string) => Sections;
 };
-
-/** `$SVC_HOME`, else /var/lib/svc for root, else ~/.local/share/svc. */
-export function homeDirectory(env: Environment = process.env): string {
-  const named = env["SVC_HOME"];
-  if (named !== undefined && named !== "") return resolve(named);
-  return process.getuid?.() === 0 ? "/var/lib/svc" : join(homedir(), ".local/share/svc");
-}
 
 /**
  * The settings of one server, or "help" after its flags were printed.
@@ -94,7 +86,7 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
     const where = origin.get(name) ?? configPath;
     fail("SETTING_INVALID", `setting ${name} (${where}): got ${JSON.stringify(settings[section]?.[key])}: ${issue?.message}`, causedBy(where));
   }
-  return { settings: parsed.data, home: flags.home === undefined ? homeDirectory(env) : resolve(flags.home), configPath };
+  return { settings: parsed.data, home: flags.home === undefined ? homeDirectory(env) : homeAt(flags.home), configPath };
 }
 
 /** Of a failure that a flag caused, and no variable or file. */

@@ -105,6 +105,13 @@ void test("a variable that is one slip away from a setting's is refused; others,
   load([], { SVC_NODE_LOG_LEVELL: "", SVC_NODE_PORT_80_TCP: "tcp://10.0.0.1:80", SVC_HOME: "/tmp/x" });
 });
 
+void test("a home below /proc is refused: folders are asked for there without end", () => {
+  for (const home of ["/proc/x", "/proc/self/x/y"]) {
+    assert.throws(() => load(["--home", home]), { name: "SETTING_INVALID", message: /the home \/proc.* cannot be used/ });
+    assert.throws(() => load([], { SVC_HOME: home }), { name: "SETTING_INVALID" });
+  }
+});
+
 void test("a home that is an empty text is refused: the current folder would become one", () => {
   assert.throws(() => load(["--home", ""]), { name: "SETTING_INVALID", message: /--home: expected a folder, got an empty text/ });
 });

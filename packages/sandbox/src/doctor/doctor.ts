@@ -4,7 +4,7 @@ import { freemem, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { asFailure } from "@svc/contract/failures.ts";
-import { homeDirectory } from "@svc/kit/config.ts";
+import { homeDirectory } from "@svc/contract/home.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
 import { networkChecks } from "../network/checks.ts";

@@ -16,6 +16,8 @@ import { snapshotsSettings } from "../travel/settings.ts";
 const cidr = z.string().refine(isCidr, "expected ADDRESS/BITS");
 
 /** Whole numbers within these bounds. */
+/** As for a template: in less, envd does not start. */
+const LEAST_MEMORY_MB = 64;
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 
 export const nodeSettings = z.object({
@@ -32,7 +34,7 @@ export const nodeSettings = z.object({
     access_token_hash_seed: z.string(),
     runtime: z.enum(["auto", ...runtimeNames]),
     cpu_count: count(0, 1024),
-    memory_mb: count(0, 1 << 24),
+    memory_mb: count(0, 1 << 24).refine((megabytes) => megabytes === 0 || megabytes >= LEAST_MEMORY_MB, `expected 0 or at least ${LEAST_MEMORY_MB}`),
     disk_size_mb: count(0, 1 << 24),
     pids: count(16, 4_000_000),
     max_timeout_seconds: count(1, 7 * 24 * 3600),

@@ -1,6 +1,6 @@
 // The store's admin server as `svc store migrations` calls it.
 import { type FailureName, fail } from "@svc/contract/failures.ts";
-import { homeDirectory } from "@svc/kit/config.ts";
+import { homeDirectory } from "@svc/contract/home.ts";
 import { tokenFrom } from "../access/keys.ts";
 import { ownAdmin } from "../rpc/own-servers.ts";
 import type { Words } from "./words.ts";

@@ -1,8 +1,8 @@
 // The words of a command line of `svc store`, and the master that they are meant for.
 import { parseArgs } from "node:util";
 import { type FailureName, fail } from "@svc/contract/failures.ts";
+import { homeDirectory } from "@svc/contract/home.ts";
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
-import { homeDirectory } from "@svc/kit/config.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { tokenFrom } from "../access/keys.ts";
 import { type MasterAddress, masterAddress } from "../client/session/address.ts";

@@ -1,0 +1,34 @@
+// Where the servers of a machine keep their state: every server and the command line decide it alike.
+import { statfsSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fail } from "./failures.ts";
+
+/** What the kernel calls a file system of processes. */
+const PROC = 0x9fa0;
+
+/** `$SVC_HOME`, else /var/lib/svc for root, else ~/.local/share/svc. @throws as `homeAt`. */
+export function homeDirectory(env: Readonly<Record<string, string | undefined>> = process.env): string {
+  const named = env["SVC_HOME"];
+  if (named !== undefined && named !== "") return homeAt(named);
+  return process.getuid?.() === 0 ? "/var/lib/svc" : join(homedir(), ".local/share/svc");
+}
+
+/** @throws SETTING_INVALID for one below /proc, where folders are asked for, and never made, without end. */
+export function homeAt(path: string): string {
+  const home = resolve(path);
+  if (fileSystemOf(home) === PROC)
+    fail("SETTING_INVALID", `the home ${home} cannot be used: a file system of processes keeps no files; give a folder on a disk`);
+  return home;
+}
+
+/** Of the nearest folder that is there. */
+function fileSystemOf(path: string): number | undefined {
+  for (let at = path; ; at = dirname(at)) {
+    try {
+      return statfsSync(at).type;
+    } catch (error) {
+      if (at === dirname(at) || !["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return undefined;
+    }
+  }
+}
