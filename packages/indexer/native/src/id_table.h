@@ -272,7 +272,7 @@ class IdTable {
   template <typename Keys>
   void collect(std::initializer_list<u32> numbers, bool& all, const Segment& target, Keys& keys);
   u32 divide(u32 lower, u32 upper);
-  void unite(u32 lower, u32 upper, const Segment& whole);
+  u32 unite(u32 lower, u32 upper, u32 groupBits);
   void settle(u32 lower, u32 upper);
   void settleWide(u32 number);
   template <typename Keys>

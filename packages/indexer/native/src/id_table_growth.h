@@ -227,25 +227,18 @@ void IdTable::merge(u32 lower, u32 upper, Keys& keys) {
   --whole.depth;
   whole.live = whole.used = 0;
   whole.isListed = false;
-  // The bit that told them apart comes back where no group has it, else the others tell of what is behind it.
-  const bool areAlike = one.groupBits == other.groupBits && one.lag == other.lag;
-  const bool restores = areAlike && one.lag == 0 && std::max(groupWidth(lower), groupWidth(upper)) < one.groupBits;
-  if (restores) --whole.groupBits;
-  else if (areAlike && one.lag < mostLag) ++whole.lag;
-  bool all = !restores && whole.lag == one.lag;
-  if (all) {
-    whole.groupBits = static_cast<u8>(std::min(fieldBits, std::max(groupWidth(lower), groupWidth(upper)) + 1));
-    whole.lag = 0;
-  }
+  // The bit that told them apart comes back, as low as their groups leave it and both know what follows it.
+  const u32 known = one.lag == 0 && other.lag == 0 ? std::max(one.groupBits, other.groupBits) - 1 : fieldBits - 1;
+  whole.groupBits = static_cast<u8>(std::max({known, groupWidth(lower), groupWidth(upper)}));
+  whole.lag = 0;
+  bool all = false;
   moved_.reserve(one.live + other.live);
   collect({lower, upper}, all, whole, keys);
   for (Moved& moved : moved_) moved.half = 0;
   ++growths_;
   if (all) empties(lower * segmentBuckets, segmentBuckets);
-  else unite(lower, upper, whole);
+  else whole.live = unite(lower, upper, whole.groupBits);
   empties(upper * segmentBuckets, segmentBuckets);
-  whole.live = segments_[lower].live;
-  if (all) whole.live = 0;
   --atDepth_[one.depth];
   ++atDepth_[whole.depth];
   segments_[lower] = whole;

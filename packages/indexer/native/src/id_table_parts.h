@@ -35,34 +35,41 @@ inline void IdTable::giveToGroups(u32 number, u32 bits) {
 
 // Bits of the highest group.
 inline u32 IdTable::groupWidth(u32 number) const {
+  const u32 most = segments_[number].groupBits;
   u32 any = 0;
-  for (u32 bucket = number * segmentBuckets; bucket < (number + 1) * segmentBuckets; ++bucket)
-    for (u32 slot = 0; slot < bucketSlots; ++slot) any |= buckets_[bucket].tags[slot] > grave ? buckets_[bucket].field(slot) : 0;
-  return static_cast<u32>(std::bit_width(lowest(any, segments_[number].groupBits)));
+  for (u32 bucket = number * segmentBuckets; bucket < (number + 1) * segmentBuckets && any >> (most - 1) == 0; ++bucket)
+    for (u32 slot = 0; slot < bucketSlots; ++slot) any |= buckets_[bucket].tags[slot] > grave ? lowest(buckets_[bucket].field(slot), most) : 0;
+  return static_cast<u32>(std::bit_width(any));
 }
 
-// The entries of two halves in their homes into the lower one's buckets; what finds no room there goes to `moved_`, which has room for all.
-inline void IdTable::unite(u32 lower, u32 upper, const Segment& whole) {
-  // Comes back to the upper half's.
-  const u32 bit = whole.groupBits < segments_[upper].groupBits ? 1u << whole.groupBits : 0;
+// The entries of two halves in their homes into the lower one's buckets, how many; what finds no room there goes to `moved_`, which has room for
+// all. They get back the bit of their half, above `groupBits`.
+inline u32 IdTable::unite(u32 lower, u32 upper, u32 groupBits) {
   u32 live = 0;
-  divide(lower, lower);
   for (u32 at = 0; at < segmentBuckets; ++at) {
-    const Bucket& from = buckets_[upper * segmentBuckets + at];
     Bucket& to = buckets_[lower * segmentBuckets + at];
-    u32 own = ~bytesAtMost(from.tags, grave) & 0xffff & ~slotsMarked(guests_[upper * segmentBuckets + at]);
-    for (u32 free = bytesEqual(to.tags, empty); own != 0; own &= own - 1) {
-      const auto slot = static_cast<u32>(std::countr_zero(own));
-      if (free == 0) {
-        moved_.push_back({from.field(slot) | bit, at, from.tags[slot], 0});
-        continue;
+    for (const u32 half : {0u, 1u}) {
+      const u32 number = half == 0 ? lower : upper, before = segments_[number].groupBits;
+      const Bucket& from = buckets_[number * segmentBuckets + at];
+      u8& guests = guests_[number * segmentBuckets + at];
+      u32 own = ~bytesAtMost(from.tags, grave) & 0xffff & ~slotsMarked(guests);
+      guests = 0;
+      if (half == 0)
+        for (u32 out = ~own & 0xffff; out != 0; out &= out - 1) to.tags[std::countr_zero(out)] = empty;
+      for (u32 free = half == 0 ? own : bytesEqual(to.tags, empty); own != 0; own &= own - 1) {
+        const auto slot = static_cast<u32>(std::countr_zero(own));
+        const u32 field = from.field(slot), next = field >> before << 1 | half, made = lowest(field, before) | (next << groupBits & fieldMask);
+        if (free == 0) {
+          moved_.push_back({made, at, from.tags[slot], 0});
+          continue;
+        }
+        to.put(static_cast<u32>(std::countr_zero(free)), made, from.tags[slot]);
+        free &= free - 1;
+        ++live;
       }
-      to.put(static_cast<u32>(std::countr_zero(free)), from.field(slot) | bit, from.tags[slot]);
-      free &= free - 1;
-      ++live;
     }
   }
-  segments_[lower].live += live;
+  return live;
 }
 
 inline void IdTable::setParts(u32 number) {
