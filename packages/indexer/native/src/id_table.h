@@ -87,16 +87,17 @@ class IdTable {
     return look<true>(spot, values, value, accept, vacant);
   }
 
-  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them. False, and nothing has changed, where
+  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them; it is never copied, since
+  // what is written in parts and read as a whole waits for all stores before. False, and nothing has changed, where
   // memory for it cannot be had: see `relieve`.
   template <typename Keys>
-  [[nodiscard]] bool insert(u64 hash, u32 id, Keys keys) {
+  [[nodiscard]] bool insert(u64 hash, u32 id, Keys&& keys) {
     const Spot spot = spotOf(hash);
     for (u32 at = spot.bucket;; at = next(spot, at))
       if (const u32 free = bytesAtMost(buckets_[at].tags, grave); free != 0) return insertAt(freeIn(spot, at, free), spot, hash, id, keys);
   }
   template <typename Keys>
-  [[nodiscard]] bool insertAt(u8* vacant, const Spot& spot, u64 hash, u32 id, Keys keys) {
+  [[nodiscard]] bool insertAt(u8* vacant, const Spot& spot, u64 hash, u32 id, Keys&& keys) {
     Segment& segment = segments_[spot.number];
     if (segment.used >= slotsOf(segment) - bucketSlots) return false;
     const u32 group = id / groupBlocks;
@@ -117,7 +118,7 @@ class IdTable {
   }
   // Tries again what `insert` was refused for, while its block is not there; true where it may be asked again.
   template <typename Keys>
-  bool relieve(u64 hash, Keys keys) { return grow(hash, keys); }
+  bool relieve(u64 hash, Keys&& keys) { return grow(hash, keys); }
 
   void erase(u64 hash, u32 id) { erase(spotOf(hash), hash, id); }
   void erase(const Spot& spot, u64 hash, u32 id) {
@@ -149,7 +150,7 @@ class IdTable {
   // Merges two segments or narrows a wide one, where some are sparse: a matter of some ten microseconds; false where there is nothing to do.
   // `keys` as in `insert`: for whenever none of the blocks is between its erasing here and its end.
   template <typename Keys>
-  bool shrink(Keys keys);
+  bool shrink(Keys&& keys);
 
  private:
   static constexpr u8 empty = 0, grave = 1, firstTag = 2;
@@ -236,12 +237,8 @@ class IdTable {
       for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
         const u32 number = bucket.field(static_cast<u32>(std::countr_zero(hits))) ^ spot.told, group = number * groupBlocks;
         if (number > spot.groups) continue;
-        u32 same = 0;
-        for (u32 i = 0; i < groupBlocks; ++i) same |= values[group + i] == value ? 1u << i : 0;
-        for (; same != 0; same &= same - 1) {
-          const u32 id = group + static_cast<u32>(std::countr_zero(same));
-          if (accept(id)) return id;
-        }
+        for (u32 id = group; id < group + groupBlocks; ++id)
+          if (values[id] == value && accept(id)) return id;
       }
       if constexpr (wantsVacant)
         if (const u32 free = vacant == nullptr ? bytesAtMost(bucket.tags, grave) : 0; free != 0) vacant = freeIn(spot, at, free);

@@ -96,7 +96,7 @@ inline void IdTable::settleWide(u32 number) {
 
 // Entries in their homes stay or go to the same bucket of the other, empty, half; guests, which `settle` brings back, and graves go. How many have gone.
 inline u32 IdTable::divide(u32 lower, u32 upper) {
-  const u32 bit = lower == upper ? 0 : 1u << (segments_[lower].groupBits - 1);
+  const u32 shift = segments_[lower].groupBits - 1u, bit = lower == upper ? 0 : 1u << shift;
   u32 stayed = 0, gone = 0;
   for (u32 at = 0; at < segmentBuckets; ++at) {
     Bucket& from = buckets_[lower * segmentBuckets + at];
@@ -110,12 +110,12 @@ inline u32 IdTable::divide(u32 lower, u32 upper) {
       continue;
     }
     // Without branches: nobody can foresee which half it is.
+    static_assert(empty == 0);
     u32 places = 0;
     for (u32 slot = 0; slot < bucketSlots; ++slot) {
-      const u32 field = from.field(slot), isOwn = own >> slot & 1, goes = (field & bit) != 0 ? isOwn : 0;
-      const u8 tag = from.tags[slot];
-      to.put(places, field & ~bit, goes != 0 ? tag : empty);
-      from.tags[slot] = isOwn > goes ? tag : empty;
+      const u32 field = from.field(slot), tag = from.tags[slot], isOwn = own >> slot & 1, goes = field >> shift & isOwn;
+      to.put(places, field & ~bit, static_cast<u8>(tag & (0 - goes)));
+      from.tags[slot] = static_cast<u8>(tag & (goes - isOwn));
       places += goes;
     }
     gone += places;
@@ -180,7 +180,7 @@ bool IdTable::grow(u64 hash, Keys& keys) {
 }
 
 template <typename Keys>
-bool IdTable::shrink(Keys keys) try {
+bool IdTable::shrink(Keys&& keys) try {
   for (u32 looks = 0; looks < mostLooks && !sparse_.empty(); ++looks) {
     const u64 hash = sparse_.back();
     sparse_.pop_back();
