@@ -54,6 +54,9 @@ tune_runsc() {
     $'\t\t\t\t// Keep `w` alive until UmountProcFile uses it.\n' \
     $'\t\t\t\tif w, err = sandboxsetup.ForkProcUmounter(); err != nil {\n\t\t\t\t\tutil.Fatalf("error starting the proc umounter: %v", err)\n\t\t\t\t}\n'
   replace_once "$source/runsc/cmd/sentry/sentrycmd/boot.go" $'\t"os"\n' $'\t"os"\n\t"os/exec"\n'
+  # A start in a blank finds a runsc that has started already, and says its verb.
+  cp "$SVC_ROOT/setup/runsc/start/words.go" "$source/runsc/cli/words.go"
+  replace_once "$source/runsc/cli/cli.go" $'\t// All subcommands must be registered before flag parsing.\n' $'\ttakeWords()\n\t// All subcommands must be registered before flag parsing.\n'
   # Each sandbox's two processes compile the same seccomp programs anew otherwise.
   for process in sentry gofer; do
     folder=$(filter_folder "$source" "$process")

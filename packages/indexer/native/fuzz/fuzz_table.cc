@@ -1,8 +1,12 @@
 // The table of blocks against a plain map: blocks come and go while its segments are split, cleaned, merged and made wide.
 #include "fuzz_table.h"
 
+#include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <new>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "id_table.h"
@@ -24,29 +28,41 @@ struct Blocks {
   }
 };
 
-// `alike`: bits of a hash, from the top, that all have in common; `apart`: bits from the bottom that tell blocks of a group apart.
-bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
+// What hashes have in common: bits that all of them have, and bits that those of a group of blocks have. `stride`: how far apart blocks are numbered.
+struct Likeness {
+  u64 all = 0, ofGroup = 0;
+  u32 stride = 1;
+};
+
+constexpr u64 common = 0x5bd1e995cafef00dull;
+
+bool fuzzed(std::mt19937_64& source, u32 blocks, const Likeness& kind) {
   IdTable table(1 << 20);
-  std::vector<u64> values((blocks + 64 + IdTable::groupBlocks - 1) / IdTable::groupBlocks * IdTable::groupBlocks);
+  std::vector<u64> values((blocks + 64 + IdTable::groupBlocks - 1) / IdTable::groupBlocks * IdTable::groupBlocks * kind.stride);
   std::unordered_map<u64, u32> known;
   u64 base = 0;
   const auto hashFor = [&](u32 id) {
-    if (id % IdTable::groupBlocks == 0 || apart == 64) base = source();
-    const u64 own = apart == 64 ? base : (base >> apart << apart) + source() % (u64{1} << apart);
-    return alike == 0 ? own : (0x5bd1e995cafef00dull >> (64 - alike) << (64 - alike)) | own >> alike;
+    if (id % IdTable::groupBlocks == 0) base = source();
+    return (common & kind.all) | (((base & kind.ofGroup) | (source() & ~kind.ofGroup)) & ~kind.all);
   };
-  const auto insert = [&](u32 id) {
-    const u64 hash = hashFor(id);
+  // Where the n-th block is: groups are further apart, neighbours are not.
+  const auto place = [&](u32 id) { return id / IdTable::groupBlocks * kind.stride * IdTable::groupBlocks + id % IdTable::groupBlocks; };
+  const auto insert = [&](u32 nth) {
+    const u32 id = place(nth);
+    const u64 hash = hashFor(nth);
     if (hash == 0 || known.contains(hash)) return true;
     u8* vacant = nullptr;
     if (table.findOrVacant(table.spotOf(hash), values.data(), hash, [](u32) { return true; }, vacant) != 0) return false;
     values[id] = hash;
     known.emplace(hash, id);
-    table.insertAt(vacant, table.spotOf(hash), hash, id, Blocks{values});
-    return true;
+    return table.insertAt(vacant, table.spotOf(hash), hash, id, Blocks{values});
   };
-  const auto isRight = [&](u32 id) { return values[id] == 0 || table.find(values[id], values.data(), values[id], [](u32) { return true; }) == id; };
-  const auto erase = [&](u32 id) {
+  const auto isRight = [&](u32 nth) {
+    const u32 id = place(nth);
+    return values[id] == 0 || table.find(values[id], values.data(), values[id], [](u32) { return true; }) == id;
+  };
+  const auto erase = [&](u32 nth) {
+    const u32 id = place(nth);
     if (values[id] == 0) return;
     table.erase(values[id], id);
     known.erase(values[id]);
@@ -72,7 +88,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
   };
   for (const u32 kept : {20u, 3u, 50u, 0u}) {
     for (u32 id = 64; id < blocks + 64; ++id) {
-      const u64 gone = values[id];
+      const u64 gone = values[place(id)];
       if (source() % 100 < kept) continue;
       erase(id);
       if (gone != 0 && table.find(gone, values.data(), gone, [](u32) { return true; }) != 0) return false;
@@ -84,7 +100,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, u32 alike, u32 apart) {
     // But for an account of some segments.
     if (kept == 0) return table.bytes() < IdTable(1 << 20).bytes() + 4096;
     for (u32 id = 64; id < blocks + 64; ++id)
-      if (values[id] == 0 && !insert(id)) return false;
+      if (values[place(id)] == 0 && !insert(id)) return false;
     if (!allRight()) return false;
   }
   return false;
@@ -95,10 +111,12 @@ bool keepsTwins(std::mt19937_64& source) {
   IdTable table(1 << 20);
   std::vector<u64> values(1 << 20);
   u32 next = 1024;
-  const auto hash = [&](u64 home, u64 tag) { return home << 48 | tag << 40 | (source() >> 26 | 1); };
+  constexpr u64 twins = 77;
+  bool isPut = true;
+  const auto hash = [&](u64 home, u64 tag) { return home << 48 | (source() >> 36 << 20) | (tag == twins ? 0 : source() % 4096) << 8 | tag; };
   const auto put = [&](u32 id, u64 own) {
     values[id] = own;
-    table.insert(own, id, Blocks{values});
+    isPut = table.insert(own, id, Blocks{values}) && isPut;
   };
   const auto erase = [&](u32 id) {
     table.erase(values[id], id);
@@ -108,9 +126,9 @@ bool keepsTwins(std::mt19937_64& source) {
     for (u64 i = 0; i < 16; ++i, next += IdTable::groupBlocks) put(next, hash(home, 200 + i));
   constexpr u32 stays = 512, goes = 513;
   erase(next - 13 * IdTable::groupBlocks);
-  put(stays, hash(5, 77));
+  put(stays, hash(5, twins));
   erase(next - 6 * IdTable::groupBlocks);
-  put(goes, hash(6, 77));
+  put(goes, hash(6, twins));
   erase(goes);
   for (const u32 before = table.growths(); table.growths() == before; next += IdTable::groupBlocks) {
     u64 own = 0;
@@ -118,8 +136,11 @@ bool keepsTwins(std::mt19937_64& source) {
     while (own >> 48 >= 4 && own >> 48 <= 6);
     put(next, own);
   }
-  return table.find(values[stays], values.data(), values[stays], [](u32) { return true; }) == stays;
+  return isPut && table.find(values[stays], values.data(), values[stays], [](u32) { return true; }) == stays;
 }
+
+// Hashes that no split tells apart: of one root and fraction.
+u64 alikeBut(u64 number) { return 0x5b00e995cafef000ull | number % 256 << 48 | (number / 256 + 2); }
 
 // A table that is as small as can be, so that wide segments come close to the others: those go, and the wide ones stay whole.
 bool keepsWide(std::mt19937_64& source) {
@@ -127,8 +148,8 @@ bool keepsWide(std::mt19937_64& source) {
   IdTable table(0);
   std::vector<u64> values(first + alike + others);
   for (u32 id = first; id < values.size(); ++id) {
-    values[id] = id < first + alike ? 0x5bd1e995cafe0000ull | (id - first + 1) : source() | 1;
-    table.insert(values[id], id, Blocks{values});
+    values[id] = id < first + alike ? alikeBut(id - first) : source() | 1;
+    if (!table.insert(values[id], id, Blocks{values})) return false;
   }
   for (u32 id = first + alike; id < values.size(); ++id) {
     table.erase(values[id], id);
@@ -140,13 +161,92 @@ bool keepsWide(std::mt19937_64& source) {
   return true;
 }
 
+// The first `left` are had, then `most` are not.
+struct Allocations {
+  u64 left = ~0ull, most = 0;
+} allocations;
+
+// A table that grows, shrinks and grows while the n-th allocation, or all from there on, fail: it holds what it took, and takes all again once there is memory.
+bool survivesWithoutMemory(std::mt19937_64& source) {
+  constexpr u32 first = 64, blocks = 4'000, alike = 4'200;
+  bool failed = true;
+  for (u64 nth = 0; failed; nth += 1 + nth / 8)
+    for (const u64 most : {u64{1}, ~u64{0}}) {
+      IdTable table(1 << 20);
+      std::vector<u64> values(first + blocks + alike);
+      u32 held = 0, refused = 0;
+      const auto put = [&](u32 id) {
+        values[id] = id < first + blocks ? source() | 2 : alikeBut(id - first - blocks);
+        while (!table.insert(values[id], id, Blocks{values})) {
+          const u64 hash = std::exchange(values[id], 0);
+          if (!table.relieve(hash, Blocks{values})) return ++refused, void();
+          values[id] = hash;
+        }
+        ++held;
+      };
+      const auto isRight = [&] {
+        u32 found = 0;
+        for (u32 id = first; id < values.size(); ++id)
+          found += values[id] != 0 && table.find(values[id], values.data(), values[id], [](u32) { return true; }) == id;
+        return found == held;
+      };
+      const auto fill = [&] {
+        for (u32 id = first; id < values.size(); ++id)
+          if (values[id] == 0) put(id);
+      };
+      const auto empty = [&](u32 upTo) {
+        for (u32 id = first; id < upTo; ++id)
+          if (values[id] != 0) table.erase(values[id], id), values[id] = 0, --held;
+        while (table.shrink(Blocks{values})) continue;
+      };
+      allocations = {nth, most};
+      fill();
+      failed = allocations.most != most;
+      bool right = isRight();
+      empty(first + blocks / 8 * 7);
+      right = right && isRight();
+      fill();
+      empty(first + blocks / 4);
+      failed = failed || allocations.most != most;
+      const bool wasRefused = refused > 0;
+      allocations = {};
+      right = right && isRight();
+      refused = 0;
+      fill();
+      if (!right || refused > 0 || held != blocks + alike || !isRight()) return false;
+      // With no memory at all the eight segments of the beginning are what there is.
+      if (nth == 0 && most > 1 && !wasRefused) return false;
+    }
+  return true;
+}
+
 }  // namespace
 
 bool fuzzTable(std::mt19937_64& source, u64 rounds) {
   const u32 blocks = static_cast<u32>(std::clamp<u64>(rounds * 15, 1000, 300'000));
-  const bool isRight = fuzzed(source, blocks, 0, 64) && fuzzed(source, 6'000, 0, 20) && fuzzed(source, 6'000, 24, 64) && fuzzed(source, 6'000, 44, 8) && keepsTwins(source) && keepsWide(source);
+  const std::array<Likeness, 8> kinds{{
+      {.ofGroup = ~0ull << 20},           // of a group's blocks only the tag and some of the fraction differ
+      {.ofGroup = 0xff'ffff'ffffull},     // only their root and home
+      {.all = ~0ull << 40},               // all have one home
+      {.all = 0xffff'ffffull << 8},       // splits tell few apart
+      {.all = 0xff'ffff'ffffull << 8},    // splits tell none apart
+      {.stride = 3}, {.stride = 40}, {.stride = 300},
+  }};
+  const bool isRight = std::all_of(kinds.begin(), kinds.end(), [&](const Likeness& kind) { return fuzzed(source, 6'000, kind); }) && fuzzed(source, blocks, {}) && keepsTwins(source) && keepsWide(source) && survivesWithoutMemory(source);
   if (!isRight) std::fprintf(stderr, "the table of blocks lost one, or found one that is gone\n");
   return isRight;
 }
 
 }  // namespace svc
+
+// So that they can be made to fail.
+void* operator new(std::size_t bytes) {
+  svc::Allocations& allocations = svc::allocations;
+  void* const at = allocations.left == 0 && allocations.most > 0 ? nullptr : std::malloc(bytes);
+  if (allocations.left > 0) --allocations.left;
+  else if (allocations.most > 0) --allocations.most;
+  if (at == nullptr) throw std::bad_alloc();
+  return at;
+}
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete(void* at, std::size_t) noexcept { std::free(at); }

@@ -1,24 +1,28 @@
 // Hash to block number: buckets of one cache line in segments that are split one by one, each when it is full, and merged again when they are
 // sparse, so that the table is never there twice and no block waits for all of it.
 //
-//   hash            = 8 bits that choose the root . fraction
-//   fraction        = depth bits . place in the segment   a full segment becomes two that each have half of its hashes
-//   place           = 8 bits home bucket . tag …
-//   entry           = 24 bits group of eight blocks (one line of the arena), 8 bits tag, a part of the place
+//   hash            = 8 bits that choose the root . 8 bits home bucket . fraction . 8 bits tag
+//   fraction        = … later splits . depth bits          a full segment becomes two that each have half of its hashes
+//   entry           = 24 bits: the group of eight blocks (one line of the arena) and, above its number, the next bits of the fraction; 8 bits tag
 //
-//   place  0 1 2 3 4 5 6 7 8 9 …     An entry that lies in its home bucket and its tag tell the place as far as a split needs it, so
-//          └ bucket ─────┘           splitting reads no block. It uses up a bit: every fourth one asks the blocks for new tags.
-//                         └ tag ───  Guests, which lie behind their full home, are marked, and asked as well.
+//   bucket 5 of a segment       bucket 5 of one half     A split moves an entry, if at all, to the same bucket of the other half, by the lowest
+//          a b c d e f …    →          a c e …           of its bits of the fraction, and reads no block. That bit is the group's from then on:
+//                           →          b d f …           a number of blocks twice as high needs it. Where an entry has none left, its block is asked.
+//
+//   Guests, which lie behind their full home, are marked, and asked for where they belong.
 //
 //   Roots have shares of the hashes an eighth of an octave apart: at any time some segments were split a moment ago and others will be soon,
 //   0.68 full together. All segments are of one size and lie side by side: the last one moves to where another has gone, and what lies behind
 //   them goes back to the system.
+//
+// Where memory cannot be had, nothing has changed: a segment that cannot grow takes entries until it has no more than a bucket's slots left.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +38,7 @@ class IdTable {
   // For this many blocks.
   explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets), guests_(capacity / 3 + smallBuckets), wideEnd_(static_cast<u32>(buckets_.size())) {
     directory_.resize(roots << depth_);
+    segments_.reserve(roots);
     for (u32 root = 0; root < roots; ++root) add({.root = static_cast<u8>(root)});
   }
   IdTable(const IdTable&) = delete;
@@ -42,6 +47,7 @@ class IdTable {
   // Where a hash's entry is looked for; void once `growths` has changed.
   struct Spot {
     u32 bucket, number;
+    u32 told, groups;  // the entry's bits of the fraction; those that are its group
     u8 tag;
     bool isWide;
   };
@@ -52,9 +58,8 @@ class IdTable {
   u32 growths() const { return growths_; }
   [[gnu::always_inline]] Spot spotOf(u64 hash) const {
     const Part part = partOf(hash);
-    const u64 place = placeIn(part.depth, hash);
-    const u32 bucket = part.isWide ? wideHome(segments_[part.number], place) : part.number * segmentBuckets + static_cast<u32>(place >> (64 - homeBits));
-    return {bucket, part.number, tagFrom(static_cast<u32>(place >> (64 - toldBits + part.splits))), part.isWide != 0};
+    const u32 bucket = part.isWide ? segments_[part.number].wideFirst + wideHome(segments_[part.number].wideBuckets, hash) : part.number * segmentBuckets + homeOf(hash);
+    return {bucket, part.number, toldOf(part.groupBits, part.depth + part.lag, hash), (1u << part.groupBits) - 1, tagOf(hash), part.isWide != 0};
   }
   // Inline: compilers take a call that only prefetches for one without effect.
   [[gnu::always_inline]] void prefetch(const Spot& spot) const { __builtin_prefetch(&buckets_[spot.bucket]); }
@@ -64,8 +69,9 @@ class IdTable {
   // The first number of the first candidates without a look at them: for prefetching what it points at.
   u32 candidate(const Spot& spot) const {
     const Bucket& bucket = buckets_[spot.bucket];
-    const u32 hits = bytesEqual(bucket.tags, spot.tag);
-    return hits == 0 ? 0 : bucket.group(static_cast<u32>(std::countr_zero(hits)));
+    for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1)
+      if (const u32 group = bucket.field(static_cast<u32>(std::countr_zero(hits))) ^ spot.told; group <= spot.groups) return group * groupBlocks;
+    return 0;
   }
 
   // The number whose value among `values` this is and that `accept(id)` takes, or 0.
@@ -81,29 +87,43 @@ class IdTable {
     return look<true>(spot, values, value, accept, vacant);
   }
 
-  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them.
+  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them; it is never copied, since
+  // what is written in parts and read as a whole waits for all stores before. False, and nothing has changed, where
+  // memory for it cannot be had: see `relieve`.
   template <typename Keys>
-  void insert(u64 hash, u32 id, Keys keys) {
+  [[nodiscard]] bool insert(u64 hash, u32 id, Keys&& keys) {
     const Spot spot = spotOf(hash);
     for (u32 at = spot.bucket;; at = next(spot, at))
       if (const u32 free = bytesAtMost(buckets_[at].tags, grave); free != 0) return insertAt(freeIn(spot, at, free), spot, hash, id, keys);
   }
   template <typename Keys>
-  void insertAt(u8* vacant, const Spot& spot, u64 hash, u32 id, Keys keys) {
+  [[nodiscard]] bool insertAt(u8* vacant, const Spot& spot, u64 hash, u32 id, Keys&& keys) {
     Segment& segment = segments_[spot.number];
+    if (segment.used >= slotsOf(segment) - bucketSlots) return false;
+    const u32 group = id / groupBlocks;
+    u32 told = spot.told;
+    if (group > spot.groups) {
+      giveToGroups(spot.number, static_cast<u32>(std::bit_width(group)));
+      told = toldOf(segment.groupBits, segment.depth + segment.lag, hash);
+    }
     if (*vacant == empty) ++segment.used;
     ++segment.live;
     const auto offset = static_cast<std::size_t>(vacant - reinterpret_cast<u8*>(buckets_.data()));
     const auto at = static_cast<u32>(offset / sizeof(Bucket));
-    const auto slot = static_cast<u32>(offset % sizeof(Bucket) - sizeof(Bucket::groups));
-    buckets_[at].put(slot, id / groupBlocks, spot.tag);
+    const auto slot = static_cast<u32>(offset % sizeof(Bucket) - sizeof(Bucket::fields));
+    buckets_[at].put(slot, group | told, spot.tag);
     if (at != spot.bucket) markGuest(at, slot);
-    if (segment.used > fullSlots(segment)) grow(hash, keys);
+    if (segment.used > slotsOf(segment) * fullPercent / 100) grow(hash, keys);
+    return true;
   }
+  // Tries again what `insert` was refused for, while its block is not there; true where it may be asked again.
+  template <typename Keys>
+  bool relieve(u64 hash, Keys&& keys) { return grow(hash, keys); }
 
   void erase(u64 hash, u32 id) { erase(spotOf(hash), hash, id); }
   void erase(const Spot& spot, u64 hash, u32 id) {
     bool isErased = false;
+    const u32 wanted = id / groupBlocks | spot.told;
     for (u32 at = spot.bucket;; at = next(spot, at)) {
       Bucket& bucket = buckets_[at];
       const u32 free = bytesEqual(bucket.tags, empty);
@@ -111,7 +131,7 @@ class IdTable {
         // Of equal entries any will do: each is found by whoever looks for the others. But one that stays may be another block's from now on,
         // whose home is elsewhere.
         const auto slot = static_cast<u32>(std::countr_zero(hits));
-        if (bucket.group(slot) != id / groupBlocks * groupBlocks) continue;
+        if (bucket.field(slot) != wanted) continue;
         if (isErased) {
           markGuest(at, slot);
           continue;
@@ -122,10 +142,7 @@ class IdTable {
         bucket.tags[slot] = free != 0 ? empty : grave;
         if (free != 0) --segment.used;
         if (at != spot.bucket && bucket.tags[slot ^ 1] <= grave) guests_[at] &= static_cast<u8>(~(1u << slot / 2));
-        if (--segment.live == sparseSlots && !segment.isListed) {
-          segment.isListed = true;
-          sparse_.push_back(hash);
-        }
+        if (--segment.live == sparseSlots && !segment.isListed) list(segment, hash);
       }
       if (free != 0) return;
     }
@@ -133,13 +150,15 @@ class IdTable {
   // Merges two segments or narrows a wide one, where some are sparse: a matter of some ten microseconds; false where there is nothing to do.
   // `keys` as in `insert`: for whenever none of the blocks is between its erasing here and its end.
   template <typename Keys>
-  bool shrink(Keys keys);
+  bool shrink(Keys&& keys);
 
  private:
   static constexpr u8 empty = 0, grave = 1, firstTag = 2;
   static constexpr u32 bucketSlots = 16, fullPercent = 96;
-  // Bits of a place that say its bucket, and, of a new segment's, how many a bucket and a tag tell together.
-  static constexpr u32 homeBits = 8, toldBits = 16, mostSplits = 3, rootBits = 8;
+  static constexpr u32 rootBits = 8, homeBits = 8, tagBits = 8, fieldBits = 24, fieldMask = (1u << fieldBits) - 1;
+  // Of a new table's entries: groups of a table twice as full as one that is split for the first time.
+  static constexpr u32 firstGroupBits = 13;
+  static constexpr u32 mostLag = 3;
   static constexpr u32 segmentBuckets = 1 << homeBits, segmentSlots = segmentBuckets * bucketSlots, smallBuckets = 8192;
   // Of these two become one: half full.
   static constexpr u32 sparseSlots = segmentSlots / 4;
@@ -151,37 +170,37 @@ class IdTable {
   static constexpr u32 mostLooks = 64;          // at segments that were sparse
 
   struct alignas(64) Bucket {
-    u8 groups[3 * bucketSlots];  // three bytes each
+    u8 fields[3 * bucketSlots];  // three bytes each
     u8 tags[bucketSlots];
-    // Its first block.
-    u32 group(u32 slot) const {
-      u32 number;
-      std::memcpy(&number, groups + 3 * slot, sizeof number);
-      return (number & 0xffffff) * groupBlocks;
+    u32 field(u32 slot) const {
+      u32 value;
+      std::memcpy(&value, fields + 3 * slot, sizeof value);
+      return value & fieldMask;
     }
-    void put(u32 slot, u32 group, u8 tag) {
-      std::memcpy(groups + 3 * slot, &group, 3);
+    void put(u32 slot, u32 field, u8 tag) {
+      std::memcpy(fields + 3 * slot, &field, 3);
       tags[slot] = tag;
     }
   };
   static constexpr std::size_t bucketBytes = sizeof(Bucket) + 1;
   // One is at `number * segmentBuckets`, unless it is wide.
   struct Segment {
-    u32 prefix = 0;  // the first `depth` bits of its hashes' fractions
+    u32 prefix = 0;  // the lowest `depth` bits of its hashes' fractions
     u32 used = 0, live = 0;  // with graves, without
     u32 wideFirst = 0, wideBuckets = 0;
     u8 root = 0, depth = 0;
-    u8 splits = 0;  // since its tags were new
+    // Of its fields. Above them are the bits of the fraction behind the first `depth + lag`; where none are left there, `lag` says nothing.
+    u8 groupBits = firstGroupBits, lag = 0;
     bool isListed = false;  // in `sparse_`
+    bool knowsNext() const { return lag == 0 && groupBits < fieldBits; }
   };
   // All that a look-up needs of a segment.
   struct Part {
-    u32 number : 20, depth : 6, splits : 2, isWide : 1;
+    u32 number : 18, depth : 6, groupBits : 5, lag : 2, isWide : 1;
   };
   struct Moved {
-    u32 group, place;  // the first bits of its place, as far as they are known
-    u8 tag;
-    bool asked;
+    u32 field, home;  // within its segment
+    u8 tag, half;
   };
 
   static constexpr std::array<u8, 256> rootOf = [] {
@@ -190,40 +209,36 @@ class IdTable {
       for (u32 i = 0; i < rootShares[root]; ++i) all[at++] = static_cast<u8>(root);
     return all;
   }();
-  static u64 placeIn(u32 depth, u64 hash) { return hash << (rootBits + depth); }
-  Part partOf(u64 hash) const { return directory_[(static_cast<std::size_t>(rootOf[hash >> (64 - rootBits)]) << depth_) + ((hash << rootBits) >> (64 - depth_))]; }
-  static u32 wideHome(const Segment& segment, u64 place) { return segment.wideFirst + static_cast<u32>(((place >> 32) * segment.wideBuckets) >> 32); }
+  static u32 lowest(u64 of, u32 bits) { return static_cast<u32>(of & ((u64{1} << bits) - 1)); }
+  static u32 homeOf(u64 hash) { return static_cast<u32>(hash >> (64 - rootBits - homeBits)) % segmentBuckets; }
+  static u32 toldOf(u32 groupBits, u32 from, u64 hash) { return static_cast<u32>(hash >> (tagBits + from)) << groupBits & fieldMask; }
+  // By all bits of the hash, since such hashes have many in common.
+  static u32 wideHome(u32 buckets, u64 hash) { return static_cast<u32>((((hash * 0x9E3779B97F4A7C15ull) >> 32) * buckets) >> 32); }
+  // Two values say that a slot is free, so four tags are two.
+  static u8 tagOf(u64 hash) {
+    const auto tag = static_cast<u8>(hash);
+    return tag < firstTag ? tag + firstTag : tag;
+  }
+  Part partOf(u64 hash) const { return directory_[(static_cast<std::size_t>(rootOf[hash >> (64 - rootBits)]) << depth_) + lowest(hash >> tagBits, depth_)]; }
   u32 next(const Spot& spot, u32 at) const {
     if (!spot.isWide) return (at & ~(segmentBuckets - 1)) | ((at + 1) & (segmentBuckets - 1));
     const Segment& segment = segments_[spot.number];
     return at + 1 == segment.wideFirst + segment.wideBuckets ? segment.wideFirst : at + 1;
   }
-  static u32 fullSlots(const Segment& segment) {
-    if (segment.wideBuckets == 0) return segmentSlots * fullPercent / 100;
-    return static_cast<u32>(u64{segment.wideBuckets} * bucketSlots * fullPercent / 100);
-  }
-  // Two values say that a slot is free, so four tags are two, and told apart by asking.
-  static u8 tagFrom(u32 told) {
-    const auto tag = static_cast<u8>(told);
-    return tag < firstTag ? tag + firstTag : tag;
-  }
+  static u32 slotsOf(const Segment& segment) { return segment.wideBuckets == 0 ? segmentSlots : segment.wideBuckets * bucketSlots; }
   // Guests from the end, so that few share their mark with others.
-  u8* freeIn(const Spot& spot, u32 at, u32 free) const {
-    return const_cast<u8*>(&buckets_[at].tags[at == spot.bucket ? std::countr_zero(free) : 31 - std::countl_zero(free)]);
-  }
+  static u32 slotFor(bool isHome, u32 free) { return static_cast<u32>(isHome ? std::countr_zero(free) : 31 - std::countl_zero(free)); }
+  u8* freeIn(const Spot& spot, u32 at, u32 free) const { return const_cast<u8*>(&buckets_[at].tags[slotFor(at == spot.bucket, free)]); }
 
   template <bool wantsVacant, typename Accept>
   u32 look(const Spot& spot, const u64* values, u64 value, Accept accept, u8*& vacant) const {
     for (u32 at = spot.bucket;; at = next(spot, at)) {
       const Bucket& bucket = buckets_[at];
       for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
-        const u32 group = bucket.group(static_cast<u32>(std::countr_zero(hits)));
-        u32 same = 0;
-        for (u32 i = 0; i < groupBlocks; ++i) same |= values[group + i] == value ? 1u << i : 0;
-        for (; same != 0; same &= same - 1) {
-          const u32 id = group + static_cast<u32>(std::countr_zero(same));
-          if (accept(id)) return id;
-        }
+        const u32 number = bucket.field(static_cast<u32>(std::countr_zero(hits))) ^ spot.told, group = number * groupBlocks;
+        if (number > spot.groups) continue;
+        for (u32 id = group; id < group + groupBlocks; ++id)
+          if (values[id] == value && accept(id)) return id;
       }
       if constexpr (wantsVacant)
         if (const u32 free = vacant == nullptr ? bytesAtMost(bucket.tags, grave) : 0; free != 0) vacant = freeIn(spot, at, free);
@@ -233,23 +248,32 @@ class IdTable {
 
   // One bit for two slots.
   void markGuest(u32 at, u32 slot) { guests_[at] |= static_cast<u8>(1u << slot / 2); }
-
+  static u32 slotsMarked(u32 pairs);
+  void list(Segment& segment, u64 hash) noexcept;
+  void giveToGroups(u32 number, u32 bits);
+  u32 groupWidth(u32 number) const;
   void setParts(u32 number);
+  void prepareSplit(const Segment& segment);
+  void prepareWide(const Segment& segment, u32 buckets);
   u32 add(const Segment& segment);
   void drop(u32 number);
   void empties(u32 first, u32 count);
-  void widen(u32 number);
+  void widen(u32 number, u32 buckets);
   void giveWide(Segment& segment);
   void halveDirectory();
 
   template <typename Keys>
-  u64 hashOf(const Segment& segment, u32 group, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const;
+  u64 hashOf(const Segment& segment, u32 field, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const;
   template <typename Keys>
-  void collect(u32 number, bool askAll, bool askAlike, Keys& keys);
+  bool collect(u32 number, bool all, const Segment& target, Keys& keys);
+  template <typename Keys>
+  void collect(std::initializer_list<u32> numbers, bool& all, const Segment& target, Keys& keys);
+  u32 divide(u32 lower, u32 upper);
+  u32 unite(u32 lower, u32 upper, u32 groupBits);
   void settle(u32 lower, u32 upper);
   void settleWide(u32 number);
   template <typename Keys>
-  void grow(u64 hash, Keys& keys);
+  bool grow(u64 hash, Keys& keys);
   template <typename Keys>
   void merge(u32 lower, u32 upper, Keys& keys);
 
@@ -264,9 +288,8 @@ class IdTable {
   // Wide segments' buckets, from the end of all; those given back by the doublings that made them.
   u32 wideEnd_, wideBuckets_ = 0, widest_ = 0;
   std::array<std::vector<u32>, 32> wideFree_;
-  // While segments are split or merged: their entries, and how many each bucket has of its own and of guests.
+  // While segments are split or merged: the entries whose blocks were asked, or that find no room in their home.
   std::vector<Moved> moved_;
-  std::vector<u8> own_, others_;
 };
 
 }  // namespace svc

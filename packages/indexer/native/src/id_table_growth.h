@@ -1,5 +1,5 @@
 // How an IdTable gets room and gives it back: a segment is cleaned of graves, split in two, merged with its other half, or, where hashes are made
-// to be alike, made wide.
+// to be alike, made wide. Memory is had before anything is changed.
 #pragma once
 #include "id_table.h"
 
@@ -8,13 +8,14 @@ namespace svc {
 // The hash of the block that an entry stands for: of those of its group the one whose hash belongs here. `twins` counts the
 // entries that were asked for already: of several alike each stands for one of the blocks, whichever. `ambiguous` where there are several and no `twins`.
 template <typename Keys>
-u64 IdTable::hashOf(const Segment& segment, u32 group, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const {
+u64 IdTable::hashOf(const Segment& segment, u32 field, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const {
   u64 all[groupBlocks], hashes[groupBlocks];
-  const u32 used = keys.ofGroup(group, all);
+  const u32 group = lowest(field, segment.groupBits), used = keys.ofGroup(group * groupBlocks, all);
   u32 count = 0;
-  for (u32 alike = used & tagsLike(all, rootBits + segment.depth, 64 - toldBits + segment.splits, tag, tag < 2 * firstTag ? 0xff ^ firstTag : 0xff); alike != 0; alike &= alike - 1) {
+  for (u32 alike = used & tagsLike(all, 64 - tagBits, 64 - tagBits, tag, tag < 2 * firstTag ? 0xff ^ firstTag : 0xff); alike != 0; alike &= alike - 1) {
     const u64 hash = all[std::countr_zero(alike)];
-    if (rootOf[hash >> (64 - rootBits)] == segment.root && (segment.depth == 0 || (hash << rootBits) >> (64 - segment.depth) == segment.prefix)) hashes[count++] = hash;
+    const bool isHere = rootOf[hash >> (64 - rootBits)] == segment.root && lowest(hash >> tagBits, segment.depth) == segment.prefix;
+    if (isHere && (toldOf(segment.groupBits, segment.depth + segment.lag, hash) | group) == field) hashes[count++] = hash;
   }
   assert(count > 0);
   if (count == 1) return hashes[0];
@@ -22,118 +23,164 @@ u64 IdTable::hashOf(const Segment& segment, u32 group, u8 tag, std::unordered_ma
     ambiguous = true;
     return hashes[0];
   }
-  return hashes[std::min((*twins)[group / groupBlocks << 8 | tag]++, count - 1)];
+  return hashes[std::min((*twins)[field << tagBits | tag]++, count - 1)];
 }
 
-// To the end of `moved_`, in about the order of their places. `askAlike`: those as well whose tag is one of two.
+// A segment's guests, or all of it, to the end of `moved_` as entries of `target` or, where that is deeper, of its halves. False where it takes all to tell.
 template <typename Keys>
-void IdTable::collect(u32 number, bool askAll, bool askAlike, Keys& keys) {
-  const Segment segment = segments_[number];
+bool IdTable::collect(u32 number, bool all, const Segment& target, Keys& keys) {
+  const Segment& segment = segments_[number];
   const bool isWide = segment.wideBuckets != 0;
   const u32 first = isWide ? segment.wideFirst : number * segmentBuckets, count = isWide ? segment.wideBuckets : segmentBuckets;
-  const std::size_t before = moved_.size();
-  moved_.resize(before + segment.live);
-  Moved* to = moved_.data() + before;
-  const u32 tagShift = 32 - toldBits + segment.splits, tagMask = (1u << (32 - homeBits)) - 1;
-  askAll |= isWide;
-  for (u32 at = 0; at < count; ++at) {
-    const Bucket& bucket = buckets_[first + at];
-    const u32 guests = askAll ? 0xff : guests_[first + at];
-    for (u32 held = ~bytesAtMost(bucket.tags, grave) & 0xffff; held != 0; held &= held - 1) {
+  std::size_t at = moved_.size();
+  for (u32 bucket = first; bucket < first + count; ++bucket) {
+    if (!all && guests_[bucket] == 0) continue;
+    const Bucket& from = buckets_[bucket];
+    for (u32 held = ~bytesAtMost(from.tags, grave) & (all ? 0xffff : slotsMarked(guests_[bucket])); held != 0; held &= held - 1) {
       const auto slot = static_cast<u32>(std::countr_zero(held));
-      const u8 tag = bucket.tags[slot];
-      *to++ = {bucket.group(slot), at << (32 - homeBits) | (static_cast<u32>(tag) << tagShift & tagMask), tag, (guests >> slot / 2 & 1) != 0 || (askAlike && tag < 2 * firstTag)};
+      moved_.push_back({from.field(slot), 0, from.tags[slot], 0});
     }
   }
-  assert(to == moved_.data() + moved_.size());
   constexpr std::size_t ahead = 24;
   std::unordered_map<u32, u32> twins;
   bool ambiguous = false;
-  for (std::size_t i = before; i < moved_.size() && !ambiguous; ++i) {
-    if (i + ahead < moved_.size() && moved_[i + ahead].asked) keys.prefetch(moved_[i + ahead].group);
-    if (!moved_[i].asked) continue;
-    const u64 hash = hashOf(segment, moved_[i].group, moved_[i].tag, askAll ? &twins : nullptr, ambiguous, keys);
-    moved_[i].place = static_cast<u32>(placeIn(segment.depth, hash) >> 32);
+  const auto groupOf = [&](const Moved& moved) { return lowest(moved.field, segment.groupBits) * groupBlocks; };
+  for (std::size_t i = at; i < std::min(moved_.size(), at + ahead); ++i) keys.prefetch(groupOf(moved_[i]));
+  for (; at < moved_.size() && !ambiguous; ++at) {
+    if (at + ahead < moved_.size()) keys.prefetch(groupOf(moved_[at + ahead]));
+    Moved& moved = moved_[at];
+    const u64 hash = hashOf(segment, moved.field, moved.tag, all ? &twins : nullptr, ambiguous, keys);
+    moved.field = lowest(moved.field, segment.groupBits) | toldOf(target.groupBits, target.depth + target.lag, hash);
+    moved.home = target.wideBuckets != 0 ? wideHome(target.wideBuckets, hash) : homeOf(hash);
+    moved.half = static_cast<u8>(hash >> (tagBits + segment.depth) & 1);
   }
-  if (!ambiguous) return;
-  moved_.resize(before);
-  collect(number, true, askAlike, keys);
+  return !ambiguous;
 }
 
-// All of `moved_` into the empty buckets of a segment, or of two by the first bit of their places.
-inline void IdTable::settle(u32 lower, u32 upper) {
-  own_.assign(2 * segmentBuckets, 0);
-  others_.assign(2 * segmentBuckets, 0);
-  const u32 shift = lower == upper ? 0 : 1;
-  u32 counts[2] = {0, 0};
-  for (const Moved& moved : moved_) {
-    const u32 half = shift == 0 ? 0 : moved.place >> 31, home = (moved.place << shift) >> (32 - homeBits), row = half * segmentBuckets;
-    u32 at = home;
-    while (own_[row + at] + others_[row + at] == bucketSlots) at = (at + 1) & (segmentBuckets - 1);
-    const u32 slot = at == home ? own_[row + at]++ : bucketSlots - 1 - others_[row + at]++;
-    const u32 bucket = (half == 0 ? lower : upper) * segmentBuckets + at;
-    buckets_[bucket].put(slot, moved.group / groupBlocks, moved.tag);
-    if (at != home) markGuest(bucket, slot);
-    ++counts[half];
+// As the above, of each. `all` is set where it took all to tell.
+template <typename Keys>
+void IdTable::collect(std::initializer_list<u32> numbers, bool& all, const Segment& target, Keys& keys) {
+  for (;; all = true) {
+    moved_.clear();
+    bool isTold = true;
+    for (const u32 number : numbers) isTold = isTold && collect(number, all, target, keys);
+    if (isTold) return;
   }
-  segments_[lower].used = segments_[lower].live = counts[0];
-  if (shift != 0) segments_[upper].used = segments_[upper].live = counts[1];
+}
+
+// What `collect` left, into what is empty or has places left; by their halves, where there are two.
+inline void IdTable::settle(u32 lower, u32 upper) {
+  for (const Moved& moved : moved_) {
+    const u32 number = moved.half == 0 ? lower : upper, first = number * segmentBuckets;
+    u32 at = moved.home, free = 0;
+    while ((free = bytesEqual(buckets_[first + at].tags, empty)) == 0) at = (at + 1) % segmentBuckets;
+    const u32 slot = slotFor(at == moved.home, free);
+    buckets_[first + at].put(slot, moved.field, moved.tag);
+    if (at != moved.home) markGuest(first + at, slot);
+    ++segments_[number].live;
+  }
+  segments_[lower].used = segments_[lower].live;
+  segments_[upper].used = segments_[upper].live;
 }
 
 inline void IdTable::settleWide(u32 number) {
   Segment& segment = segments_[number];
-  own_.assign(segment.wideBuckets, 0);
   for (const Moved& moved : moved_) {
-    u32 at = wideHome(segment, static_cast<u64>(moved.place) << 32) - segment.wideFirst;
-    while (own_[at] == bucketSlots) at = at + 1 == segment.wideBuckets ? 0 : at + 1;
-    buckets_[segment.wideFirst + at].put(own_[at]++, moved.group / groupBlocks, moved.tag);
+    u32 at = moved.home, free = 0;
+    while ((free = bytesEqual(buckets_[segment.wideFirst + at].tags, empty)) == 0) at = at + 1 == segment.wideBuckets ? 0 : at + 1;
+    buckets_[segment.wideFirst + at].put(static_cast<u32>(std::countr_zero(free)), moved.field, moved.tag);
   }
   segment.used = segment.live = static_cast<u32>(moved_.size());
-  own_ = {};
+  moved_ = {};
 }
 
-// `hash`: one of the segment's.
+// Entries in their homes stay or go to the same bucket of the other, empty, half; guests, which `settle` brings back, and graves go. How many have gone.
+inline u32 IdTable::divide(u32 lower, u32 upper) {
+  const u32 shift = segments_[lower].groupBits - 1u, bit = lower == upper ? 0 : 1u << shift;
+  u32 stayed = 0, gone = 0;
+  for (u32 at = 0; at < segmentBuckets; ++at) {
+    Bucket& from = buckets_[lower * segmentBuckets + at];
+    Bucket& to = buckets_[upper * segmentBuckets + at];
+    u8& guests = guests_[lower * segmentBuckets + at];
+    const u32 own = ~bytesAtMost(from.tags, grave) & 0xffff & ~slotsMarked(guests);
+    guests = 0;
+    if (bit == 0) {
+      for (u32 out = ~own & 0xffff; out != 0; out &= out - 1) from.tags[std::countr_zero(out)] = empty;
+      stayed += static_cast<u32>(std::popcount(own));
+      continue;
+    }
+    // Without branches: nobody can foresee which half it is.
+    static_assert(empty == 0);
+    u32 places = 0;
+    for (u32 slot = 0; slot < bucketSlots; ++slot) {
+      const u32 field = from.field(slot), tag = from.tags[slot], isOwn = own >> slot & 1, goes = field >> shift & isOwn;
+      to.put(places, field & ~bit, static_cast<u8>(tag & (0 - goes)));
+      from.tags[slot] = static_cast<u8>(tag & (goes - isOwn));
+      places += goes;
+    }
+    gone += places;
+    stayed += static_cast<u32>(std::popcount(own)) - places;
+  }
+  segments_[lower].live = stayed;
+  return gone;
+}
+
+// `hash`: one of the segment's. False where memory cannot be had.
 template <typename Keys>
-void IdTable::grow(u64 hash, Keys& keys) {
+bool IdTable::grow(u64 hash, Keys& keys) {
   const u32 number = partOf(hash).number;
   const Segment before = segments_[number];
   const bool wasWide = before.wideBuckets != 0;
   // Where an eighth is graves they are all there is to do.
   const bool isDirty = before.live * 8 <= before.used * 7;
   const bool widens = !isDirty && (wasWide || (before.depth == depth_ && directory_.size() * 2 > mostParts * segments_.size()));
-  const bool splits = !isDirty && !widens, renews = splits && before.splits == mostSplits;
-  ++growths_;
-  moved_.clear();
-  collect(number, widens || renews, false, keys);
-  if (wasWide) empties(before.wideFirst, before.wideBuckets);
-  else empties(number * segmentBuckets, segmentBuckets);
-  if (widens) widen(number);
-  if (widens || wasWide) return settleWide(number);
-  if (!splits) return settle(number, number);
-
-  if (before.depth == depth_) {
-    std::vector<Part> twice(directory_.size() * 2);
-    for (std::size_t part = 0; part < twice.size(); ++part) twice[part] = directory_[part / 2];
-    directory_.swap(twice);
-    ++depth_;
+  const bool splits = !isDirty && !widens;
+  bool all = wasWide || widens || (splits && !before.knowsNext());
+  Segment target = before;
+  if (widens) {
+    target.wideBuckets = wasWide ? 2 * before.wideBuckets : 2 * segmentBuckets;
+    target.groupBits = fieldBits;
+  } else if (splits) {
+    target.groupBits = before.knowsNext() ? before.groupBits + 1 : static_cast<u8>(std::min(fieldBits, groupWidth(number) + 1));
+    target.lag = 0;
+    ++target.depth;
+    target.isListed = false;
   }
-  Segment& lower = segments_[number];
-  --atDepth_[before.depth];
-  ++atDepth_[++lower.depth];
-  lower.prefix *= 2;
-  lower.splits = renews ? 0 : before.splits + 1;
-  lower.isListed = false;
-  setParts(number);
-  Segment half = lower;
-  ++half.prefix;
-  const u32 upper = add(half);
-  if (renews)
-    for (Moved& moved : moved_) moved.tag = tagFrom(moved.place << 1 >> (32 - toldBits));
-  settle(number, upper);
+  try {
+    if (widens) prepareWide(before, target.wideBuckets);
+    if (splits) prepareSplit(before);
+    collect({number}, all, target, keys);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  ++growths_;
+  if (wasWide && !widens) empties(before.wideFirst, before.wideBuckets);
+  else if (all && !wasWide) empties(number * segmentBuckets, segmentBuckets);
+  if (widens) widen(number, target.wideBuckets);
+  if (widens || wasWide) return settleWide(number), true;
+
+  u32 upper = number;
+  segments_[number] = target;
+  segments_[number].live = 0;
+  if (splits) {
+    --atDepth_[before.depth];
+    ++atDepth_[target.depth];
+    setParts(number);
+    Segment half = segments_[number];
+    half.prefix |= 1u << before.depth;
+    upper = add(half);
+  } else {
+    for (Moved& moved : moved_) moved.half = 0;
+  }
+  if (!all) {
+    const u32 gone = divide(number, upper);
+    if (splits) segments_[upper].live = gone;
+  }
+  return settle(number, upper), true;
 }
 
 template <typename Keys>
-bool IdTable::shrink(Keys keys) {
+bool IdTable::shrink(Keys&& keys) try {
   for (u32 looks = 0; looks < mostLooks && !sparse_.empty(); ++looks) {
     const u64 hash = sparse_.back();
     sparse_.pop_back();
@@ -142,134 +189,65 @@ bool IdTable::shrink(Keys keys) {
     segment.isListed = false;
     if (segment.live > sparseSlots) continue;
     if (segment.wideBuckets != 0) {
+      Segment target = segment;
+      target.wideBuckets = 0;
+      bool all = true;
+      prepareWide(segment, segment.wideBuckets);
+      collect({number}, all, target, keys);
+      for (Moved& moved : moved_) moved.half = 0;
       ++growths_;
-      moved_.clear();
-      collect(number, true, false, keys);
       giveWide(segment);
+      segment.live = 0;
       setParts(number);
       settle(number, number);
     } else {
       if (segment.depth == 0) continue;
-      const Part other = directory_[(static_cast<std::size_t>(segment.root) << depth_) + (static_cast<std::size_t>(segment.prefix ^ 1) << (depth_ - segment.depth))];
+      const Part other = directory_[(static_cast<std::size_t>(segment.root) << depth_) + (segment.prefix ^ 1u << (segment.depth - 1))];
       if (other.isWide || other.depth != segment.depth || segment.live + segments_[other.number].live > 2 * sparseSlots) continue;
-      if (segment.prefix % 2 == 0) merge(number, other.number, keys);
+      if (segment.prefix >> (segment.depth - 1) == 0) merge(number, other.number, keys);
       else merge(other.number, number, keys);
     }
     // What is sparse still comes again.
-    const u32 now = partOf(hash).number;
-    if (segments_[now].live <= sparseSlots && !segments_[now].isListed) {
-      segments_[now].isListed = true;
-      sparse_.push_back(hash);
-    }
+    Segment& now = segments_[partOf(hash).number];
+    if (now.live <= sparseSlots && !now.isListed) list(now, hash);
     return true;
   }
   if (sparse_.empty()) sparse_ = {};
   return !sparse_.empty();
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 // Halves of one segment.
 template <typename Keys>
 void IdTable::merge(u32 lower, u32 upper, Keys& keys) {
-  ++growths_;
-  moved_.clear();
-  collect(lower, false, true, keys);
-  const std::size_t middle = moved_.size();
-  collect(upper, false, true, keys);
-  Segment whole = segments_[lower];
-  // As many bits of the place as both tell.
-  const u32 splits = std::max({u32{1}, u32{whole.splits}, u32{segments_[upper].splits}}) - 1;
-  for (std::size_t i = 0; i < moved_.size(); ++i) {
-    Moved& moved = moved_[i];
-    moved.place = moved.place >> 1 | (i < middle ? 0 : 1u << 31);
-    moved.tag = tagFrom(moved.place >> (32 - toldBits + splits));
-  }
-  empties(lower * segmentBuckets, segmentBuckets);
-  empties(upper * segmentBuckets, segmentBuckets);
-  --atDepth_[whole.depth];
-  ++atDepth_[--whole.depth];
-  whole.prefix /= 2;
-  whole.splits = static_cast<u8>(splits);
+  const Segment& one = segments_[lower];
+  const Segment& other = segments_[upper];
+  Segment whole = one;
+  --whole.depth;
+  whole.live = whole.used = 0;
   whole.isListed = false;
-  const u32 stays = std::min(lower, upper);
-  segments_[stays] = whole;
-  setParts(stays);
-  settle(stays, stays);
-  drop(std::max(lower, upper));
+  // The bit that told them apart comes back, as low as their groups leave it and both know what follows it.
+  const u32 known = one.lag == 0 && other.lag == 0 ? std::max(one.groupBits, other.groupBits) - 1 : fieldBits - 1;
+  whole.groupBits = static_cast<u8>(std::max({known, groupWidth(lower), groupWidth(upper)}));
+  whole.lag = 0;
+  bool all = false;
+  moved_.reserve(one.live + other.live);
+  collect({lower, upper}, all, whole, keys);
+  for (Moved& moved : moved_) moved.half = 0;
+  ++growths_;
+  if (all) empties(lower * segmentBuckets, segmentBuckets);
+  else whole.live = unite(lower, upper, whole.groupBits);
+  empties(upper * segmentBuckets, segmentBuckets);
+  --atDepth_[one.depth];
+  ++atDepth_[whole.depth];
+  segments_[lower] = whole;
+  setParts(lower);
+  settle(lower, lower);
+  drop(upper);
   while (depth_ > 1 && atDepth_[depth_] == 0) halveDirectory();
 }
 
-inline void IdTable::setParts(u32 number) {
-  const Segment& segment = segments_[number];
-  const u32 below = depth_ - segment.depth;
-  const std::size_t from = (static_cast<std::size_t>(segment.root) << depth_) + (static_cast<std::size_t>(segment.prefix) << below);
-  std::fill_n(directory_.begin() + static_cast<std::ptrdiff_t>(from), std::size_t{1} << below, Part{number, segment.depth, segment.splits, segment.wideBuckets != 0});
-}
-
-inline u32 IdTable::add(const Segment& segment) {
-  const auto number = static_cast<u32>(segments_.size());
-  if ((number + 1) * segmentBuckets > wideEnd_) throw std::bad_alloc();
-  segments_.push_back(segment);
-  buckets_.use((number + 1) * segmentBuckets);
-  guests_.use((number + 1) * segmentBuckets);
-  ++atDepth_[segment.depth];
-  setParts(number);
-  return number;
-}
-
-// One that is empty and in no part of the directory: the last one moves to its place.
-inline void IdTable::drop(u32 number) {
-  const auto last = static_cast<u32>(segments_.size() - 1);
-  --atDepth_[segments_[number].depth];
-  if (number != last) {
-    segments_[number] = segments_[last];
-    std::memcpy(&buckets_[number * segmentBuckets], &buckets_[last * segmentBuckets], segmentBuckets * sizeof(Bucket));
-    std::memcpy(&guests_[number * segmentBuckets], &guests_[last * segmentBuckets], segmentBuckets);
-    empties(last * segmentBuckets, segmentBuckets);
-    setParts(number);
-  }
-  segments_.pop_back();
-  if (segments_.size() * 4 < segments_.capacity()) segments_.shrink_to_fit();
-  buckets_.giveBackBehind(last * segmentBuckets, wideEnd_);
-  guests_.giveBackBehind(last * segmentBuckets, wideEnd_);
-}
-
-inline void IdTable::empties(u32 first, u32 count) {
-  std::memset(static_cast<void*>(&buckets_[first]), 0, count * sizeof(Bucket));
-  std::memset(&guests_[first], 0, count);
-}
-
-inline void IdTable::halveDirectory() {
-  std::vector<Part> half(directory_.size() / 2);
-  for (std::size_t part = 0; part < half.size(); ++part) half[part] = directory_[part * 2];
-  directory_.swap(half);
-  --depth_;
-}
-
-// To twice its buckets, which are empty: where a former segment of that many was, else in front of all others.
-inline void IdTable::widen(u32 number) {
-  Segment& segment = segments_[number];
-  const u32 buckets = segment.wideBuckets == 0 ? 2 * segmentBuckets : 2 * segment.wideBuckets;
-  giveWide(segment);
-  std::vector<u32>& known = wideFree_[std::countr_zero(buckets)];
-  if (known.empty()) {
-    if (segments_.size() * segmentBuckets + buckets > wideEnd_) throw std::bad_alloc();
-    known.push_back(wideEnd_ -= buckets);
-  }
-  segment.wideFirst = known.back();
-  known.pop_back();
-  segment.wideBuckets = buckets;
-  wideBuckets_ += buckets;
-  widest_ = std::max(widest_, buckets);
-  setParts(number);
-}
-
-inline void IdTable::giveWide(Segment& segment) {
-  if (segment.wideBuckets == 0) return;
-  empties(segment.wideFirst, segment.wideBuckets);
-  buckets_.giveBack(segment.wideFirst, segment.wideFirst + segment.wideBuckets);
-  wideFree_[std::countr_zero(segment.wideBuckets)].push_back(segment.wideFirst);
-  wideBuckets_ -= segment.wideBuckets;
-  segment.wideFirst = segment.wideBuckets = 0;
-}
-
 }  // namespace svc
+
+#include "id_table_parts.h"

@@ -148,6 +148,12 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     growths = table_.growths();
     nameGrowths = engineTable_.growths();
   };
+  // What is stored stays.
+  const auto giveUp = [&](u32 from) {
+    outcomes[OverBudget] += count - from;
+    settle();
+    ++changes_;
+  };
   const Subscription& sub = subscriptions_[id];
   const bool ownNames = sub.ownNames, inScope = scope == sub.scope;
   for (u32 i = 0; i < count; ++i) {
@@ -163,20 +169,22 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       block = table_.findOrVacant(spot, arena_.sequence.data(), sequence, [&](u32 found) { return isOf(space, found); }, vacant);
       if (block == 0) {
         block = arena_.allocate(previous);
-        if (block == 0) {
-          outcomes[OverBudget] += count - i;
-          settle();
-          return;
-        }
+        if (block == 0) return giveUp(i);
         arena_.sequence[block] = sequence;
         if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
         ++freshRun;
         arena_.holders[block] = freshSet;
-        table_.insertAt(vacant, spot, keys[i % ahead], block, BlockKeys<false>(*this));
+        if (!table_.insertAt(vacant, spot, keys[i % ahead], block, BlockKeys<false>(*this))) {
+          --freshRun;
+          arena_.release(block);
+          if (!table_.relieve(keys[i % ahead], BlockKeys<false>(*this))) return giveUp(i);
+          --i;
+          continue;
+        }
         arena_.touch(block, clock);
         if (names != nullptr && !(inScope && nameFresh(sub, nameSpots[i % ahead], nameKeys[i % ahead], block, names[i]))) {
           settle();
-          nameBlock(id, stream, block, names[i]);
+          if (!nameBlock(id, stream, block, names[i])) return giveUp(i);
         }
         previous = block;
         continue;
@@ -197,7 +205,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     arena_.touch(block, clock);
     if (names != nullptr && (ownNames || sub.ownNames || arena_.engine[block] != names[i])) {
       settle();
-      nameBlock(id, stream, block, names[i]);
+      if (!nameBlock(id, stream, block, names[i])) return giveUp(i);
     }
     previous = block;
   }

@@ -211,7 +211,7 @@ class Index {
   bool hasRoomForSpace(const Namespace& like);
   void collectSpaces();
   bool nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 key, u32 block, u64 name);
-  void nameBlock(u32 id, u32 stream, u32 block, u64 name);
+  bool nameBlock(u32 id, u32 stream, u32 block, u64 name);
   void goOwnNames(Subscription& sub, u32 stream, u32 fresh);
   void sweepNames(Subscription& sub);
   void setHolders(u32 block, u32 set);

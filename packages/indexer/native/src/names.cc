@@ -51,17 +51,19 @@ bool Index::nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 ke
   if (engineTable_.findOrVacant(spot, arena_.engine.data(), name, [&](u32 other) { return isNamed(other, sub.scope, name); }, vacant) != 0) return false;
   arena_.engine[block] = name;
   engineInUse_ = true;
-  engineTable_.insertAt(vacant, spot, key, block, BlockKeys<true>(*this));
-  return true;
+  if (engineTable_.insertAt(vacant, spot, key, block, BlockKeys<true>(*this))) return true;
+  arena_.engine[block] = 0;
+  return engineTable_.relieve(key, BlockKeys<true>(*this)) && nameFresh(sub, engineTable_.spotOf(key), key, block, name);
 }
 
-// A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own.
-void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
+// A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own. False where memory for
+// the name cannot be had: the stream does not have the block, which nobody could take away any more.
+bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   Subscription& sub = subscriptions_[id];
   if (!sub.ownNames) {
     const u64 key = mix(name ^ sub.scope);
-    if (scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0 && nameFresh(sub, engineTable_.spotOf(key), key, block, name)) return;
-    if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return;
+    if (scopes_[spaceOf(block)] == sub.scope && arena_.engine[block] == 0 && nameFresh(sub, engineTable_.spotOf(key), key, block, name)) return true;
+    if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return true;
     goOwnNames(sub, stream, block);
   }
   const u32 before = sub.names.set(name, block);
@@ -70,17 +72,24 @@ void Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) {
     setHolders(before, sets_.without(arena_.holders[before], stream));
     if (sets_[arena_.holders[before]].empty()) toGhost(before);
   }
+  return true;
+} catch (const std::bad_alloc&) {
+  setHolders(block, sets_.without(arena_.holders[block], stream));
+  if (sets_[arena_.holders[block]].empty()) release(block);
+  return false;
 }
 
 // `fresh` was given to `stream` a moment ago, under a name that is not the one it is known by.
 void Index::goOwnNames(Subscription& sub, u32 stream, u32 fresh) {
-  sub.ownNames = true;
+  FlatMap names;
   for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block) {
     if (!arena_.used(block) || arena_.engine[block] == 0 || scopes_[spaceOf(block)] != sub.scope) continue;
     const auto& set = sets_[arena_.holders[block]];
     const bool held = std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 own) { return set.has(own) && (block != fresh || own != stream); });
-    if (held) sub.names.set(arena_.engine[block], block);
+    if (held) names.set(arena_.engine[block], block);
   }
+  sub.names = std::move(names);
+  sub.ownNames = true;
 }
 
 void Index::sweepNames(Subscription& sub) {

@@ -193,8 +193,8 @@ bool Index::loadBlocks(SnapshotReader& in) {
       table_.prefetch(mix(arena_.sequence[block + ahead] ^ spaces_[space].seed));
       if (engineInUse_) engineTable_.prefetch(mix(arena_.engine[block + ahead] ^ scopes_[space]));
     }
-    table_.insert(keyOf(block), block, BlockKeys<false>(*this));
-    if (engineInUse_ && arena_.engine[block] != 0) engineTable_.insert(nameKeyOf(block), block, BlockKeys<true>(*this));
+    if (!table_.insert(keyOf(block), block, BlockKeys<false>(*this))) return false;
+    if (engineInUse_ && arena_.engine[block] != 0 && !engineTable_.insert(nameKeyOf(block), block, BlockKeys<true>(*this))) return false;
     if (sets_[sets[set]].empty()) toGhost(block);
   }
   return true;

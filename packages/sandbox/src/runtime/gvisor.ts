@@ -14,6 +14,7 @@ import { openFreezer } from "./gvisor-freeze.ts";
 import { openKernel } from "./gvisor-kernel.ts";
 import { dropMerged, layerBytes, stackLayers } from "./gvisor-layers.ts";
 import { openRunsc } from "./gvisor-runsc.ts";
+import { openStarters } from "./gvisor-starter.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
@@ -33,6 +34,7 @@ const identityArchive = "identity.tar";
 const firstAnnotations = { "dev.gvisor.tar.rootfs.upper": identityArchive };
 const bootIDFile = "boot_id";
 const PANIC_LOG = "panic.log";
+const LOG = "runsc.log";
 const START_TIMEOUT_MS = 30_000;
 /** Reads the whole memory back before it returns. */
 const RESTORE_TIMEOUT_MS = 5 * 60_000;
@@ -52,6 +54,7 @@ export function gvisorEngine(host: Host): Engine {
   const { stateRoot } = runsc;
   const kernel = openKernel(stateRoot);
   const freezer = openFreezer(kernel);
+  const starters = openStarters(spawner);
 
   async function launch(spec: StartSpec): Promise<Started> {
     const { directory, from } = spec;
@@ -87,6 +90,8 @@ export function gvisorEngine(host: Host): Engine {
     const address = await bundle(spec, program);
     const pidFile = join(place.directory, "pid");
     await start(spec, program, ["create", "-bundle", place.directory, "-pid-file", pidFile]);
+    const { runtimeID, directory } = place;
+    starters.wait(place, cgroups.starterEntrances(runtimeID), [program, ...runscFlags(stateRoot, directory, kind.limits)], join(directory, LOG));
     return started(pidFile, address);
   }
 
@@ -102,10 +107,12 @@ export function gvisorEngine(host: Host): Engine {
   /** Runs a verb that makes a sandbox, or has it run. */
   async function start(spec: Pick<StartSpec, "runtimeID" | "directory" | "limits" | "from">, program: string, verb: readonly string[]): Promise<void> {
     const { runtimeID, directory, limits, from } = spec;
-    const logFile = join(directory, "runsc.log");
+    const logFile = join(directory, LOG);
     const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, runtimeID];
     const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
-    const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory });
+    const result =
+      (await starters.goOn(spec, [...verb, runtimeID], timeoutMs)) ??
+      (await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory }));
     if (result.code === 0) return;
     const last = await readFile(logFile, "utf8").catch(() => "");
     fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
