@@ -48,7 +48,7 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
     {
       title: "Run a piece of code",
       description:
-        "Runs a program in Python, JavaScript (where the template has Node) or bash in the sandbox; each call is a new process. Print what you want to see.",
+        "Runs a program in Python, JavaScript (where the template has Node; `base` has none) or bash in the sandbox; each call is a new process. Print what you want to see.",
       inputSchema: z.strictObject({
         code: z.string().min(1).max(MAX_CODE_BYTES),
         language: z.enum(["python", "javascript", "bash"]).default("python"),

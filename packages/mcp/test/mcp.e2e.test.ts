@@ -88,7 +88,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
       const text = await it.data<{ content: string; bytes: number }>("read_file", { path: "notes/a.txt", limit: 3 });
       assert.deepEqual([text.content, text.bytes], ["gr", 2]);
       assert.deepEqual((await it.data<{ content: string }>("read_file", { path: "notes/a.txt", offset: 2 })).content, "üße\n");
-      assert.match(JSON.stringify((await it.call("read_file", { path: "notes/a.txt", offset: 3 })).content), /no UTF-8 text: read them with encoding base64/);
+      assert.match(JSON.stringify((await it.call("read_file", { path: "notes/a.txt", offset: 3 })).content), /not valid UTF-8: read them with encoding base64/);
       assert.match(JSON.stringify((await it.call("read_file", { path: "notes/a.txt", offset: 99 })).content), /the file has 8 bytes/);
       assert.deepEqual(await it.data("remove_file", { path: "notes" }), { path: "notes", removed: true });
       assert.deepEqual(await it.data("remove_file", { path: "notes" }), { path: "notes", removed: false });

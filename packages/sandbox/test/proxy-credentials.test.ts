@@ -123,7 +123,13 @@ void test("a sandbox never sees the deployment's key, and an application never i
   assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, "X-API-KEY": "mine" })).seen.headers["x-api-key"], "mine");
   assert.equal((await ask(fixture, "/", { ...to, ...token })).seen.headers["x-access-token"], undefined);
   assert.equal((await ask(fixture, "/", { ...to, "x-access-token": other.envdAccessToken })).seen.headers["x-access-token"], other.envdAccessToken);
-  assert.equal((await ask(fixture, "/", { ...to, authorization: "Basic eDp5" })).seen.headers["authorization"], "Basic eDp5");
+  for (const authorization of ["Basic eDp5", "Bearer mine", "Bearer", `Basic ${deploymentKey}`])
+    assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], authorization);
+  for (const scheme of ["Bearer", "bearer"]) {
+    const authorization = `${scheme} ${deploymentKey}`;
+    assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], undefined);
+    assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, authorization })).seen.headers["authorization"], undefined);
+  }
 });
 
 void test("what the proxy tells of the client cannot be forged, and Connection takes no header away", async () => {

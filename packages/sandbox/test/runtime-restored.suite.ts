@@ -13,6 +13,8 @@ const { privateKey, publicKey } = generateKeyPairSync("ed25519");
 const initKey = Buffer.from(publicKey.export({ format: "jwk" }).x ?? "", "base64url").toString("base64");
 const json = { "content-type": "application/json", "connect-protocol-version": "1", authorization: `Basic ${btoa("root:")}` };
 
+const STOPPED_MS = 4_000;
+
 let nonce = 1;
 async function tellIdentity(handle: RuntimeHandle, identity: object): Promise<void> {
   const body = JSON.stringify(identity);
@@ -93,6 +95,27 @@ export function restoredTests(name: RuntimeName, it: It): void {
     await until("the parent's ends alone", () => (stream.ended ? true : undefined));
     assert.equal(again.ended, false);
     again.sent.destroy();
+  });
+
+  it("what was stopped does not count its stop: time-outs go on with what is left of them, and the clock on the wall is right", async () => {
+    await using fixture = await openFixture(name);
+    const spec = fixture.spec();
+    const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary) });
+    const secondsOf = async (of: RuntimeHandle) => {
+      const { stdout } = await run(of, "cut -d' ' -f1 /proc/uptime; date +%s; awk '/btime/ { print $2 }' /proc/stat");
+      const [up = Number.NaN, wall = Number.NaN, boot = Number.NaN] = stdout.split("\n").map(Number);
+      return { up, wall, boot };
+    };
+    const began = performance.now();
+    const before = await secondsOf(handle);
+    const from = await fixture.checkpoint(handle, "memory");
+    await new Promise((resolve) => setTimeout(resolve, STOPPED_MS));
+    const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from });
+    const after = await secondsOf(child);
+    const tookMs = performance.now() - began;
+    assert.ok(after.up >= before.up && after.up - before.up <= (tookMs - STOPPED_MS) / 1000 + 0.1, `${after.up - before.up} s of ${tookMs} ms`);
+    assert.ok(after.wall - before.wall >= STOPPED_MS / 1000 - 1);
+    assert.ok(Math.abs(after.boot + after.up - after.wall) <= 2, JSON.stringify(after));
   });
 
   it("a copy's new identity is in force at once: names, resolver, machine id, and sudo without a wait", async () => {

@@ -23,6 +23,7 @@ export function proxyNames(brands: readonly string[]): string[] {
     ...new Set([
       "x-api-key",
       "x-access-token",
+      "authorization",
       gatewayHeaders.token,
       gatewayHeaders.client,
       ...toldByProxy,
@@ -37,6 +38,7 @@ export type Pair = { readonly names: PairNames; readonly sandboxID: number; read
 export type HeaderIDs = {
   readonly apiKey: number;
   readonly accessToken: number;
+  readonly authorization: number;
   readonly toldByProxy: readonly number[];
   /** What a gateway proves itself by, and the client that it speaks for. */
   readonly gateway: readonly [token: number, client: number];
@@ -49,6 +51,7 @@ export function headerIDs(names: HeaderNames, brands: readonly string[]): Header
   return {
     apiKey: names.id("x-api-key"),
     accessToken: names.id("x-access-token"),
+    authorization: names.id("authorization"),
     toldByProxy: toldByProxy.map((name) => names.id(name)),
     gateway: [names.id(gatewayHeaders.token), names.id(gatewayHeaders.client)],
     pairs: pairs.map((pair) => ({ names: pair, sandboxID: names.id(pair.sandboxID), port: names.id(pair.port) })),

@@ -4,6 +4,7 @@ import type { HeaderIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import type { Access } from "../records/directory.ts";
 import { isSignedFile } from "./envd-paths.ts";
+import { sameText } from "./same-text.ts";
 
 /** Refusals because a header came in two versions: whichever this proxy checked, the next server might read the other. */
 export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefined {
@@ -44,4 +45,11 @@ export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, access: Acces
 /** Whether X-API-Key is the deployment's: then no sandbox may see it. Any other value is application data. */
 export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
   return head.carries(ids.apiKey, apiKey);
+}
+
+/** The same of an Authorization: Bearer, as which some clients send the key by mistake. */
+export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
+  if (!head.has(ids.authorization)) return false;
+  const [scheme, secret = ""] = (head.value(ids.authorization) ?? "").split(/ +/, 2);
+  return scheme?.toLowerCase() === "bearer" && sameText(secret, apiKey);
 }

@@ -11,7 +11,7 @@ import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Access, ProxyEntry, SandboxDirectory } from "../records/directory.ts";
-import { carriesDeploymentKey, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
+import { carriesDeploymentKey, carriesKeyAsBearer, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
 import { isSignedFile, namesInternalRoute } from "./envd-paths.ts";
 import { targetKinds } from "./proxy-metrics.ts";
 import { notFound, paused, SandboxTargets } from "./sandbox-target.ts";
@@ -40,7 +40,7 @@ export class Router {
   readonly #control: Target;
   readonly #sandboxes = new Map<string, SandboxTargets>();
   readonly #controlDrops: Drops;
-  /** By whether X-API-Key (1), X-Access-Token (2) and Host (4) are left out too. */
+  /** By whether X-API-Key (1), X-Access-Token (2), Host (4) and Authorization (8) are left out too. */
   readonly #sandboxDrops: readonly Drops[];
   readonly #trafficHeader: string;
   readonly #gatewayToken: () => string;
@@ -56,7 +56,7 @@ export class Router {
     const count = head.names.names.length;
     const routing = ids.pairs.flatMap((pair) => [pair.sandboxID, pair.port]);
     this.#controlDrops = dropsOf(count, [...ids.toldByProxy, ...ids.gateway, ...routing, ...ids.trafficTokens]);
-    this.#sandboxDrops = Array.from({ length: 8 }, (_, bits) =>
+    this.#sandboxDrops = Array.from({ length: 16 }, (_, bits) =>
       dropsOf(count, [
         ...ids.toldByProxy,
         ...ids.gateway,
@@ -65,6 +65,7 @@ export class Router {
         ...(bits & 1 ? [ids.apiKey] : []),
         ...(bits & 2 ? [ids.accessToken] : []),
         ...(bits & 4 ? [HOST] : []),
+        ...(bits & 8 ? [ids.authorization] : []),
       ]),
     );
     this.#trafficHeader = `${options.brands[0] ?? "svc"}-traffic-access-token`;
@@ -98,7 +99,7 @@ export class Router {
     const refusal = refuseEnvd(head, this.#ids, access, target);
     if (refusal !== undefined) return refusal;
     if (entry === undefined) return this.#wakeEnvd(head, access, target, client);
-    const drops = this.#sandboxDrops[carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0] as Drops;
+    const drops = this.#sandboxDrops[this.#keyBits(head)] as Drops;
     const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
     return { target: this.#targetOf(entry, ENVD_PORT), text, upgrade: false, kind: ENVD };
   }
@@ -117,15 +118,17 @@ export class Router {
     if (refusal !== undefined) return refusal;
     if (entry === undefined) return this.#options.wakes.wait(access.sandboxID, client, APPLICATION);
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
-    const bits =
-      (carriesDeploymentKey(head, this.#ids, this.#options.apiKey()) ? 1 : 0) |
-      (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) |
-      (mask === undefined ? 0 : 4);
+    const bits = this.#keyBits(head) | (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) | (mask === undefined ? 0 : 4);
     // Who asked goes to applications always, the host that was asked for only when another one takes its place.
     const forwarded = this.#forwarded(head, client);
     const added = mask === undefined ? forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${forwarded}`;
     const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
     return { target: this.#targetOf(entry, port), text, upgrade: true, kind: APPLICATION };
+  }
+
+  #keyBits(head: RequestHead): number {
+    const apiKey = this.#options.apiKey();
+    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (carriesKeyAsBearer(head, this.#ids, apiKey) ? 8 : 0);
   }
 
   /** Old SDKs and signed URLs send no routing header with /files and /health: their signature or token tells. */

@@ -12,7 +12,7 @@ import { missingHere, type Processor, processorShape, thisProcessor } from "../r
 import type { Checkpoint, CheckpointKind } from "../runtime/runtime.ts";
 import { bootID } from "./clock.ts";
 import { groundShape, openGrounds } from "./ground.ts";
-import { checkReached, checkSealed, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
+import { checkReached, checkSealed, failDamaged, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
 import { openSums } from "./sums.ts";
 
 // $SVC_HOME/snapshots/<checkpointID>/manifest.json   written last; a folder without it is half-made and nobody's
@@ -116,12 +116,12 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
 
   async function read(checkpointID: string) {
     const text = await readFile(join(placeOf(checkpointID), "manifest.json"), "utf8").catch((cause: unknown) =>
-      fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} is not on disk (${asFailure(cause).message})`, { cause }),
+      failDamaged(checkpointID, `is not on disk (${asFailure(cause).message})`, cause),
     );
     try {
       return manifest.parse(JSON.parse(text));
     } catch (cause) {
-      return fail("SNAPSHOT_DAMAGED", `the manifest of checkpoint ${checkpointID} cannot be read`, { cause });
+      return failDamaged(checkpointID, "has a manifest that cannot be read", cause);
     }
   }
 
@@ -220,14 +220,11 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
       standing?.catch(() => undefined);
       const found = await sums
         .computed(join(placeOf(checkpointID), "files"), names)
-        .catch((cause: unknown) => fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} cannot be read: ${asFailure(cause).message}`, { cause }));
+        .catch((cause: unknown) => failDamaged(checkpointID, `cannot be read: ${asFailure(cause).message}`, cause));
       for (const file of files) {
         if ("sealed" in file) await checkSealed(checkpointID, join(placeOf(checkpointID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)
-          fail(
-            "SNAPSHOT_DAMAGED",
-            `checkpoint ${checkpointID}: ${file.name} is not what was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`,
-          );
+          failDamaged(checkpointID, `has another ${file.name} than was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
       }
       if (names.length < files.length) await checkReached(checkpointID, placeOf(checkpointID), writtenIn);
       await standing;

@@ -27,15 +27,19 @@ export async function sealedAs(path: string): Promise<Sealed & { readonly sizeBy
   return { changedNs: String(mtimeNs), heldBytes: Number(blocks) * BLOCK_BYTES, sizeBytes: Number(size) };
 }
 
+/** Refuses a checkpoint, and says what is left to do. @throws SNAPSHOT_DAMAGED, always. */
+export function failDamaged(checkpointID: string, what: string, cause?: unknown): never {
+  const advice = `put snapshots/${checkpointID} back from a copy of the home, or delete what needs it`;
+  return fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} ${what}; ${advice}`, { cause });
+}
+
 /** @throws SNAPSHOT_DAMAGED. */
 export async function checkSealed(checkpointID: string, path: string, expected: Sealed & { readonly sizeBytes: number }): Promise<void> {
-  const found = await sealedAs(path).catch((cause: unknown) =>
-    fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID}: ${path} cannot be read: ${(cause as Error).message}`, { cause }),
-  );
+  const found = await sealedAs(path).catch((cause: unknown) => failDamaged(checkpointID, `has a file that cannot be read: ${(cause as Error).message}`, cause));
   if (isSameTime(found.changedNs, expected.changedNs) && found.sizeBytes === expected.sizeBytes) return;
-  fail(
-    "SNAPSHOT_DAMAGED",
-    `checkpoint ${checkpointID}: ${path} is not what was kept: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
+  failDamaged(
+    checkpointID,
+    `has another file than was kept, ${path}: it has ${found.sizeBytes} bytes, last changed at ${found.changedNs} ns, expected ${expected.sizeBytes} and ${expected.changedNs}; a copy of a home must keep times, as cp -a, rsync -a and tar do`,
   );
 }
 
@@ -60,5 +64,5 @@ export async function isOnDisk(place: string): Promise<boolean> {
 /** @throws SNAPSHOT_DAMAGED when it may be torn: it was written in another boot, and never known to be on the disk. */
 export async function checkReached(checkpointID: string, place: string, writtenIn: string | undefined): Promise<void> {
   if (writtenIn === bootID() || (await isOnDisk(place))) return;
-  fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID}: the machine went down before its files were known to be on the disk`);
+  failDamaged(checkpointID, "may be torn: the machine went down before its files were known to be on the disk");
 }
