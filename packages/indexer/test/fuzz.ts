@@ -15,7 +15,10 @@ export async function fuzzNative(rounds: number, seeds: readonly string[], optim
   try {
     const program = join(folder, "fuzz_batch");
     const sources = readdirSync(join(native, "src")).filter((name) => name.endsWith(".cc") && name !== "addon.cc");
-    const files = [...sources.map((name) => join(native, "src", name)), ...["fuzz_batch.cc", "fuzz_table.cc"].map((name) => join(native, "fuzz", name))];
+    const files = [
+      ...sources.map((name) => join(native, "src", name)),
+      ...["fuzz_batch.cc", "fuzz_memory.cc", "fuzz_table.cc"].map((name) => join(native, "fuzz", name)),
+    ];
     const flags = ["-std=c++20", optimized ? "-O1" : "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", `-I${native}src`];
     const objects = await Promise.all(
       [0, 1].map(async (half) => {

@@ -127,7 +127,7 @@ void answerAll(Query& query, const std::vector<u8>& body, bool packed) {
 int main(int argc, char** argv) {
   const u64 rounds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20000;
   source.seed(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
-  if (!fuzzTable(source, rounds)) return 1;
+  if (!fuzzTable(source, rounds) || !fuzzMemory(source)) return 1;
   Index index(4 << 20, 1337);
   Query query(index);
   std::vector<u32> subs;

@@ -12,6 +12,9 @@
 #include "id_table.h"
 
 namespace svc {
+
+Allocations allocations;
+
 namespace {
 
 // Blocks whose values are their hashes; 0 where a number is free.
@@ -139,8 +142,11 @@ bool keepsTwins(std::mt19937_64& source) {
   return isPut && table.find(values[stays], values.data(), values[stays], [](u32) { return true; }) == stays;
 }
 
-// Hashes that no split tells apart: of one root and fraction.
-u64 alikeBut(u64 number) { return 0x5b00e995cafef000ull | number % 256 << 48 | (number / 256 + 2); }
+// Hashes that no split tells apart: of one root and fraction, some of one tag as well.
+u64 alikeBut(u64 number) {
+  const u64 home = number < 8 ? 248 + number : number / 17, tag = number < 8 ? 2 : number % 17 + 2;
+  return 0x5b00e995cafef000ull | home << 48 | tag;
+}
 
 // A table that is as small as can be, so that wide segments come close to the others: those go, and the wide ones stay whole.
 bool keepsWide(std::mt19937_64& source) {
@@ -161,16 +167,11 @@ bool keepsWide(std::mt19937_64& source) {
   return true;
 }
 
-// The first `left` are had, then `most` are not.
-struct Allocations {
-  u64 left = ~0ull, most = 0;
-} allocations;
-
 // A table that grows, shrinks and grows while the n-th allocation, or all from there on, fail: it holds what it took, and takes all again once there is memory.
 bool survivesWithoutMemory(std::mt19937_64& source) {
   constexpr u32 first = 64, blocks = 4'000, alike = 4'200;
   bool failed = true;
-  for (u64 nth = 0; failed; nth += 1 + nth / 8)
+  for (u64 nth = 0; failed; ++nth)
     for (const u64 most : {u64{1}, ~u64{0}}) {
       IdTable table(1 << 20);
       std::vector<u64> values(first + blocks + alike);

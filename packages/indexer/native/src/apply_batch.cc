@@ -49,7 +49,8 @@ bool Index::isLong() const {
   return blocks > sliceBlocks;
 }
 
-Taken Index::goOn(Outcomes& outcomes) {
+// What memory could not be had for is lost, and with it what tells whether the rest is still so.
+Taken Index::goOn(Outcomes& outcomes) try {
   Subscription& sub = subscriptions_[pending_];
   limit_ = limitBlocks();
   sets_.collect();
@@ -60,10 +61,20 @@ Taken Index::goOn(Outcomes& outcomes) {
   }
   weigh(sub);
   if (pendingAt_ < batch_.events.size()) return Taken::More;
+  endBatch();
+  return Taken::Whole;
+} catch (const std::bad_alloc&) {
+  const u32 id = pending_;
+  endBatch();
+  ++outcomes[OverBudget];
+  lose(id);
+  return Taken::Whole;
+}
+
+void Index::endBatch() {
   pending_ = nobody;
   batch_.shrink();
   kept_ = {};
-  return Taken::Whole;
 }
 
 // Engines say in each batch whose it is; a store's trailer says nothing.

@@ -122,28 +122,20 @@ class IdTable {
 
   void erase(u64 hash, u32 id) { erase(spotOf(hash), hash, id); }
   void erase(const Spot& spot, u64 hash, u32 id) {
-    bool isErased = false;
     const u32 wanted = id / groupBlocks | spot.told;
     for (u32 at = spot.bucket;; at = next(spot, at)) {
-      Bucket& bucket = buckets_[at];
-      const u32 free = bytesEqual(bucket.tags, empty);
-      for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1) {
-        // Of equal entries any will do: each is found by whoever looks for the others. But one that stays may be another block's from now on,
-        // whose home is elsewhere.
-        const auto slot = static_cast<u32>(std::countr_zero(hits));
-        if (bucket.field(slot) != wanted) continue;
-        if (isErased) {
-          markGuest(at, slot);
-          continue;
-        }
-        isErased = true;
-        Segment& segment = segments_[spot.number];
-        // One that was never full has nobody behind it.
-        bucket.tags[slot] = free != 0 ? empty : grave;
-        if (free != 0) --segment.used;
-        if (at != spot.bucket && bucket.tags[slot ^ 1] <= grave) guests_[at] &= static_cast<u8>(~(1u << slot / 2));
-        if (--segment.live == sparseSlots && !segment.isListed) list(segment, hash);
+      const Bucket& bucket = buckets_[at];
+      u32 alike = 0;
+      for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1)
+        if (const auto slot = static_cast<u32>(std::countr_zero(hits)); bucket.field(slot) == wanted) alike |= 1u << slot;
+      // Of equal entries any will do whose block is found by whoever looks for the others: one of this home, else the first guest. One that is
+      // at home elsewhere stays, since it tells by its place where it belongs.
+      if (alike != 0 && !spot.isWide && (at != spot.bucket || (alike & (alike - 1)) != 0)) {
+        const u32 marked = slotsMarked(guests_[at]);
+        alike &= at == spot.bucket && (alike & ~marked) != 0 ? ~marked : marked;
       }
+      const u32 free = bytesEqual(bucket.tags, empty);
+      if (alike != 0) return take(spot, at, static_cast<u32>(std::countr_zero(alike)), free != 0, hash);
       if (free != 0) return;
     }
   }
@@ -246,6 +238,14 @@ class IdTable {
     }
   }
 
+  void take(const Spot& spot, u32 at, u32 slot, bool wasNeverFull, u64 hash) {
+    Segment& segment = segments_[spot.number];
+    // One that was never full has nobody behind it.
+    buckets_[at].tags[slot] = wasNeverFull ? empty : grave;
+    if (wasNeverFull) --segment.used;
+    if (at != spot.bucket && buckets_[at].tags[slot ^ 1] <= grave) guests_[at] &= static_cast<u8>(~(1u << slot / 2));
+    if (--segment.live == sparseSlots && !segment.isListed) list(segment, hash);
+  }
   // One bit for two slots.
   void markGuest(u32 at, u32 slot) { guests_[at] |= static_cast<u8>(1u << slot / 2); }
   static u32 slotsMarked(u32 pairs);

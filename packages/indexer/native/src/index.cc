@@ -1,4 +1,5 @@
 // Blocks in and out of the index: subscriptions, finding, storing, removing.
+#include "at_end.h"
 #include "block_keys.h"
 
 #include <algorithm>
@@ -120,6 +121,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     if (freshRun > 0) sets_.gain(freshSet, freshRun);
     run = freshRun = 0;
   };
+  const AtEnd settles(settle);
   const u32 clock = clock_;
   if (previous != 0) arena_.touch(previous, clock);
   u64 keys[ahead], nameKeys[ahead];
@@ -151,7 +153,6 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   // What is stored stays.
   const auto giveUp = [&](u32 from) {
     outcomes[OverBudget] += count - from;
-    settle();
     ++changes_;
   };
   const Subscription& sub = subscriptions_[id];
@@ -168,10 +169,10 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       u8* vacant = nullptr;
       block = table_.findOrVacant(spot, arena_.sequence.data(), sequence, [&](u32 found) { return isOf(space, found); }, vacant);
       if (block == 0) {
+        if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
         block = arena_.allocate(previous);
         if (block == 0) return giveUp(i);
         arena_.sequence[block] = sequence;
-        if (freshSet == HolderSets::none) freshSet = sets_.with(sets_.emptyOf(space), stream);
         ++freshRun;
         arena_.holders[block] = freshSet;
         if (!table_.insertAt(vacant, spot, keys[i % ahead], block, BlockKeys<false>(*this))) {
@@ -184,7 +185,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
         arena_.touch(block, clock);
         if (names != nullptr && !(inScope && nameFresh(sub, nameSpots[i % ahead], nameKeys[i % ahead], block, names[i]))) {
           settle();
-          if (!nameBlock(id, stream, block, names[i])) return giveUp(i);
+          if (!nameBlock(id, stream, block, names[i])) return release(block), giveUp(i);
         }
         previous = block;
         continue;
@@ -205,7 +206,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     arena_.touch(block, clock);
     if (names != nullptr && (ownNames || sub.ownNames || arena_.engine[block] != names[i])) {
       settle();
-      if (!nameBlock(id, stream, block, names[i])) return giveUp(i);
+      if (!nameBlock(id, stream, block, names[i])) return setHolders(block, set), giveUp(i);
     }
     previous = block;
   }
@@ -231,6 +232,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
     if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
     run = 0;
   };
+  const AtEnd settles(settle);
   IdTable::Spot spots[ahead];
   u32 warmed = 0, previous = 0;
   bool neighbourly = false;  // blocks beside the previous one that share its set are this publisher's, by the same rule of names

@@ -169,6 +169,7 @@ class Index {
   void fillSpace(u32 id, const Namespace& like);
   bool isLong() const;
   Taken goOn(Outcomes& outcomes);
+  void endBatch();
   u32 rankOf(const Subscription& sub, const Event& event) const;
   void forgetPending(u32 id) {
     if (pending_ == id) pending_ = nobody;

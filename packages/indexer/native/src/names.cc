@@ -57,7 +57,7 @@ bool Index::nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 ke
 }
 
 // A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own. False where memory for
-// the name cannot be had: the stream does not have the block, which nobody could take away any more.
+// the name cannot be had: the stream must not have the block then, since nobody could take it away any more.
 bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   Subscription& sub = subscriptions_[id];
   if (!sub.ownNames) {
@@ -66,16 +66,17 @@ bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
     if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return true;
     goOwnNames(sub, stream, block);
   }
-  const u32 before = sub.names.set(name, block);
   // The name means another block now, so this stream no longer has the one before.
-  if (before != 0 && before != block && sets_[arena_.holders[before]].has(stream)) {
-    setHolders(before, sets_.without(arena_.holders[before], stream));
-    if (sets_[arena_.holders[before]].empty()) toGhost(before);
+  const u32 before = sub.names.find(name);
+  const bool leaves = before != 0 && before != block && sets_[arena_.holders[before]].has(stream);
+  const u32 without = leaves ? sets_.without(arena_.holders[before], stream) : HolderSets::none;
+  sub.names.set(name, block);
+  if (leaves) {
+    setHolders(before, without);
+    if (sets_[without].empty()) toGhost(before);
   }
   return true;
 } catch (const std::bad_alloc&) {
-  setHolders(block, sets_.without(arena_.holders[block], stream));
-  if (sets_[arena_.holders[block]].empty()) release(block);
   return false;
 }
 
