@@ -1,5 +1,7 @@
 // Blanks of gVisor: what is loaded into one is what would have been started, under its own limits, and ends with all of it.
 import assert from "node:assert/strict";
+import { closeSync, openSync, readdirSync, readFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Failure } from "@svc/contract/failures.ts";
 import { needs } from "@svc/harness/needs.ts";
@@ -123,4 +125,38 @@ void test("what a killed node leaves of blanks is found by its id, and what went
   await next.destroy(spec);
   for (const runtimeID of [spec.runtimeID, used.handle.runtimeID, unused.handle.runtimeID]) assert.deepEqual(remains(fixture.home, runtimeID), []);
   assert.equal(next.isAlive(handle), false);
+});
+
+/** Pids of programs that wait beside a blank for the rest of their command. */
+function waitingBeside({ handle: { directory } }: Blank): string[] {
+  return readdirSync("/proc").filter((pid) => {
+    try {
+      const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      return words.includes("words-from") && words.includes(join(directory, "starter")) && !words.includes("/bin/sh");
+    } catch {
+      return false; // no process, or one that has just ended
+    }
+  });
+}
+
+void test("what waits beside a blank ends with it, is not needed, and runs nothing that was not said to its last word", here, async () => {
+  await using fixture = await openFixture("gvisor");
+  const spec = fixture.spec();
+  const from = await paused(fixture, await started(fixture, spec), spec);
+  const [unused, cutOff] = [await blankFor(fixture, { ...spec, from }), await blankFor(fixture, { ...spec, from })];
+  for (const blank of [unused, cutOff]) assert.ok(await eventually(() => waitingBeside(blank).length === 1, HEALTHY_MS));
+
+  await fixture.runtime.destroy(unused.handle);
+  assert.deepEqual(waitingBeside(unused), []);
+  assert.deepEqual(remains(fixture.home, unused.handle.runtimeID), []);
+
+  // As by a node that is killed while it writes.
+  const pipe = openSync(join(cutOff.handle.directory, "starter"), "w");
+  writeSync(pipe, `delete\n-force\n${cutOff.handle.runtimeID}\n`);
+  closeSync(pipe);
+  assert.ok(await eventually(() => waitingBeside(cutOff).length === 0, HEALTHY_MS));
+  assert.ok(fixture.runtime.isAlive(cutOff.handle));
+  await started(fixture, into({ ...spec, from }, cutOff));
+  await fixture.runtime.destroy(spec);
+  for (const runtimeID of [spec.runtimeID, cutOff.handle.runtimeID]) assert.deepEqual(remains(fixture.home, runtimeID), []);
 });

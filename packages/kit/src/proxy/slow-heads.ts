@@ -17,7 +17,7 @@ export type SlowHeadLimits = {
 /** Read this often, then in turns. Ordinary heads come in one or two reads, long ones over slow links in a few. */
 export const FREE_READS = 4;
 const TURN_MS = 10;
-const READS_PER_TURN = 64;
+const READS_PER_TURN = 16;
 
 export class SlowHeads {
   readonly #limits: SlowHeadLimits;

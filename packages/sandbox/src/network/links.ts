@@ -24,12 +24,12 @@ export async function createLinks(spawner: Spawner, slots: readonly NetworkSlot[
     `link set ${veth} up`,
     `route add ${guestAddress}/32 dev ${veth} src ${gatewayAddress}`,
   ]);
+  // A pair has no carrier, and carries nothing, before the guest's end is up: by then the settings of the host's end hold.
   const script = [
     "set -e",
-    batch([], devices),
+    batch([], [...devices, ...hostSide]),
     ...slots.flatMap(({ veth }) => settingLines(veth)),
     ...slots.map((slot) => batch(["-n", slot.netns], [...withoutIpv6, "link set lo up", "link set eth0 up", ...guestSide(slot)])),
-    batch([], hostSide),
   ];
   await spawner.check(["sh", "-s"], { input: script.join("\n") });
 }

@@ -240,8 +240,11 @@ export class Slots {
     return fail("CAPACITY_EXHAUSTED", `all ${SLOT_COUNT} network slots of this node are in use; delete sandboxes or start another node`);
   }
 
+  /** Several at once take hardly more programs than one: only when half of them are gone are new ones made. */
   #refill(): void {
-    while (!this.#closing && this.#pool.length + this.#refills.size < this.#options.poolSize) {
+    const { poolSize } = this.#options;
+    if (poolSize - this.#pool.length - this.#refills.size < poolSize / 2) return;
+    while (!this.#closing && this.#pool.length + this.#refills.size < poolSize) {
       const refill = this.#make().then(
         (taken) => void this.#pool.push(taken),
         // Not tried again by itself: the next attach finds the pool short, makes its own slot and shows the failure.
