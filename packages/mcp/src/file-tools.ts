@@ -136,7 +136,10 @@ function wholeCharacters(bytes: Buffer): Buffer {
 /** @throws INVALID_REQUEST for what is not UTF-8: shown with other characters in its place it would be written back so. */
 function textOf(bytes: Buffer, offset: number): string {
   if (!isUtf8(bytes))
-    fail("INVALID_REQUEST", `bytes ${offset} to ${offset + bytes.length} are not valid UTF-8: read them with encoding base64, or from the beginning of a character`);
+    fail(
+      "INVALID_REQUEST",
+      `bytes ${offset} to ${offset + bytes.length} are not valid UTF-8: read them with encoding base64, or from the beginning of a character`,
+    );
   return bytes.toString("utf8");
 }
 
