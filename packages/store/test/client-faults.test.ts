@@ -148,3 +148,21 @@ void test("a copy or a move of damaged bytes fails, and leaves what there was", 
       [first.name],
     );
 });
+
+void test("keys of very many sizes, put again, removed and put at once, hold no memory beside what is stored", async () => {
+  await using master = await startMaster({ flags: ["--default_kv_lease_ttl=1ms"] });
+  await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
+  const sizes = Array.from({ length: 600 }, (_, at) => 1000 + at * 64);
+  const putAll = (client: StoreClient) => Promise.all(sizes.map((size, at) => client.put(`size-${at}`, Buffer.alloc(size))));
+  const first = await openClient(master);
+  assert.ok((await putAll(first)).every((isNew) => isNew));
+  await first.close();
+  const stored = await usedBytes(master);
+  const second = await openClient(master);
+  for (let round = 0; round < 3; round++) assert.ok((await putAll(second)).every((isNew) => !isNew));
+  await until("what nobody puts any more is free", async () => ((await usedBytes(master)) === stored ? true : undefined));
+  await Promise.all(sizes.map((_, at) => second.remove(`size-${at}`, true)));
+  await Promise.all(sizes.map((size, at) => second.put(`other-${at}`, Buffer.alloc(size + 32)).then(() => second.remove(`other-${at}`, true))));
+  await second.close();
+  await until("all memory is free", async () => ((await usedBytes(master)) === 0 ? true : undefined));
+});

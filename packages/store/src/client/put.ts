@@ -3,7 +3,7 @@ import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ResultOf } from "../rpc/operations.ts";
 import { isFileSegment } from "./disk/places.ts";
-import { type Extents, giveBack, type LeasedExtent } from "./extents.ts";
+import { type Extents, giveBack, isLost, type LeasedExtent } from "./extents.ts";
 import { call, type Flow, type Move, move, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import { nativeClient } from "./native.ts";
@@ -43,8 +43,6 @@ const BYTES_PER_MS = 50_000;
 const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
-/** What the master says of an extent that it does not lease any more; one that reads its log has forgotten all of them. */
-const LOST: readonly number[] = [codes.INVALID_WRITE, codes.SEGMENT_NOT_FOUND, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.UNAVAILABLE_IN_CURRENT_STATUS];
 const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
 
 type Pending = {
@@ -191,7 +189,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     }
     pending.extent = undefined;
     pending.isWritten = false;
-    if (answer === undefined || LOST.includes(answer.code)) return;
+    if (answer === undefined || isLost(answer.code)) return;
     parts.extents.putBack(pending.item.sizeBytes, wish, extent);
     // Where our own commit may have come through before its answer was lost, it did.
     outcomes[pending.index] = answer.code === codes.OBJECT_ALREADY_EXISTS ? pending.isUnsure : refusal(answer.code, `storing key ${pending.item.key}`);

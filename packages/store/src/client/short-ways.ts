@@ -2,7 +2,7 @@
 import { Failure } from "@svc/contract/failures.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
 import { codes } from "../rpc/codes.ts";
-import { giveBack } from "./extents.ts";
+import { giveBack, isLost } from "./extents.ts";
 import { nativeClient } from "./native.ts";
 import type { BytesParts } from "./parts.ts";
 import type { Place } from "./places.ts";
@@ -64,8 +64,9 @@ export class ShortWays {
         figures.storedOne(part.sizeBytes);
         return true;
       }
-      if (answer?.code !== codes.OBJECT_ALREADY_EXISTS) return undefined;
+      if (answer === undefined || isLost(answer.code)) return undefined;
       putParts.extents.putBack(part.sizeBytes, wish, extent);
+      if (answer.code !== codes.OBJECT_ALREADY_EXISTS) return undefined;
       figures.count("existed");
       return false;
     } catch (error) {
