@@ -23,7 +23,12 @@ function frames(headBytes: number, sizeAt: number, each: (head: Buffer, body: Bu
   };
 }
 
-export async function startCapture(target: number, brand: string): Promise<{ readonly port: number; readonly captured: Captured[] } & AsyncDisposable> {
+/** `loses`: the connection ends in place of the answer, which the master has given. */
+export async function startCapture(
+  target: number,
+  brand: string,
+  loses: (name: OperationName | undefined) => boolean = () => false,
+): Promise<{ readonly port: number; readonly captured: Captured[] } & AsyncDisposable> {
   const captured: Captured[] = [];
   const names = new Map((Object.keys(operations) as OperationName[]).map((name) => [functionID(`${brand}::WrappedMasterService`, name), name]));
   const sockets = new Set<Socket>();
@@ -35,14 +40,20 @@ export async function startCapture(target: number, brand: string): Promise<{ rea
       called.set(head.readUInt32LE(4), name);
       captured.push({ name, kind: "request", body });
     });
-    const responses = frames(RESPONSE_BYTES, 8, (head, body) => captured.push({ name: called.get(head.readUInt32LE(4)), kind: "response", body }));
+    let isLost = false;
+    const responses = frames(RESPONSE_BYTES, 8, (head, body) => {
+      const name = called.get(head.readUInt32LE(4));
+      captured.push({ name, kind: "response", body });
+      isLost ||= loses(name);
+    });
     client.on("data", (bytes: Buffer) => {
       requests(bytes);
       master.write(bytes);
     });
     master.on("data", (bytes: Buffer) => {
       responses(bytes);
-      client.write(bytes);
+      if (isLost) client.destroy();
+      else client.write(bytes);
     });
     for (const socket of [client, master]) {
       sockets.add(socket);

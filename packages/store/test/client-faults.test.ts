@@ -7,6 +7,7 @@ import type { TransferEngine } from "@svc/transfer/engine.ts";
 import { alloc } from "@svc/transfer/memory.ts";
 import { openEngine } from "../src/client/session/transfer-engine.ts";
 import type { StoreClient } from "../src/client/store-client.ts";
+import { startCapture } from "./capture.ts";
 import { openClient, startClient } from "./client.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
@@ -165,4 +166,30 @@ void test("keys of very many sizes, put again, removed and put at once, hold no 
   await Promise.all(sizes.map((size, at) => second.put(`other-${at}`, Buffer.alloc(size + 32)).then(() => second.remove(`other-${at}`, true))));
   await second.close();
   await until("all memory is free", async () => ((await usedBytes(master)) === 0 ? true : undefined));
+});
+
+void test("a put whose commit had no answer says that it stored its value only where that is there", async () => {
+  await using master = await startMaster();
+  await using _holder = await startClient(master, { segmentBytes: 16 * MIB });
+  let losses = 0;
+  await using relay = await startCapture(master.rpcPort, "svc", (name) => name === "CommitPuts" && losses-- > 0);
+  await using client = await startClient({ rpcPort: relay.port });
+  await using other = await openClient(master, { knownPlaces: 0 });
+  const base64 = (key: string) => bytesOf(key).toString("base64");
+  await other.put("theirs", bytesOf("theirs"));
+  // What is put again is leased ahead: a put of registered memory commits at once.
+  for (const key of ["a", "b", "c"]) assert.equal(await client.ask("putRegistered", key, base64("ours")), true);
+  for (const way of ["put", "putRegistered"]) {
+    losses = 1;
+    assert.equal(await client.ask(way, "theirs", base64("ours")), false, way);
+    assert.ok(losses < 1, "an answer was lost");
+    assert.deepEqual(await other.get("theirs"), bytesOf("theirs"));
+    losses = 1;
+    assert.equal(await client.ask(way, way, base64("ours")), true, way);
+    assert.ok(losses < 1, "an answer was lost");
+    assert.deepEqual(await other.get(way), bytesOf("ours"));
+  }
+  losses = 1;
+  await client.ask("upsert", "theirs", base64("ours"));
+  assert.deepEqual(await other.get("theirs"), bytesOf("ours"));
 });

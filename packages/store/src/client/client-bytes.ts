@@ -45,8 +45,7 @@ export class ClientBytes {
     const isPlain = !Array.isArray(value) && options.group === undefined;
     const done = isPlain ? this.#short.put(this.wireKey(key), value as Memory, options === NONE ? this.#plain : wishOf(options, this.parts.hostID)) : undefined;
     if (typeof done === "boolean") return done;
-    // Where our own commit may have come through before its answer was lost, finding the key there is having stored it.
-    return first(this.putBatchSync([{ key, value }], options)) || done === "unsure";
+    return first(this.parts.runner.runSync(this.#put([{ key, value }], options, false, done === "unsure")));
   }
   putBatch(entries: readonly PutEntry[], options: PutOptions = {}): Promise<PutOutcome[]> {
     return this.parts.runner.run(this.#put(entries, options, false));
@@ -100,7 +99,7 @@ export class ClientBytes {
     return scopedKey(this.parts.scope, toWire(key));
   }
 
-  *#put(entries: readonly PutEntry[], options: PutOptions, isReplacing: boolean): Flow<PutOutcome[]> {
+  *#put(entries: readonly PutEntry[], options: PutOptions, isReplacing: boolean, isUnsure = false): Flow<PutOutcome[]> {
     const { memory, putParts, hostID, figures } = this.parts;
     const lent: Lent[] = [];
     try {
@@ -110,7 +109,7 @@ export class ClientBytes {
         lent.push(each);
         return { key: this.wireKey(key), parts: each.parts, sizeBytes: each.parts.reduce((sum, part) => sum + part.sizeBytes, 0) };
       });
-      const wishes = { wish: wishOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing };
+      const wishes = { wish: wishOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing, isUnsure };
       const outcomes = yield* putAll(putParts, items, wishes);
       figures.put(items, outcomes);
       return outcomes;

@@ -33,7 +33,8 @@ export type PutParts = {
   readonly files: FilesParts;
 };
 
-export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean };
+/** `isUnsure`: a commit of the same was sent before, and had no answer. */
+export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
 
 /** A holder that answers at all takes the first bytes within this; one that was stopped is given up for another. */
 const FIRST_TRY_MS = 1000;
@@ -63,7 +64,7 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
   items.forEach((item, index) => {
     const wrong = refused(item);
     if (wrong !== undefined) outcomes[index] = wrong;
-    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: false });
+    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: wishes.isUnsure });
   });
   for (let attempt = 0; left.length > 0; attempt++) {
     let failure: Failure | undefined;
@@ -179,6 +180,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     for (const pending of written) pending.isUnsure = true;
     throw error;
   }
+  const unsure: { pending: Pending; isThere: boolean }[] = [];
   written.forEach((pending, at) => {
     const answer = answers[at];
     const extent = pending.extent as LeasedExtent;
@@ -189,11 +191,28 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     }
     pending.extent = undefined;
     pending.isWritten = false;
-    if (answer === undefined || isLost(answer.code)) return;
+    if (answer === undefined) return;
+    const isThere = answer.code === codes.OBJECT_ALREADY_EXISTS;
+    if (pending.isUnsure && (isThere || isLost(answer.code))) unsure.push({ pending, isThere });
+    if (isLost(answer.code)) return;
     parts.extents.putBack(pending.item.sizeBytes, wish, extent);
-    // Where our own commit may have come through before its answer was lost, it did.
-    outcomes[pending.index] = answer.code === codes.OBJECT_ALREADY_EXISTS ? pending.isUnsure : refusal(answer.code, `storing key ${pending.item.key}`);
+    if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
+    else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
+  yield* tellOurs(parts, unsure, outcomes);
+}
+
+/** Of keys whose commit had no answer: those that hold our bytes are stored, and one that was there with others is not. The rest is tried again. */
+function* tellOurs(parts: PutParts, unsure: readonly { pending: Pending; isThere: boolean }[], outcomes: PutOutcome[]): Flow<void> {
+  if (unsure.length === 0) return;
+  const keys = unsure.map(({ pending }) => pending.item.key);
+  const found = yield* call("ReadObjects", keys, parts.fingerprint, parts.tenant);
+  unsure.forEach(({ pending, isThere }, at) => {
+    const answer = found[at];
+    if (answer?.ok === true && answer.value.checksum === pending.checksum) outcomes[pending.index] = true;
+    else if (isThere && (answer?.ok === true || answer?.code === codes.OBJECT_NOT_FOUND)) outcomes[pending.index] = false;
+  });
+  for (const key of keys) parts.places.forget(key);
 }
 
 /** What was perhaps written stays closed to others until no late byte can arrive. */
