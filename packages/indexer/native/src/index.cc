@@ -111,7 +111,7 @@ void Index::setHolders(u32 block, u32 set) {
 }
 
 void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes) {
-  constexpr u32 ahead = 16, nearer = 8;
+  constexpr u32 ahead = 16;
   const u64 seed = spaces_[space].seed, scope = scopes_[space];
   u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
   // Counted per run of blocks with one set, not per block.
@@ -126,19 +126,14 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   if (previous != 0) arena_.touch(previous, clock);
   u64 keys[ahead], nameKeys[ahead];
   IdTable::Spot spots[ahead], nameSpots[ahead];
-  u32 warmed = 0, warmer = 0, growths = table_.growths(), nameGrowths = engineTable_.growths();
-  // The tables' lines, then the blocks that they point at.
+  u32 warmed = 0, growths = table_.growths(), nameGrowths = engineTable_.growths();
+  // The tables' lines; hardly any entry but the wanted one looks like it, so the blocks that they point at are asked for when they are found.
   const auto warm = [&](u32 from) {
     warmed = std::max(warmed, from);
     for (const u32 until = std::min(count, from + ahead); warmed < until; ++warmed) {
       const u32 at = warmed % ahead;
       table_.prefetch(spots[at] = table_.spotOf(keys[at] = mix(sequences[warmed] ^ seed)));
       if (names != nullptr) engineTable_.prefetch(nameSpots[at] = engineTable_.spotOf(nameKeys[at] = mix(names[warmed] ^ scope)));
-    }
-    warmer = std::max(warmer, from);
-    for (const u32 until = std::min(count, from + nearer); warmer < until; ++warmer) {
-      __builtin_prefetch(&arena_.sequence[table_.candidate(spots[warmer % ahead])]);
-      if (names != nullptr) __builtin_prefetch(&arena_.engine[engineTable_.candidate(nameSpots[warmer % ahead])]);
     }
   };
   // A table that grew has its entries elsewhere.
