@@ -40,7 +40,11 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
     );
   if (count("unknown_event") + count("malformed_event") > 0)
     says.push(`${count("unknown_event") + count("malformed_event")} events could not be understood and were skipped`);
-  if (counts.malformedFrames > 0) says.push(`${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed`);
+  if (count("unread_removal") > 0) says.push(`${count("unread_removal")} removals could not be read; the blocks that they may have named were dropped`);
+  if (counts.malformedFrames > 0)
+    says.push(
+      `${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed, and the blocks that they may have named were dropped`,
+    );
   if (count("no_hash") > 0 && count("blocks_stored") === 0)
     says.push("every event came without a hash: the store's keys are neither decimal nor 0x-hexadecimal numbers");
   if (count("over_budget") > 0) says.push(`${count("over_budget")} events did not fit into the memory budget; raise indexer.memory_budget_mb`);

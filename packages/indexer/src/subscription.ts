@@ -10,10 +10,10 @@ import { MALFORMED, MORE, outcomeIndex, outcomes } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
-import { nameOf, type PublisherKind, readEndpoints } from "./register-input.ts";
+import { nameOf, type PublisherKind } from "./register-input.ts";
 import type { Remembered, SubscriptionOptions } from "./subscription-options.ts";
-import { MAX_MESSAGE_BYTES } from "./zmq.ts";
-import { ZmtpSocket } from "./zmtp/socket.ts";
+import { subscribeTo } from "./subscription-socket.ts";
+import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
   readonly held: Held;
@@ -37,6 +37,8 @@ export class Subscription {
   drained: Promise<void> = Promise.resolve();
   #draining = false;
   readonly #batchCounts = new Uint32Array(outcomes.length);
+  /** A removal in the batch that is taken in could not be read. */
+  #hasUnread = false;
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
   readonly #quiet = new Quiet();
@@ -49,7 +51,17 @@ export class Subscription {
     this.key = nameOf(options.registration);
     this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
-    this.#socket = this.#openSocket();
+    this.#socket = subscribeTo({
+      key: this.key,
+      endpoint: options.registration.endpoint,
+      counts: this.counts,
+      log: options.log,
+      onReady: () => {
+        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
+        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
+      },
+      onReadable: () => this.#live.begin(),
+    });
     this.#live = new LiveReceiver(this.#socket, {
       key: this.key,
       intake: options.intake,
@@ -90,30 +102,6 @@ export class Subscription {
         () => this.proof.missing,
         () => this.connected && this.#healer.begin(),
       );
-  }
-
-  #openSocket(): ZmtpSocket {
-    const { log } = this.#options;
-    return new ZmtpSocket({
-      type: "SUB",
-      // Of several masters one publishes; whoever takes over goes on with its numbers.
-      endpoints: readEndpoints(this.registration.endpoint, "endpoint"),
-      maxMessageBytes: MAX_MESSAGE_BYTES,
-      onReady: () => {
-        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
-        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
-      },
-      onReadable: () => this.#live.begin(),
-      onLost: ({ address }, why, broken) => {
-        this.counts.disconnects++;
-        if (broken) this.counts.brokeOff(why);
-        log[broken ? "warn" : "info"]({ subscription: this.key, address, why }, "the connection to the publisher ended; it is dialled again");
-      },
-      onFailed: (address, why, broken) => {
-        if (broken) this.counts.brokeOff(why);
-        log[broken ? "warn" : "debug"]({ subscription: this.key, address, why }, "the publisher cannot be reached; it is dialled again");
-      },
-    });
   }
 
   async close(): Promise<void> {
@@ -157,7 +145,7 @@ export class Subscription {
 
   /** Another publisher may be there, and nothing that is known tells: a replay does. */
   #doubt(): void {
-    if (this.registration.replay_endpoint !== "") this.proof.want();
+    this.proof.want();
     this.#healer.begin();
   }
 
@@ -194,16 +182,20 @@ export class Subscription {
 
   /** What is missing cannot be had: what it can have touched is not answered any more. */
   lose(why: string, resumeAt?: number): void {
+    this.#drop(why);
+    this.counts.lostGaps++;
+    this.order.jump(resumeAt);
+    this.#doubt();
+    this.drain();
+  }
+
+  #drop(why: string): void {
     this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are dropped");
     this.held.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
-    this.counts.lostGaps++;
     this.gap = true;
     this.complete = false;
-    this.order.jump(resumeAt);
-    this.#doubt();
-    this.drain();
   }
 
   /** Takes in what waited and is due now, in slices of the intake. */
@@ -258,20 +250,21 @@ export class Subscription {
     if (!this.order.partial) this.#quiet.spoke();
     if (taken === MALFORMED) {
       this.counts.malformedFrames++;
-      this.complete = false;
+      this.#drop(`batch ${sequence} is malformed`);
       return;
     }
-    this.#count();
+    this.#count(taken === MORE);
     if (taken === MORE)
       this.#options.intake.goOn(() => {
         const more = index.applyMore(this.id, this.#batchCounts) === MORE;
-        this.#count();
+        this.#count(more);
         return more;
       });
     this.last.sent(this.#time[0] as number);
   }
 
-  #count(): void {
+  /** What a part of a batch came to; `more`: another part follows. */
+  #count(more: boolean): void {
     this.counts.add(this.#batchCounts);
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
@@ -279,6 +272,11 @@ export class Subscription {
       this.gap = false;
       this.complete = true;
     }
+    if (this.#batchCounts[outcomeIndex.malformed_event] !== 0) this.complete = false;
+    if (this.#batchCounts[outcomeIndex.unread_removal] !== 0) this.#hasUnread = true;
+    if (more || !this.#hasUnread) return;
+    this.#hasUnread = false;
+    this.#drop("a removal could not be read");
   }
 
   /** Whether there was no room for it, and it may be tried once more. */

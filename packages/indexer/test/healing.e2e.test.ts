@@ -117,6 +117,18 @@ void test("a publisher that restarts loses its former blocks at once, also when 
   assert.equal(service.batches["restarts"], 1);
 });
 
+void test("without a replay endpoint nothing is complete between a new connection and the next batch", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  const former = await startPublisher({ rank: 0 });
+  await register(indexer, former, false);
+  await former.send(block(0));
+  await indexer.taken("e", 1);
+  assert.equal((await seen(indexer, "complete", ({ complete }) => complete)).freshness.connected, true);
+  await former.kill();
+  await using _next = await startPublisher({ rank: 0, port: former.port });
+  await seen(indexer, "another connection", ({ connected, complete }) => connected && !complete);
+});
+
 void test("a registration whose endpoint has no host of its own is bound, and publishers connect to it", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const [port = 0] = await freePorts(1);
@@ -139,14 +151,10 @@ void test("what contradicts the registration is refused, counted and named; malf
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await register(indexer, publisher, false, { lora_name: "a" });
-  await publisher.send(
-    block(0),
-    block(1, { block_size: 8 }),
-    block(1, { lora_name: "b" }),
-    { payload: "93ff" },
-    { events: [{ raw: { event_type: "stored", model_name: "other", seq_hashes: [1] } }] },
-  );
-  const service = await indexer.taken("e", 5);
+  await publisher.send({ payload: "93ff" }, block(0), block(1, { block_size: 8 }), block(1, { lora_name: "b" }), {
+    events: [{ raw: { event_type: "stored", model_name: "other", seq_hashes: [1] } }],
+  });
+  const service = await indexer.taken("e", 5, true);
   assert.equal(service.events["block_size_differs"], 1);
   assert.equal(service.events["lora_differs"], 1);
   assert.equal(service.events["model_differs"], 1);
@@ -196,4 +204,25 @@ void test("a second indexer that bootstraps from a sibling has equal digests for
   );
   await publisher.send(block(3));
   assert.deepEqual((await indexer.taken("e", 4)).streams, (await second.taken("e", 4)).streams);
+});
+
+void test("what could not be read of removals makes room for no wrong match: nothing it may have named is answered", needsPublishers(), async () => {
+  await using indexer = await startIndexer();
+  const trouble = {
+    "a stored event": [{ events: [{ raw: ["BlockStored", 5] }] }, { matched: 16, gap: false }],
+    "a removal": [{ events: [{ raw: ["BlockRemoved", "x", "GPU"] }] }, { matched: 0, gap: true }],
+    "a removal of one hash that is none": [{ events: [{ raw: ["BlockRemoved", [1, null], "GPU"] }] }, { matched: 0, gap: true }],
+    "a batch": [{ payload: "93ff" }, { matched: 0, gap: true }],
+  } as const;
+  for (const [what, [step, { matched, gap }]] of Object.entries(trouble)) {
+    await using publisher = await startPublisher({ rank: 0 });
+    await register(indexer, publisher, false);
+    await publisher.send(block(0), block(1), block(2), block(3));
+    await indexer.taken("e", 4);
+    await publisher.send(step as BatchStep);
+    const { freshness } = await indexer.taken("e", 5, gap);
+    assert.deepEqual([freshness.gap, freshness.complete], [gap, false], what);
+    assert.equal((await indexer.query({ ...scope, token_ids: prompt }))["e"]?.longest_matched ?? 0, matched, what);
+    await indexer.post("/unregister", { instance_id: "e", dp_rank: 0 });
+  }
 });

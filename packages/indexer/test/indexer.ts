@@ -37,8 +37,8 @@ export type TestIndexer = {
   doctor(): Promise<string>;
   /** Waits until this holds; the last thing seen stands in the failure. */
   until<T>(what: string, look: () => Promise<T>, holds: (seen: T) => boolean): Promise<T>;
-  /** Waits until this many batches of an instance were taken in. */
-  taken(instance: string, batches: number): Promise<Service>;
+  /** Waits until this many batches of an instance were taken in. `gap`: whether events were lost by then. */
+  taken(instance: string, batches: number, gap?: boolean): Promise<Service>;
   kill(signal?: NodeJS.Signals): Promise<void>;
   start(flags?: readonly string[]): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -143,12 +143,12 @@ export async function startIndexer(flags: readonly string[] = [], options: Index
       return ((await indexer.get("/services")) as { doctor: string[] }).doctor.join("\n");
     },
     until,
-    async taken(instance, batches) {
+    async taken(instance, batches, gap = false) {
       const find = async () => (await indexer.services()).find(({ instance_id }) => instance_id === instance);
       const seen = await until(
         `${instance} has taken ${batches} batches in`,
         find,
-        (service) => (service?.freshness.last_sequence ?? -1) >= batches - 1 && service?.freshness.gap === false,
+        (service) => (service?.freshness.last_sequence ?? -1) >= batches - 1 && service?.freshness.gap === gap,
       );
       if (seen === undefined) throw new Error("no such instance");
       return seen;

@@ -165,7 +165,7 @@ void test("the doctor tells quiet publishers, lost beginnings, unnumbered keys, 
   await indexer.register({ ...base, endpoint: keys.endpoint, replay_endpoint: keys.replayEndpoint, instance_id: "keys", type: "Mooncake" });
   await late.send({ events: [stored([7], 1, 6)] }, { payload: "c1" }, { events: [{ raw: { type: "SomethingElse" } }] });
   await keys.send({ master: true, events: [{ raw: { event_type: "stored", seq_hashes: [], object_key: "tenant/a", medium: "cpu" } }] });
-  await indexer.taken("late", 3);
+  await indexer.taken("late", 3, true);
   await indexer.taken("keys", 1);
   const says = await doctorOf(indexer, "late");
   assert.match(says, /every stored event waits for a parent that was never seen/);

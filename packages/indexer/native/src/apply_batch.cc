@@ -95,7 +95,11 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   taken_ = event.continues;
   if (!event.continues && !event.hasEventId) subscriptions_[id].unnumbered = true;
   if (event.kind == EventKind::Unknown) ++outcomes[UnknownEvent];
-  else if (event.malformed) ++outcomes[MalformedEvent];
+  else if (event.malformed) {
+    ++outcomes[MalformedEvent];
+    // Whatever it said is gone from the engine is answered still.
+    if (event.kind != EventKind::Stored) ++outcomes[UnreadRemoval];
+  }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
   else if (isOtherGroup(event)) ++outcomes[OtherGroup];

@@ -1,0 +1,36 @@
+// The SUB socket of a publisher: where it is dialled, and what is counted and logged of its connections.
+import type { Log } from "@svc/kit/log.ts";
+import type { Counts } from "./counts.ts";
+import { readEndpoints } from "./register-input.ts";
+import { MAX_MESSAGE_BYTES } from "./zmq.ts";
+import { ZmtpSocket } from "./zmtp/socket.ts";
+
+export type Heard = {
+  readonly key: string;
+  readonly endpoint: string;
+  readonly counts: Counts;
+  readonly log: Pick<Log, "info" | "warn" | "debug">;
+  /** A connection stands. */
+  onReady(): void;
+  onReadable(): void;
+};
+
+export function subscribeTo({ key, endpoint, counts, log, onReady, onReadable }: Heard): ZmtpSocket {
+  return new ZmtpSocket({
+    type: "SUB",
+    // Of several masters one publishes; whoever takes over goes on with its numbers.
+    endpoints: readEndpoints(endpoint, "endpoint"),
+    maxMessageBytes: MAX_MESSAGE_BYTES,
+    onReady,
+    onReadable,
+    onLost: ({ address }, why, broken) => {
+      counts.disconnects++;
+      if (broken) counts.brokeOff(why);
+      log[broken ? "warn" : "info"]({ subscription: key, address, why }, "the connection to the publisher ended; it is dialled again");
+    },
+    onFailed: (address, why, broken) => {
+      if (broken) counts.brokeOff(why);
+      log[broken ? "warn" : "debug"]({ subscription: key, address, why }, "the publisher cannot be reached; it is dialled again");
+    },
+  });
+}
