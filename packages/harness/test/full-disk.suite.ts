@@ -112,18 +112,20 @@ export function fullDiskSuite(left: readonly number[]): void {
       await remove(node, kept);
     });
 
-    void test("a pause at the timeout that finds no room is told of, waits for its minute and leaves the sandbox as it is", async () => {
+    void test("a pause at the timeout, or when idle, that finds no room is told of, waits for its minute and leaves the sandbox as it is", async () => {
       using disk = openBoundedDisk(DISK_MB);
       await using node = await startOn(disk);
       const sandboxID = await withFile(node);
+      const waking = { templateID: "base", timeout: 600, autoPause: true, autoResume: { enabled: true }, idlePauseSeconds: 2 };
+      const { sandboxID: idle } = await node.call(createSandbox, waking);
       const { sandboxID: brief } = await node.call(createSandbox, { templateID: "base", timeout: 3, autoPause: true });
       disk.fill();
-      const failures = () => node.log().split("could not be paused at its timeout").length - 1;
-      await until("the pause at the timeout to fail", async () => (failures() > 0 ? true : undefined));
-      // Twenty looks of the watch later.
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
-      assert.equal(failures(), 1);
-      assert.deepEqual((await ids(node)).sort(), [brief, sandboxID].sort());
+      const failures = () => ["could not be paused at its timeout", "an idle sandbox could not be paused"].map((says) => node.log().split(says).length - 1);
+      await until("both pauses to fail", async () => (failures().every((count) => count > 0) ? true : undefined));
+      // Many looks later.
+      await new Promise((resolve) => setTimeout(resolve, 8_000));
+      assert.deepEqual(failures(), [1, 1]);
+      assert.deepEqual((await ids(node)).sort(), [brief, idle, sandboxID].sort());
       disk.free();
       await using stream = await openStream(`${node.url}/events?after=0&types=sandbox.pause_failed&sandboxID=${brief}`, { "x-api-key": node.apiKey });
       const [told] = await stream.take(1);

@@ -38,7 +38,8 @@ const IDLE_CPU = 0.02;
 /** After a pause that failed. */
 const RETRY_MS = 60_000;
 
-type Track = { life: string; cpuNs: number; atMs: number; traffic: number; deadlineMs: number; activeMs: number };
+/** `againMs`: not paused before, since that failed; the attempt itself looks like work of the sandbox. */
+type Track = { life: string; cpuNs: number; atMs: number; traffic: number; deadlineMs: number; activeMs: number; againMs: number };
 
 export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"], "idle_pause_seconds" | "idle_pause_below_memory_mb">): Idle {
   const { registry, drivers, pauses, proxy, metrics, log } = parts;
@@ -78,14 +79,15 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     const now = { life, cpuNs: usage?.cpuNs ?? 0, atMs: nowMs, traffic: begun, deadlineMs: status.claim.deadlineMs };
     const worked = known === undefined || usage === undefined ? 1 : (usage.cpuNs - known.cpuNs) / 1e6 / Math.max(1, nowMs - known.atMs);
     const isActive = known === undefined || known.life !== life || worked > IDLE_CPU || hasTraffic(record, known);
-    tracks.set(sandboxID, { ...now, activeMs: isActive ? nowMs : known.activeMs });
+    tracks.set(sandboxID, { ...now, activeMs: isActive ? nowMs : known.activeMs, againMs: known?.life === life ? known.againMs : 0 });
   }
 
   /** Longest idle first. */
   function idleFor(leastMs: (record: RunningRecord) => number): RunningRecord[] {
     const nowMs = performance.now();
     const activeMs = ({ sandboxID }: RunningRecord) => tracks.get(sandboxID)?.activeMs ?? nowMs;
-    return [...candidates()].filter((record) => nowMs - activeMs(record) >= leastMs(record)).sort((a, b) => activeMs(a) - activeMs(b));
+    const mayTry = ({ sandboxID }: RunningRecord) => (tracks.get(sandboxID)?.againMs ?? 0) <= nowMs;
+    return [...candidates()].filter((record) => mayTry(record) && nowMs - activeMs(record) >= leastMs(record)).sort((a, b) => activeMs(a) - activeMs(b));
   }
 
   /** @returns whether it is paused now. */
@@ -106,7 +108,8 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     try {
       await pauses.pause(sandboxID, { kind: "memory", cause, unless: isBusy });
     } catch (error) {
-      track.activeMs = performance.now() + RETRY_MS;
+      const latest = tracks.get(sandboxID) ?? track;
+      latest.againMs = performance.now() + RETRY_MS;
       log.warn({ err: error, sandboxID }, "an idle sandbox could not be paused; it keeps running, retrying");
       return false;
     }

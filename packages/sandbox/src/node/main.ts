@@ -186,14 +186,10 @@ async function tryListening(address: ListenAddress): Promise<void> {
 
 function cannotListen({ host, port }: ListenAddress, error: unknown): never {
   const code = (error as NodeJS.ErrnoException).code;
-  const why = code === "EADDRINUSE" ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
-  fail(
-    "SETTING_INVALID",
-    `setting node.listen: cannot listen on ${host}:${port}: ${why}; stop the other server, or choose another port with --listen HOST:PORT`,
-    {
-      cause: error,
-    },
-  );
+  const isTaken = code === "EADDRINUSE";
+  const why = isTaken ? "the port is in use" : code === "EACCES" ? "the port may not be opened by this user" : (error as Error).message;
+  const advice = isTaken ? "stop the other server, or choose another port with --listen HOST:PORT" : "choose another address with --listen HOST:PORT";
+  fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; ${advice}`, { cause: error });
 }
 
 /** Sandboxes go on; only this process takes no more requests. */
