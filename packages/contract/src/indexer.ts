@@ -9,6 +9,7 @@ const MAX_U64 = 0xffffffffffffffffn;
 const text = z.string().max(MAX_TEXT);
 const name = text.min(1, "must not be empty");
 const count = z.number().int().min(0).max(MAX_U32);
+const size = z.number().int().min(1).max(MAX_U32);
 const optionalText = text.nullish().transform((value) => value ?? "");
 
 /** One publisher of KV events; members keep the wire's spelling. */
@@ -20,7 +21,7 @@ export const registration = z.strictObject({
   lora_name: optionalText,
   tenant_id: text.nullish().transform((value) => (value === undefined || value === null || value === "" ? "default" : value)),
   instance_id: name,
-  block_size: count.min(1),
+  block_size: size,
   dp_rank: count,
   additionalsalt: optionalText,
 });
@@ -52,7 +53,7 @@ const scope = {
   lora_id: z.union([count, text]).nullish(),
   tenant_id: text.nullish(),
   instance_id: text.nullish(),
-  block_size: count.min(1),
+  block_size: size,
   cache_salt: text.nullish(),
   freshness: z.boolean().nullish(),
 };

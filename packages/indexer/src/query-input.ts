@@ -56,6 +56,14 @@ function hashesOf(given: { seq_hashes?: bigint[] | undefined; block_hash?: bigin
   return BigUint64Array.from(hashes);
 }
 
+/** What `?freshness=` asks for; other parameters are for the raw form. */
+export function asksFreshness(search: string): boolean {
+  const [, asked] = /(?:^|&)freshness=([^&]*)/.exec(search) ?? [];
+  if (asked === undefined || /^(0|false|)$/.test(asked)) return false;
+  if (/^(1|true)$/.test(asked)) return true;
+  throw new Refusal("invalid_value", `freshness: expected 1, true, 0 or false, got ${JSON.stringify(asked.slice(0, 100))}`, { field: "freshness" });
+}
+
 /** The list is the body itself, little-endian; everything else stands in the URL. */
 export function readRaw(body: Buffer, search: string, byHash: boolean): ReadQuery {
   const width = byHash ? 8 : 4;
@@ -87,6 +95,7 @@ const scopeFields = ["model", "block_size", "tenant_id", "instance_id", "lora_na
 function readScope(parameters: URLSearchParams): Scope {
   for (const name of parameters.keys())
     if (!scopeFields.includes(name)) throw new Refusal("unknown_field", `${name}: there is no such parameter`, { field: name });
+    else if (parameters.getAll(name).length > 1) throw new Refusal("invalid_value", `${name}: expected once, got more`, { field: name });
   const model = parameters.get("model") ?? "";
   if (model === "") throw new Refusal("missing", "model: is missing", { field: "model" });
   const text = parameters.get("block_size") ?? "";

@@ -6,7 +6,7 @@ import type { Answer, Handler, Request, Routes } from "./http-exchange.ts";
 import type { LoopShare } from "./loop-share.ts";
 import { type NativeIndex, type SplitBody, UNUSUAL, WANTS_FRESHNESS } from "./native.ts";
 import { BatchResults, PlainBatch } from "./query-batch.ts";
-import { LISTS, type Lists, type ReadQuery, readQuery, readRaw } from "./query-input.ts";
+import { asksFreshness, LISTS, type Lists, type ReadQuery, readQuery, readRaw } from "./query-input.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import { respond } from "./respond.ts";
@@ -37,7 +37,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
   const ask =
     (lists: Lists): Handler =>
     (request) => {
-      const wantsFreshness = request.search !== "" && /(^|&)freshness=(1|true)(&|$)/.test(request.search);
+      const wantsFreshness = request.search !== "" && asksFreshness(request.search);
       if (request.type !== RAW_TYPE && request.body.length > LONG_BYTES) return askLong(request, lists, wantsFreshness);
       const packed = takesMsgpack(request);
       if (request.type === RAW_TYPE) return inForm(answerRead(readRaw(request.body, request.search, lists === "hashes"), packed, wantsFreshness), packed);

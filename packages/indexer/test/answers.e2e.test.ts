@@ -196,6 +196,7 @@ void test("what is wrong with a request is said with reason, field and index und
     ["/query", { ...scope, token_ids: [1, 1.5] }, 400, "invalid_type", "token_ids", 1],
     ["/query", { ...scope, block_size: 0, token_ids: [] }, 400, "out_of_range", "block_size"],
     ["/query", { ...scope, token_ids: [], lora_id: 1, lora_name: "x" }, 400, "unsupported", "lora_id"],
+    ["/query?freshness=maybe", { ...scope, token_ids: [] }, 400, "invalid_value", "freshness"],
     ["/query_by_hash", { ...scope, seq_hashes: ["18446744073709551616"] }, 400, "invalid_value", "seq_hashes", 0],
     ["/query", " ".repeat(3000), 413, "too_large"],
     ["/register", { ...record, type: "other" }, 400, "invalid_value", "type"],
@@ -211,6 +212,8 @@ void test("what is wrong with a request is said with reason, field and index und
     assert.equal(answer.status, status, `${path} ${error}`);
     assert.deepEqual(rest, { reason, ...(field === undefined ? {} : { field }), ...(index === undefined ? {} : { index }) }, `${path} ${error}`);
   }
+  const twice = await fetch(`${indexer.url}/query?model=a&block_size=16&model=b`, { method: "POST", headers: { "content-type": "application/octet-stream" } });
+  assert.deepEqual([twice.status, ((await twice.json()) as { field: string }).field], [400, "model"]);
   const wrongMethod = await fetch(`${indexer.url}/query`);
   assert.equal(wrongMethod.status, 405);
   assert.deepEqual((await indexer.post("/query", { ...scope, token_ids: [], instance_id: "unknown" })).body, {
