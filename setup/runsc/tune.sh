@@ -57,11 +57,14 @@ tune_runsc() {
   # A start in a blank finds a runsc that has started already, and says its verb.
   cp "$SVC_ROOT/setup/runsc/start/words.go" "$source/runsc/cli/words.go"
   replace_once "$source/runsc/cli/cli.go" $'\t// All subcommands must be registered before flag parsing.\n' $'\ttakeWords()\n\t// All subcommands must be registered before flag parsing.\n'
-  # While a machine is stopped its monotonic clock stands still, as a virtual machine's does: what is left of a time-out is left after it. `ps`
-  # counts from a boot that lies so much later.
+  # While a machine is stopped its monotonic clock stands still, as a virtual machine's does: what is left of a time-out is left after it. What
+  # /proc says is counted from a boot that lies so much later, and so do starts of programs.
   replace_once "$source/pkg/sentry/kernel/timekeeper.go" \
     $'\t\telapsed := nowRealtime - t.saveRealtime\n\t\tif elapsed > 0 {\n\t\t\twantMonotonic += elapsed\n\t\t}\n' \
     $'\t\tt.bootTime = ktime.FromNanoseconds(nowRealtime - wantMonotonic)\n'
+  replace_once "$source/pkg/sentry/kernel/kernel.go" \
+    $'\tk.Timekeeper().SetClocks(clocks, k.vdsoParams)\n\n\tif timeReady != nil {\n\t\tclose(timeReady)\n\t}\n\n\tif s := k.root' \
+    $'\tbootTime := k.Timekeeper().BootTime()\n\tk.Timekeeper().SetClocks(clocks, k.vdsoParams)\n\tstopped := k.Timekeeper().BootTime().Sub(bootTime)\n\tk.tasks.mu.Lock()\n\tk.tasks.forEachTaskLocked(func(t *Task) { t.startTime = t.startTime.Add(stopped) })\n\tk.tasks.mu.Unlock()\n\n\tif timeReady != nil {\n\t\tclose(timeReady)\n\t}\n\n\tif s := k.root'
   # Each sandbox's two processes compile the same seccomp programs anew otherwise.
   for process in sentry gofer; do
     folder=$(filter_folder "$source" "$process")

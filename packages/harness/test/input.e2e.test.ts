@@ -54,6 +54,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
       [{ ...good, metadata: { a: "x".repeat(20_000) } }, 400, /metadata: at most/],
       [{ ...good, envVars: { "A B": "x" } }, 400, /^envVars\.A B: a name has letters, digits and _ only/],
       [{ ...good, metadata: { "": "x" } }, 400, /^metadata: expected names of at least 1 characters, got ""/],
+      [`{"templateID":"base","metadata":{"__\\u0070roto__":"x"}}`, 400, /expected other names of members than "__proto__"/],
       [{ ...good, metadata: JSON.parse('{"__proto__": "x"}') }, 400, /expected other names of members than "__proto__"/],
       [{ ...good, network: { egressProxy: {} } }, 400, /^network.egressProxy: is not offered/],
       [{ ...good, envVars: { A: "x\u0000y" } }, 400, /envVars/],

@@ -40,7 +40,8 @@ export function diagnose(subscription: Subscription, complaint: string, silenceM
     );
   if (count("unknown_event") + count("malformed_event") > 0)
     says.push(`${count("unknown_event") + count("malformed_event")} events could not be understood and were skipped`);
-  if (count("unread_removal") > 0) says.push(`${count("unread_removal")} removals could not be read; the blocks that they may have named were dropped`);
+  if (count("lost_removal") > 0)
+    says.push(`${count("lost_removal")} removals could not be read, or carried out for lack of memory; the blocks that they may have named were dropped`);
   if (counts.malformedFrames > 0)
     says.push(
       `${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed, and the blocks that they may have named were dropped`,

@@ -114,7 +114,7 @@ export const outcomes = [
   "rank_differs",
   "multimodal_blocks",
   "cleared_all",
-  "unread_removal",
+  "lost_removal",
 ] as const;
 export type Outcome = (typeof outcomes)[number];
 

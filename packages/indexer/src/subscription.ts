@@ -37,8 +37,8 @@ export class Subscription {
   drained: Promise<void> = Promise.resolve();
   #draining = false;
   readonly #batchCounts = new Uint32Array(outcomes.length);
-  /** A removal in the batch that is taken in could not be read. */
-  #hasUnread = false;
+  /** A removal in the batch that is taken in was lost. */
+  #hasLost = false;
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
   readonly #quiet = new Quiet();
@@ -273,10 +273,10 @@ export class Subscription {
       this.complete = true;
     }
     if (this.#batchCounts[outcomeIndex.malformed_event] !== 0) this.complete = false;
-    if (this.#batchCounts[outcomeIndex.unread_removal] !== 0) this.#hasUnread = true;
-    if (more || !this.#hasUnread) return;
-    this.#hasUnread = false;
-    this.#drop("a removal could not be read");
+    if (this.#batchCounts[outcomeIndex.lost_removal] !== 0) this.#hasLost = true;
+    if (more || !this.#hasLost) return;
+    this.#hasLost = false;
+    this.#drop("a removal could not be read, or carried out");
   }
 
   /** Whether there was no room for it, and it may be tried once more. */

@@ -139,7 +139,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
 
 /** @throws INVALID_REQUEST for a member that JavaScript would take for an object's prototype: it would be gone without a word. */
 function parseBody(text: string): unknown {
-  if (!/__proto__|\\u005f/i.test(text)) return JSON.parse(text);
+  if (!/__proto__|\\u/.test(text)) return JSON.parse(text);
   return JSON.parse(text, (name, value: unknown) => {
     if (name === "__proto__") fail("INVALID_REQUEST", 'expected other names of members than "__proto__"');
     return value;

@@ -40,11 +40,11 @@ export function addFileTools(server: McpServer, sandboxes: SessionSandboxes): vo
         const { sizeBytes } = await envd.stat(file, { signal });
         const { body } = await envd.download(file, { signal });
         const read = await part(body, offset, limit);
-        const bytes = as === "utf8" && offset + read.length < sizeBytes ? wholeCharacters(read) : read;
+        const bytes = as === "utf8" && read.length === limit ? wholeCharacters(read) : read;
         const end = offset + bytes.length;
         const more = end < sizeBytes;
         const content = as === "utf8" ? textOf(bytes, offset) : bytes.toString(as);
-        const isPastEnd = offset > 0 && offset >= sizeBytes;
+        const isPastEnd = offset > 0 && read.length === 0;
         const note = more
           ? `\n[… bytes ${offset} to ${end} of ${sizeBytes}: read on with offset ${end} …]`
           : isPastEnd

@@ -102,9 +102,13 @@ export function restoredTests(name: RuntimeName, it: It): void {
     const spec = fixture.spec();
     const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary) });
     const secondsOf = async (of: RuntimeHandle) => {
-      const { stdout } = await run(of, "cut -d' ' -f1 /proc/uptime; date +%s; awk '/btime/ { print $2 }' /proc/stat");
-      const [up = Number.NaN, wall = Number.NaN, boot = Number.NaN] = stdout.split("\n").map(Number);
-      return { up, wall, boot };
+      const program = "import time; print(time.monotonic())";
+      const { stdout } = await run(
+        of,
+        `python3 -c '${program}'; cut -d' ' -f1 /proc/uptime; date +%s; awk '/btime/ { print $2 }' /proc/stat; cut -d' ' -f22 /proc/1/stat`,
+      );
+      const [clock = Number.NaN, up = Number.NaN, wall = Number.NaN, boot = Number.NaN, started = Number.NaN] = stdout.split("\n").map(Number);
+      return { clock, up, wall, boot, started };
     };
     const began = performance.now();
     const before = await secondsOf(handle);
@@ -113,7 +117,11 @@ export function restoredTests(name: RuntimeName, it: It): void {
     const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from });
     const after = await secondsOf(child);
     const tookMs = performance.now() - began;
-    assert.ok(after.up >= before.up && after.up - before.up <= (tookMs - STOPPED_MS) / 1000 + 0.1, `${after.up - before.up} s of ${tookMs} ms`);
+    for (const name of ["clock", "up"] as const) {
+      const grown = after[name] - before[name];
+      assert.ok(grown >= 0 && grown <= (tookMs - STOPPED_MS) / 1000 + 0.1, `${name}: ${grown} s of ${tookMs} ms`);
+    }
+    assert.equal(after.started, before.started);
     assert.ok(after.wall - before.wall >= STOPPED_MS / 1000 - 1);
     assert.ok(Math.abs(after.boot + after.up - after.wall) <= 2, JSON.stringify(after));
   });

@@ -67,6 +67,8 @@ Taken Index::goOn(Outcomes& outcomes) try {
   const u32 id = pending_;
   endBatch();
   ++outcomes[OverBudget];
+  ++outcomes[LostRemoval];
+  doubtAll(id);
   lose(id);
   return Taken::Whole;
 }
@@ -94,11 +96,11 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   if (event.continues && !taken_) return;
   taken_ = event.continues;
   if (!event.continues && !event.hasEventId) subscriptions_[id].unnumbered = true;
-  if (event.kind == EventKind::Unknown) ++outcomes[UnknownEvent];
-  else if (event.malformed) {
-    ++outcomes[MalformedEvent];
-    // Whatever it said is gone from the engine is answered still.
-    if (event.kind != EventKind::Stored) ++outcomes[UnreadRemoval];
+  if (event.kind == EventKind::Unknown && event.typed) ++outcomes[UnknownEvent];
+  else if (event.malformed || event.kind == EventKind::Unknown) {
+    ++outcomes[event.malformed ? MalformedEvent : UnknownEvent];
+    // Whatever it said is gone from the engine is answered still: the caller drops that, at the end of the batch.
+    if (event.kind != EventKind::Stored) ++outcomes[LostRemoval], doubtAll(id);
   }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];

@@ -48,6 +48,9 @@ void Index::lose(u32 id) {
   ++changes_;
 }
 
+// An event was lost within a batch, beside others that were taken in: their numbers prove nothing of it.
+void Index::doubtAll(u32 id) { subscriptions_[id].unnumbered = true; }
+
 void Index::settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event) {
   if (sub.doubted.empty()) return;
   const u64 key = static_cast<u64>(stream) << 32 | space;

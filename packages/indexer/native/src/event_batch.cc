@@ -194,11 +194,12 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
   switch (field) {
     case Type:
       if (head.kind == Kind::Str && event.kind == EventKind::Unknown) event.kind = kindOf(head.text());
+      event.typed |= head.kind == Kind::Str;
       return true;
     case EventType:
       if (head.kind != Kind::Str) return true;
       event.kind = kindOf(head.text());
-      event.named = true;
+      event.typed = event.named = true;
       return true;
     case ParentHash:
       if (head.kind == Kind::Nil) return true;

@@ -11,6 +11,7 @@ enum class EventKind : u8 { Stored, Removed, Cleared, Unknown };
 struct Event {
   EventKind kind = EventKind::Unknown;
   bool malformed = false;      // this event alone; the frame is sound
+  bool typed = false;          // a text says what it is
   bool named = false;          // came with `event_type`: the specification's envelope, all of whose dimensions count
   bool standardNames = false;  // hashes came as `seq_hashes`
   bool hasParent = false;

@@ -201,7 +201,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     arena_.touch(block, clock);
     if (names != nullptr && (ownNames || sub.ownNames || arena_.engine[block] != names[i])) {
       settle();
-      if (!nameBlock(id, stream, block, names[i])) return setHolders(block, set), giveUp(i);
+      if (!nameBlock(id, stream, block, names[i])) return setHolders(block, sets_.current(set)), giveUp(i);
     }
     previous = block;
   }

@@ -174,6 +174,7 @@ class Index {
   void forgetPending(u32 id) {
     if (pending_ == id) pending_ = nobody;
   }
+  void doubtAll(u32 id);
   void settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event);
   void dropNames(Subscription& sub);
   void removeParked(Subscription& sub, u32 stream, const u64* names, u32 count);

@@ -71,9 +71,16 @@ bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   const bool leaves = before != 0 && before != block && sets_[arena_.holders[before]].has(stream);
   const u32 without = leaves ? sets_.without(arena_.holders[before], stream) : HolderSets::none;
   sub.names.set(name, block);
-  if (leaves) {
-    setHolders(before, without);
-    if (sets_[without].empty()) toGhost(before);
+  if (!leaves) return true;
+  const u32 held = sets_.current(arena_.holders[before]);
+  setHolders(before, without);
+  if (!sets_[without].empty()) return true;
+  try {
+    toGhost(before);
+  } catch (const std::bad_alloc&) {
+    setHolders(before, held);
+    sub.names.set(name, before);
+    throw;
   }
   return true;
 } catch (const std::bad_alloc&) {

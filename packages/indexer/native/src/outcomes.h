@@ -16,7 +16,7 @@ namespace svc {
   each(RefusedTokens, "token_count_differs") each(MissingTokens, "tokens_missing") each(MissingParent, "parent_missing")            \
   each(TooManyStreams, "too_many_streams") each(OverBudget, "over_budget") each(UnknownRemoved, "removed_unknown")                  \
   each(WrongSeed, "wrong_seed") each(ForeignHashes, "foreign_hashes") each(StandardHashes, "standard_hashes")                       \
-  each(RankDiffers, "rank_differs") each(Multimodal, "multimodal_blocks") each(ClearedAll, "cleared_all") each(UnreadRemoval, "unread_removal")
+  each(RankDiffers, "rank_differs") each(Multimodal, "multimodal_blocks") each(ClearedAll, "cleared_all") each(LostRemoval, "lost_removal")
 #define SVC_OUTCOME_VALUE(value, name) value,
 enum Outcome : u32 { SVC_OUTCOMES(SVC_OUTCOME_VALUE) outcomeCount };
 #undef SVC_OUTCOME_VALUE

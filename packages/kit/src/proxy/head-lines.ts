@@ -183,17 +183,17 @@ export class HeadLines {
     return this.tokens(id).includes(token);
   }
 
+  /** The values of all lines with this name. */
+  values(id: number): string[] {
+    const values: string[] = [];
+    for (let line = 0; line < this.count; line++) if (this.ids[line] === id) values.push(this.text.slice(this.valueStart[line], this.valueEnd[line]));
+    return values;
+  }
+
   /** Every member of a comma-separated list header, over all its lines, in lower case. */
   tokens(id: number): string[] {
-    const tokens: string[] = [];
-    for (let line = 0; line < this.count; line++) {
-      if (this.ids[line] !== id) continue;
-      for (const member of this.text.slice(this.valueStart[line], this.valueEnd[line]).split(",")) {
-        const token = member.trim().toLowerCase();
-        if (token !== "") tokens.push(token);
-      }
-    }
-    return tokens;
+    const members = this.values(id).flatMap((value) => value.split(","));
+    return members.map((member) => member.trim().toLowerCase()).filter((token) => token !== "");
   }
 }
 

@@ -69,6 +69,11 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
   const waitUntilQuiet = () => lastTakeMs + QUIET_MS - performance.now();
   const isQuiet = () => waitUntilQuiet() <= 0;
 
+  function fillIn(ms: number): void {
+    clearTimeout(timer);
+    timer = setTimeout(fill, ms);
+  }
+
   function fill(): void {
     clearTimeout(timer);
     if (closed) return;
@@ -76,14 +81,14 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
       const waitMs = waitUntilQuiet();
       while (each.ready.length + each.filling < each.size && filling.size < concurrency) {
         if (waitMs > 0 && each.ready.length > each.size * LOW_SHARE) {
-          timer = setTimeout(fill, waitMs);
+          fillIn(waitMs);
           break;
         }
         refill(each);
       }
       if (each.cold.size === 0 || filling.size >= concurrency) continue;
-      if (waitMs > 0) timer = setTimeout(fill, waitMs);
-      else while (filling.size < concurrency && warmOne(each));
+      if (waitMs > 0) fillIn(waitMs);
+      else warmOne(each);
     }
   }
 
@@ -97,9 +102,10 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
   }
 
   /** Whoever takes one in a hurry runs its first shell all the same: only where nobody waits for a core is it run ahead. */
-  function warmOne(each: TemplatePool): boolean {
+  function warmOne(each: TemplatePool): void {
     const sandboxID = each.ready.find((id) => each.cold.has(id));
-    if (sandboxID === undefined) return false;
+    // The others are there for whoever comes meanwhile.
+    if (sandboxID === undefined || each.filling > 0) return;
     // Out of reach meanwhile: nobody finds a process in it that is not its own.
     each.ready = each.ready.filter((id) => id !== sandboxID);
     each.cold.delete(sandboxID);
@@ -107,7 +113,6 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
       await warm(sandboxID);
       return sandboxID;
     });
-    return true;
   }
 
   async function warm(sandboxID: string): Promise<void> {
@@ -122,7 +127,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     const running = work()
       .then(async (sandboxID) => {
         if (closed || pools.get(keyOf(each.template)) !== each) await ends.end(sandboxID, "killed");
-        else if (registry.get(sandboxID) !== undefined) each.ready.push(sandboxID);
+        else if (registry.get(sandboxID)?.status.state === "warm") each.ready.push(sandboxID);
       })
       .catch(() => {
         failed = true; // start has logged it
@@ -130,7 +135,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
       .finally(() => {
         each.filling--;
         filling.delete(running);
-        if (failed && !closed) timer = setTimeout(fill, RETRY_MS);
+        if (failed && !closed) fillIn(RETRY_MS);
         else fill();
       });
     filling.add(running);

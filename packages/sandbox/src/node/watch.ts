@@ -1,4 +1,5 @@
 // The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
+import { asFailure, type FailureName } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Clock } from "../records/clock.ts";
 import type { Records } from "../records/records.ts";
@@ -11,6 +12,9 @@ import type { Idle } from "./idle.ts";
 import { PAUSE_RETRY_MS, type Pauses } from "./pause.ts";
 
 const TICK_MS = 100;
+/** What refuses a pause before it begins, for a moment. */
+const PASSING: readonly FailureName[] = ["TOO_MANY_REQUESTS", "SANDBOX_CHANGING_STATE"];
+const PASSING_MS = 1_000;
 /** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
 const LIVENESS_TICKS = 5;
 const MEMORY_KILLS_TICKS = 20;
@@ -90,7 +94,8 @@ function openTimeoutPauses({ pauses, clock, log }: Pick<WatchParts, "pauses" | "
         const nowMs = clock.monotonicMs();
         // Of those that ended meanwhile, too.
         for (const [id, { againMs }] of tried) if (againMs <= nowMs) tried.delete(id);
-        tried.set(sandboxID, { deadlineMs, againMs: nowMs + PAUSE_RETRY_MS });
+        const hasPassed = PASSING.includes(asFailure(error).name);
+        tried.set(sandboxID, { deadlineMs, againMs: nowMs + (hasPassed ? PASSING_MS : PAUSE_RETRY_MS) });
       },
     );
   };

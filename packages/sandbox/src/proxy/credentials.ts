@@ -50,6 +50,8 @@ export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: 
 /** The same of an Authorization: Bearer, as which some clients send the key by mistake. */
 export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
   if (!head.has(ids.authorization)) return false;
-  const [scheme, secret = ""] = (head.value(ids.authorization) ?? "").split(/ +/, 2);
-  return scheme?.toLowerCase() === "bearer" && sameText(secret, apiKey);
+  return head.values(ids.authorization).some((value) => {
+    const [scheme = "", secret = ""] = value.split(/ +/, 2);
+    return scheme.toLowerCase() === "bearer" && sameText(secret, apiKey);
+  });
 }

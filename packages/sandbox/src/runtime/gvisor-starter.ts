@@ -1,7 +1,7 @@
 // A runsc that waits beside each blank for the rest of its command: a start that goes on in the blank forks nothing, starts no program
 // of 80 MB, and enters no control group, for which the kernel waits for all its readers (some 10 ms in version 1).
 import { constants } from "node:fs";
-import { open, rm } from "node:fs/promises";
+import { open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
@@ -49,9 +49,15 @@ export function openStarters(spawner: Spawner): Starters {
       const path = join(directory, PIPE);
       // Refused unless somebody reads already.
       const pipe = await open(path, constants.O_WRONLY | constants.O_NONBLOCK).catch(() => undefined);
-      if (pipe === undefined) return undefined;
+      if (pipe === undefined) {
+        await dismiss(path);
+        return undefined;
+      }
       try {
         await pipe.writeFile([...words, END_OF_WORDS, ""].join("\n"));
+      } catch {
+        // It ended meanwhile, without the last word.
+        return undefined;
       } finally {
         await pipe.close();
       }
@@ -64,4 +70,17 @@ export function openStarters(spawner: Spawner): Starters {
       return result ?? fail("TIMED_OUT", `runsc ${words[0]}: not finished within ${timeoutMs} ms`);
     },
   };
+}
+
+/** One that has not begun to read will find nobody to wait for: it cannot make its pipe, or finds it gone, or ended. */
+async function dismiss(path: string): Promise<void> {
+  const isFirst = await writeFile(path, "", { flag: "wx" }).then(
+    () => true,
+    () => false,
+  );
+  if (isFirst) return;
+  // Open for both, so that whoever opens it before it is gone does not wait for a writer.
+  const pipe = await open(path, constants.O_RDWR | constants.O_NONBLOCK).catch(() => undefined);
+  await rm(path, { force: true });
+  await pipe?.close();
 }

@@ -44,6 +44,8 @@ const BYTES_PER_MS = 50_000;
 const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
+/** Of a key that was there: of another fingerprint, or not whole, as nothing that a commit made is. */
+const NOT_OURS: readonly unknown[] = [codes.OBJECT_NOT_FOUND, codes.REPLICA_IS_NOT_READY];
 const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
 
 type Pending = {
@@ -57,6 +59,9 @@ type Pending = {
   isUnsure: boolean;
 };
 
+/** Of a commit before this one it is not known whether it was obeyed; `isThere`: the key was there. */
+type Unsure = { readonly pending: Pending; readonly isThere: boolean };
+
 export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
   const outcomes: PutOutcome[] = new Array(items.length);
   const endMs = performance.now() + parts.timeoutMs;
@@ -68,15 +73,18 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
   });
   for (let attempt = 0; left.length > 0; attempt++) {
     let failure: Failure | undefined;
+    let isUndecided = false;
     try {
       const ready = yield* withExtents(parts, left, wishes);
       const written = yield* write(parts, ready, attempt);
-      yield* commitAll(parts, written, wishes, outcomes);
+      const unsure = yield* commitAll(parts, written, wishes, outcomes);
       const stored = written.filter(({ index }) => outcomes[index] === true);
       yield* storeFiles(
         parts.files,
         stored.map(({ item, checksum }) => ({ ...item, checksum })),
       );
+      yield* tellOurs(parts, unsure, outcomes);
+      isUndecided = unsure.some(({ pending }) => outcomes[pending.index] === undefined);
     } catch (error) {
       failure = asFailure(error);
       if (!PASSING.includes(failure.name)) {
@@ -94,7 +102,7 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
       for (const { index } of left) outcomes[index] = failure;
       return outcomes;
     }
-    if (failure !== undefined) yield* wait(RETRY_MS);
+    if (failure !== undefined || isUndecided) yield* wait(RETRY_MS);
   }
   return outcomes;
 }
@@ -170,8 +178,8 @@ function movesOf(list: readonly Pending[]): { moves: Move[]; bytes: number } {
   return { moves: [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) })), bytes };
 }
 
-function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group, isReplacing }: PutWish, outcomes: PutOutcome[]): Flow<void> {
-  if (written.length === 0) return;
+function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group, isReplacing }: PutWish, outcomes: PutOutcome[]): Flow<Unsure[]> {
+  if (written.length === 0) return [];
   const commits = written.map(({ item, extent, checksum }) => ({ extent: (extent as LeasedExtent).id, key: item.key, checksum }));
   let answers: ResultOf<"CommitPuts">;
   try {
@@ -180,7 +188,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     for (const pending of written) pending.isUnsure = true;
     throw error;
   }
-  const unsure: { pending: Pending; isThere: boolean }[] = [];
+  const unsure: Unsure[] = [];
   written.forEach((pending, at) => {
     const answer = answers[at];
     const extent = pending.extent as LeasedExtent;
@@ -199,18 +207,18 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
-  yield* tellOurs(parts, unsure, outcomes);
+  return unsure;
 }
 
 /** Of keys whose commit had no answer: those that hold our bytes are stored, and one that was there with others is not. The rest is tried again. */
-function* tellOurs(parts: PutParts, unsure: readonly { pending: Pending; isThere: boolean }[], outcomes: PutOutcome[]): Flow<void> {
+function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
   if (unsure.length === 0) return;
   const keys = unsure.map(({ pending }) => pending.item.key);
   const found = yield* call("ReadObjects", keys, parts.fingerprint, parts.tenant);
   unsure.forEach(({ pending, isThere }, at) => {
     const answer = found[at];
     if (answer?.ok === true && answer.value.checksum === pending.checksum) outcomes[pending.index] = true;
-    else if (isThere && (answer?.ok === true || answer?.code === codes.OBJECT_NOT_FOUND)) outcomes[pending.index] = false;
+    else if (isThere && (answer?.ok === true || NOT_OURS.includes(answer?.code))) outcomes[pending.index] = false;
   });
   for (const key of keys) parts.places.forget(key);
 }
