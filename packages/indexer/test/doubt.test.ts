@@ -140,3 +140,28 @@ void test("a publisher that clears all after a lost batch is answered for whatev
   publisher.send("gpu", "stored", 0, true);
   assert.equal(publisher.answered("gpu"), 1);
 });
+
+void test("a removal that cannot be read, between others of its batch, is not healed by the numbers that follow", () => {
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
+  const stored = (event_id: number, depth: number) => ({
+    event_id,
+    event_type: "stored",
+    medium: "gpu",
+    seq_hashes: [hashes[depth]],
+    base_block_idx: depth,
+    parent_hash: depth === 0 ? null : hashes[depth - 1],
+    token_ids: [...tokens.subarray(depth * blockSize, (depth + 1) * blockSize)],
+  });
+  const apply = (sequence: number, ...events: object[]) => {
+    assert.equal(index.apply(id, sequence, packr.pack([1.5, events, 0]), counts, new Float64Array(1)), 1);
+    return counts[outcomes.indexOf("lost_removal")];
+  };
+  assert.equal(apply(0, stored(0, 0), stored(1, 1)), 0);
+  const unread = { event_id: 2, event_type: "removed", medium: "gpu", seq_hashes: "x" };
+  assert.equal(apply(1, unread, { event_id: 3, event_type: "removed", medium: "gpu", seq_hashes: [hashes[1]] }), 1);
+  index.lose(id);
+  assert.equal(apply(2, stored(4, 2)), 0);
+  const rows = JSON.parse(index.answer(query, tokens).toString()) as { default: { e?: { longest_matched: number } } };
+  assert.equal(rows.default.e?.longest_matched ?? 0, 0);
+});
