@@ -8,6 +8,7 @@ import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
+import { openClient, startClient } from "./client.ts";
 import { startMaster } from "./master.ts";
 
 const MIB = 1024 * 1024;
@@ -52,6 +53,53 @@ void test("with a full disk puts are refused and reads go on; with room again, p
     await again.call("MountSegment", segmentOf(1, 1n << 30n), clientID);
     const found = await again.call("BatchExistKey", [...kept, "after"], "");
     assert.ok(found.every((outcome) => outcome.ok && outcome.value));
+  } finally {
+    execFileSync("umount", ["-l", home]);
+    removeHome(place);
+  }
+});
+
+void test("a full disk keeps no reader out, and no holder after the master's restart", needs("root", "mount"), async () => {
+  const place = makeHome();
+  const home = join(place, "home");
+  mkdirSync(home);
+  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${6 * MIB}`, "tmpfs", home]);
+  try {
+    await using master = await startMaster({ home });
+    await using _holder = await startClient(master, { segmentBytes: 16 * MIB });
+    const value = Buffer.alloc(100, "v");
+    {
+      await using writer = await openClient(master);
+      for (let at = 0; at < 20; at++) await writer.put(`k${at}`, value);
+    }
+    execFileSync("sh", ["-c", `cat /dev/zero > ${join(home, "ballast")} 2>/dev/null || true`]);
+    const rpc = await master.rpc();
+    // Until what the log has ahead of its end is used up.
+    await until(
+      "changes are refused",
+      async () => {
+        const begun = await rpc.call("PutStart", clientID, `more-${"k".repeat(4000)}-${Math.random()}`, 10n, plain, "");
+        return !begun.ok && begun.code === -1503 ? true : undefined;
+      },
+      1,
+    );
+    for (const isAfterRestart of [false, true]) {
+      if (isAfterRestart) {
+        await master.kill();
+        await master.start();
+        execFileSync("sh", ["-c", `cat /dev/zero >> ${join(home, "ballast")} 2>/dev/null || true`]);
+      }
+      await using reader = await openClient(master);
+      for (let at = 0; at < 20; at++) await until(`k${at} is read`, async () => ((await reader.get(`k${at}`))?.equals(value) ? true : undefined));
+    }
+    rmSync(join(home, "ballast"));
+    await using last = await openClient(master);
+    await until("puts are taken again", async () =>
+      last.put("new", value).then(
+        () => true,
+        () => undefined,
+      ),
+    );
   } finally {
     execFileSync("umount", ["-l", home]);
     removeHome(place);

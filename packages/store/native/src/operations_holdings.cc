@@ -67,7 +67,9 @@ void Operations::beginRestore(const Declared& declared, const Request& request, 
   }
   if (in.failed) return;
   bool wanted = false;
-  const i32 outcome = barred != code::ok ? barred : store_.beginRestore(id, lineage, specs, wanted);
+  // What a full disk keeps from being brought back need not be: this log has it.
+  const bool isNeeded = barred != code::persistFail || store_.wantsRestore(lineage);
+  const i32 outcome = barred != code::ok && isNeeded ? barred : store_.beginRestore(id, lineage, specs, wanted);
   count(declared.op, outcome);
   WireWriter to(out);
   to.frame(request.seq, 0);

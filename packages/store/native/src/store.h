@@ -111,6 +111,8 @@ class Store : public StoreState {
   void nameLineage();
   i32 takeChanges(const Uuid& client, bool fromStart, u32 most, Changes& out);
   // Mounts; where its holder remembers another lineage, memory is kept free for what lies there.
+  // Whether a holder's objects were kept by another log than this one.
+  bool wantsRestore(u64 lineage) const { return lineage != 0 && lineage != lineage_; }
   i32 beginRestore(const Uuid& client, u64 lineage, std::span<const SegmentSpec> specs, bool& wanted);
   i32 restore(const Uuid& client, const Restored& object);
   i32 endRestore(const Uuid& client);

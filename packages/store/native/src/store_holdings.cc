@@ -72,7 +72,7 @@ i32 Store::takeChanges(const Uuid& id, bool fromStart, u32 most, Changes& out) {
 }
 
 i32 Store::beginRestore(const Uuid& id, u64 lineage, std::span<const SegmentSpec> specs, bool& wanted) {
-  wanted = lineage != 0 && lineage != lineage_;
+  wanted = wantsRestore(lineage);
   if (!wanted) return code::ok;
   if (const i32 wrong = remount(specs, id); wrong != code::ok) return wrong;
   for (const SegmentSpec& spec : specs) {

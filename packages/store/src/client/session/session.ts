@@ -4,6 +4,7 @@ import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { RpcClient } from "../../rpc/client.ts";
+import { codes } from "../../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../../rpc/operations.ts";
 import type { NofFile } from "../nof-file.ts";
 import { Connections } from "./connections.ts";
@@ -202,10 +203,10 @@ export class Session {
       const pong = await rpc.call("Ping", this.clientID);
       if (!pong.ok) throw refusal(pong.code, "pinging the master");
       const isNew = pong.value.status === NEEDS_REMOUNT || this.#mustRemount;
-      if (isNew) await this.#inTurn(() => this.#remount(rpc));
+      const isListed = isNew && (await this.#inTurn(() => this.#remount(rpc)));
       if (this.#state === "closed") return false;
       const again = this.#state !== "joining";
-      const changed = isNew || this.#state !== "joined";
+      const changed = isListed || this.#state !== "joined";
       this.#state = "joined";
       if (changed) this.#options.onEvent?.({ type: "joined", again });
       return true;
@@ -220,13 +221,15 @@ export class Session {
     }
   }
 
-  /** All that we have, with the ids, bases and sizes that it had: a master that comes back knows it by these. */
-  async #remount(rpc: RpcClient): Promise<void> {
+  /** All that we have, with the ids, bases and sizes that a master that comes back knows it by. False where its full disk takes no name of a client without memory, which reads all the same. */
+  async #remount(rpc: RpcClient): Promise<boolean> {
     // Where this fails half-way, the next ping goes on with it.
     this.#mustRemount = true;
     const objects = await this.#holdings.bringBack(rpc);
     if (objects > 0) this.#options.onEvent?.({ type: "restored", objects });
-    const outcome = await rpc.call("ReMountSegment", this.segments.known(), this.clientID);
+    const mounted = this.segments.known();
+    const outcome = await rpc.call("ReMountSegment", mounted, this.clientID);
+    if (!outcome.ok && outcome.code === codes.PERSISTENT_FAIL && mounted.length === 0) return false;
     if (!outcome.ok) throw refusal(outcome.code, "mounting again what this client has");
     await this.#announce(rpc);
     for (const { segment, state } of this.segments.all()) {
@@ -236,6 +239,7 @@ export class Session {
       await rpc.call("GracefulUnmountSegment", segment.id, this.clientID, BigInt(leftMs));
     }
     this.#mustRemount = false;
+    return true;
   }
 
   /** A master of the field knows no names, and a key of one tenant may not give one: both see a client without. */
