@@ -45,7 +45,7 @@ has_kept() {
 
 # What servers keep in a home; each name may have something behind a dot, as databases and half-written files do.
 readonly kept_names=' audit bin draining etcd events files indexer keys layers logs lost+found membership metadata network node node-id nodes objects oci
-  reserve run sandboxes secrets set-aside snapshots store store-admin store-service templates travel up '
+  reserve run sandboxes secrets quarantine snapshots store store-admin store-service templates snapshot-transfer up '
 
 # Entries of the home that no server made: a folder of somebody's work was given as one.
 foreign_in() {

@@ -7,7 +7,7 @@ import { packageOf } from "./imports.ts";
  * before it. What lies in `src` itself may import all of them, and none of them imports it.
  */
 const rooms: Readonly<Record<string, readonly string[]>> = {
-  sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "travel", "cluster", "doctor", "node"],
+  sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "snapshot-transfer", "cluster", "doctor", "node"],
   gateway: ["place", "members", "proxy", "serve"],
   store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],

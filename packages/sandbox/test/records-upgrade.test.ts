@@ -14,11 +14,11 @@ function temporary() {
   return { path: join(directory, "file.db"), [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }) };
 }
 
-const aside = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was set aside`) };
+const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`) };
 
 void test("the records of an earlier version are read after an upgrade, a running sandbox with its rules", () => {
   using place = temporary();
-  openRecords(place.path, { aside }).close();
+  openRecords(place.path, { quarantine }).close();
   const db = new DatabaseSync(place.path);
   const { timeoutSeconds: _, onTimeout: __, pauseKind: ___, autoResume: ____, egress: _____, envVars: ______, user: _______, ...rest } = claimWith();
   const { image: ________, envd: _________, guestBootID: __________, ...old } = recordWith({ state: "creating" });
@@ -26,7 +26,7 @@ void test("the records of an earlier version are read after an upgrade, a runnin
   db.prepare("INSERT INTO sandboxes VALUES (?, ?)").run("i1", JSON.stringify({ ...old, status }));
   db.exec("PRAGMA user_version = 1");
   db.close();
-  const records = openRecords(place.path, { aside });
+  const records = openRecords(place.path, { quarantine });
   const [upgraded] = records.all();
   assert.ok(upgraded?.status.state === "running");
   assert.deepEqual(upgraded.status.claim.egress, { allowInternet: false, allowOut: [], denyOut: [] });
@@ -35,9 +35,9 @@ void test("the records of an earlier version are read after an upgrade, a runnin
   records.close();
 });
 
-void test("what version 2 kept of checkpoints is found: a paused sandbox, one of the pool, a snapshot; what cannot be read stays set aside", () => {
+void test("what version 2 kept of checkpoints is found: a paused sandbox, one of the pool, a snapshot; what cannot be read stays quarantined", () => {
   using place = temporary();
-  openRecords(place.path, { aside }).close();
+  openRecords(place.path, { quarantine }).close();
   const db = new DatabaseSync(place.path);
   const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?)");
   const kept = { captureID: "c7", kind: "memory", runtime: "gvisor" };
@@ -50,7 +50,7 @@ void test("what version 2 kept of checkpoints is found: a paused sandbox, one of
   db.exec("PRAGMA user_version = 2");
   db.close();
   const unread: string[] = [];
-  const records = openRecords(place.path, { aside: { addUnreadable: ({ name }) => unread.push(name) } });
+  const records = openRecords(place.path, { quarantine: { addUnreadable: ({ name }) => unread.push(name) } });
   const [one, two] = records.all();
   assert.ok(one?.status.state === "paused");
   assert.deepEqual(one.status.kept, { checkpointID: "c7", kind: "memory", runtime: "gvisor" });

@@ -20,7 +20,7 @@ export type ColdPlace = AsyncDisposable & {
   read(path: string): Promise<Buffer>;
   /** Flips one bit of a file, so many bytes before its end. */
   damage(id: string, file: string, fromEnd: number): Promise<void>;
-  /** A file that no object has; the name it will have once it is set aside. */
+  /** A file that no object has; the name it will have once it is quarantined. */
   plantOrphan(id: string): Promise<string>;
   /** One that its owner was writing when it ended. */
   plantHalf(id: string): Promise<string>;

@@ -11,7 +11,7 @@ import { untilBack } from "./cold-troubles.ts";
 
 const skip = needs("object-server");
 
-void test("a bit that flipped in the bucket is a miss with the reason checksum, and its file is set aside; large objects come whole", skip, async () => {
+void test("a bit that flipped in the bucket is a miss with the reason checksum, and its file is quarantined; large objects come whole", skip, async () => {
   await using place = await inBucket.open();
   await using cluster = await startCluster();
   const owner = await addOwner(cluster, "owner", place);
@@ -28,7 +28,7 @@ void test("a bit that flipped in the bucket is a miss with the reason checksum, 
   await using client = await StoreClient.open({ master: cluster.rpc });
   assert.equal(await client.get("damaged"), undefined);
   assert.equal((await client.whyMissing("damaged"))?.reason, "checksum");
-  const report = await until("the file is set aside", async () => {
+  const report = await until("the file is quarantined", async () => {
     const found = await look(cluster, "devices/cold-1/orphan-quarantine");
     return found.count === 1 ? found : undefined;
   });

@@ -52,7 +52,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       for (const { key } of cold) assert.equal(await read(other, key), bytesOf(key));
     });
 
-    void test("files that no object claims, and damaged ones, are set aside and reported, never removed or served", async () => {
+    void test("files that no object claims, and damaged ones, are quarantined and reported, never removed or served", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -66,7 +66,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       const [orphan, half] = [await place.plantOrphan("cold-1"), await place.plantHalf("cold-1")];
       await owner.start();
       await ready(cluster, "cold-1");
-      const report = await until("what was set aside", async () => {
+      const report = await until("what was quarantined", async () => {
         const found = await look(cluster, "devices/cold-1/orphan-quarantine");
         return found.count === 3 ? found : undefined;
       });

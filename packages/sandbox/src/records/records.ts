@@ -3,8 +3,8 @@ import { dirname } from "node:path";
 import { openStore, type Schema, type StoreOptions } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
 import { type CreateKeys, createKeyTables, type IdempotentCreate, openCreateKeys } from "./create-keys.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { readRecord } from "./record-shape.ts";
-import type { SetAside } from "./set-aside.ts";
 import { openSnapshots, type Snapshots, snapshotTables } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
 import { upgradeToVersion2, upgradeToVersion3 } from "./upgrade-records.ts";
@@ -28,7 +28,7 @@ const schema: Schema = {
 export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };
 
 export interface Records {
-  /** As they were when the file was opened, but for those set aside. */
+  /** As they were when the file was opened, but for those quarantined. */
   all(): SandboxRecord[];
   /** @throws DISK_FULL, as all that follow but `remove`s: they use the reserve. */
   put(record: SandboxRecord): void;
@@ -47,18 +47,18 @@ export interface Records {
   close(): void;
 }
 
-export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly aside: Pick<SetAside, "addUnreadable"> };
+export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly quarantine: Pick<Quarantine, "addUnreadable"> };
 
 const ADVICE = "bring it back from a backup; without the file the node starts, and knows nothing of the sandboxes and snapshots that it named";
 
 /**
- * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is set aside.
+ * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is quarantined.
  * @throws HOST_UNSUITABLE when another node holds it, the file is damaged, or a newer version of svc wrote it.
  */
-export function openRecords(path: string, { aside, ...options }: RecordsOptions): Records {
+export function openRecords(path: string, { quarantine, ...options }: RecordsOptions): Records {
   const store = openStore(path, { ...options, schema, advice: ADVICE });
   const { db } = store;
-  const snapshots = openSnapshots(store, aside);
+  const snapshots = openSnapshots(store, quarantine);
   const keys = openCreateKeys(store);
   const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?) ON CONFLICT (sandbox_id) DO UPDATE SET record = excluded.record");
   const remove = db.prepare("DELETE FROM sandboxes WHERE sandbox_id = ?");
@@ -70,7 +70,7 @@ export function openRecords(path: string, { aside, ...options }: RecordsOptions)
       try {
         return [readRecord(sandboxID, row["record"] as string, dirname(path))];
       } catch (error) {
-        aside.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
+        quarantine.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
         return [];
       }
     });

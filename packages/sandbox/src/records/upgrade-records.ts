@@ -56,7 +56,7 @@ function upgradedClaim({ allowInternet, ...claim }: Written): Written {
   };
 }
 
-/** Every row whose column holds a JSON object; others are set aside when they are read. */
+/** Every row whose column holds a JSON object; others are quarantined when they are read. */
 function rewrite(db: DatabaseSync, { table, key, column }: { table: string; key: string; column: string }, change: (written: Written) => Written): void {
   const update = db.prepare(`UPDATE ${table} SET ${column} = ? WHERE ${key} = ?`);
   for (const row of db.prepare(`SELECT ${key}, ${column} FROM ${table}`).all()) {

@@ -25,7 +25,7 @@ export type Assignment = { readonly executor: string; readonly mode: "copy" | "m
 
 type Master = { readonly address: string; readonly connections: Connections; authority: string | undefined };
 
-/** Names and keys travel with one byte per character. */
+/** Names and keys transfer with one byte per character. */
 const toWire = (text: string) => Buffer.from(text).toString("latin1");
 const fromWire = (text: string) => Buffer.from(text, "latin1").toString();
 
