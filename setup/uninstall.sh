@@ -143,6 +143,7 @@ has_records() {
 }
 
 # A line for each process that names the home on its command line, and for each mount below it. Whoever called us names it, too.
+# I47: a home is removed only when this list is empty.
 living() {
   local real pid=$BASHPID callers=' ' file names=()
   real=$(CDPATH='' cd -- "$SVC_HOME" && pwd -P) || return 0

@@ -30,6 +30,7 @@ export function targetOf(file: string, target: string): string | undefined {
 
 /** What is wrong about an import between two rooms of one package, if anything. */
 export function climb(file: string, target: string): string | undefined {
+  // I31
   const [from, to] = [roomOf(file), roomOf(target)];
   const name = packageOf(file) ?? "";
   const order = rooms[name];

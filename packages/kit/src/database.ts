@@ -47,6 +47,7 @@ export type Store = {
  */
 export function openStore(path: string, { schema, durability = "process", reserve, advice = "" }: StoreOptions): Store {
   const db = openExclusive(path, schema.version, advice);
+  // I20
   const synchronous = durability === "disk" ? "FULL" : "NORMAL";
   db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
 
@@ -113,6 +114,7 @@ export function openStore(path: string, { schema, durability = "process", reserv
 }
 
 function migrate(db: DatabaseSync, { version, tables, migrations = {} }: Schema): void {
+  // I32
   const found = versionOf(db);
   db.exec(tables);
   for (let next = found + 1; next <= version; next++) migrations[next]?.(db);

@@ -18,6 +18,7 @@ export function answerBadURL(error: Error, request: FastifyRequest, reply: Fasti
 
 /** What Node's own parser refuses: there is no request to answer, only a connection, which ends with it. */
 export function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
+  // I29
   // Reset, or answered already.
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
   const failure = failureOf(error.code ?? "");

@@ -55,6 +55,7 @@ type Call = {
  * the others fail, since nobody knows what became of their programs.
  */
 export function openSpawner(): Spawner {
+  // I28
   let child: ChildProcess | undefined;
   let nextID = 1;
   let closed = false;
@@ -152,6 +153,7 @@ export function openSpawner(): Spawner {
 
 /** The environment of every program that a server starts. */
 export function programEnvironment(): Record<string, string> {
+  // I25
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && passedOn.test(name) ? [[name, value]] : [])));
 }
 

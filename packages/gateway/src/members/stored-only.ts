@@ -20,6 +20,7 @@ const READS_MS = 5_000;
 const MAX_READ = 10_000;
 
 export class StoredOnly {
+  // I54
   readonly #options: StoredOnlyOptions;
   /** By manifest, which names one moment of one sandbox. */
   readonly #read = new Map<string, ListedSandbox>();

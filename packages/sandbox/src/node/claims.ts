@@ -40,6 +40,7 @@ export type ClaimsParts = {
 };
 
 export function openClaims({ lock, registry, ownership, listed, transfer }: ClaimsParts): Claims {
+  // I37
   const leaving = new Map<string, PromiseWithResolvers<void>>();
   const moves = new Map<string, Promise<unknown>>();
   const watchers = new Set<(sandboxID: string, isLeaving: boolean) => void>();

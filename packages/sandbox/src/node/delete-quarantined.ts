@@ -43,6 +43,7 @@ export interface QuarantineDeletion {
 }
 
 export function openQuarantineDeletion(parts: QuarantineDeletionParts): QuarantineDeletion {
+  // I26
   const { lock, registry, held, ends, checkpoints, networks, quarantine, log } = parts;
   let remembered: Strays | undefined;
 

@@ -1,4 +1,5 @@
 // Builds a node bottom up: what it stands on, then each verb with what it uses; and says in which order all of it closes.
+// Longer than 300 lines: the composition of a node reads top to bottom in one place.
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -243,6 +244,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
   const watching = { registry, records, deaths, ends, pauses, idle, quarantine, takeBackHeld: () => takeBackHeld(recovering), clock, log };
 
+  // I41
   const all = (destroys: boolean) => ({ everything: destroys || (registry.size === 0 && quarantine.all().length === 0) });
   const life = { create, ends, quarantined, quarantine, deaths, pauses, resume, moves, fork, takeSnapshot };
   const directory = { ...registry, wake, isMoving: (id: string) => claims.leaving.has(id), moveOver: claims.over };

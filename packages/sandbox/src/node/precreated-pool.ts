@@ -167,6 +167,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
 
   /** One of each is handed out once: it leaves the list in the same step in which it is found. */
   function takeReady(stock: Stock): Precreated | undefined {
+    // I40
     for (let precreated = stock.ready.shift(); precreated !== undefined; precreated = stock.ready.shift()) {
       if (stock.runtime.isAlive(precreated.handle)) return precreated;
       void discard(precreated);

@@ -145,6 +145,7 @@ async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: strin
   log.info({ sandboxID, nodeID }, "a sandbox of this node is another's by now");
   if (status.state === "paused") {
     await removeRunningParts(parts, record, status.kept.runtime);
+    // I44
     return transfer.releaseSandbox(sandboxID, nodeID);
   }
   await transfer.exports?.forget(sandboxID);

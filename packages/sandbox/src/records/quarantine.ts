@@ -24,6 +24,7 @@ export interface Quarantine {
 export const QUARANTINE_FILE = "quarantine.json";
 
 export function openQuarantine(path: string, log: Log): Quarantine {
+  // I21
   const known = new Map<string, Quarantined>();
   const unreadable = new Set<string>();
   let isWriting = false;

@@ -87,6 +87,7 @@ export function openRecords(path: string, { quarantine, ...options }: RecordsOpt
     putClaimed(record, idempotent, nowWallMs) {
       store.write(() => {
         put.run(record.sandboxID, JSON.stringify(record));
+        // I4: the claim and its idempotency key are in the file before the client gets its answer.
         if (idempotent !== undefined) keys.put(idempotent, nowWallMs);
       });
     },

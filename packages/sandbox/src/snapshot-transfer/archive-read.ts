@@ -18,6 +18,7 @@ export interface ArchiveReader {
 
 /** @throws INVALID_REQUEST for what is no such file, SNAPSHOT_DAMAGED for one that is cut short, TIMED_OUT. */
 export function readArchive(body: AsyncIterable<Buffer>): ArchiveReader {
+  // I46
   const incoming = body[Symbol.asyncIterator]();
   const held: Buffer[] = [];
   let heldBytes = 0;

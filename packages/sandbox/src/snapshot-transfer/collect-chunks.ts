@@ -26,6 +26,7 @@ export type CollectOptions = {
 
 /** @throws SNAPSHOT_DAMAGED, deleting nothing, when a manifest cannot be read: what it names is not known. */
 export async function collectChunks(objects: Objects, { nodeID, graceMs, nowMs = Date.now }: CollectOptions): Promise<CollectedChunks> {
+  // I39
   const announced = `${COLLECTING}${nodeID}`;
   const begin = performance.now();
   await objects.put(announced, Buffer.from(JSON.stringify({ endsAtMs: nowMs() + COLLECTION_MS })));

@@ -25,6 +25,7 @@ export interface Drops {
 }
 
 export function openDrops({ copies, snapshots, dropCopy, deleteSnapshot, exports, stored, storedTemplates, catalog }: DropsParts): Drops {
+  // I55
   async function dropOne(id: string): Promise<boolean> {
     const isCopy = copies.get(id) !== undefined;
     if (isCopy) await dropCopy(id);

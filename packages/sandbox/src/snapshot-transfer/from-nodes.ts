@@ -60,6 +60,7 @@ const LOOK_MS = 10 * 60_000;
 const nodesOwn = new Set<FailureName>(["SERVER_UNREACHABLE", "SNAPSHOT_NOT_FOUND", "SNAPSHOT_DAMAGED", "TOO_MANY_REQUESTS", "SHUTTING_DOWN", "INTERNAL"]);
 
 export function openFromNodes(parts: FromNodesParts): FromNodes {
+  // I56
   const { apiKey, neighbours, snapshots, copies, held, deployment, metrics, log } = parts;
   const pace = openPace(parts.bytesPerSecond, parts.concurrency);
   const arriving = new Map<string, Promise<string>>();

@@ -88,6 +88,7 @@ export async function receive(
 
 /** As `receive`, for what sandboxes start from where nothing of their memory is kept. */
 export async function receiveImage(parts: ReceiveParts, image: TransferImage, fetch: Fetch): Promise<Pick<Received, "image" | "movedBytes">> {
+  // I38
   const work = await mkdtemp(join(parts.folder, "in-"));
   try {
     const ground = await findGround(parts, image);

@@ -67,6 +67,7 @@ export interface TemplateExports {
 type Coming = { readonly build: Copy; readonly tags: readonly string[] };
 
 export async function openTemplateExports(parts: TemplateExportsParts): Promise<TemplateExports> {
+  // I53
   const { stored, builds, copies, report, log } = parts;
   const folder = join(parts.folder, "templates");
   await mkdir(folder, { recursive: true, mode: 0o700 });

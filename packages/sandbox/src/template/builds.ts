@@ -24,7 +24,7 @@ export interface Builds {
   /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
   /** The tags that move to it where it is published now. */
-  tagsToMove(buildID: string): readonly string[];
+  tagsToMove(buildID: string): readonly string[]; // I18
   setPublic(templateID: string, isPublic: boolean): void;
   /** A template, by name or id, or a build, by id, whose record cannot be read. */
   unreadable(asked: string): UnreadRow | undefined;
