@@ -17,6 +17,8 @@ export type Durability = (typeof durabilities)[number];
 /** What a file holds, as the caller knows it. */
 export type Schema = {
   readonly version: number;
+  /** The oldest version that `migrations` begin at; a file of an older one is refused and stays as it is. 1 by default. */
+  readonly oldest?: number;
   /** Runs at each open, and changes nothing where the tables are there. */
   readonly tables: string;
   /** By the version that each leads to, from the one before; what needs none is left out. */
@@ -43,10 +45,10 @@ export type Store = {
 /**
  * Opens (or makes) the file, mode 0600, holds it, and brings it to the schema's version, whole or not at all. With "process" a commit is in the page cache when it returns, which a killed
  * process does not take along; with "disk" it is synced.
- * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a newer version of svc wrote it; it is then unchanged. DISK_FULL.
+ * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a version of svc wrote it that is newer, or older than `oldest`; it is then unchanged. DISK_FULL.
  */
 export function openStore(path: string, { schema, durability = "process", reserve, advice = "" }: StoreOptions): Store {
-  const db = openExclusive(path, schema.version, advice);
+  const db = openExclusive(path, schema, advice);
   // I20
   const synchronous = durability === "disk" ? "FULL" : "NORMAL";
   db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
@@ -121,7 +123,7 @@ function migrate(db: DatabaseSync, { version, tables, migrations = {} }: Schema)
   if (found !== version) db.exec(`PRAGMA user_version = ${version}`);
 }
 
-function openExclusive(path: string, version: number, advice: string): DatabaseSync {
+function openExclusive(path: string, { version, oldest = 1 }: Schema, advice: string): DatabaseSync {
   let db: DatabaseSync | undefined;
   try {
     closeSync(openSync(path, "a", 0o600));
@@ -131,6 +133,12 @@ function openExclusive(path: string, version: number, advice: string): DatabaseS
     const found = versionOf(db);
     if (found > version)
       fail("HOST_UNSUITABLE", `${path} was written by a newer version of svc (its schema is ${found}, the newest known here ${version}); start that version`);
+    // 0 is a file without tables.
+    if (found !== 0 && found < oldest)
+      fail(
+        "HOST_UNSUITABLE",
+        `${path} was written by a version of svc before 0.1.0 (its schema is ${found}, the oldest known here ${oldest}) and is unchanged; use another --home, or that version`,
+      );
     db.exec("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; COMMIT");
     return db;
   } catch (cause) {

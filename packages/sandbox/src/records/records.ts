@@ -7,14 +7,14 @@ import type { Quarantine } from "./quarantine.ts";
 import { readRecord } from "./record-shape.ts";
 import { openSnapshots, type Snapshots, snapshotTables } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
-import { upgradeToVersion2, upgradeToVersion3 } from "./upgrade-records.ts";
 
 /** For an hour after its end a sandbox's reason can be asked for. */
 export const ENDED_KEPT_MS = 3_600_000;
 const MAX_ENDED_ROWS = 100_000;
 
 const schema: Schema = {
-  version: 3,
+  version: 4,
+  oldest: 4,
   tables: `
     CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
@@ -22,7 +22,6 @@ const schema: Schema = {
     ${createKeyTables}
     ${snapshotTables}
   `,
-  migrations: { 2: upgradeToVersion2, 3: upgradeToVersion3 },
 };
 
 export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };

@@ -9,7 +9,6 @@ import { type Engine, type Place, pidFrom } from "./driver.ts";
 import { lastWords } from "./driver-failures.ts";
 import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
-import { openFilestores } from "./gvisor-filestore.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
 import { openKernel } from "./gvisor-kernel.ts";
 import { dropMerged, layerBytes, stackLayers } from "./gvisor-layers.ts";
@@ -49,7 +48,6 @@ type Started = { readonly pid: number; readonly endpoint: { readonly kind: "tcp"
 
 export function gvisorEngine(host: Host): Engine {
   const { spawner, cgroups } = host;
-  const filestoreBytes = openFilestores();
   const runsc = openRunsc(host);
   const { stateRoot } = runsc;
   const kernel = openKernel(stateRoot);
@@ -179,7 +177,7 @@ export function gvisorEngine(host: Host): Engine {
     known: runsc.known,
     sweepPrograms: runsc.programs.sweep,
     program: async () => basename(await runsc.programs.current()),
-    diskBytes: async ({ pid, directory }) => layerBytes(directory) || filestoreBytes(pid),
+    diskBytes: async ({ directory }) => layerBytes(directory),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
       return text === "" ? undefined : lastWords(text);
