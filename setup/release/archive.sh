@@ -2,8 +2,9 @@
 
 # $1: the folder for the archive; $2: the version. Needs a set-up that is complete.
 build_archive() {
-  local out=$1 version=$2 name stage tree step part
+  local out=$1 version=$2 name tree step part
   name=svc-$version-linux-$(uname -m)
+  # Not local: the trap runs after the function has ended.
   stage=$SVC_CACHE/.making-release-$$
   tree=$stage/svc-$version
   rm -rf --one-file-system "$stage"
@@ -19,7 +20,8 @@ build_archive() {
     for part in $(SVC_SETUP_PURPOSE=run bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$step" parts); do
       [[ -d $SVC_CACHE/$part ]] || { [[ $step == go ]] && continue; printf 'svc: release: %s lacks %s\n' "$step" "$part" >&2; return 1; }
       mkdir -p "$tree/prebuilt/${part%/*}"
-      if [[ $step == npm ]]; then cp -al "$SVC_CACHE/$part/." "$tree/"; else cp -al "$SVC_CACHE/$part" "$tree/prebuilt/$part"; fi
+      # Copies, not links: a node that starts meanwhile links a program into its home, and tar would see another time on the inode.
+      if [[ $step == npm ]]; then cp -a "$SVC_CACHE/$part/." "$tree/"; else cp -a "$SVC_CACHE/$part" "$tree/prebuilt/$part"; fi
     done
   done
   rm -rf "$tree"/prebuilt/go
