@@ -11,7 +11,7 @@ build_archive() {
   mkdir -p "$tree/prebuilt"
   trap 'rm -rf --one-file-system "$stage"' EXIT
   # Tests and benches need compilers and registries; a clone has them.
-  git -C "$SVC_ROOT" archive HEAD | tar -x -C "$tree" --exclude='packages/*/test' --exclude='packages/harness' --exclude=bench --exclude=test
+  git -C "$SVC_ROOT" archive HEAD | tar -x -C "$tree" --exclude='packages/*/test' --exclude='packages/harness/*/*' --exclude='packages/harness/README.md' --exclude=bench --exclude=test
   # What tells a tree from an archive which commit it is.
   git -C "$SVC_ROOT" rev-parse HEAD >"$tree/COMMIT"
   for step in $run_steps; do
