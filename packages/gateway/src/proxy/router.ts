@@ -62,7 +62,7 @@ export class Router {
   }
 
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head);
+    const address = this.#addressing.read(head, this.#options.apiKey);
     if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address.sandboxID, client);
     return this.#withoutAddress(head, client) ?? this.#toControl(head, client);
   }
@@ -99,7 +99,7 @@ export class Router {
     return { target: control, text, upgrade: false, kind: CONTROL };
   }
 
-  /** Old SDKs and signed URLs send no routing header with /files and /health: only a node can tell whose they are. */
+  /** Old SDKs and signed URLs send no routing header with /files and /proxy/health: only a node can tell whose they are. */
   #withoutAddress(head: RequestHead, client: RoutedClient): Decision | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
@@ -107,7 +107,7 @@ export class Router {
     const isFiles = target === "/files" || target.startsWith("/files?");
     const token = head.value(this.#ids.accessToken);
     const isSigned = isFiles && token === undefined && /[?&]signature=/.test(target);
-    if (isSigned || (token !== undefined && (isFiles || target === "/health" || target.startsWith("/health?")))) {
+    if (isSigned || (token !== undefined && (isFiles || (below !== undefined && (target === "/health" || target.startsWith("/health?")))))) {
       const query = isSigned ? { target, isWrite: head.method === "POST" ? ("true" as const) : ("false" as const) } : { token: token as string };
       const known = this.#remembered.get(isSigned ? `${query.isWrite} ${target}` : (token as string));
       if (known !== undefined && this.#isOnItsWay(known, client)) return this.#bring(client, known);

@@ -1,4 +1,5 @@
 // Reads from a request's head which sandbox and port it is for: by host name, else by a pair of headers.
+import { isControlPath } from "@svc/contract/control-paths.ts";
 import { type Answer, answer } from "./answer.ts";
 import type { HeaderIDs, Pair } from "./header-ids.ts";
 import { HOST, type RequestHead } from "./request-head.ts";
@@ -54,9 +55,18 @@ export class Addressing {
     this.#domains = new Set([...domains, "localhost"].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
   }
 
-  /** Undefined when the request names no sandbox. The host wins over headers. */
-  read(head: RequestHead): Address | Answer | undefined {
-    return this.#byHost(head) ?? this.#byHeaders(head);
+  /**
+   * Undefined when the request names no sandbox. The host wins over headers, and outside /proxy the deployment's key on a path of
+   * the control plane does: some SDKs send a sandbox's headers along with each call of the control plane.
+   */
+  read(head: RequestHead, apiKey: string): Address | Answer | undefined {
+    return this.#byHost(head) ?? (this.#isForControl(head, apiKey) ? undefined : this.#byHeaders(head));
+  }
+
+  /** Never below /proxy, where no path is the control plane's and a key decides nothing. */
+  #isForControl(head: RequestHead, apiKey: string): boolean {
+    const { apiKey: key } = this.#ids;
+    return head.has(key) && head.agrees(key) && head.carries(key, apiKey) && isControlPath(head.target);
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {

@@ -25,6 +25,8 @@ export type RouterOptions = {
   readonly apiKey: () => string;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  /** Whether an Authorization: Bearer with the deployment's key stays behind, too. */
+  readonly dropsKeyAsBearer?: boolean | undefined;
 };
 
 const CONTROL = targetKinds.indexOf("control");
@@ -77,7 +79,7 @@ export class Router {
    * is refused in the same words, and wakes nothing.
    */
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
+    const address = this.#addressing.read(head, this.#options.apiKey()) ?? this.#withoutAddress(head);
     if (address === undefined) {
       const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: this.#forwarded(head, client), upgrade: false });
       return { target: this.#control, text, upgrade: false, kind: CONTROL };
@@ -128,16 +130,18 @@ export class Router {
 
   #keyBits(head: RequestHead): number {
     const apiKey = this.#options.apiKey();
-    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (carriesKeyAsBearer(head, this.#ids, apiKey) ? 8 : 0);
+    const asBearer = this.#options.dropsKeyAsBearer === true && carriesKeyAsBearer(head, this.#ids, apiKey);
+    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (asBearer ? 8 : 0);
   }
 
-  /** Old SDKs and signed URLs send no routing header with /files and /health: their signature or token tells. */
+  /** Old SDKs and signed URLs send no routing header with /files and /proxy/health: the signature or token identifies the sandbox. */
   #withoutAddress(head: RequestHead): Address | Answer | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
     const isFiles = target === "/files" || target.startsWith("/files?");
-    if (isFiles || target === "/health" || target.startsWith("/health?")) {
+    // At the root GET /health is the platform's, whatever token comes along.
+    if (isFiles || (below !== undefined && (target === "/health" || target.startsWith("/health?")))) {
       const found = isFiles ? this.#findFile(head, target) : this.#findByToken(head, target);
       if (found !== undefined) return found;
     }
