@@ -138,10 +138,12 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
       ["tagged:v2", "two"],
       [`${one.templateID}:v2`, "two"],
       [one.buildID, "one"],
+      [`tagged:${one.buildID}`, "one"],
+      [`${one.templateID}:${two.buildID}`, "two"],
     ] as const) {
       assert.equal(await output(name, "cat /tmp/version"), `${text}\n`, name);
     }
-    await assert.rejects(Sandbox.create("tagged", connection), /no ready build with the tag 'default'; it has/);
+    await assert.rejects(Sandbox.create("tagged", connection), /no ready build with the tag or id 'default'; its tags are/);
     assert.deepEqual(await Template.assignTags("tagged:v2", ["stable", "default"], connection), { buildId: two.buildID, tags: ["stable", "default"] });
     assert.equal(await output("tagged", "cat /tmp/version"), "two\n");
     await Template.removeTags("tagged", ["v1"], connection);
