@@ -23,9 +23,9 @@ const rows: readonly Row[] = [
   { methods: ["PATCH"], paths: ["/templates/*"], what: "the first version of this update", instead: "use PATCH /v2/templates/{templateID}" },
   {
     methods: ["POST"],
-    paths: ["/templates", "/v2/templates", "/templates/*", "/templates/*/builds/*"],
-    what: "the first versions of template builds",
-    instead: "use POST /v3/templates and POST /v2/templates/{templateID}/builds/{buildID}, as SDKs from 2.3 on do",
+    paths: ["/templates", "/templates/*", "/templates/*/builds/*"],
+    what: "the first version of template builds, which pushes an image",
+    instead: "use POST /v3/templates and POST /v2/templates/{templateID}/builds/{buildID}, as SDKs with Template.build do",
   },
   { methods: any, paths: ["/events/sandboxes/**"], what: "E2B's list of events", instead: "GET /events streams events, also those of the past" },
   { methods: any, paths: ["/events/webhooks/**"], what: "webhooks", instead: "GET /events streams events, also those of the past" },

@@ -2,7 +2,16 @@
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
-import { buildStatus, buildTemplate, cancelBuild, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
+import {
+  buildStatus,
+  buildTemplate,
+  cancelBuild,
+  getBuildLogs,
+  getBuildStatus,
+  getTemplateFiles,
+  requestTemplate,
+  requestTemplateV2,
+} from "./template-build.ts";
 
 const reference = z.string().min(1).max(limits.nameLength);
 
@@ -155,6 +164,7 @@ export const templateOperations = {
   listTemplates,
   listTemplatesV2,
   requestTemplate,
+  requestTemplateV2,
   getTemplateFiles,
   buildTemplate,
   cancelBuild,

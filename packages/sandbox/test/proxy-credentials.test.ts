@@ -236,8 +236,10 @@ void test("files and health without address are found by the token of a running 
   const { fixture } = world;
   const mine = await world.open({});
   const token = { "x-access-token": mine.envdAccessToken };
-  for (const path of ["/files?path=x", "/proxy/health", "/proxy/files?path=x"]) assert.equal((await ask(fixture, path, token)).seen.who, "envd");
-  assert.equal((await ask(fixture, "/files", { "x-access-token": "x" })).status, 401);
+  const own = ["/files?path=x", "/process.Process/Start", "/filesystem.Filesystem/Stat", "/proxy/process.Process/List"];
+  for (const path of [...own, "/proxy/health", "/proxy/files?path=x"]) assert.equal((await ask(fixture, path, token)).seen.who, "envd");
+  for (const path of ["/files", "/process.Process/Start"]) assert.equal((await ask(fixture, path, { "x-access-token": "x" })).status, 401);
+  assert.equal((await ask(fixture, "/process.Process/Start", {})).seen.who, "control");
   assert.equal((await ask(fixture, "/proxy/health", { "x-access-token": "x" })).status, 502);
   for (const headers of [{}, token, { "x-access-token": "x" }] as Headers[])
     assert.equal((await ask(fixture, "/health", headers)).seen.who, "control", "without a routing header it is the platform's");
@@ -296,6 +298,15 @@ void test("a call of the control plane with the key stays one, whatever sandbox 
   }
   fixture.rest(mine.sandboxID);
   assert.equal((await ask(fixture, paths[0] ?? "", { ...mine.to(49983, "e2b"), "x-api-key": deploymentKey }, "POST")).seen.who, "control");
+});
+
+void test("an id with the client's behind it, as the first SDKs write it, is that of the sandbox", async () => {
+  await using world = await openSandboxes();
+  const { fixture } = world;
+  const mine = await world.open({});
+  assert.equal((await ask(fixture, "/", { host: `${mine.port}-${mine.sandboxID}-svc.localhost` })).seen.who, "application");
+  assert.equal((await ask(fixture, "/", { "e2b-sandbox-id": `${mine.sandboxID}-svc`, "e2b-sandbox-port": String(mine.port) })).seen.who, "application");
+  assert.equal((await ask(fixture, "/", { host: `${mine.port}-${mine.sandboxID}-other.localhost` })).status, 502);
 });
 
 void test("below /proxy every path is the sandbox's, and a key decides nothing", async () => {

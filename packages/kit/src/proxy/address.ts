@@ -1,5 +1,6 @@
 // Reads from a request's head which sandbox and port it is for: by host name, else by a pair of headers.
 import { isControlPath } from "@svc/contract/control-paths.ts";
+import { bareSandboxID } from "@svc/contract/fields.ts";
 import { type Answer, answer } from "./answer.ts";
 import type { HeaderIDs, Pair } from "./header-ids.ts";
 import { HOST, type RequestHead } from "./request-head.ts";
@@ -46,6 +47,14 @@ export function belowProxy(target: string): string | undefined {
   return rest.startsWith("?") ? `/${rest}` : undefined;
 }
 
+/**
+ * Paths that only envd serves. Objects that Python SDKs 2.9 to 2.15 get by `connect` send its token with them and no routing header
+ * where one URL stands for all sandboxes.
+ */
+export function isEnvdOwn(target: string): boolean {
+  return /^\/(?:files(?=[?]|$)|process\.Process\/|filesystem\.Filesystem\/)/.test(target);
+}
+
 export class Addressing {
   readonly #ids: HeaderIDs;
   readonly #domains: ReadonlySet<string>;
@@ -79,7 +88,7 @@ export class Addressing {
     if (label === null) return undefined;
     const port = parsePort(label[1] as string);
     if (port === undefined) return badPort(`The host ${name}`, label[1] as string);
-    return { sandboxID: label[2] as string, port, target: head.target };
+    return { sandboxID: bareSandboxID(label[2] as string), port, target: head.target };
   }
 
   #byHeaders(head: RequestHead): Address | Answer | undefined {
@@ -92,7 +101,7 @@ export class Addressing {
       found = pair;
     }
     if (found === undefined) return undefined;
-    const sandboxID = head.value(found.sandboxID) as string;
+    const sandboxID = bareSandboxID(head.value(found.sandboxID) as string);
     if (!isSandboxID(sandboxID)) return answer(400, "The sandbox id in the routing header is not one: it has letters and digits only");
     const port = parsePort(head.value(found.port) as string);
     if (port === undefined) return badPort("The routing header", head.value(found.port) as string);

@@ -1,7 +1,7 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
 import { isIP } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
-import { type Address, Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
+import { type Address, Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
@@ -134,21 +134,22 @@ export class Router {
     return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (asBearer ? 8 : 0);
   }
 
-  /** Old SDKs and signed URLs send no routing header with /files and /proxy/health: the signature or token identifies the sandbox. */
+  /** Old SDKs and signed URLs send no routing header with envd's own paths: the signature or token identifies the sandbox. */
   #withoutAddress(head: RequestHead): Address | Answer | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
-    const isFiles = target === "/files" || target.startsWith("/files?");
     // At the root GET /health is the platform's, whatever token comes along.
-    if (isFiles || (below !== undefined && (target === "/health" || target.startsWith("/health?")))) {
-      const found = isFiles ? this.#findFile(head, target) : this.#findByToken(head, target);
+    const isHealth = below !== undefined && (target === "/health" || target.startsWith("/health?"));
+    const isOwn = isEnvdOwn(target);
+    if (isOwn || isHealth) {
+      const found = isOwn ? this.#findOwn(head, target) : this.#findByToken(head, target);
       if (found !== undefined) return found;
     }
     return below === undefined ? undefined : this.#addressing.missing;
   }
 
-  #findFile(head: RequestHead, target: string): Address | Answer | undefined {
+  #findOwn(head: RequestHead, target: string): Address | Answer | undefined {
     const { method } = head;
     if (method !== "GET" && method !== "POST" && method !== "HEAD") return undefined;
     if (!isSignedFile(target)) return this.#findByToken(head, target);

@@ -1,6 +1,6 @@
 // The handlers of the template operations: one short function each.
 import { asFailure, type FailureName, fail } from "@svc/contract/failures.ts";
-import type { Parsed } from "@svc/contract/operation.ts";
+import type { Output, Parsed } from "@svc/contract/operation.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Build, BuildSpec, BuiltTemplate } from "./build-record.ts";
@@ -71,6 +71,23 @@ export function templateHandlers(
     return spec;
   }
 
+  function request(input: Parsed<typeof templateOperations.requestTemplate>): Output<typeof templateOperations.requestTemplate> {
+    const asked = input.name ?? input.alias ?? fail("INVALID_REQUEST", "name: is missing");
+    const reference = newReference(builds.template(asked)?.name ?? asked);
+    const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
+    for (const tag of tags) checkTag(tag);
+    if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
+    if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
+    if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
+    const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
+      cpuCount: input.cpuCount ?? undefined,
+      memoryMB: input.memoryMB ?? undefined,
+      diskSizeMB: input.minFreeDiskMb || undefined,
+    });
+    const { templateID, name } = template;
+    return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
+  }
+
   return {
     listTemplates: () => index.listed(),
     listTemplatesV2({ limit, nextToken }, context) {
@@ -81,22 +98,8 @@ export function templateHandlers(
       if (last !== undefined && from + limit < all.length) context.header("x-next-token", last);
       return items;
     },
-    requestTemplate(input) {
-      const asked = input.name ?? input.alias ?? fail("INVALID_REQUEST", "name: is missing");
-      const reference = newReference(builds.template(asked)?.name ?? asked);
-      const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
-      for (const tag of tags) checkTag(tag);
-      if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
-      if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
-      if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
-      const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
-        cpuCount: input.cpuCount ?? undefined,
-        memoryMB: input.memoryMB ?? undefined,
-        diskSizeMB: input.minFreeDiskMb || undefined,
-      });
-      const { templateID, name } = template;
-      return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
-    },
+    requestTemplate: request,
+    requestTemplateV2: request,
     getTemplateFiles({ templateID, hash, host, protocol }) {
       known(templateID);
       // The address goes back by the way the client came.
