@@ -39,7 +39,7 @@ const rows: readonly Row[] = [
     methods: any,
     paths: ["/teams/**", "/users/**", "/admin/**"],
     what: "teams and users",
-    instead: "a deployment has one tenant; GET /metrics has the figures of all its sandboxes",
+    instead: "a deployment has one tenant; GET /metrics has the metrics of all its sandboxes",
   },
 ];
 

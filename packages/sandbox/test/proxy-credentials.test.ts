@@ -1,48 +1,9 @@
 // The credential rules at the proxy: each credential right, wrong, missing and another sandbox's, on every kind of route.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import type { RequestListener } from "node:http";
 import { test } from "node:test";
-import { bodyOf, deploymentKey, type Fixture, openFixture } from "./proxy-fixture.ts";
-
-type Headers = Record<string, string>;
-type Seen = { who: string; url: string; headers: Headers };
-
-async function ask(
-  fixture: Fixture,
-  path: string,
-  headers: Headers,
-  method = "GET",
-): Promise<{ status: number; text: string; seen: Seen; body: { code: number; message: string } }> {
-  const lines = Object.entries({ host: "a", connection: "close", ...headers }).map(([name, value]) => `${name}: ${value}\r\n`);
-  const received = await fixture.raw(`${method} ${path} HTTP/1.1\r\n${lines.join("")}\r\n`);
-  const body = bodyOf(received) as Seen & { code: number; message: string };
-  assert.match(received, /\r\ncontent-length: [1-9]/i, "no body is empty");
-  return { status: Number(received.slice(9, 12)), text: received, seen: body, body };
-}
-
-async function openSandboxes(options: Parameters<typeof openFixture>[0] = {}) {
-  const fixture = await openFixture(options);
-  const open = async (access: { secure?: boolean; trafficPrivate?: boolean; maskRequestHost?: string }) => {
-    const sandbox = fixture.sandbox(access);
-    const tell =
-      (who: string): RequestListener =>
-      (request, response) => {
-        request.resume();
-        const text = JSON.stringify({ who, url: request.url, headers: request.headers });
-        response.setHeader("content-length", text.length);
-        response.end(text);
-      };
-    await fixture.serve(sandbox.host, 49983, tell("envd"));
-    const { port } = await fixture.serve(sandbox.host, 0, tell("application"));
-    const to = (target: number | string, pair: "svc" | "e2b" = "svc"): Headers =>
-      pair === "svc"
-        ? { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(target) }
-        : { "e2b-sandbox-id": sandbox.sandboxID, "e2b-sandbox-port": String(target) };
-    return { ...sandbox, port, to };
-  };
-  return { fixture, open, [Symbol.asyncDispose]: () => fixture[Symbol.asyncDispose]() };
-}
+import { deploymentKey } from "./proxy-fixture.ts";
+import { ask, type Headers, openSandboxes } from "./proxy-sandboxes.ts";
 
 void test("envd of a secure sandbox takes its own token only, on every path and by every address", async () => {
   await using world = await openSandboxes();
@@ -272,90 +233,4 @@ void test("addresses that are none are answered 400 and say what is wanted", asy
   }
   const byHost = await ask(fixture, "/proxy/x", { ...mine.to("bad"), host: `${mine.port}-${mine.sandboxID.toUpperCase()}.LocalHost.:8000` });
   assert.equal(byHost.seen.url, "/proxy/x", "the host wins over headers, and its path belongs to the application");
-});
-
-void test("a call of the control plane with the key stays one, whatever sandbox headers an SDK sends along", async () => {
-  await using world = await openSandboxes();
-  const { fixture } = world;
-  const mine = await world.open({});
-  const paths = [`/sandboxes/${mine.sandboxID}/connect`, "/sandboxes", "/v2/sandboxes?limit=1", "/v3/templates", "/snapshots", "/volumes", "/nodes/self"];
-  for (const path of paths) {
-    for (const port of [49983, mine.port]) {
-      for (const pair of ["e2b", "svc"] as const) {
-        const asked = await ask(fixture, path, { ...mine.to(port, pair), "x-api-key": deploymentKey }, "POST");
-        assert.equal(asked.seen.who, "control", path);
-        assert.equal(asked.seen.url, path);
-        assert.equal(asked.seen.headers["x-api-key"], deploymentKey);
-        assert.equal(asked.seen.headers["e2b-sandbox-id"], undefined);
-      }
-    }
-    const half = await ask(fixture, path, { "e2b-sandbox-id": mine.sandboxID, "x-api-key": deploymentKey });
-    assert.equal(half.seen.who, "control", "half a pair is no reason to refuse it");
-    const to = mine.to(mine.port);
-    for (const headers of [to, { ...to, "x-api-key": "another" }, { ...to, authorization: `Bearer ${deploymentKey}` }] as Headers[])
-      assert.equal((await ask(fixture, path, headers)).seen.who, "application", "without the key it is the sandbox's");
-    assert.equal((await ask(fixture, path, { host: `${mine.port}-${mine.sandboxID}.localhost`, "x-api-key": deploymentKey })).seen.who, "application");
-  }
-  fixture.rest(mine.sandboxID);
-  assert.equal((await ask(fixture, paths[0] ?? "", { ...mine.to(49983, "e2b"), "x-api-key": deploymentKey }, "POST")).seen.who, "control");
-});
-
-void test("an id with the client's behind it, as the first SDKs write it, is that of the sandbox", async () => {
-  await using world = await openSandboxes();
-  const { fixture } = world;
-  const mine = await world.open({});
-  assert.equal((await ask(fixture, "/", { host: `${mine.port}-${mine.sandboxID}-svc.localhost` })).seen.who, "application");
-  assert.equal((await ask(fixture, "/", { "e2b-sandbox-id": `${mine.sandboxID}-svc`, "e2b-sandbox-port": String(mine.port) })).seen.who, "application");
-  assert.equal((await ask(fixture, "/", { host: `${mine.port}-${mine.sandboxID}-other.localhost` })).status, 502);
-});
-
-void test("below /proxy every path is the sandbox's, and a key decides nothing", async () => {
-  await using world = await openSandboxes();
-  const { fixture } = world;
-  const mine = await world.open({});
-  for (const path of ["/sandboxes", "/v2/sandboxes", "/templates", "/health", "/"]) {
-    const { seen } = await ask(fixture, `/proxy${path}`, { ...mine.to(mine.port), "x-api-key": deploymentKey });
-    assert.deepEqual([seen.who, seen.url, seen.headers["x-api-key"]], ["application", path, undefined]);
-    assert.equal((await ask(fixture, `/proxy${path}`, { ...mine.to(49983), "x-api-key": deploymentKey })).status, 401);
-    assert.equal((await ask(fixture, `/proxy${path}`, { "x-api-key": deploymentKey })).status, 400);
-  }
-  for (const path of ["/healthz", "/sandboxesx", "/app/sandboxes", "/Sandboxes", "/metrics", "/events.json"])
-    assert.equal((await ask(fixture, path, { ...mine.to(mine.port), "x-api-key": deploymentKey })).seen.who, "application", path);
-});
-
-void test("heads of 64 KiB pass in both directions, and larger ones are refused in words", async () => {
-  await using world = await openSandboxes();
-  const { fixture } = world;
-  const mine = await world.open({});
-  const { port } = await fixture.serve(mine.host, 0, (request, response) => {
-    const sizeBytes = Number(request.headers["x-size"]);
-    // One large cookie, and as many small ones as some frameworks set.
-    response.setHeader("x-large", "b".repeat(sizeBytes - 200 * 40));
-    response.setHeader(
-      "set-cookie",
-      Array.from({ length: 200 }, (_, at) => `c${at}=`.padEnd(26, "v")),
-    );
-    response.end(JSON.stringify({ who: "application", headers: { got: request.headers["x-filler"]?.length } }));
-  });
-  const to = mine.to(port);
-  const passed = await ask(fixture, "/", { ...to, "x-size": String(64 * 1024 - 512), "x-filler": "a".repeat(14 * 1024) });
-  assert.equal(passed.status, 200);
-  assert.ok(passed.text.indexOf("\r\n\r\n") >= 64 * 1024 - 512, "the whole head came");
-  const large = await ask(fixture, "/", { ...to, "x-size": String(80 * 1024) });
-  assert.equal(large.status, 502);
-  assert.match(large.body.message, /malformed: its head is larger than 73728 bytes/);
-  const echo = await fixture.serveRaw(mine.host, 0, (socket) => {
-    let got = "";
-    socket.on("data", (bytes) => {
-      got += bytes.toString("latin1");
-      if (!got.includes("\r\n\r\n")) return;
-      const body = JSON.stringify({ who: "application", headers: { bytes: got.length } });
-      socket.end(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`);
-    });
-  });
-  const filler = (sizeBytes: number) => ({ ...mine.to(echo), "x-filler": "a".repeat(sizeBytes) });
-  assert.ok(Number((await ask(fixture, "/", filler(64 * 1024 - 256))).seen.headers["bytes"]) > 64 * 1024 - 256);
-  const refused = await ask(fixture, "/", filler(80 * 1024));
-  assert.equal(refused.status, 431);
-  assert.match(refused.body.message, /larger than 73728 bytes/);
 });

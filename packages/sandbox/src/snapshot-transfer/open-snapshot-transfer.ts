@@ -18,7 +18,6 @@ import type { Snapshots } from "../records/snapshots.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
 import type { Templates } from "../template/open-templates.ts";
-import { splitReference } from "../template/reference.ts";
 import { listedBuilt } from "../template/show.ts";
 import type { Template, TemplateSource } from "../template/template.ts";
 import { openBases } from "./bases.ts";
@@ -258,12 +257,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
     async fetch(asked) {
       if (stored === undefined) return fromNodes?.fetch(asked);
       const id = await stored.idOf(asked);
-      if (id === undefined) {
-        const tag = splitReference(asked).tag ?? "";
-        // NAME:BUILD_ID: whether the build is of that name is seen once it is here.
-        return BUILD_ID.test(tag) && (await storedTemplates?.importBuild(tag)) === true ? asked : undefined;
-      }
-      if (BUILD_ID.test(id)) return (await storedTemplates?.importBuild(id)) === true ? id : undefined;
+      if (id === undefined || BUILD_ID.test(id)) return storedTemplates?.importNamed(asked, id);
       const snapshot = await stored.importSnapshot(id);
       if (snapshot !== undefined) await exports?.note(snapshot.snapshotID);
       return snapshot?.snapshotID;
