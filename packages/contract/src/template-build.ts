@@ -44,9 +44,6 @@ export const requestTemplate = operation({
   failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TOO_MANY_REQUESTS", "DISK_FULL"],
 });
 
-/** What the first SDKs with `Template.build` call (JavaScript 2.1 to 2.3, Python 2.1 and 2.2). */
-export const requestTemplateV2 = operation({ ...requestTemplate, name: "requestTemplateV2", path: "/v2/templates", summary: "The same, for older clients" });
-
 export const getTemplateFiles = operation({
   name: "getTemplateFiles",
   method: "GET",

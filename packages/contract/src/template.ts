@@ -2,16 +2,7 @@
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
-import {
-  buildStatus,
-  buildTemplate,
-  cancelBuild,
-  getBuildLogs,
-  getBuildStatus,
-  getTemplateFiles,
-  requestTemplate,
-  requestTemplateV2,
-} from "./template-build.ts";
+import { buildStatus, buildTemplate, cancelBuild, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
 
 const reference = z.string().min(1).max(limits.nameLength);
 
@@ -34,6 +25,15 @@ export const listedTemplate = z.object({
   buildStatus,
 });
 export type ListedTemplate = z.output<typeof listedTemplate>;
+
+/** The first SDKs with `Template.build` call it (2.1 to 2.5, JavaScript and Python) and demand the whole template in its answer. */
+export const requestTemplateV2 = operation({
+  ...requestTemplate,
+  name: "requestTemplateV2",
+  path: "/v2/templates",
+  summary: "The same, for older clients",
+  output: requestTemplate.output.extend(listedTemplate.shape),
+});
 
 export const listTemplates = operation({
   name: "listTemplates",

@@ -112,8 +112,8 @@ export async function driveSdk(release: Release, node: Pick<TestNode, "url" | "a
   const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("E2B_") && name !== "PYTHONPATH"));
   const reach =
     front === undefined
-      ? { E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url }
-      : { E2B_DOMAIN: front.domain, SVC_TEST_CA: front.authority, NODE_EXTRA_CA_CERTS: front.authority };
+      ? { E2B_API_URL: node.url, E2B_SANDBOX_URL: release.reach === "proxy" ? `${node.url}/proxy` : node.url }
+      : { E2B_DOMAIN: front.domain, SVC_TEST_CA: front.authority, SSL_CERT_FILE: front.authority, NODE_EXTRA_CA_CERTS: front.authority };
   const own = { SVC_TEST_SDK: folder, SVC_TEST_NAME: `${release.language}-${release.version.replaceAll(".", "-")}`, PYTHONDONTWRITEBYTECODE: "1" };
   const python = release.language === "python";
   const env = { ...inherited, ...reach, ...own, E2B_API_KEY: node.apiKey, ...(python ? { PYTHONPATH: folder } : {}) };

@@ -13,8 +13,11 @@ export type Language = "python" | "javascript";
 export type Release = {
   readonly language: Language;
   readonly version: string;
-  /** `url`: E2B_API_URL and E2B_SANDBOX_URL lead it to a server; `domain`: only E2B_DOMAIN does, over TLS. */
-  readonly reach: "url" | "domain";
+  /**
+   * `url`: E2B_API_URL and E2B_SANDBOX_URL lead it to a server; `proxy`: the second of them has to end in /proxy, since it asks for a
+   * sandbox's health without naming the sandbox; `domain`: only E2B_DOMAIN leads it there, over TLS.
+   */
+  readonly reach: "url" | "proxy" | "domain";
   /** It refuses keys that are not `e2b_` and hexadecimal digits; `switchable`: unless E2B_VALIDATE_API_KEY=false. */
   readonly key: "any" | "hexadecimal" | "switchable";
 };
@@ -23,6 +26,8 @@ export type Release = {
 const keyChecks = { python: { first: 25, switchableFrom: 29, last: 45 }, javascript: { first: 27, switchableFrom: 30, last: 45 } } as const;
 /** The first minor of release 2, of both, that reads E2B_SANDBOX_URL. */
 const FIRST_WITH_URLS = 7;
+/** The last of JavaScript that sends GET /health without routing headers. */
+const LAST_WITHOUT_ADDRESS = 13;
 
 function releaseOf(language: Language, version: string): Release {
   const [major = 0, minor = 0] = version.split(".").map(Number);
@@ -31,7 +36,7 @@ function releaseOf(language: Language, version: string): Release {
   return {
     language,
     version,
-    reach: major >= 2 && minor >= FIRST_WITH_URLS ? "url" : "domain",
+    reach: major < 2 || minor < FIRST_WITH_URLS ? "domain" : language === "javascript" && minor <= LAST_WITHOUT_ADDRESS ? "proxy" : "url",
     key: checks ? (minor >= switchableFrom ? "switchable" : "hexadecimal") : "any",
   };
 }

@@ -3,7 +3,7 @@ import { clusterOperations, type FindQuery } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import type { nodesOperations } from "@svc/contract/nodes.ts";
-import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
+import type { Operation, Parsed } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
@@ -111,7 +111,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
 
   const ops = nodeOperations;
   const control = nodeControlOperations;
-  async function request(input: Parsed<typeof ops.requestTemplate>, context: Context): Promise<Output<typeof ops.requestTemplate>> {
+  async function builderFor(input: Parsed<typeof ops.requestTemplate>): Promise<Member> {
     const [name = ""] = (input.name ?? input.alias ?? "").split(":");
     const holders = members.all.filter((member) => member.held(name) !== undefined);
     const [holder] = holders;
@@ -119,8 +119,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
     // The same node at every gateway, so that two of them make one template of one name.
     const [chosen] = [...members.up].sort((a, b) => weightOf(name, b.name) - weightOf(name, a.name));
     const member = holders.find((each) => each.isUp) ?? (await lookups.find({ templateID: name }))?.member ?? chosen;
-    if (member === undefined) return fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
-    return relay(ops.requestTemplate, input, context, member);
+    return member ?? fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
   }
 
   return {
@@ -168,8 +167,8 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       const resting = isHeld ? undefined : storedOnly.snapshot(snapshotID);
       return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
-    requestTemplate: request,
-    requestTemplateV2: request,
+    requestTemplate: async (input, context) => relay(ops.requestTemplate, input, context, await builderFor(input)),
+    requestTemplateV2: async (input, context) => relay(ops.requestTemplateV2, input, context, await builderFor(input)),
     async getTemplateFiles(input, context) {
       const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
       const answer = await relay(ops.getTemplateFiles, input, context, member);

@@ -99,7 +99,11 @@ export function templateHandlers(
       return items;
     },
     requestTemplate: request,
-    requestTemplateV2: request,
+    requestTemplateV2(input) {
+      const requested = request(input);
+      const { templateID } = requested;
+      return { ...listedBuilt(known(templateID), builds.of(templateID), index.spawns(templateID), envdVersion), ...requested };
+    },
     getTemplateFiles({ templateID, hash, host, protocol }) {
       known(templateID);
       // The address goes back by the way the client came.
