@@ -72,6 +72,26 @@ func TestAMissingWorkingDirectoryAnUnknownProgramAndAnUnknownUserAreRefused(t *t
 	}
 }
 
+func TestRootsCommandsAndFilesBeginInOnePlaceUnlessTheTemplateHasAWorkdir(t *testing.T) {
+	needRoot(t)
+	e := start(t, "-debug-init")
+	where := func(user string) string { return e.open("process.Process/Start", shell("pwd"), as(user)).rest().stdout }
+	settle := func(workdir string) {
+		t.Helper()
+		if got := e.ask("POST", "/init", strings.NewReader(`{"defaultUser":"daemon","defaultWorkdir":"`+workdir+`"}`), nil); got.status != 204 {
+			t.Fatalf("init: %d %s", got.status, got.body)
+		}
+	}
+	settle("/usr/sbin") // daemon's home, as a template without WORKDIR has it
+	if root, daemon := where("root"), where("daemon"); root != "/root\n" || daemon != "/usr/sbin\n" {
+		t.Errorf("root's command ran in %q, daemon's in %q", root, daemon)
+	}
+	settle("/opt")
+	if root, daemon := where("root"), where("daemon"); root != "/opt\n" || daemon != "/opt\n" {
+		t.Errorf("with WORKDIR /opt root's command ran in %q, daemon's in %q", root, daemon)
+	}
+}
+
 func TestAUsersProgramMayOpenItsOutputByName(t *testing.T) {
 	needRoot(t)
 	e := start(t)

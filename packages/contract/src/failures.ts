@@ -31,6 +31,8 @@ export const failures = {
   UNAUTHENTICATED: { http: 401, connect: "unauthenticated" },
   ACCESS_DENIED: { http: 403, connect: "permission_denied" },
   ROUTE_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Of E2B's API, and not in svc's: a 404 would say that the object does not exist.
+  NOT_OFFERED: { http: 501, connect: "unimplemented", retry: false },
   METHOD_NOT_ALLOWED: { http: 405, connect: "invalid_argument" },
   PAYLOAD_TOO_LARGE: { http: 413, connect: "resource_exhausted" },
   UNSUPPORTED_MEDIA_TYPE: { http: 415, connect: "invalid_argument" },

@@ -10,7 +10,16 @@ export const limits = {
   listPage: 100,
 } as const;
 
-export const sandboxID = z.string().min(1).max(64).describe("Identifier of the sandbox");
+/** The same in every answer: it says nothing, and clients demand it. */
+export const CLIENT_ID = "svc";
+const clientEnding = `-${CLIENT_ID}`;
+
+/** JavaScript SDKs before 1.5 name a sandbox `<sandboxID>-<clientID>`, in paths, hosts and headers; no id of ours has a hyphen. */
+export function bareSandboxID(text: string): string {
+  return text.endsWith(clientEnding) ? text.slice(0, -clientEnding.length) : text;
+}
+
+export const sandboxID = z.string().min(1).max(64).overwrite(bareSandboxID).describe("Identifier of the sandbox");
 /** Of a build, or of a snapshot. */
 export const sourceID = z
   .string()

@@ -1,5 +1,6 @@
 // A sandbox's network as clients ask for it: what it may reach, who may reach it, and changing that while it runs.
 import { z } from "zod";
+import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
 export const networkLimits = { rules: 256, ruleLength: 256 } as const;
@@ -52,7 +53,7 @@ export const setSandboxNetwork = operation({
   path: "/sandboxes/{sandboxID}/network",
   summary: "Replaces what the sandbox may reach, at once and as a whole; an omitted member is cleared",
   input: z.object({
-    sandboxID: z.string().min(1).max(64),
+    sandboxID,
     ...egressMembers,
     allow_internet_access: z.boolean().nullish().describe("false: nothing leaves the sandbox but to allowOut"),
   }),

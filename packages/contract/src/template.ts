@@ -26,6 +26,15 @@ export const listedTemplate = z.object({
 });
 export type ListedTemplate = z.output<typeof listedTemplate>;
 
+/** The first SDKs with `Template.build` call it (2.1 to 2.5, JavaScript and Python) and demand the whole template in its answer. */
+export const requestTemplateV2 = operation({
+  ...requestTemplate,
+  name: "requestTemplateV2",
+  path: "/v2/templates",
+  summary: "The same, for older clients",
+  output: requestTemplate.output.extend(listedTemplate.shape),
+});
+
 export const listTemplates = operation({
   name: "listTemplates",
   method: "GET",
@@ -155,6 +164,7 @@ export const templateOperations = {
   listTemplates,
   listTemplatesV2,
   requestTemplate,
+  requestTemplateV2,
   getTemplateFiles,
   buildTemplate,
   cancelBuild,

@@ -117,6 +117,6 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     const { sandboxID } = await small.call(createSandbox, { templateID: "base" });
     const forks = await small.call(forkSandbox, { sandboxID, count: 4 });
     assert.equal(forks.filter((fork) => "sandbox" in fork).length, 2);
-    for (const fork of forks) if ("error" in fork) assert.match(fork.error.message, /has 3 sandboxes, the maximum/);
+    for (const fork of forks) if ("error" in fork) assert.match(fork.error.message, /the maximum number of concurrent sandboxes, 3/);
   });
 });

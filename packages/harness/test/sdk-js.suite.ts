@@ -38,6 +38,8 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       assert.equal((await sandbox.commands.run("whoami; pwd; echo $GLOBAL")).stdout, "user\n/home/user\ng\n");
       const root = await sandbox.commands.run('whoami; pwd; echo "$OWN $GLOBAL"', { user: "root", cwd: "/etc", envs: { OWN: "o" } });
       assert.equal(root.stdout, "root\n/etc\no g\n");
+      await sandbox.files.write("made-by-root", "here", { user: "root" });
+      assert.equal((await sandbox.commands.run("pwd; cat made-by-root; rm made-by-root", { user: "root" })).stdout, "/root\nhere");
       // bubblewrap lets no program gain rights; `svc doctor` says so.
       if (runtime !== "bubblewrap") assert.equal((await sandbox.commands.run("sudo whoami")).stdout, "root\n");
     });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { deleteTemplate, getTemplate, listTemplates } from "@svc/contract/template.ts";
-import { getBuildStatus, getTemplateFiles } from "@svc/contract/template-build.ts";
+import { buildTemplate, getBuildStatus, getTemplateFiles, requestTemplate } from "@svc/contract/template-build.ts";
 import { Sandbox, Template, waitForPort } from "e2b";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
@@ -127,6 +127,25 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     await sandbox.kill();
   });
 
+  void test("names the command and the user when a step's user does not exist, in the words that E2B's clients look for", async () => {
+    const template = Template().fromTemplate("base").runCmd("whoami", { user: "root123" });
+    await assert.rejects(build(node, template, "unknown-user"), /failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'/);
+  });
+
+  void test("is listed as failed where its first build was refused, with the sizes it would have had, and can be started once more", async () => {
+    const { templateID, buildID } = await node.call(requestTemplate, { name: "refused" });
+    const listed = async () => (await node.call(listTemplates, {})).find((each) => each.templateID === templateID);
+    assert.equal((await listed())?.buildStatus, "waiting");
+    const copy = { type: "COPY" as const, args: ["a", "/a", "", ""], filesHash: "0".repeat(64) };
+    await assert.rejects(node.call(buildTemplate, { templateID, buildID, fromTemplate: "base", steps: [copy] }), /its files are missing/);
+    const { buildStatus, cpuCount, memoryMB, diskSizeMB } = (await listed()) ?? {};
+    assert.deepEqual([buildStatus, cpuCount, memoryMB, diskSizeMB], ["error", 2, 1024, 4096]);
+    assert.match((await node.call(getBuildStatus, { templateID, buildID })).reason?.message ?? "", /its files are missing/);
+    await node.call(buildTemplate, { templateID, buildID, fromTemplate: "base" });
+    assert.equal((await ended(node, { templateID, buildID })).status, "ready");
+    assert.equal((await listed())?.buildStatus, "ready");
+  });
+
   void test("has tags that move and go, is found by name, tag, id and build, and says what else there is", async () => {
     const version = (text: string) => Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`);
     const one = await build(node, version("one"), "tagged:v1", { tags: ["stable"] });
@@ -138,10 +157,17 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
       ["tagged:v2", "two"],
       [`${one.templateID}:v2`, "two"],
       [one.buildID, "one"],
+      [`tagged:${one.buildID}`, "one"],
+      [`${one.templateID}:${two.buildID}`, "two"],
     ] as const) {
       assert.equal(await output(name, "cat /tmp/version"), `${text}\n`, name);
     }
-    await assert.rejects(Sandbox.create("tagged", connection), /no ready build with the tag 'default'; it has/);
+    await assert.rejects(Sandbox.create(`served:${one.buildID}`, connection), /404: template 'served' has no ready build with the tag or id/);
+    await build(node, Template().fromTemplate(`tagged:${one.buildID}`), "from-build");
+    assert.equal(await output("from-build", "cat /tmp/version"), "one\n");
+    const base = (await node.call(listTemplates, {})).find(({ names }) => names.includes("base"));
+    assert.equal(await output(`base:${base?.buildID}`, "echo base"), "base\n");
+    await assert.rejects(Sandbox.create("tagged", connection), /no ready build with the tag or id 'default'; its tags are/);
     assert.deepEqual(await Template.assignTags("tagged:v2", ["stable", "default"], connection), { buildId: two.buildID, tags: ["stable", "default"] });
     assert.equal(await output("tagged", "cat /tmp/version"), "two\n");
     await Template.removeTags("tagged", ["v1"], connection);

@@ -3,11 +3,13 @@ import { randomUUID } from "node:crypto";
 import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
 import { issueText } from "@svc/contract/issues.ts";
+import { notOffered } from "@svc/contract/not-offered.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import type { PageOptions } from "./home-page.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
+import { proxyLimits } from "./proxy/limits.ts";
 import { sameSecret } from "./secret.ts";
 import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
 import { answerBadURL, answerBrokenRequest } from "./serve-broken.ts";
@@ -71,6 +73,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   const { operations, handlers, apiKey, log, metrics, raw, audit, spans } = options;
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
+    http: { maxHeaderSize: proxyLimits.headBytes },
     requestIdHeader: false,
     genReqId: () => randomUUID(),
     return503OnClosing: true,
@@ -109,10 +112,15 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   };
   app.setErrorHandler(refuse);
   app.setNotFoundHandler((request, reply) => {
-    const failure = new Failure(
-      "ROUTE_NOT_FOUND",
-      `${request.method} ${request.url.split("?")[0]}: there is no such route; GET /health and /v2/sandboxes exist`,
-    );
+    const [path = ""] = request.url.split("?");
+    const words = notOffered(request.method, path);
+    const failure =
+      words === undefined
+        ? new Failure(
+            "ROUTE_NOT_FOUND",
+            `${request.method} ${path}: this server has no such operation; GET /docs lists those it has, GET /openapi.json as OpenAPI`,
+          )
+        : new Failure("NOT_OFFERED", words);
     return refuse(failure, request, reply);
   });
 
@@ -236,7 +244,7 @@ function takeTheRest(request: FastifyRequest, reply: FastifyReply): void {
 }
 
 function answerFailure(failure: Failure, error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
-  if (failure.row.http >= 500)
+  if (failure.row.http >= 500 && failure.name !== "NOT_OFFERED")
     traced(traceOf(request.headers), () =>
       log.error({ err: error, method: request.method, route: request.routeOptions.url, requestID: request.id }, failure.message),
     );

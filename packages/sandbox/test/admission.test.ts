@@ -29,7 +29,8 @@ void test("a full queue refuses with 429 and a time to come back; a start that i
   const second = admission.run(async () => {});
   await assert.rejects(
     admission.run(async () => {}),
-    { name: "TOO_MANY_REQUESTS", retryAfterSeconds: 1 },
+    // By these words clients of E2B know that it is worth waiting.
+    { name: "TOO_MANY_REQUESTS", retryAfterSeconds: 1, message: /maximum number of concurrent/ },
   );
   await assert.rejects(second, { name: "TIMED_OUT" });
   open();

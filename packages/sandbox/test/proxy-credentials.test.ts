@@ -1,48 +1,9 @@
 // The credential rules at the proxy: each credential right, wrong, missing and another sandbox's, on every kind of route.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import type { RequestListener } from "node:http";
 import { test } from "node:test";
-import { bodyOf, deploymentKey, type Fixture, openFixture } from "./proxy-fixture.ts";
-
-type Headers = Record<string, string>;
-type Seen = { who: string; url: string; headers: Headers };
-
-async function ask(
-  fixture: Fixture,
-  path: string,
-  headers: Headers,
-  method = "GET",
-): Promise<{ status: number; text: string; seen: Seen; body: { code: number; message: string } }> {
-  const lines = Object.entries({ host: "a", connection: "close", ...headers }).map(([name, value]) => `${name}: ${value}\r\n`);
-  const received = await fixture.raw(`${method} ${path} HTTP/1.1\r\n${lines.join("")}\r\n`);
-  const body = bodyOf(received) as Seen & { code: number; message: string };
-  assert.match(received, /\r\ncontent-length: [1-9]/i, "no body is empty");
-  return { status: Number(received.slice(9, 12)), text: received, seen: body, body };
-}
-
-async function openSandboxes() {
-  const fixture = await openFixture();
-  const open = async (access: { secure?: boolean; trafficPrivate?: boolean; maskRequestHost?: string }) => {
-    const sandbox = fixture.sandbox(access);
-    const tell =
-      (who: string): RequestListener =>
-      (request, response) => {
-        request.resume();
-        const text = JSON.stringify({ who, url: request.url, headers: request.headers });
-        response.setHeader("content-length", text.length);
-        response.end(text);
-      };
-    await fixture.serve(sandbox.host, 49983, tell("envd"));
-    const { port } = await fixture.serve(sandbox.host, 0, tell("application"));
-    const to = (target: number | string, pair: "svc" | "e2b" = "svc"): Headers =>
-      pair === "svc"
-        ? { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(target) }
-        : { "e2b-sandbox-id": sandbox.sandboxID, "e2b-sandbox-port": String(target) };
-    return { ...sandbox, port, to };
-  };
-  return { fixture, open, [Symbol.asyncDispose]: () => fixture[Symbol.asyncDispose]() };
-}
+import { deploymentKey } from "./proxy-fixture.ts";
+import { ask, type Headers, openSandboxes } from "./proxy-sandboxes.ts";
 
 void test("envd of a secure sandbox takes its own token only, on every path and by every address", async () => {
   await using world = await openSandboxes();
@@ -123,7 +84,19 @@ void test("a sandbox never sees the deployment's key, and an application never i
   assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, "X-API-KEY": "mine" })).seen.headers["x-api-key"], "mine");
   assert.equal((await ask(fixture, "/", { ...to, ...token })).seen.headers["x-access-token"], undefined);
   assert.equal((await ask(fixture, "/", { ...to, "x-access-token": other.envdAccessToken })).seen.headers["x-access-token"], other.envdAccessToken);
-  for (const authorization of ["Basic eDp5", "Bearer mine", "Bearer", `Basic ${deploymentKey}`])
+  for (const authorization of ["Basic eDp5", "Bearer mine", "Bearer", `Basic ${deploymentKey}`, `Bearer ${deploymentKey}`]) {
+    assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], authorization);
+    assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, authorization })).seen.headers["authorization"], authorization);
+  }
+});
+
+void test("an owner may have the key taken out of Authorization: Bearer", async () => {
+  await using world = await openSandboxes({ dropsKeyAsBearer: true });
+  const { fixture } = world;
+  const mine = await world.open({});
+  const to = mine.to(mine.port);
+  const token = { "x-access-token": mine.envdAccessToken };
+  for (const authorization of ["Bearer mine", `Basic ${deploymentKey}`])
     assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], authorization);
   for (const scheme of ["Bearer", "bearer"]) {
     const authorization = `${scheme} ${deploymentKey}`;
@@ -224,10 +197,13 @@ void test("files and health without address are found by the token of a running 
   const { fixture } = world;
   const mine = await world.open({});
   const token = { "x-access-token": mine.envdAccessToken };
-  for (const path of ["/files?path=x", "/health", "/proxy/files?path=x"]) assert.equal((await ask(fixture, path, token)).seen.who, "envd");
-  assert.equal((await ask(fixture, "/files", { "x-access-token": "x" })).status, 401);
-  assert.equal((await ask(fixture, "/health", { "x-access-token": "x" })).status, 502);
-  assert.equal((await ask(fixture, "/health", {})).seen.who, "control");
+  const own = ["/files?path=x", "/process.Process/Start", "/filesystem.Filesystem/Stat", "/proxy/process.Process/List"];
+  for (const path of [...own, "/proxy/health", "/proxy/files?path=x"]) assert.equal((await ask(fixture, path, token)).seen.who, "envd");
+  for (const path of ["/files", "/process.Process/Start"]) assert.equal((await ask(fixture, path, { "x-access-token": "x" })).status, 401);
+  assert.equal((await ask(fixture, "/process.Process/Start", {})).seen.who, "control");
+  assert.equal((await ask(fixture, "/proxy/health", { "x-access-token": "x" })).status, 502);
+  for (const headers of [{}, token, { "x-access-token": "x" }] as Headers[])
+    assert.equal((await ask(fixture, "/health", headers)).seen.who, "control", "without a routing header it is the platform's");
   assert.equal((await ask(fixture, "/metrics", token)).seen.who, "control");
 });
 

@@ -71,12 +71,12 @@ void test("a signed file URL, and a token without an id, wake the sandbox they b
     [`/files?${sign(mine, "a", "write", Math.floor(Date.now() / 1000) + 600)}`, "", "POST"],
     [`/files?${sign(mine, "b", "read")}`, address(mine, 49983), "GET"],
     ["/files?path=a", token, "GET"],
-    ["/health", token, "GET"],
+    ["/proxy/health", token, "GET"],
   ];
   for (const [index, [path, lines, method]] of requests.entries()) {
     for (const sandbox of sandboxes) fixture.sleep(sandbox);
     const { text } = await ask(fixture, path, lines, method);
-    assert.ok(text.endsWith(`envd ${method} ${path}`), text);
+    assert.ok(text.endsWith(`envd ${method} ${path.replace("/proxy", "")}`), text);
     assert.deepEqual([fixture.waking.calls.length, fixture.waking.calls[index]?.sandboxID], [index + 1, mine.sandboxID]);
   }
 });

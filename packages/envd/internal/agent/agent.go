@@ -53,12 +53,12 @@ func New(options Options) http.Handler {
 	mux.HandleFunc("GET /relay", relay)
 	mux.HandleFunc("GET /envs", a.envs)
 	mux.HandleFunc("GET /metrics", a.metrics)
-	process.NewService(options.Reaper, func() (map[string]string, string) {
+	process.NewService(options.Reaper, func() process.Defaults {
 		identity := a.state.Now()
 		if identity.SandboxID != "" {
 			options.Used()
 		}
-		return identity.EnvVars, identity.DefaultWorkdir
+		return process.Defaults{Envs: identity.EnvVars, User: identity.DefaultUser, Workdir: identity.DefaultWorkdir}
 	}).Routes(mux)
 	files.NewService(func() bool { return a.state.Now().StrictFiles }).Routes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

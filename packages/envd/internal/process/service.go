@@ -21,11 +21,19 @@ type Service struct {
 	reaper   *Reaper
 	table    *table
 	journal  *journal
-	defaults func() (envs map[string]string, workdir string)
+	defaults func() Defaults
 }
 
-// NewService makes the service; defaults gives the sandbox's variables and working directory of the moment.
-func NewService(reaper *Reaper, defaults func() (map[string]string, string)) *Service {
+// Defaults are what a process of the sandbox starts with unless its request says otherwise.
+type Defaults struct {
+	Envs map[string]string
+	User string
+	// Workdir is the template's, for which a template without one has its user's home.
+	Workdir string
+}
+
+// NewService makes the service; defaults gives what holds at the moment.
+func NewService(reaper *Reaper, defaults func() Defaults) *Service {
 	return &Service{reaper: reaper, table: newTable(), journal: newJournal(), defaults: defaults}
 }
 
@@ -68,8 +76,8 @@ func (s *Service) start(ctx context.Context, request *startRequest, stream *conn
 }
 
 func (s *Service) spawn(who account.Account, request *startRequest) (*running, error) {
-	envs, workdir := s.defaults()
-	l, err := prepare(who, request.Process, envs, workdir)
+	defaults := s.defaults()
+	l, err := prepare(who, request.Process, defaults.Envs, defaults.workdirOf(who))
 	if err != nil {
 		return nil, err
 	}

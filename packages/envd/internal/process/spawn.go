@@ -65,6 +65,19 @@ func environment(who account.Account, sandbox, request map[string]string) map[st
 	return envs
 }
 
+// workdirOf leaves out the default user's home for other users: a command of root begins in /root, where relative paths of
+// root's files begin, too.
+func (d Defaults) workdirOf(who account.Account) string {
+	if d.Workdir == "" || d.User == "" || who.Name == d.User {
+		return d.Workdir
+	}
+	owner, err := account.Lookup(d.User)
+	if err == nil && owner.UID != who.UID && filepath.Clean(d.Workdir) == filepath.Clean(owner.Home) {
+		return ""
+	}
+	return d.Workdir
+}
+
 func directory(who account.Account, asked *string, workdir string) (string, error) {
 	if asked == nil || *asked == "" {
 		// A user without a home (nobody) can still run programs.

@@ -2,7 +2,7 @@
 
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
-import { Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
+import { Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
@@ -62,7 +62,7 @@ export class Router {
   }
 
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head);
+    const address = this.#addressing.read(head, this.#options.apiKey);
     if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address.sandboxID, client);
     return this.#withoutAddress(head, client) ?? this.#toControl(head, client);
   }
@@ -99,21 +99,23 @@ export class Router {
     return { target: control, text, upgrade: false, kind: CONTROL };
   }
 
-  /** Old SDKs and signed URLs send no routing header with /files and /health: only a node can tell whose they are. */
+  /** Old SDKs and signed URLs send no routing header with envd's own paths: only a node can tell whose they are. */
   #withoutAddress(head: RequestHead, client: RoutedClient): Decision | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
-    const isFiles = target === "/files" || target.startsWith("/files?");
+    const isOwn = isEnvdOwn(target);
+    // At the root GET /health is the platform's, whatever token comes along.
+    const isHealth = below !== undefined && (target === "/health" || target.startsWith("/health?"));
     const token = head.value(this.#ids.accessToken);
-    const isSigned = isFiles && token === undefined && /[?&]signature=/.test(target);
-    if (isSigned || (token !== undefined && (isFiles || target === "/health" || target.startsWith("/health?")))) {
+    const isSigned = token === undefined && target.startsWith("/files?") && /[?&]signature=/.test(target);
+    if (isSigned || (token !== undefined && (isOwn || isHealth))) {
       const query = isSigned ? { target, isWrite: head.method === "POST" ? ("true" as const) : ("false" as const) } : { token: token as string };
       const known = this.#remembered.get(isSigned ? `${query.isWrite} ${target}` : (token as string));
       if (known !== undefined && this.#isOnItsWay(known, client)) return this.#bring(client, known);
       const member = known === undefined ? undefined : this.#options.members.ownerOf(known);
       if (member?.isUp === true) return this.#toNode(head, member, client);
-      return this.#ask(client, query, () => noSuchFile(isSigned, isFiles), isSigned ? `${query.isWrite} ${target}` : token);
+      return this.#ask(client, query, () => noSuchOwner(isSigned, isHealth), isSigned ? `${query.isWrite} ${target}` : token);
     }
     return below === undefined ? undefined : this.#addressing.missing;
   }
@@ -201,9 +203,9 @@ function unknown(members: Members, sandboxID: string): Answer {
   return answer(502, said, { sandboxId: sandboxID, error_code: "NODE_LOST" }, { "x-svc-reason": "node_lost" });
 }
 
-function noSuchFile(isSigned: boolean, isFiles: boolean): Answer {
+function noSuchOwner(isSigned: boolean, isHealth: boolean): Answer {
   if (isSigned) return unknownSignature();
   // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
-  if (!isFiles) return answer(502, "The sandbox was not found", { sandboxId: "" }, { "x-svc-reason": "not_found" });
+  if (isHealth) return answer(502, "The sandbox was not found", { sandboxId: "" }, { "x-svc-reason": "not_found" });
   return answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
 }

@@ -212,10 +212,14 @@ function full(queue: AdmissionQueue, { refused }: Placed, onPlaced: CreateParts[
   const counts = new Map<Refusal, number>();
   for (const reason of refused.values()) counts.set(reason, (counts.get(reason) ?? 0) + 1);
   const nodes = [...counts].map(([reason, number]) => `${number} ${reason}`).join(", ");
-  return new Failure("TOO_MANY_REQUESTS", `no node has room${nodes === "" ? "" : ` (${nodes})`}, and ${why}; the wait is about ${waitSeconds} s`, {
-    retryAfterSeconds: Math.min(waitSeconds, MAX_RETRY_AFTER_SECONDS),
-    details: { queueLength: queue.length, estimatedWaitSeconds: waitSeconds },
-  });
+  return new Failure(
+    "TOO_MANY_REQUESTS",
+    `the maximum number of concurrent sandboxes is reached: no node has room${nodes === "" ? "" : ` (${nodes})`}, and ${why}; the wait is about ${waitSeconds} s`,
+    {
+      retryAfterSeconds: Math.min(waitSeconds, MAX_RETRY_AFTER_SECONDS),
+      details: { queueLength: queue.length, estimatedWaitSeconds: waitSeconds },
+    },
+  );
 }
 
 function labelsOf(text: string | undefined): Record<string, string> | undefined {

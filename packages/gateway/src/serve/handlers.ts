@@ -111,6 +111,17 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
 
   const ops = nodeOperations;
   const control = nodeControlOperations;
+  async function builderFor(input: Parsed<typeof ops.requestTemplate>): Promise<Member> {
+    const [name = ""] = (input.name ?? input.alias ?? "").split(":");
+    const holders = members.all.filter((member) => member.held(name) !== undefined);
+    const [holder] = holders;
+    if (holder !== undefined && !holders.some((member) => member.isUp)) throw nodeLost(holder, `template '${name}'`);
+    // The same node at every gateway, so that two of them make one template of one name.
+    const [chosen] = [...members.up].sort((a, b) => weightOf(name, b.name) - weightOf(name, a.name));
+    const member = holders.find((each) => each.isUp) ?? (await lookups.find({ templateID: name }))?.member ?? chosen;
+    return member ?? fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
+  }
+
   return {
     createSandbox: (input, context) => create(ops.createSandbox, input, context),
     createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
@@ -156,17 +167,8 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       const resting = isHeld ? undefined : storedOnly.snapshot(snapshotID);
       return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
-    async requestTemplate(input, context) {
-      const [name = ""] = (input.name ?? input.alias ?? "").split(":");
-      const holders = members.all.filter((member) => member.held(name) !== undefined);
-      const [holder] = holders;
-      if (holder !== undefined && !holders.some((member) => member.isUp)) throw nodeLost(holder, `template '${name}'`);
-      // The same node at every gateway, so that two of them make one template of one name.
-      const [chosen] = [...members.up].sort((a, b) => weightOf(name, b.name) - weightOf(name, a.name));
-      const member = holders.find((each) => each.isUp) ?? (await lookups.find({ templateID: name }))?.member ?? chosen;
-      if (member === undefined) return fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
-      return relay(ops.requestTemplate, input, context, member);
-    },
+    requestTemplate: async (input, context) => relay(ops.requestTemplate, input, context, await builderFor(input)),
+    requestTemplateV2: async (input, context) => relay(ops.requestTemplateV2, input, context, await builderFor(input)),
     async getTemplateFiles(input, context) {
       const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
       const answer = await relay(ops.getTemplateFiles, input, context, member);

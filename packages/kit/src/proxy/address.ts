@@ -1,4 +1,6 @@
 // Reads from a request's head which sandbox and port it is for: by host name, else by a pair of headers.
+import { isControlPath } from "@svc/contract/control-paths.ts";
+import { bareSandboxID } from "@svc/contract/fields.ts";
 import { type Answer, answer } from "./answer.ts";
 import type { HeaderIDs, Pair } from "./header-ids.ts";
 import { HOST, type RequestHead } from "./request-head.ts";
@@ -45,6 +47,14 @@ export function belowProxy(target: string): string | undefined {
   return rest.startsWith("?") ? `/${rest}` : undefined;
 }
 
+/**
+ * Paths that only envd serves. Objects that Python SDKs 2.9 to 2.15 get by `connect` send its token with them and no routing header
+ * where one URL stands for all sandboxes.
+ */
+export function isEnvdOwn(target: string): boolean {
+  return /^\/(?:files(?=[?]|$)|process\.Process\/|filesystem\.Filesystem\/)/.test(target);
+}
+
 export class Addressing {
   readonly #ids: HeaderIDs;
   readonly #domains: ReadonlySet<string>;
@@ -54,9 +64,18 @@ export class Addressing {
     this.#domains = new Set([...domains, "localhost"].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
   }
 
-  /** Undefined when the request names no sandbox. The host wins over headers. */
-  read(head: RequestHead): Address | Answer | undefined {
-    return this.#byHost(head) ?? this.#byHeaders(head);
+  /**
+   * Undefined when the request names no sandbox. The host wins over headers, and outside /proxy the deployment's key on a path of
+   * the control plane does: some SDKs send a sandbox's headers along with each call of the control plane.
+   */
+  read(head: RequestHead, apiKey: string): Address | Answer | undefined {
+    return this.#byHost(head) ?? (this.#isForControl(head, apiKey) ? undefined : this.#byHeaders(head));
+  }
+
+  /** Never below /proxy, where no path is the control plane's and a key decides nothing. */
+  #isForControl(head: RequestHead, apiKey: string): boolean {
+    const { apiKey: key } = this.#ids;
+    return head.has(key) && head.agrees(key) && head.carries(key, apiKey) && isControlPath(head.target);
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {
@@ -69,7 +88,7 @@ export class Addressing {
     if (label === null) return undefined;
     const port = parsePort(label[1] as string);
     if (port === undefined) return badPort(`The host ${name}`, label[1] as string);
-    return { sandboxID: label[2] as string, port, target: head.target };
+    return { sandboxID: bareSandboxID(label[2] as string), port, target: head.target };
   }
 
   #byHeaders(head: RequestHead): Address | Answer | undefined {
@@ -82,7 +101,7 @@ export class Addressing {
       found = pair;
     }
     if (found === undefined) return undefined;
-    const sandboxID = head.value(found.sandboxID) as string;
+    const sandboxID = bareSandboxID(head.value(found.sandboxID) as string);
     if (!isSandboxID(sandboxID)) return answer(400, "The sandbox id in the routing header is not one: it has letters and digits only");
     const port = parsePort(head.value(found.port) as string);
     if (port === undefined) return badPort("The routing header", head.value(found.port) as string);

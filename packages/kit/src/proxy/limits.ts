@@ -36,8 +36,9 @@ export type ProxyLimits = {
 
 export const proxyLimits: ProxyLimits = {
   // I24
-  headBytes: 32 * 1024,
-  headLines: 128,
+  // More than the 64 KiB that applications may count on, since proxies on the way add lines.
+  headBytes: 72 * 1024,
+  headLines: 256,
   headMs: 15_000,
   idleMs: 75_000,
   connections: 8192,

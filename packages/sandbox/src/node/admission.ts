@@ -20,7 +20,9 @@ export function openAdmission(concurrency: number, queueLength: number, waitMs: 
       return Promise.resolve();
     }
     if (queue.size >= queueLength) {
-      throw new Failure("TOO_MANY_REQUESTS", `${queue.size} starts are waiting, the maximum (sandbox.start_queue); try again later`, { retryAfterSeconds: 1 });
+      throw new Failure("TOO_MANY_REQUESTS", `the maximum number of concurrent starts is pending, ${queue.size} (sandbox.start_queue); try again later`, {
+        retryAfterSeconds: 1,
+      });
     }
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {

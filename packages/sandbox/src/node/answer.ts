@@ -1,5 +1,5 @@
 // What a client is answered about a sandbox that it owns: what identifies it, and its tokens, derived anew each time.
-import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import { CLIENT_ID, type SandboxAnswer } from "@svc/contract/fields.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { OwnedRecord } from "../records/registry.ts";
 import type { ProxyLink } from "./proxy-link.ts";
@@ -13,7 +13,7 @@ export function openAnswers(seed: string, proxy: Pick<ProxyLink, "domain">): Ans
   return ({ sandboxID, templateID, alias, secure, trafficPrivate, envdVersion }) => ({
     sandboxID,
     templateID,
-    clientID: "svc",
+    clientID: CLIENT_ID,
     envdVersion,
     ...(alias === undefined ? {} : { alias }),
     ...(secure ? { envdAccessToken: deriveToken(seed, "envd", sandboxID) } : {}),

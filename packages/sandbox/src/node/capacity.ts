@@ -41,9 +41,9 @@ export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places
       throw new Failure("CAPACITY_EXHAUSTED", `node ${id} is draining: it starts and resumes nothing until \`svc nodes undrain ${id}\``, drains);
     }
     if (isFull()) {
-      throw new Failure("TOO_MANY_REQUESTS", `this node has ${maxSandboxes} sandboxes, the maximum (sandbox.max_sandboxes); delete some, or try again later`, {
-        retryAfterSeconds: 5,
-      });
+      // Clients wait, instead of failing, where they read "maximum number of concurrent".
+      const message = `this node has the maximum number of concurrent sandboxes, ${maxSandboxes} (sandbox.max_sandboxes); delete some, or try again later`;
+      throw new Failure("TOO_MANY_REQUESTS", message, { retryAfterSeconds: 5 });
     }
   }
 

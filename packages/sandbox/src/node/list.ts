@@ -1,4 +1,5 @@
 // The listing: which sandboxes match, in a stable order, page by page.
+import { CLIENT_ID } from "@svc/contract/fields.ts";
 import { type SandboxFilter, sandboxMatcher } from "@svc/contract/list-filter.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
@@ -50,7 +51,7 @@ export function listed(wallTimes: WallTimes, record: ShownRecord): ListedSandbox
   return {
     sandboxID: record.sandboxID,
     templateID: record.templateID,
-    clientID: "svc",
+    clientID: CLIENT_ID,
     ...(claim.alias === undefined ? {} : { alias: claim.alias }),
     startedAt: new Date(claim.startedAtWallMs).toISOString(),
     endAt: new Date(endWallMs(wallTimes, record)).toISOString(),

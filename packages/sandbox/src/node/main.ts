@@ -119,6 +119,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
+    dropsKeyAsBearer: settings.proxy.drop_key_as_bearer,
     limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
     log,
     metrics,

@@ -47,7 +47,7 @@ export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: 
   return head.carries(ids.apiKey, apiKey);
 }
 
-/** The same of an Authorization: Bearer, as which some clients send the key by mistake. */
+/** Whether Authorization: Bearer carries the deployment's key, as some clients send it by mistake. The header is the application's. */
 export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
   if (!head.has(ids.authorization)) return false;
   return head.values(ids.authorization).some((value) => {

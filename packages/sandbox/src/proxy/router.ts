@@ -1,7 +1,7 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
 import { isIP } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
-import { type Address, Addressing, belowProxy } from "@svc/kit/proxy/address.ts";
+import { type Address, Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
@@ -25,6 +25,8 @@ export type RouterOptions = {
   readonly apiKey: () => string;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  /** Whether an Authorization: Bearer with the deployment's key stays behind, too. */
+  readonly dropsKeyAsBearer?: boolean | undefined;
 };
 
 const CONTROL = targetKinds.indexOf("control");
@@ -77,7 +79,7 @@ export class Router {
    * is refused in the same words, and wakes nothing.
    */
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head) ?? this.#withoutAddress(head);
+    const address = this.#addressing.read(head, this.#options.apiKey()) ?? this.#withoutAddress(head);
     if (address === undefined) {
       const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: this.#forwarded(head, client), upgrade: false });
       return { target: this.#control, text, upgrade: false, kind: CONTROL };
@@ -130,23 +132,26 @@ export class Router {
 
   #keyBits(head: RequestHead): number {
     const apiKey = this.#options.apiKey();
-    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (carriesKeyAsBearer(head, this.#ids, apiKey) ? 8 : 0);
+    const asBearer = this.#options.dropsKeyAsBearer === true && carriesKeyAsBearer(head, this.#ids, apiKey);
+    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (asBearer ? 8 : 0);
   }
 
-  /** Old SDKs and signed URLs send no routing header with /files and /health: their signature or token tells. */
+  /** Old SDKs and signed URLs send no routing header with envd's own paths: the signature or token identifies the sandbox. */
   #withoutAddress(head: RequestHead): Address | Answer | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
-    const isFiles = target === "/files" || target.startsWith("/files?");
-    if (isFiles || target === "/health" || target.startsWith("/health?")) {
-      const found = isFiles ? this.#findFile(head, target) : this.#findByToken(head, target);
+    // At the root GET /health is the platform's, whatever token comes along.
+    const isHealth = below !== undefined && (target === "/health" || target.startsWith("/health?"));
+    const isOwn = isEnvdOwn(target);
+    if (isOwn || isHealth) {
+      const found = isOwn ? this.#findOwn(head, target) : this.#findByToken(head, target);
       if (found !== undefined) return found;
     }
     return below === undefined ? undefined : this.#addressing.missing;
   }
 
-  #findFile(head: RequestHead, target: string): Address | Answer | undefined {
+  #findOwn(head: RequestHead, target: string): Address | Answer | undefined {
     const { method } = head;
     if (method !== "GET" && method !== "POST" && method !== "HEAD") return undefined;
     if (!isSignedFile(target)) return this.#findByToken(head, target);

@@ -23,6 +23,7 @@ export type ProxyOptions = {
   readonly brands?: readonly string[];
   /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always taken. */
   readonly domains?: readonly string[];
+  readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
   readonly log: Log;
   readonly metrics: Metrics;

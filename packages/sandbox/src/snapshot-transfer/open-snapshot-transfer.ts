@@ -258,8 +258,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
     async fetch(asked) {
       if (stored === undefined) return fromNodes?.fetch(asked);
       const id = await stored.idOf(asked);
-      if (id === undefined) return undefined;
-      if (BUILD_ID.test(id)) return (await storedTemplates?.importBuild(id)) === true ? id : undefined;
+      if (id === undefined || BUILD_ID.test(id)) return storedTemplates?.importNamed(asked, id);
       const snapshot = await stored.importSnapshot(id);
       if (snapshot !== undefined) await exports?.note(snapshot.snapshotID);
       return snapshot?.snapshotID;

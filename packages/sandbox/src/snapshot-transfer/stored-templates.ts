@@ -6,6 +6,7 @@ import type { Report } from "../observe/open-observe.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Copies, Copy } from "../template/copies.ts";
 import type { Images } from "../template/images.ts";
+import { splitReference } from "../template/reference.ts";
 import { arriveBuild } from "./arrive-build.ts";
 import type { Bases } from "./bases.ts";
 import { type ChunkStore, MANIFESTS, type Sent } from "./chunk-store.ts";
@@ -31,6 +32,8 @@ export interface StoredTemplates {
   dropName(key: string, builds: readonly string[]): Promise<void>;
   /** Whether there is such a build; it is here then. A burst of creates fetches once. @throws what `receive` throws. */
   importBuild(buildID: string): Promise<boolean>;
+  /** As `importBuild`, of what is asked for by a name that means this build, or by NAME:BUILD_ID; what it is found by here. */
+  importNamed(asked: string, buildID: string | undefined): Promise<string | undefined>;
   /** All builds and names of the template that this build is of; false where it is not there. `first` hears of its id. */
   dropTemplateOf(buildID: string, first: (templateID: string) => Promise<void>): Promise<boolean>;
 }
@@ -88,6 +91,14 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
     if (builds.includes((await objects.get(key, MAX_ID_BYTES))?.toString("utf8") ?? "")) await objects.delete(key);
   }
 
+  async function importBuild(buildID: string): Promise<boolean> {
+    if (!BUILD_ID.test(buildID)) return false;
+    if (copies.get(buildID) !== undefined) return true;
+    const underWay = arriving.get(buildID) ?? arrive(buildID).finally(() => arriving.delete(buildID));
+    arriving.set(buildID, underWay);
+    return underWay;
+  }
+
   return {
     async exportBuild(build) {
       const begin = performance.now();
@@ -99,12 +110,11 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
     dropBuild: (buildID) => store.drop(buildKey(buildID)),
     putName: (key, buildID) => objects.put(key, Buffer.from(buildID)),
     dropName,
-    async importBuild(buildID) {
-      if (!BUILD_ID.test(buildID)) return false;
-      if (copies.get(buildID) !== undefined) return true;
-      const underWay = arriving.get(buildID) ?? arrive(buildID).finally(() => arriving.delete(buildID));
-      arriving.set(buildID, underWay);
-      return underWay;
+    importBuild,
+    async importNamed(asked, buildID) {
+      if (buildID !== undefined) return (await importBuild(buildID)) ? buildID : undefined;
+      // A lookup by all of what was asked for also says whether the build is of that name.
+      return (await importBuild(splitReference(asked).tag ?? "")) ? asked : undefined;
     },
     async dropTemplateOf(buildID, first) {
       const manifest = await manifestOf(buildID);

@@ -1,7 +1,7 @@
 // Builds in line: a few at once, a bounded line behind them; each ends by itself, a client's word, a newer build, its time or the node's stop.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
-import type { Build, BuildResult, BuildSpec } from "./build-record.ts";
+import { type Build, type BuildResult, type BuildSpec, defaultSizes } from "./build-record.ts";
 import type { Builder, Job, RegistryCredentials } from "./builder.ts";
 import { runBuild } from "./run-build.ts";
 
@@ -14,6 +14,8 @@ export interface BuildQueue {
    * TOO_MANY_REQUESTS when the line is full.
    */
   start(build: Build, spec: BuildSpec, credentials: RegistryCredentials | undefined): void;
+  /** Its start was refused: it failed, unless it is started once more with what was missing. */
+  refuse(build: Build, failure: Failure): void;
   /** Ends one build that is not over; what runs of it is aborted. One that was never started leaves nothing. @throws BUILD_CONFLICT when it is over. */
   cancel(build: Build): void;
   /** Ends what a template has under way and in line; returns when nothing of it runs. */
@@ -117,7 +119,11 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       signal: abort.signal,
       deadlineMs: begin + boundMs,
       credentials: credentials.get(buildID),
-      sizes: { cpuCount: build.cpuCount ?? 2, memoryMB: build.memoryMB ?? 1024, diskSizeMB: build.diskSizeMB ?? 4096 },
+      sizes: {
+        cpuCount: build.cpuCount ?? defaultSizes.cpuCount,
+        memoryMB: build.memoryMB ?? defaultSizes.memoryMB,
+        diskSizeMB: build.diskSizeMB ?? defaultSizes.diskSizeMB,
+      },
       step: "base",
     };
     try {
@@ -182,20 +188,23 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
 
   return {
     start(build, spec, given) {
-      if (build.spec !== undefined || build.status !== "waiting") fail("BUILD_CONFLICT", `build '${build.buildID}' was already started; request a new build`);
+      if (build.spec !== undefined) fail("BUILD_CONFLICT", `build '${build.buildID}' was already started; request a new build`);
       if (closed) fail("SHUTTING_DOWN", "the node is stopping");
       if (line.length >= settings.build_queue && running.size >= settings.build_concurrency) {
         throw new Failure("TOO_MANY_REQUESTS", `${line.length} builds are waiting, the maximum (template.build_queue); try again later`, {
           retryAfterSeconds: 5,
         });
       }
-      const started = builds.update(build.buildID, { spec, startedAtMs: builder.nowMs() });
+      const started = builds.update(build.buildID, { spec, status: "waiting", reason: undefined, finishedAtMs: undefined, startedAtMs: builder.nowMs() });
       for (const older of superseded(started)) {
         end(older, new Failure("BUILD_CONFLICT", `superseded: build ${build.buildID} of the same template and tags was started`));
       }
       if (given !== undefined) credentials.set(build.buildID, given);
       line.push({ build: started, spec, ahead: -1 });
       next();
+    },
+    refuse({ buildID, spec }, failure) {
+      if (spec === undefined) refuse(buildID, undefined, failure.message);
     },
     cancel({ buildID, status, spec }) {
       if (spec === undefined && status === "waiting") return builds.abandon(buildID);

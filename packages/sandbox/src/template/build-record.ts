@@ -50,6 +50,9 @@ export type BuildResult = Surroundings & {
   readonly limits?: Limits | undefined;
 };
 
+/** Of a build that names none and is not over. */
+export const defaultSizes = { cpuCount: 2, memoryMB: 1024, diskSizeMB: 4096 };
+
 export type BuildReason = { readonly message: string; readonly step: string | undefined };
 
 export type BuildStatus = "waiting" | "building" | "ready" | "error";

@@ -28,7 +28,7 @@ export interface Builds {
   setPublic(templateID: string, isPublic: boolean): void;
   /** A template, by name or id, or a build, by id, whose record cannot be read. */
   unreadable(asked: string): UnreadRow | undefined;
-  /** NAME, NAME:TAG, ID, ID:TAG or a build's id, where that build is ready. */
+  /** NAME or ID, alone or with :TAG or :BUILD_ID, or a build's id alone, where that build is ready. */
   resolve(asked: string): { template: BuiltTemplate; build: ReadyBuild } | undefined;
   tags(templateID: string): Tag[];
   tag(templateID: string, tags: readonly string[], buildID: string): void;
@@ -202,7 +202,8 @@ export function openBuilds(
         const named = tags.get(known.templateID)?.get(tag ?? DEFAULT_TAG);
         const held = named === undefined ? undefined : quarantine.find("build", named.buildID);
         if (held !== undefined) fail("QUARANTINED", `build '${held.name}' of template '${asked}' is quarantined: ${held.reason}`);
-        const found = ready(builds.get(named?.buildID ?? ""));
+        const byID = named === undefined && tag !== undefined ? builds.get(tag) : undefined;
+        const found = ready(byID?.templateID === known.templateID ? byID : builds.get(named?.buildID ?? ""));
         return found === undefined ? undefined : { template: known, build: found };
       }
       const found = ready(builds.get(asked));

@@ -1,14 +1,16 @@
 // The handlers of the template operations: one short function each.
-import { asFailure, fail } from "@svc/contract/failures.ts";
+import { asFailure, type FailureName, fail } from "@svc/contract/failures.ts";
+import type { Output, Parsed } from "@svc/contract/operation.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Build, BuildSpec, BuiltTemplate } from "./build-record.ts";
 import { checkSteps } from "./build-steps.ts";
 import type { Templates } from "./open-templates.ts";
 import { checkTag, DEFAULT_TAG, newReference, splitReference } from "./reference.ts";
-import { listedBuilt, listedSetUp, shownBuild } from "./show.ts";
+import { listedBuilt, listedSetUp, neverStarted, shownBuild, shownStatus } from "./show.ts";
 import { checkSource } from "./source.ts";
 
+const refusesSpec: ReadonlySet<FailureName> = new Set(["INVALID_REQUEST", "TEMPLATE_NOT_FOUND", "QUARANTINED"]);
 const REASON_ENTRIES = 20;
 /** Waiting and failed builds count too; more are refused until some are deleted with their template. */
 const MAX_TEMPLATES = 10_000;
@@ -47,6 +49,45 @@ export function templateHandlers(
     }
   }
 
+  async function specOf(input: Parsed<typeof templateOperations.buildTemplate>): Promise<BuildSpec> {
+    const asked: BuildSpec = {
+      fromImage: input.fromImage ?? undefined,
+      fromTemplate: input.fromTemplate ?? undefined,
+      needsCredentials: input.fromImageRegistry != null,
+      steps: input.steps ?? [],
+      startCmd: input.startCmd || undefined,
+      readyCmd: input.readyCmd || undefined,
+      force: input.force === true,
+      dockerfile: input.dockerfile === true,
+      strictFiles: input.strictFiles ?? undefined,
+    };
+    checkSource(asked);
+    checkSteps(asked.steps);
+    const spec = asked.fromTemplate === undefined ? asked : { ...asked, fromTemplate: await sourceHere(asked.fromTemplate) };
+    spec.steps.forEach(({ type, filesHash }, at) => {
+      if (type === "COPY" && !uploads.has(filesHash ?? ""))
+        fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are missing; first PUT them to the URL of GET /templates/{id}/files/{hash}`);
+    });
+    return spec;
+  }
+
+  function request(input: Parsed<typeof templateOperations.requestTemplate>): Output<typeof templateOperations.requestTemplate> {
+    const asked = input.name ?? input.alias ?? fail("INVALID_REQUEST", "name: is missing");
+    const reference = newReference(builds.template(asked)?.name ?? asked);
+    const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
+    for (const tag of tags) checkTag(tag);
+    if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
+    if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
+    if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
+    const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
+      cpuCount: input.cpuCount ?? undefined,
+      memoryMB: input.memoryMB ?? undefined,
+      diskSizeMB: input.minFreeDiskMb || undefined,
+    });
+    const { templateID, name } = template;
+    return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
+  }
+
   return {
     listTemplates: () => index.listed(),
     listTemplatesV2({ limit, nextToken }, context) {
@@ -57,21 +98,11 @@ export function templateHandlers(
       if (last !== undefined && from + limit < all.length) context.header("x-next-token", last);
       return items;
     },
-    requestTemplate(input) {
-      const asked = input.name ?? input.alias ?? fail("INVALID_REQUEST", "name: is missing");
-      const reference = newReference(builds.template(asked)?.name ?? asked);
-      const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...(input.tags ?? [])])];
-      for (const tag of tags) checkTag(tag);
-      if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
-      if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
-      if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
-      const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
-        cpuCount: input.cpuCount ?? undefined,
-        memoryMB: input.memoryMB ?? undefined,
-        diskSizeMB: input.minFreeDiskMb || undefined,
-      });
-      const { templateID, name } = template;
-      return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
+    requestTemplate: request,
+    requestTemplateV2(input) {
+      const requested = request(input);
+      const { templateID } = requested;
+      return { ...listedBuilt(known(templateID), builds.of(templateID), index.spawns(templateID), envdVersion), ...requested };
     },
     getTemplateFiles({ templateID, hash, host, protocol }) {
       known(templateID);
@@ -80,26 +111,15 @@ export function templateHandlers(
       return { present: uploads.has(hash), url: origin + uploads.address(hash) };
     },
     async buildTemplate(input) {
-      buildOf(input.templateID, input.buildID);
-      const asked: BuildSpec = {
-        fromImage: input.fromImage ?? undefined,
-        fromTemplate: input.fromTemplate ?? undefined,
-        needsCredentials: input.fromImageRegistry != null,
-        steps: input.steps ?? [],
-        startCmd: input.startCmd || undefined,
-        readyCmd: input.readyCmd || undefined,
-        force: input.force === true,
-        dockerfile: input.dockerfile === true,
-        strictFiles: input.strictFiles ?? undefined,
-      };
-      checkSource(asked);
-      checkSteps(asked.steps);
-      const spec = asked.fromTemplate === undefined ? asked : { ...asked, fromTemplate: await sourceHere(asked.fromTemplate) };
-      spec.steps.forEach(({ type, filesHash }, at) => {
-        if (type === "COPY" && !uploads.has(filesHash ?? ""))
-          fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are missing; first PUT them to the URL of GET /templates/{id}/files/{hash}`);
-      });
-      queue.start(buildOf(input.templateID, input.buildID), spec, input.fromImageRegistry ?? undefined);
+      const build = buildOf(input.templateID, input.buildID);
+      try {
+        queue.start(build, await specOf(input), input.fromImageRegistry ?? undefined);
+      } catch (error) {
+        const failure = asFailure(error);
+        // Of one that was never started a list would say for good that it waits.
+        if (refusesSpec.has(failure.name)) queue.refuse(buildOf(input.templateID, input.buildID), failure);
+        throw error;
+      }
       return undefined;
     },
     cancelBuild({ templateID, buildID }) {
@@ -107,7 +127,9 @@ export function templateHandlers(
     },
     getBuildStatus({ templateID, buildID, logsOffset, limit, level }) {
       if (queue.wasDropped(buildID)) fail("TEMPLATE_NOT_FOUND", `template '${templateID}' was deleted while it was built`);
-      const { status, reason } = buildOf(templateID, buildID);
+      const build = buildOf(templateID, buildID);
+      const { reason = neverStarted(build) } = build;
+      const status = shownStatus(build);
       const logEntries = buildLog.page(buildID, logsOffset, limit, level);
       return {
         templateID,

@@ -1,7 +1,7 @@
 // One step's work inside a sandbox: a command, or files put where they belong.
 import { randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import type { Guest } from "../agent/guest.ts";
 import type { Chain } from "./build-record.ts";
 import type { Action, Folder } from "./build-steps.ts";
@@ -22,9 +22,24 @@ export async function runStep(job: Job, chain: Chain, action: Action, note: stri
 }
 
 async function runCommand(job: Job, guest: Guest, { command, user, workdir, env }: Extract<Action, { kind: "run" }>): Promise<void> {
-  const code = await runLogged(job, guest, { cmd: await shellOf(job, guest), args: ["-c", command], user, env, cwd: workdir });
-  if (code !== 0) fail("INVALID_REQUEST", `the command ended with exit code ${code}: ${command.length > 300 ? `${command.slice(0, 300)}…` : command}`);
+  const shell = await shellOf(job, guest);
+  const code = await runLogged(job, guest, { cmd: shell, args: ["-c", command], user, env, cwd: workdir }).catch((error: unknown) => {
+    throw notStarted(command, error);
+  });
+  if (code !== 0) fail("INVALID_REQUEST", `the command ended with exit code ${code}: ${shortened(command)}`);
 }
+
+const refusals: ReadonlySet<FailureName> = new Set(["UNAUTHENTICATED", "ACCESS_DENIED", "INVALID_REQUEST"]);
+
+/** Where envd refused to start it (an unknown user, a missing directory): the words by which E2B's clients find the command. */
+function notStarted(command: string, error: unknown): Failure {
+  const failure = asFailure(error);
+  if (!refusals.has(failure.name)) return failure;
+  const words = `failed to run command '${shortened(command)}': command failed: ${failure.row.connect}: ${failure.message}`;
+  return new Failure("INVALID_REQUEST", words, { cause: error });
+}
+
+const shortened = (command: string) => (command.length > 300 ? `${command.slice(0, 300)}…` : command);
 
 /** bash where there is one, as for the clients' own commands; not as a login shell, whose profile would undo ENV PATH. */
 export async function shellOf(job: Job, guest: Guest): Promise<string> {

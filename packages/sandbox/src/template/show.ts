@@ -1,14 +1,27 @@
 // Templates and builds as the public API shows them.
 import { createHash } from "node:crypto";
 import type { ListedTemplate } from "@svc/contract/template.ts";
-import type { Build, BuiltTemplate } from "./build-record.ts";
+import { type Build, type BuildReason, type BuiltTemplate, defaultSizes } from "./build-record.ts";
 import type { Template } from "./template.ts";
 
 export type Spawns = { readonly count: number; readonly lastAtMs: number | undefined };
 
 const iso = (ms: number) => new Date(ms).toISOString();
 
-/** `shown`: the newest ready build, else the newest. */
+/** A client starts its build once its files are uploaded. After this the build is shown as failed; a late start is accepted still. */
+const START_BOUND_MS = 15 * 60_000;
+
+/** Why a build that its client requested and did not start counts as failed. */
+export function neverStarted({ status, spec, createdAtMs }: Build, nowMs = Date.now()): BuildReason | undefined {
+  if (status !== "waiting" || spec !== undefined || nowMs - createdAtMs < START_BOUND_MS) return undefined;
+  return { message: `its client did not start it within ${START_BOUND_MS / 60_000} minutes: the client ended, or could not send its files`, step: undefined };
+}
+
+export function shownStatus(build: Build, nowMs = Date.now()): Build["status"] {
+  return neverStarted(build, nowMs) === undefined ? build.status : "error";
+}
+
+/** Shows the newest ready build, or else the newest. */
 export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spawns: Spawns, envdVersion: string): ListedTemplate {
   const newest = all[0];
   const build = all.find(({ status }) => status === "ready") ?? newest;
@@ -16,9 +29,9 @@ export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spaw
   return {
     templateID: template.templateID,
     buildID: build?.buildID ?? "",
-    cpuCount: result?.cpuCount ?? build?.cpuCount ?? 0,
-    memoryMB: result?.memoryMB ?? build?.memoryMB ?? 0,
-    diskSizeMB: result?.diskSizeMB ?? build?.diskSizeMB ?? 0,
+    cpuCount: result?.cpuCount ?? build?.cpuCount ?? defaultSizes.cpuCount,
+    memoryMB: result?.memoryMB ?? build?.memoryMB ?? defaultSizes.memoryMB,
+    diskSizeMB: result?.diskSizeMB ?? build?.diskSizeMB ?? defaultSizes.diskSizeMB,
     public: template.public,
     aliases: [template.name],
     names: [template.name],
@@ -29,7 +42,7 @@ export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spaw
     spawnCount: spawns.count,
     buildCount: all.length,
     envdVersion: result?.envdVersion ?? envdVersion,
-    buildStatus: newest?.status ?? "waiting",
+    buildStatus: newest === undefined ? "waiting" : shownStatus(newest),
   };
 }
 
@@ -59,12 +72,12 @@ export function shownBuild(build: Build) {
   const { result } = build;
   return {
     buildID: build.buildID,
-    status: build.status,
+    status: shownStatus(build),
     createdAt: iso(build.createdAtMs),
     updatedAt: iso(build.updatedAtMs),
     finishedAt: build.finishedAtMs === undefined ? null : iso(build.finishedAtMs),
-    cpuCount: result?.cpuCount ?? build.cpuCount ?? 0,
-    memoryMB: result?.memoryMB ?? build.memoryMB ?? 0,
+    cpuCount: result?.cpuCount ?? build.cpuCount ?? defaultSizes.cpuCount,
+    memoryMB: result?.memoryMB ?? build.memoryMB ?? defaultSizes.memoryMB,
     diskSizeMB: result?.diskSizeMB ?? build.diskSizeMB ?? null,
     envdVersion: result?.envdVersion ?? null,
   };

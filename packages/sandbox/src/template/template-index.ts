@@ -8,8 +8,8 @@ import type { Builds } from "./builds.ts";
 import type { Copies, Copy } from "./copies.ts";
 import type { Database } from "./database.ts";
 import type { Images } from "./images.ts";
-import { splitReference } from "./reference.ts";
-import { listedBuilt, listedSetUp, type Spawns } from "./show.ts";
+import { DEFAULT_TAG, splitReference } from "./reference.ts";
+import { listedBuilt, listedSetUp, type Spawns, uuidOf } from "./show.ts";
 import type { Template, TemplateSource } from "./template.ts";
 
 export type SnapshotLookup = {
@@ -88,6 +88,18 @@ export function openTemplateIndex(parts: {
       throw error;
     }
   };
+  /** Set-up's, which have one build and one tag. */
+  const setUpNamed = (asked: string): Template | undefined => {
+    const { name, tag } = splitReference(asked);
+    const template = tried(name) ?? setUp.list().find(({ recipe }) => uuidOf(recipe) === asked);
+    return tag === undefined || tag === DEFAULT_TAG || (template !== undefined && tag === uuidOf(template.recipe)) ? template : undefined;
+  };
+  /** A build that was fetched: by its id, alone or behind its template's name or id. */
+  const copyNamed = (asked: string): Copy | undefined => {
+    const { name, tag } = splitReference(asked);
+    const copy = copies.get(tag ?? asked);
+    return copy === undefined || tag === undefined || name === copy.name || name === copy.templateID ? copy : undefined;
+  };
   /** Names set-up's templates bear, aliases too. */
   const namesOf = (template: Template) => [...new Set([template.name, ...["base"].filter((alias) => tried(alias)?.folder === template.folder)])];
 
@@ -95,12 +107,11 @@ export function openTemplateIndex(parts: {
     find(asked) {
       const found = builds.resolve(asked);
       if (found !== undefined) return built(found);
-      const { name, tag } = splitReference(asked);
-      const own = tag === undefined || tag === "default" ? tried(name) : undefined;
-      const template = own ?? snapshots.find(asked);
+      const template = setUpNamed(asked) ?? snapshots.find(asked);
       if (template !== undefined) return template;
-      // By its build alone: what a name means, the node that built it says.
-      const copy = copies.get(asked);
+      const { name } = splitReference(asked);
+      // By its build alone: the node that built it decides what a name means.
+      const copy = copyNamed(asked);
       if (copy !== undefined) return templateOf(copy);
       const held = quarantine.find("template", name) ?? quarantine.find("snapshot", snapshots.unreadable(asked) ?? "") ?? quarantine.find("build", name);
       if (held !== undefined) fail("QUARANTINED", `${held.kind} '${asked}' is quarantined: ${held.reason}`);
@@ -136,7 +147,7 @@ export function openTemplateIndex(parts: {
       ),
     envds: () => results().flatMap(({ result }) => result.envd ?? []),
     setUp(asked) {
-      const template = tried(asked);
+      const template = setUpNamed(asked);
       return template === undefined ? undefined : { template, names: namesOf(template) };
     },
     listed: () => [
@@ -157,7 +168,10 @@ function notFound(asked: string, builds: Builds, setUp: TemplateSource): string 
       const why = newest?.status === "error" ? `the last one failed: ${newest.reason?.message ?? "its log says why"}` : "none was started, or none is over yet";
       return `template '${asked}' has no build that is ready: ${why}; \`svc template logs ${name}\` shows the newest`;
     }
-    return `template '${name}' has no ready build with the tag '${tag ?? "default"}'; it has ${tags.join(", ")}`;
+    const named = tag === undefined ? undefined : builds.build(tag);
+    if (named?.templateID === template.templateID)
+      return `build '${tag}' of template '${name}' is not ready (${named.status}); \`svc template logs ${name}\` shows the newest`;
+    return `template '${name}' has no ready build with the tag or id '${tag ?? DEFAULT_TAG}'; its tags are ${tags.join(", ")}`;
   }
   return setUp.list().length === 0
     ? `template '${asked}' not found: this node has none; run ./svc setup`

@@ -1,0 +1,62 @@
+// Operations of E2B's API that svc does not have: an SDK would take a bare 404 for "there is no such object".
+
+/** Each segment is a word, `*` for any one segment, or `**` at the end for any rest, none included. */
+type Row = { readonly methods: readonly string[]; readonly paths: readonly string[]; readonly what: string; readonly instead: string };
+
+const any: readonly string[] = [];
+
+const rows: readonly Row[] = [
+  {
+    methods: any,
+    paths: ["/volumes/**", "/volumecontent/**"],
+    what: "volumes",
+    instead: "a paused sandbox and a snapshot (POST /sandboxes/{sandboxID}/snapshots) keep files",
+  },
+  { methods: any, paths: ["/secrets/**"], what: "secrets", instead: "pass values as envVars of a create or of a command" },
+  { methods: ["GET"], paths: ["/default-templates"], what: "a list of default templates", instead: "GET /templates lists all templates" },
+  {
+    methods: ["GET"],
+    paths: ["/templates/*/tags/count", "/templates/*/tags/exists", "/templates/*/tags/groups", "/templates/*/tags/*/assignments"],
+    what: "queries about a template's tags",
+    instead: "GET /templates/{templateID}/tags lists the tags with their builds",
+  },
+  { methods: ["PATCH"], paths: ["/templates/*"], what: "the first version of this update", instead: "use PATCH /v2/templates/{templateID}" },
+  {
+    methods: ["POST"],
+    paths: ["/templates", "/templates/*", "/templates/*/builds/*"],
+    what: "the first version of template builds, which pushes an image",
+    instead: "use POST /v3/templates and POST /v2/templates/{templateID}/builds/{buildID}, as SDKs with Template.build do",
+  },
+  { methods: any, paths: ["/events/sandboxes/**"], what: "E2B's list of events", instead: "GET /events streams events, also those of the past" },
+  { methods: any, paths: ["/events/webhooks/**"], what: "webhooks", instead: "GET /events streams events, also those of the past" },
+  {
+    methods: any,
+    paths: ["/api-keys/**", "/access-tokens/**"],
+    what: "the management of keys",
+    instead: "a deployment has one API key, which its operator supplies",
+  },
+  {
+    methods: any,
+    paths: ["/teams/**", "/users/**", "/admin/**"],
+    what: "teams and users",
+    instead: "a deployment has one tenant; GET /metrics has the metrics of all its sandboxes",
+  },
+];
+
+export const pathsNotOffered: readonly string[] = rows.flatMap(({ paths }) => paths);
+
+/** The message for an operation that E2B has and svc does not; undefined for any other. */
+export function notOffered(method: string, path: string): string | undefined {
+  const segments = path.split("/").slice(1);
+  const row = rows.find(
+    ({ methods, paths }) => (methods.length === 0 || methods.includes(method)) && paths.some((each) => fits(each.split("/").slice(1), segments)),
+  );
+  return row === undefined ? undefined : `${method} ${path}: svc does not offer ${row.what}; ${row.instead}. GET /docs lists every operation that svc offers`;
+}
+
+function fits(pattern: readonly string[], segments: readonly string[]): boolean {
+  const isOpen = pattern.at(-1) === "**";
+  const fixed = isOpen ? pattern.slice(0, -1) : pattern;
+  if (isOpen ? segments.length < fixed.length : segments.length !== fixed.length) return false;
+  return fixed.every((word, at) => word === segments[at] || (word === "*" && segments[at] !== ""));
+}
