@@ -27,10 +27,20 @@ const KNOWN_RECORD = /^(path|linkpath|mtime|size|SVC\.size|GNU\.sparse\.(major|m
 /** The archive's bytes without the entries that `keep` refuses. */
 export async function* checkedArchive(source: AsyncIterable<Buffer>, keep: (entry: ArchiveEntry) => boolean): AsyncGenerator<Buffer> {
   const blocks = new Blocks(source);
+  try {
+    yield* checkedEntries(blocks, keep);
+    yield Buffer.alloc(2 * BLOCK);
+  } finally {
+    // An answer that nobody reads to its end keeps its connection open.
+    await blocks.close();
+  }
+}
+
+async function* checkedEntries(blocks: Blocks, keep: (entry: ArchiveEntry) => boolean): AsyncGenerator<Buffer> {
   const seen = new Map<string, ArchiveEntry["kind"]>();
   for (;;) {
     const first = await blocks.take(BLOCK);
-    if (first[0] === 0) break;
+    if (first[0] === 0) return;
     const size = octal(first, 124, 11);
     if (size > MAX_RECORDS_BYTES) bad("records of an entry that are too long");
     const body = await blocks.take(padded(size));
@@ -48,7 +58,6 @@ export async function* checkedArchive(source: AsyncIterable<Buffer>, keep: (entr
     }
     for await (const chunk of blocks.pass(content)) if (passes) yield chunk;
   }
-  yield Buffer.alloc(2 * BLOCK);
 }
 
 function entryOf(header: Buffer, records: ReadonlyMap<string, Buffer>, seen: ReadonlyMap<string, ArchiveEntry["kind"]>): ArchiveEntry {
@@ -121,6 +130,10 @@ class Blocks {
 
   constructor(source: AsyncIterable<Buffer>) {
     this.#source = source[Symbol.asyncIterator]();
+  }
+
+  async close(): Promise<void> {
+    await this.#source.return?.();
   }
 
   async take(size: number): Promise<Buffer> {

@@ -55,7 +55,7 @@ func (s *Service) sendTree(w http.ResponseWriter, r *http.Request) {
 		// The status is out: the archive itself says why it ends here.
 		_ = sender.archive.failed(failure.Of(failure.About(err, "cannot read below '%s'", path)).Message)
 	}
-	if flushed := buffer.Flush(); err != nil || flushed != nil {
+	if err := buffer.Flush(); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -260,15 +260,21 @@ func (t *treeSender) file(file *os.File, path string, stat *unix.Stat_t) error {
 	return t.archive.content(t.ctx, file, path, entry)
 }
 
+// namesSlack: gVisor's list of names may need more than the size that it named.
+const namesSlack = 4 << 10
+
 // userAttributes are those that any owner of a file may set; a file system without attributes has none.
 func userAttributes(fd int) ([]attribute, error) {
 	size, err := unix.Flistxattr(fd, nil)
-	if err != nil || size <= 0 || size > maxNamesBytes {
+	if err == unix.ENOTSUP || (err == nil && size == 0) {
 		return nil, nil
 	}
-	names := make([]byte, size)
-	if size, err = unix.Flistxattr(fd, names); err != nil {
-		return nil, nil
+	names := make([]byte, size+namesSlack)
+	if err == nil {
+		size, err = unix.Flistxattr(fd, names)
+	}
+	if err != nil {
+		return nil, failure.About(err, "cannot list attributes")
 	}
 	var found []attribute
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:size]), "\x00"), "\x00") {
