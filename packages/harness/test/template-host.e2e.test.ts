@@ -1,6 +1,6 @@
 // The template `host` lends the host's /usr: its programs find the settings in /etc that links below /usr lead to.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 import { SvcClient } from "@svc/contract/client.ts";
 import type { EnvdClient } from "@svc/contract/envd.ts";
@@ -38,15 +38,10 @@ void describe("the template host", needs("root", "runsc", "envd", "base"), () =>
   });
 
   void test("no link of the host's /usr leads to nothing in /etc that everybody may read there", async () => {
-    const inside = await sh("find /usr -xdev -type l -lname '/etc/*' ! -exec test -e {} \\; -print");
-
-    const onHost = execFileSync(
-      "setpriv",
-      ["--reuid=65534", "--clear-groups", "find", "/usr", "-xdev", "-type", "l", "-lname", "/etc/*", "!", "-exec", "test", "-e", "{}", ";", "-print"],
-      {
-        encoding: "utf8",
-      },
-    );
+    const words = ["/usr", "-xdev", "-xtype", "l", "-lname", "/etc/*"];
+    const inside = await sh(`find ${words.join(" ").replace("*", "\\*")}`);
+    // As nobody: what is closed to others there stays out; some folders of /usr are closed as well, which find says on stderr.
+    const onHost = spawnSync("setpriv", ["--reuid=65534", "--clear-groups", "find", ...words], { encoding: "utf8" }).stdout;
     const closed = new Set(onHost.split("\n"));
     const dangling = inside.said.split("\n").filter((path) => path !== "" && !closed.has(path) && !/\/(ssl\/private|99-environment\.conf)$/.test(path));
     assert.deepEqual(dangling, []);

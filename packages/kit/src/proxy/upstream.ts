@@ -3,8 +3,9 @@ import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
+import type { Pace } from "./pace.ts";
 import type { ResponseHead } from "./response-head.ts";
-import { BEHIND, type Dial, Wire, type WireOwner } from "./wire.ts";
+import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
 /** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
 export type Way = { readonly connect: Dial; readonly preface?: string };
@@ -16,7 +17,7 @@ export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "drop
 export interface UpstreamOwner {
   readonly pool: { readonly limits: ProxyLimits; readonly head: ResponseHead; bytesIn: number };
   /** `way` led to an open connection. */
-  readonly policy: { reached(way: Way): void; readonly saysMoved: boolean };
+  readonly policy: { reached(way: Way): void; readonly saysMoved: boolean; readonly pace?: Pace | undefined };
   putIdle(upstream: Upstream): void;
   forget(upstream: Upstream): void;
 }
@@ -108,6 +109,8 @@ export class Upstream implements WireOwner {
     this.reused = true;
     this.idleSince = now;
     this.wire.resume(BEHIND);
+    clearTimeout(this.#timer);
+    this.wire.resume(PACED);
     this.wire.settle();
     this.target.putIdle(this);
   }
@@ -144,6 +147,7 @@ export class Upstream implements WireOwner {
 
   onBytes(bytes: Buffer, length: number) {
     this.target.pool.bytesIn += length;
+    this.#keepPace(length);
     switch (this.#state) {
       case "head":
         return this.#readHead(bytes, 0, length);
@@ -160,6 +164,16 @@ export class Upstream implements WireOwner {
       default:
         return;
     }
+  }
+
+  /** Reads nothing more until its target's share of bytes allows it: the sender waits, and nothing is lost. */
+  #keepPace(length: number): void {
+    const { pace } = this.target.policy;
+    if (pace === undefined) return;
+    const waitMs = pace.take(length, performance.now());
+    if (waitMs === 0 || this.wire.isPaused(PACED)) return;
+    this.wire.pause(PACED);
+    this.#timer = setTimeout(() => this.wire.resume(PACED), waitMs);
   }
 
   #readOpening(bytes: Buffer, length: number): void {

@@ -33,6 +33,7 @@ export const BEHIND = 1;
 export const HELD = 2;
 export const SLOW = 4;
 export const TURN = 8;
+export const PACED = 16;
 
 /** Where a connection goes; a function opens it itself, with these options of the socket. */
 export type Dial = NetConnectOpts | ((options: object) => Socket);

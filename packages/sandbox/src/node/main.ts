@@ -119,6 +119,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     apiKey: apiKey.secret,
     brands: brand,
     domains: settings.proxy.domains,
+    outputBytesPerSecond: settings.proxy.output_mb_per_second * 1_000_000,
     limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
     log,
     metrics,

@@ -75,6 +75,7 @@ export const nodeSettings = z.object({
     domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
     max_connections: count(16, 100_000),
     max_connections_per_address: count(8, 100_000),
+    output_mb_per_second: count(0, 100_000),
   }),
 });
 

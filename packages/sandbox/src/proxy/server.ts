@@ -24,6 +24,8 @@ export type ProxyOptions = {
   /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always taken. */
   readonly domains?: readonly string[];
   readonly limits?: Partial<ProxyLimits>;
+  /** Of the output of all commands of one sandbox: beyond it they wait; 0 or absent: no bound. */
+  readonly outputBytesPerSecond?: number;
   readonly log: Log;
   readonly metrics: Metrics;
 };
