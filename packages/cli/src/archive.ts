@@ -73,7 +73,7 @@ function entryOf(header: Buffer, records: ReadonlyMap<string, Buffer>, seen: Rea
   const entry = { kind, path, target, mode, sizeBytes: numberOf(records.get("SVC.size") ?? records.get("GNU.sparse.realsize") ?? records.get("size")) };
   if (kind !== "hard link") return entry;
   const first = target.startsWith("./") ? target.slice(2) : bad(`a hard link to ${JSON.stringify(target)}`);
-  if (seen.get(first) !== "file") bad(`a hard link to ${JSON.stringify(target)}, which is no file before it`);
+  if (seen.get(first) !== "file") bad(`a hard link to ${JSON.stringify(target)}, but no such file came before it`);
   return { ...entry, target: first };
 }
 

@@ -152,7 +152,7 @@ func (s *stage) entry(planned *plannedTree, header *tar.Header, content io.Reade
 	case tar.TypeLink:
 		first := path.Clean(header.Linkname)
 		if to := planned.byPath[first]; to == nil || to.kind != kindFile || to == n {
-			return failure.New(failure.InvalidArgument, "the archive's entry '%s' is a hard link to '%s', which is no file before it", header.Name, header.Linkname)
+			return failure.New(failure.InvalidArgument, "the archive's entry '%s' is a hard link to '%s', but no such file came before it", header.Name, header.Linkname)
 		}
 		return s.who.Do(func() error { return unix.Linkat(s.fd, path.Join(stagedTree, first), s.fd, at, 0) })
 	}

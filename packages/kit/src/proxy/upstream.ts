@@ -109,7 +109,6 @@ export class Upstream implements WireOwner {
     this.reused = true;
     this.idleSince = now;
     this.wire.resume(BEHIND);
-    clearTimeout(this.#timer);
     this.wire.resume(PACED);
     this.wire.settle();
     this.target.putIdle(this);
@@ -147,7 +146,7 @@ export class Upstream implements WireOwner {
 
   onBytes(bytes: Buffer, length: number) {
     this.target.pool.bytesIn += length;
-    this.#keepPace(length);
+    if (this.target.policy.pace !== undefined) this.wire.keepPace(this.target.policy.pace, length);
     switch (this.#state) {
       case "head":
         return this.#readHead(bytes, 0, length);
@@ -164,16 +163,6 @@ export class Upstream implements WireOwner {
       default:
         return;
     }
-  }
-
-  /** Reads nothing more until its target's share of bytes allows it: the sender waits, and nothing is lost. */
-  #keepPace(length: number): void {
-    const { pace } = this.target.policy;
-    if (pace === undefined) return;
-    const waitMs = pace.take(length, performance.now());
-    if (waitMs === 0 || this.wire.isPaused(PACED)) return;
-    this.wire.pause(PACED);
-    this.#timer = setTimeout(() => this.wire.resume(PACED), waitMs);
   }
 
   #readOpening(bytes: Buffer, length: number): void {
