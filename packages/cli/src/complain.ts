@@ -1,6 +1,7 @@
 // How a command ends badly: one line on stderr, and an exit code.
 import { writeSync } from "node:fs";
 import { styleText } from "node:util";
+import { shownText } from "@svc/contract/byte-text.ts";
 import { Failure } from "@svc/contract/failures.ts";
 
 export const EXIT_FAILURE = 1;
@@ -38,7 +39,7 @@ function say(message: string, code: number): number {
 
 /** Bytes of a damaged file that a message quotes must not command the terminal. */
 function printable(text: string): string {
-  return text.replace(/[^\P{Cc}\n\t]/gu, "?");
+  return shownText(text.replace(/[^\P{Cc}\n\t]/gu, "?"));
 }
 
 /** A remark for people: on stderr, so that stdout holds only what was asked for. */

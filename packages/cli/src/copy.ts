@@ -1,21 +1,31 @@
-// What upload and download share: the plan of a copy, its rules, its workers, its end on Ctrl-C.
+// What upload and download share: the plan of a copy, its rules, its end on Ctrl-C.
 import { randomBytes } from "node:crypto";
 import { posix } from "node:path";
-import { fail } from "@svc/contract/failures.ts";
+import { shownText } from "@svc/contract/byte-text.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
 import type { AccessOptions } from "./access.ts";
 import { remark } from "./complain.ts";
-import { openProgress, type Progress } from "./progress.ts";
+import { staysInside } from "./links.ts";
 
-export type CopyOptions = AccessOptions & { force?: true; skipLinks?: true; user?: string; quiet?: true };
+export type CopyOptions = AccessOptions & { force?: true; skipLinks?: true; skipOutsideLinks?: true; user?: string; quiet?: true };
 
-/** One entry to copy; `path` is relative to the root of the copy with slashes, "" for the root itself. */
-export type CopyItem = { readonly path: string; readonly type: "file" | "directory"; readonly sizeBytes: number; readonly mode: number };
+/** One entry to copy; `path` is relative to the root of the copy with slashes, "" for the root itself. Names may hold bytes (byte-text.ts). */
+export type CopyItem = {
+  readonly path: string;
+  readonly type: "file" | "directory" | "link";
+  readonly sizeBytes: number;
+  readonly mode: number;
+  /** The text of a link. */
+  readonly target?: string;
+};
 
 export type CopyPlan = {
   /** A directory stands before what is in it. */
   readonly items: CopyItem[];
-  /** Links and special files, with what they are. */
+  /** What cannot be copied, in words. */
   readonly refused: string[];
+  /** What the user asked to leave out, in words. */
+  readonly skipped: string[];
 };
 
 /** What stands at a target already; special: a device, a pipe, a socket. */
@@ -23,78 +33,82 @@ export type Standing = "file" | "directory" | "link" | "special" | undefined;
 
 const MAX_ITEMS = 200_000;
 const SHOWN = 5;
-const CONCURRENCY = 4;
 
-export function addItem(plan: CopyPlan, item: CopyItem): void {
+export function openPlan(): CopyPlan {
+  return { items: [], refused: [], skipped: [] };
+}
+
+/** Puts an entry where it belongs in the plan; false: it is not to be copied. */
+export function addEntry(plan: CopyPlan, item: CopyItem | { path: string; type: "special" }, shown: string, rules: LinkRules): boolean {
+  if (item.type === "special") return leaveOut(plan, `${shown} is a special file`, rules.skipLinks === true);
+  if (item.type === "link") {
+    const { path, target = "" } = item;
+    if (rules.skipLinks === true) return leaveOut(plan, `${shown} is a symbolic link`, true);
+    const isOutside = !staysInside(path, target);
+    if (isOutside && (rules.mustStayInside || rules.skipOutsideLinks === true))
+      return leaveOut(plan, `${shown} is a symbolic link out of what is copied, to ${target}`, rules.skipOutsideLinks === true);
+  }
   if (plan.items.length >= MAX_ITEMS)
     fail("PAYLOAD_TOO_LARGE", `more than ${MAX_ITEMS} files and directories; pack them instead, for example: tar c DIR | svc exec ID -- tar x`);
   plan.items.push(item);
+  return true;
 }
 
-/** Refuses links and special files, unless they may be left out. */
-export function settleRefused(plan: CopyPlan, skipLinks: boolean): void {
-  if (plan.refused.length === 0) return;
-  const shown = `${plan.refused.slice(0, SHOWN).join(", ")}${plan.refused.length > SHOWN ? ` and ${plan.refused.length - SHOWN} more` : ""}`;
-  if (!skipLinks) fail("INVALID_REQUEST", `nothing copied: ${shown}; only files and directories can be copied, --skip-links skips the others`);
-  remark(`left out: ${shown}`);
+export type LinkRules = Pick<CopyOptions, "skipLinks" | "skipOutsideLinks"> & {
+  /** A link that leads out is refused: on this machine it would lead to files that are not the sandbox's. */
+  readonly mustStayInside: boolean;
+};
+
+function leaveOut(plan: CopyPlan, words: string, isSkipped: boolean): false {
+  (isSkipped ? plan.skipped : plan.refused).push(shownText(words));
+  return false;
 }
 
-/** Refuses a copy that would replace what stands there; looked at for every item before anything is written. */
-export function settleConflicts(plan: CopyPlan, standing: (path: string) => Standing, target: (path: string) => string, force: boolean): void {
-  const conflicts: string[] = [];
-  for (const { path, type } of plan.items) {
-    const there = standing(path);
-    if (isFree(there, type, force)) continue;
-    conflicts.push(`${target(path)} is a ${WORDS[there ?? "file"]} there`);
+/** Refuses what cannot be copied, and says what is left out. */
+export function settleRefused(plan: CopyPlan): void {
+  if (plan.refused.length > 0) {
+    const way = plan.refused.some((words) => words.includes("out of what is copied")) ? "--skip-outside-links skips such links, " : "";
+    fail("INVALID_REQUEST", `nothing copied: ${listed(plan.refused)}; ${way}--skip-links skips all links and special files`);
   }
-  if (conflicts.length === 0) return;
-  const shown = `${conflicts.slice(0, SHOWN).join(", ")}${conflicts.length > SHOWN ? ` and ${conflicts.length - SHOWN} more` : ""}`;
-  fail("FILE_EXISTS", `nothing copied: ${shown}${force ? "; only regular files are replaced" : "; --force replaces regular files"}`);
+  if (plan.skipped.length > 0) remark(`left out: ${listed(plan.skipped)}`);
+}
+
+function listed(words: readonly string[]): string {
+  return `${words.slice(0, SHOWN).join(", ")}${words.length > SHOWN ? ` and ${words.length - SHOWN} more` : ""}`;
+}
+
+/** Refuses a copy that would replace what stands there; `standing` undefined: nothing does. */
+export function settleConflicts(conflicts: readonly { readonly path: string; readonly standing: Standing }[], force: boolean): void {
+  const words = conflicts.flatMap(({ path, standing }) => (standing === undefined ? [] : [`${shownText(path)} is a ${WORDS[standing]} there`]));
+  if (words.length === 0) return;
+  fail(
+    "FILE_EXISTS",
+    `nothing copied: ${listed(words)}${force ? "; only regular files are replaced, and links by links" : "; --force replaces regular files, and links by links"}`,
+  );
 }
 
 const WORDS = { file: "file", directory: "directory", link: "symbolic link", special: "special file" } as const;
 
-/** Directories merge; only a regular file is ever replaced, and a link is neither followed nor replaced. */
+/** Directories merge; with force a file replaces a file and a link a link. A link is never followed. */
 export function isFree(there: Standing, type: CopyItem["type"], force: boolean): boolean {
   if (there === undefined) return true;
   return there === type && (type === "directory" || force);
 }
 
-/** Copies the plan's files, a few at a time; the first failure ends the rest. */
-export async function copyFiles(
-  plan: CopyPlan,
-  title: string,
-  quiet: boolean,
-  outer: AbortSignal,
-  copy: (item: CopyItem, progress: Progress, signal: AbortSignal) => Promise<void>,
-): Promise<void> {
-  const files = plan.items.filter(({ type }) => type === "file");
-  const progress = openProgress(
-    title,
-    files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
-    files.length,
-    quiet,
+/** How many files, and how many bytes are in them. */
+export function sizesOf(plan: CopyPlan): { files: number; bytes: number } {
+  const files = plan.items.filter(({ type }) => type !== "directory");
+  return { files: files.length, bytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) };
+}
+
+/** A sandbox that was paused by an earlier release has an agent that knows no archives. */
+export function olderAgent(error: unknown, id: string): unknown {
+  if (!(error instanceof Failure) || !error.message.startsWith("envd has nothing at ")) return error;
+  return new Failure(
+    "INVALID_REQUEST",
+    `sandbox ${id} runs the agent of an earlier release, which copies no trees: pack them instead, for example: tar c DIR | svc exec ${id} -- tar x`,
+    { cause: error },
   );
-  const failed = new AbortController();
-  const signal = AbortSignal.any([outer, failed.signal]);
-  const queue = files.values();
-  let failure: unknown;
-  const worker = async () => {
-    for (const item of queue) {
-      if (signal.aborted) return;
-      try {
-        await copy(item, progress, signal);
-        progress.fileDone();
-      } catch (error) {
-        failure ??= error;
-        failed.abort();
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(CONCURRENCY, files.length) }, worker));
-  progress.close(failure === undefined && !outer.aborted);
-  outer.throwIfAborted();
-  if (failure !== undefined) throw failure;
 }
 
 const EXIT_INTERRUPTED = 130;
@@ -109,7 +123,7 @@ export async function interruptible(copy: (signal: AbortSignal) => Promise<void>
     return 0;
   } catch (error) {
     if (!interrupted.signal.aborted) throw error;
-    remark("svc: interrupted; files copied whole before stay");
+    remark("svc: interrupted; nothing was written");
     return EXIT_INTERRUPTED;
   } finally {
     for (const signal of ["SIGINT", "SIGTERM"] as const) process.off(signal, abort);

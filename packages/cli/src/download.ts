@@ -1,68 +1,122 @@
-// `svc download`: a file or a directory out of a sandbox; each file under a temporary name first, then renamed.
-import { createWriteStream, realpathSync, statSync } from "node:fs";
-import { mkdir, rename, rm } from "node:fs/promises";
-import { basename, dirname, join, posix, resolve } from "node:path";
-import { Transform } from "node:stream";
+// `svc download`: a file or a directory out of a sandbox; it arrives in a folder of its own here, then takes its place whole.
+import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { bytesOfText, shownText } from "@svc/contract/byte-text.ts";
 import type { EnvdClient, RequestOptions } from "@svc/contract/envd.ts";
-import { fail } from "@svc/contract/failures.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
 import { withClient } from "./access.ts";
-import { type CopyOptions, copyFiles, interruptible, isFree, settleConflicts, settleRefused, temporaryName } from "./copy.ts";
-import { standingLocal } from "./local-path.ts";
+import { type ArchiveEntry, checkedArchive } from "./archive.ts";
+import { remark } from "./complain.ts";
+import { addEntry, type CopyOptions, type CopyPlan, interruptible, olderAgent, openPlan, settleConflicts, settleRefused, sizesOf } from "./copy.ts";
+import { isDirectory, realPath, standingLocal } from "./local-path.ts";
 import { awakeSandbox } from "./open-envd.ts";
-import { absolute, statOrNothing, walkRemote } from "./remote-path.ts";
+import { conflictsWith, placeTree, removeTree } from "./place.ts";
+import { openProgress, type Progress } from "./progress.ts";
+import { absolute } from "./remote-path.ts";
+import { unpackTree } from "./tar.ts";
 import { write } from "./write.ts";
+
+type Request = RequestOptions & { signal: AbortSignal };
 
 export function download(sandboxID: string, remote: string, local: string | undefined, options: CopyOptions): Promise<number> {
   const { url, user } = options;
   return withClient(url === undefined ? {} : { url }, async (client) => {
     const envd = client.envd(await awakeSandbox(client, sandboxID));
     return await interruptible((signal) =>
-      local === "-" ? downloadToStdout(envd, remote, { user, signal }) : downloadPath(envd, remote, local, options, { user, signal }),
+      (local === "-" ? downloadToStdout(envd, remote, { user, signal }) : downloadPath(envd, remote, local, options, { user, signal })).catch((error) => {
+        throw olderAgent(error, sandboxID);
+      }),
     );
   });
 }
 
-async function downloadPath(
-  envd: EnvdClient,
-  remote: string,
-  local: string | undefined,
-  { force, skipLinks, quiet }: CopyOptions,
-  request: RequestOptions & { signal: AbortSignal },
-): Promise<void> {
+async function downloadPath(envd: EnvdClient, remote: string, local: string | undefined, options: CopyOptions, request: Request): Promise<void> {
   const path = await absolute(envd, remote, request);
-  const root = (await statOrNothing(envd, path, request)) ?? fail("FILE_NOT_FOUND", `there is no ${path} in the sandbox`);
-  const plan = await walkRemote(envd, root, request);
-  settleRefused(plan, skipLinks === true);
+  const plan = openPlan();
+  const planned = await envd.readTree(path, { ...request, plan: true }).catch((error) => missing(error, path));
+  for await (const _ of checkedArchive(planned as AsyncIterable<Buffer>, (entry) => adds(plan, entry, path, options)));
+  settleRefused(plan);
   if (plan.items.length === 0) return;
   const target = targetOf(remote, path, local);
-  const at = (relative: string) => join(target, relative);
-  settleConflicts(plan, (relative) => standingLocal(at(relative)), at, force === true);
+  const force = options.force === true;
+  settleConflicts(conflictsWith(plan, target, force), force);
   const parent = dirname(resolve(target));
-  if (target !== local && local?.endsWith("/") === true) await makeDirectory(parent);
-  if (!isDirectory(parent)) fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${parent} here; create it first (mkdir -p), or check the path`);
-  for (const { path: relative, type } of plan.items) if (type === "directory") await makeDirectory(at(relative));
-  await copyFiles(plan, `download to ${target}`, quiet === true, request.signal, async (item, progress, signal) => {
-    const temporary = temporaryName(resolve(at(item.path)));
-    try {
-      const { body } = await envd.download(posix.join(root.path, item.path), { ...request, signal });
-      const counter = new Transform({
-        transform(chunk: Buffer, _encoding, done) {
-          progress.add(chunk.length);
-          done(null, chunk);
-        },
-      });
-      // The umask applies; set-user-ID bits of a sandbox's files mean nothing here.
-      await pipeline(body, counter, createWriteStream(temporary, { flags: "wx", mode: item.mode & 0o777 }), { signal });
-      // Looked at again: the copy may have taken an hour, and a rename replaces anything but a directory.
-      if (!isFree(standingLocal(at(item.path)), "file", force === true))
-        fail("FILE_EXISTS", `${at(item.path)} was created by somebody else during the copy; it was not replaced`);
-      await rename(temporary, at(item.path));
-    } catch (error) {
-      await rm(temporary, { force: true });
-      throw error;
-    }
+  if (target !== local && local?.endsWith("/") === true) makeDirectory(parent);
+  if (!isDirectory(parent))
+    fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${shownText(parent)} here; create it first (mkdir -p), or check the path`);
+  const { files, bytes } = sizesOf(plan);
+  const progress = openProgress(`download to ${shownText(target)}`, bytes, files, options.quiet === true);
+  // Beside the target, or in it where it is a directory: renames must stay on one file system.
+  const stage = join(standingLocal(target) === "directory" ? target : parent, `.svc-copy-${randomBytes(6).toString("hex")}`);
+  mkdirSync(bytesOfText(stage), { mode: 0o700 });
+  const arrived = openPlan();
+  try {
+    await receive(envd, path, stage, arrived, options, request, progress, bytes);
+    // Looked at again: the copy may have taken an hour.
+    settleConflicts(conflictsWith(arrived, target, force), force);
+    placeTree(arrived, stage, target, force);
+    progress.close(true);
+  } finally {
+    progress.close(false);
+    removeTree(arrived, stage);
+  }
+}
+
+async function receive(
+  envd: EnvdClient,
+  path: string,
+  stage: string,
+  arrived: CopyPlan,
+  options: CopyOptions,
+  request: Request,
+  progress: Progress,
+  totalBytes: number,
+): Promise<void> {
+  const body = await envd.readTree(path, request).catch((error) => missing(error, path));
+  const tar = unpackTree(stage, request.signal);
+  let counted = 0;
+  const archive = checkedArchive(body as AsyncIterable<Buffer>, (entry) => {
+    const isKept = adds(arrived, entry, path, options);
+    // The sandbox goes on while it is copied: what was fit when the copy was planned may not be so now.
+    if (arrived.refused.length > 0) settleRefused(arrived);
+    return isKept;
   });
+  const passing = async function* () {
+    for await (const chunk of archive) {
+      const share = Math.min(chunk.length, totalBytes - counted);
+      counted += share;
+      progress.add(share);
+      yield chunk;
+    }
+  };
+  try {
+    await pipeline(Readable.from(passing(), { objectMode: false, highWaterMark: 1024 * 1024 }), tar.stdin, { signal: request.signal });
+  } catch (error) {
+    // A full disk ends tar, which then reads no more: its own words say so.
+    if ((error as NodeJS.ErrnoException).code === "EPIPE") await tar.ended();
+    tar.stdin.destroy();
+    await tar.ended().catch(() => {});
+    throw error;
+  }
+  for (const line of (await tar.ended()).split("\n")) if (line !== "") remark(line);
+  progress.add(totalBytes - counted);
+}
+
+function adds(plan: CopyPlan, entry: ArchiveEntry, root: string, options: CopyOptions): boolean {
+  const { kind, path, mode, target, sizeBytes } = entry;
+  const shown = join(root, path);
+  if (kind === "special") return addEntry(plan, { path, type: "special" }, shown, { ...options, mustStayInside: true });
+  const type = kind === "hard link" ? "file" : kind;
+  const item = { path, type, mode, sizeBytes: type === "file" ? sizeBytes : 0, ...(type === "link" ? { target } : {}) };
+  return addEntry(plan, item, shown, { ...options, mustStayInside: true });
+}
+
+function missing(error: unknown, path: string): never {
+  if (error instanceof Failure && error.name === "FILE_NOT_FOUND") fail("FILE_NOT_FOUND", `there is no ${shownText(path)} in the sandbox`);
+  throw error;
 }
 
 async function downloadToStdout(envd: EnvdClient, remote: string, request: RequestOptions): Promise<void> {
@@ -71,21 +125,20 @@ async function downloadToStdout(envd: EnvdClient, remote: string, request: Reque
 }
 
 /** One level: a path that was mistyped must not become a tree of directories. */
-async function makeDirectory(path: string): Promise<void> {
-  await mkdir(path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === "ENOENT") return; // the caller names the missing parent
-    if (error.code !== "EEXIST") throw error;
-  });
+function makeDirectory(path: string): void {
+  try {
+    mkdirSync(bytesOfText(path));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // ENOENT: the caller names the missing parent.
+    if (code !== "ENOENT" && code !== "EEXIST") throw error;
+  }
 }
 
 /** As cp decides: into a directory (also through a link to one) under the source's name, else to the path itself. */
 function targetOf(remote: string, path: string, local: string | undefined): string {
   const name = basename(path);
-  if (/(^|\/)\.$/.test(remote)) return local === undefined ? "." : isDirectory(local) ? realpathSync(local) : local;
+  if (/(^|\/)\.$/.test(remote)) return local === undefined ? "." : isDirectory(local) ? realPath(local) : local;
   if (local === undefined) return name;
   return local.endsWith("/") || isDirectory(local) ? join(local, name) : local;
-}
-
-function isDirectory(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }

@@ -1,38 +1,50 @@
-// Paths on this machine: walked, and looked at before something is written there.
-import { lstatSync, type Stats } from "node:fs";
-import { lstat, opendir } from "node:fs/promises";
+// Paths on this machine, whose names may hold bytes (byte-text.ts): walked, and looked at before something is written there.
+import { lstatSync, readdirSync, readlinkSync, realpathSync, type Stats, statSync } from "node:fs";
 import { join, posix } from "node:path";
-import { addItem, type CopyPlan, type Standing } from "./copy.ts";
+import { bytesOfText, textOfBytes } from "@svc/contract/byte-text.ts";
+import { addEntry, type CopyItem, type CopyPlan, type LinkRules, openPlan, type Standing } from "./copy.ts";
 
-/** All below `root` on this machine. Names that are not UTF-8 are refused: the sandbox could not give them back. */
-export async function walkLocal(root: string): Promise<CopyPlan> {
-  const plan: CopyPlan = { items: [], refused: [] };
-  addEntry(plan, root, "", await lstat(root));
-  for (let index = 0; index < plan.items.length; index++) {
-    const item = plan.items[index];
-    if (item?.type !== "directory") continue;
-    const names: string[] = [];
-    for await (const { name } of await opendir(join(root, item.path))) names.push(name);
-    for (const name of names.sort()) {
-      const path = posix.join(item.path, name);
-      if (name.includes("\uFFFD")) plan.refused.push(`${join(root, path)} has a name that is not UTF-8`);
-      else addEntry(plan, join(root, path), path, await lstat(join(root, path)));
+/** All below `root`, which is no link itself. */
+export function walkLocal(root: string, rules: LinkRules): CopyPlan {
+  const plan = openPlan();
+  const directories: string[] = [];
+  const add = (path: string, shown: string) => {
+    const item = itemAt(path, bytesOfText(shown));
+    if (addEntry(plan, item, shown, rules) && item.type === "directory") directories.push(path);
+  };
+  add("", root);
+  for (const directory of directories) {
+    const at = join(root, directory);
+    for (const name of readdirSync(bytesOfText(at), { encoding: "buffer" }).map(textOfBytes).sort()) {
+      add(posix.join(directory, name), join(at, name));
     }
   }
   return plan;
 }
 
-function addEntry(plan: CopyPlan, shown: string, path: string, stats: Stats): void {
-  if (stats.isSymbolicLink()) plan.refused.push(`${shown} is a symbolic link`);
-  else if (stats.isDirectory()) addItem(plan, { path, type: "directory", sizeBytes: 0, mode: stats.mode & 0o777 });
-  else if (stats.isFile()) addItem(plan, { path, type: "file", sizeBytes: stats.size, mode: stats.mode & 0o777 });
-  else plan.refused.push(`${shown} is a special file`);
+function itemAt(path: string, at: Buffer): CopyItem | { path: string; type: "special" } {
+  const stats = lstatSync(at);
+  const type = typeOf(stats);
+  if (type === "special") return { path, type };
+  const item = { path, type, sizeBytes: type === "file" ? stats.size : 0, mode: stats.mode & 0o777 };
+  return type === "link" ? { ...item, target: textOfBytes(readlinkSync(at, "buffer")) } : item;
 }
 
-export function standingLocal(path: string): Standing {
-  const stats = lstatSync(path, { throwIfNoEntry: false });
-  if (stats === undefined) return undefined;
+function typeOf(stats: Stats): "file" | "directory" | "link" | "special" {
   if (stats.isSymbolicLink()) return "link";
   if (stats.isDirectory()) return "directory";
   return stats.isFile() ? "file" : "special";
+}
+
+export function standingLocal(path: string): Standing {
+  const stats = lstatSync(bytesOfText(path), { throwIfNoEntry: false });
+  return stats === undefined ? undefined : typeOf(stats);
+}
+
+export function isDirectory(path: string): boolean {
+  return statSync(bytesOfText(path), { throwIfNoEntry: false })?.isDirectory() === true;
+}
+
+export function realPath(path: string): string {
+  return textOfBytes(realpathSync(bytesOfText(path), "buffer"));
 }

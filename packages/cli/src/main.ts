@@ -7,4 +7,5 @@ import { join } from "node:path";
 enableCompileCache(join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "svc", "compiled"));
 
 const { run } = await import("./run.ts");
-process.exitCode = await run(process.argv.slice(2));
+const { exactWords } = await import("./raw-words.ts");
+process.exitCode = await run(exactWords(process.argv.slice(2)));

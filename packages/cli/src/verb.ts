@@ -1,5 +1,7 @@
 // A verb of the command line: a commander command whose action gives the exit code.
+import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { Command, InvalidArgumentError, Option } from "commander";
+import { exactVariable } from "./raw-words.ts";
 
 export class Verb extends Command {
   exitCode = 0;
@@ -50,10 +52,18 @@ export function pairs(text: string, before: Record<string, string> | undefined):
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** As `pairs`; a name alone takes the value that this process has. */
+/** As `environment`, for variables that go through the control plane: its JSON holds text alone. */
+export function textEnvironment(text: string, before: Record<string, string> | undefined): Record<string, string> {
+  const after = environment(text, before);
+  if (Object.entries(after).flat().some(hasBytes))
+    throw new InvalidArgumentError(`Expected text in UTF-8, got bytes that are none: ${shownText(text)}. svc exec -e takes any bytes.`);
+  return after;
+}
+
+/** As `pairs`; a name alone takes the value that this process has. Both may hold bytes (byte-text.ts). */
 export function environment(text: string, before: Record<string, string> | undefined): Record<string, string> {
   if (text.includes("=")) return pairs(text, before);
-  const value = process.env[text];
+  const value = exactVariable(text);
   if (value === undefined) throw new InvalidArgumentError(`The variable ${text} is not set here: expected NAME=VALUE, or the name of one that is set.`);
   return { ...before, [text]: value };
 }

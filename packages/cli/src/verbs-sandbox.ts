@@ -1,6 +1,6 @@
 // The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete.
 import { Option } from "commander";
-import { environment, outputOption, pairs, seconds, several, type Verb } from "./verb.ts";
+import { environment, outputOption, pairs, seconds, several, textEnvironment, type Verb } from "./verb.ts";
 
 export function addSandboxVerbs(program: Verb): void {
   program
@@ -9,7 +9,7 @@ export function addSandboxVerbs(program: Verb): void {
     .option("-d, --detach", "print the sandbox's id and return")
     .option("--timeout <seconds>", "how long the sandbox lives", seconds, 300)
     .option("-m, --metadata <key=value>", "a label to find it by (repeat for more)", pairs)
-    .option("-e, --env <name=value>", "a variable for all its processes; NAME alone takes this shell's value (repeat for more)", environment)
+    .option("-e, --env <name=value>", "a variable for all its processes; NAME alone takes this shell's value (repeat for more)", textEnvironment)
     .option("--no-internet", "block all traffic out of the sandbox")
     .option(
       "--allow-out <rule>",
@@ -129,8 +129,9 @@ export function addFileVerbs(program: Verb): void {
     program
       .clientVerb(name, summary)
       .argument("<id>", "the sandbox")
-      .option("-f, --force", "replace existing regular files")
-      .option("--skip-links", "skip symbolic links and special files instead of failing")
+      .option("-f, --force", "replace existing regular files, and links by links")
+      .option("--skip-links", "skip all symbolic links and special files")
+      .option("--skip-outside-links", "skip symbolic links out of what is copied")
       .option("-u, --user <name>", "act as this user inside the sandbox")
       .option("-q, --quiet", "no progress, no summary");
 
@@ -142,8 +143,9 @@ export function addFileVerbs(program: Verb): void {
       "after",
       `
 Works like cp: into an existing directory (or a path that ends with /) under the same name, else to the path itself; LOCAL/.
-copies the contents of the directory; directories are merged. Each file appears complete or not at all. Unlike cp, only
-regular files are replaced, and only with --force; links, devices, pipes and sockets are never written to or replaced; and
+copies the contents of the directory; directories are merged. All of it appears complete, or nothing does. Links below LOCAL
+are copied as they are, with modes, times, holes and user attributes; names may have any bytes. Unlike cp, only regular files
+are replaced, and links by links, and only with --force; devices, pipes and sockets are never written to or replaced; and
 missing parent directories are created in the sandbox.
 
 Examples:
@@ -161,8 +163,9 @@ Examples:
     .addHelpText(
       "after",
       `
-Paths and replacing work as in svc upload, but the parent directory of the target must exist (a target that ends with / is
-created). To write to a device or a pipe, use stdout: svc download $ID FILE - > PIPE
+Copies as svc upload does, but a link out of what is copied is refused: here it would lead to this machine's files
+(--skip-outside-links skips those). The parent directory of the target must exist (a target that ends with / is created).
+To write to a device or a pipe, use stdout: svc download $ID FILE - > PIPE
 
 Examples:
   svc download $ID result.json

@@ -1,6 +1,7 @@
 // All verbs of the client, the help over them, and how a wrong command line is answered.
+import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { CommanderError } from "commander";
-import { complain, EXIT_USAGE } from "./complain.ts";
+import { complain, EXIT_USAGE, UsageError } from "./complain.ts";
 import { programsHere } from "./programs.ts";
 import { Verb } from "./verb.ts";
 import { addLifeVerbs } from "./verbs-life.ts";
@@ -39,6 +40,7 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
   const program = verbs();
   try {
     if (argv.length === 0) program.help({ error: true });
+    refuseBytes(argv);
     await program.parseAsync(withDashes(withPreset(argv)), { from: "user" });
     return program.exitCode;
   } catch (error) {
@@ -48,6 +50,14 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
     // Commander has printed what there is to say.
     return error.exitCode === 0 ? 0 : EXIT_USAGE;
   }
+}
+
+/** Verbs whose words go to a kernel, which takes any bytes; all others are text on their way. */
+const TAKES_BYTES = new Set(["exec", "upload", "download", "run"]);
+
+function refuseBytes(argv: readonly string[]): void {
+  const word = TAKES_BYTES.has(argv[0] ?? "") ? undefined : argv.find(hasBytes);
+  if (word !== undefined) throw new UsageError(`expected text in UTF-8, got bytes that are none: ${shownText(word)}`);
 }
 
 /** What other tools of the field call our verbs. */

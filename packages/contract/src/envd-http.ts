@@ -141,7 +141,7 @@ export class EnvdHttp {
       // A local file that cannot be read ends the upload: that error is the caller's, not the network's.
       if (sent instanceof Promise)
         await sent.catch((cause: NodeJS.ErrnoException) => {
-          if (cause.syscall === "read" || cause.syscall === "open") throw cause;
+          if (cause.syscall === "read" || cause.syscall === "open" || cause instanceof Failure) throw cause;
         });
       const timedOut = signals.some((signal) => signal.aborted);
       const where = this.#address.baseURL;
@@ -175,7 +175,9 @@ export class EnvdHttp {
     const code = connectErrorOf(text);
     const { name, message } =
       code === undefined ? failureOf(response.statusCode ?? 500, response.headers["retry-after"], text) : failureOfConnect(code, describe);
-    return new Failure(describe.includes("/files") && name === "ROUTE_NOT_FOUND" ? "FILE_NOT_FOUND" : name, message, this.#details);
+    // A path that envd has nothing at is another thing than a file that is not there.
+    const isFile = describe.includes("/files") && !message.startsWith("envd has nothing at ");
+    return new Failure(isFile && name === "ROUTE_NOT_FOUND" ? "FILE_NOT_FOUND" : name, message, this.#details);
   }
 }
 

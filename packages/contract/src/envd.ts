@@ -1,5 +1,6 @@
 // The client of envd, the agent inside every sandbox: processes, terminals, and files, through the platform's proxy.
 import type { Readable } from "node:stream";
+import { queryOfText } from "./byte-text.ts";
 import { type EnvdAddress, EnvdHttp, type RequestOptions } from "./envd-http.ts";
 import { type ProcessEvent, processEventOf } from "./process-event.ts";
 
@@ -152,6 +153,48 @@ export class EnvdClient {
       // read to the end, so that the connection can be used again
     }
   }
+
+  /**
+   * A file or a directory with all below it as an archive (pax; see archive.ts of the command line). `plan`: without contents.
+   * Paths here may hold bytes (byte-text.ts). FILE_NOT_FOUND; ROUTE_NOT_FOUND from the envd of an older snapshot.
+   */
+  async readTree(path: string, options: RequestOptions & { plan?: boolean } = {}): Promise<Readable> {
+    return await this.#tree("GET", path, options.plan === true ? "&plan=true" : "", options);
+  }
+
+  /** What stands in the way of a plan: its entries, each ended by NUL, are a letter (f, l, d) and a name below the root. */
+  async checkTree(path: string, plan: Buffer, options: RequestOptions & { force?: boolean } = {}): Promise<TreeAnswer> {
+    return await this.#written(path, plan, `&check=true${forced(options)}`, options);
+  }
+
+  /** Writes an archive (or the content of one file) whole or not at all: with conflicts nothing is written. DISK_FULL. */
+  async writeTree(path: string, body: Readable, options: RequestOptions & { force?: boolean; isContent?: boolean } = {}): Promise<TreeAnswer> {
+    return await this.#written(path, body, `${options.isContent === true ? "&content=true" : ""}${forced(options)}`, options);
+  }
+
+  async #written(path: string, body: Buffer | Readable, more: string, options: RequestOptions): Promise<TreeAnswer> {
+    const response = await this.#tree("POST", path, more, options, body);
+    const chunks: Buffer[] = [];
+    for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
+    return JSON.parse(Buffer.concat(chunks).toString()) as TreeAnswer;
+  }
+
+  async #tree(method: "GET" | "POST", path: string, more: string, { user, signal }: RequestOptions, body?: Buffer | Readable): Promise<Readable> {
+    const name = user === undefined ? "" : `&username=${encodeURIComponent(user)}`;
+    return await this.#http.request({ user, signal, method, path: `/files/tree?path=${queryOfText(path)}${name}${more}`, body });
+  }
+}
+
+export type TreeAnswer = {
+  /** What the target itself is. */
+  readonly standing: "" | "file" | "directory" | "link" | "special";
+  readonly conflicts: readonly { readonly path: string; readonly standing: "file" | "directory" | "link" | "special" }[];
+  /** How many files lost attributes that the sandbox's file system does not have. */
+  readonly withoutAttributes: number;
+};
+
+function forced({ force }: { force?: boolean }): string {
+  return force === true ? "&force=true" : "";
 }
 
 /** /files takes its user from the query. */

@@ -49,6 +49,14 @@ void describe("the envd client", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(types.at(-1), "end");
   });
 
+  void test("a command beyond 128 KiB for one argument is said to be too long, on gVisor too", async () => {
+    assert.deepEqual(await run({ cmd: "sh", args: ["-c", 'printf %s "$1" | wc -c', "sh", "x".repeat(131_071)] }), { output: "131071\n", exitCode: 0 });
+    await assert.rejects(
+      run({ cmd: "sh", args: ["-c", `: ${"x".repeat(131_072)}`] }),
+      /argument list too long: argument 2 has 131074 bytes, the maximum is 131071: send it on stdin/,
+    );
+  });
+
   void test("a process that was left runs on, is listed by its tag, takes input, and is found again", async () => {
     for await (const event of envd.start({ cmd: "sh", args: ["-c", "read line; echo got $line; exit 6"], tag: "left" })) if (event.type === "start") break;
     const listed = (await envd.processes()).find(({ tag }) => tag === "left");

@@ -59,7 +59,37 @@ for name in ld.so.cache ld.so.conf ld.so.conf.d alternatives pam.d security logi
   # What only root reads there (0600) is no business of a guest; it is left out without a word.
   cp -R --no-dereference --preserve=mode,links "/etc/$name" "$etc/$name" 2>/dev/null || true
 done
+
+# Whether everybody may read it there: each folder on the way lets them pass.
+public() {
+  local above=${1%/*}
+  while [[ $above == /etc/* ]]; do
+    [[ $(stat -c %A "$above") == *[xt] ]] || return 1
+    above=${above%/*}
+  done
+}
+
+# Links below /usr lead into /etc as well (Java's and Maven's settings, for example). What such a link leads to comes along,
+# and then what the links in that lead to, so that no program finds a link to nothing.
+places_of_links() {
+  find "$@" -xdev -type l -printf '%h\t%l\n' |
+    awk -F '\t' '$2 ~ /^\/etc\// { print $2; next } $2 ~ /^(\.\.\/)+etc\// || $1 ~ /\/etc(\/|$)/ && $2 !~ /^\// { print $1 "/" $2 }' |
+    xargs -d '\n' -r realpath -ms -- | sed "s|^$root/etc/|/etc/|" | { grep '^/etc/' || true; } | sort -u
+}
+for ((round = 0; round < 4; round++)); do
+  added=0
+  while IFS= read -r place; do
+    [[ ! -e $root$place && ! -L $root$place && ( -e $place || -L $place ) ]] || continue
+    # The host's own variables are no program's settings, and proxies' passwords may stand there.
+    [[ $place != /etc/environment ]] && public "$place" || continue
+    mkdir -p "$root${place%/*}"
+    cp -R --no-dereference --preserve=mode,links,timestamps "$place" "$root$place" 2>/dev/null || true
+    added=1
+  done < <(if ((round == 0)); then places_of_links /usr "$etc"; else places_of_links "$etc"; fi)
+  ((added)) || break
+done
 find "$etc" -type f ! -perm -o+r ! -name shadow -delete
+find "$etc" -mindepth 1 -type d ! -perm -o+rx -prune -exec rm -rf {} +
 ln -sf ../usr/lib/os-release "$etc/os-release"
 ln -sf /proc/mounts "$etc/mtab"
 

@@ -96,6 +96,9 @@ func gunzip(from io.Reader) ([]byte, error) {
 	return readAllBounded(reader)
 }
 
+// Decode is for JSON beside the calls: what cannot be decoded exactly is refused.
+func Decode(body []byte, into any) error { return decode(body, into) }
+
 func decode(body []byte, into any) error {
 	if len(body) == 0 {
 		return nil
@@ -103,7 +106,7 @@ func decode(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return failure.New(failure.InvalidArgument, "the message is not the JSON expected here: %w", err)
 	}
-	return nil
+	return exact(body, into)
 }
 
 // acceptable answers a request that is no call of the wanted kind.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"svc/envd/internal/account"
+	"svc/envd/internal/connect"
 	"svc/envd/internal/failure"
 )
 
@@ -39,8 +40,12 @@ func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
 
 func (s *Service) composed(r *http.Request) (*Entry, error) {
 	var request composeRequest
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxComposeBytes)).Decode(&request); err != nil {
-		return nil, failure.New(failure.InvalidArgument, "the body is not the JSON expected here: %w", err)
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxComposeBytes))
+	if err != nil {
+		return nil, failure.New(failure.InvalidArgument, "the request's body broke off: %w", err)
+	}
+	if err := connect.Decode(body, &request); err != nil {
+		return nil, err
 	}
 	if len(request.SourcePaths) == 0 || len(request.SourcePaths) > maxComposeSources || request.Destination == "" {
 		return nil, failure.New(failure.InvalidArgument, "compose needs a destination and 1 to %d source_paths", maxComposeSources)

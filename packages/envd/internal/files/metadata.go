@@ -95,7 +95,7 @@ func attributeNames(list func([]byte) (int, error)) []string {
 	if err != nil || size <= 0 || size > maxNamesBytes {
 		return nil
 	}
-	buffer := make([]byte, size)
+	buffer := make([]byte, size+namesSlack)
 	if size, err = list(buffer); err != nil {
 		return nil
 	}

@@ -41,6 +41,8 @@ func (s *Service) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /files", s.download)
 	mux.HandleFunc("POST /files", s.upload)
 	mux.HandleFunc("POST /files/compose", s.compose)
+	mux.HandleFunc("GET /files/tree", s.sendTree)
+	mux.HandleFunc("POST /files/tree", s.receiveTree)
 }
 
 func (s *Service) stat(ctx context.Context, request *pathRequest) (*entryResponse, error) {

@@ -12,6 +12,30 @@ type config struct {
 	Args []string          `json:"args,omitempty"`
 	Envs map[string]string `json:"envs,omitempty"`
 	Cwd  *string           `json:"cwd,omitempty"`
+
+	bytes int
+}
+
+// UnmarshalJSON takes bytes in every string: the kernel does as well.
+func (c *config) UnmarshalJSON(text []byte) error {
+	type plain config
+	restore, count, err := connect.UnmarshalBytes(text, (*plain)(c))
+	if c.bytes = count; err != nil || count == 0 {
+		return err
+	}
+	c.Cmd = restore(c.Cmd)
+	for i := range c.Args {
+		c.Args[i] = restore(c.Args[i])
+	}
+	envs := make(map[string]string, len(c.Envs))
+	for name, value := range c.Envs {
+		envs[restore(name)] = restore(value)
+	}
+	c.Envs = envs
+	if c.Cwd != nil {
+		*c.Cwd = restore(*c.Cwd)
+	}
+	return nil
 }
 
 type terminalSize struct {
@@ -38,6 +62,14 @@ type startRequest struct {
 	PTY     *terminal `json:"pty,omitempty"`
 	Tag     *string   `json:"tag,omitempty"`
 	Stdin   *bool     `json:"stdin,omitempty"`
+}
+
+// CarriedBytes: of the whole message, only the process takes them.
+func (r *startRequest) CarriedBytes() int {
+	if r.Process == nil {
+		return 0
+	}
+	return r.Process.bytes
 }
 
 type connectRequest struct {

@@ -30,6 +30,9 @@ func prepare(who account.Account, c *config, sandboxEnvs map[string]string, work
 		return nil, failure.New(failure.InvalidArgument, "process.cmd is empty: name a program to run")
 	}
 	envs := environment(who, sandboxEnvs, c.Envs)
+	if err := fits(c, envs); err != nil {
+		return nil, err
+	}
 	l := &launch{argv: append([]string{c.Cmd}, c.Args...)}
 	for name, value := range envs {
 		l.attr.Env = append(l.attr.Env, name+"="+value)
@@ -48,6 +51,27 @@ func prepare(who account.Account, c *config, sandboxEnvs map[string]string, work
 		return err
 	})
 	return l, err
+}
+
+// maxWordBytes is the kernel's MAX_ARG_STRLEN without the final NUL.
+const maxWordBytes = 128<<10 - 1
+
+// fits names the word that no kernel takes; gVisor's own answer would speak of a file's name.
+func fits(c *config, envs map[string]string) error {
+	const hint = "send it on stdin, or write it to a file first"
+	for i, word := range append([]string{c.Cmd}, c.Args...) {
+		if len(word) > maxWordBytes {
+			return failure.New(failure.InvalidArgument, "cannot start '%.64s': argument list too long: argument %d has %d bytes, the maximum is %d: %s",
+				c.Cmd, i, len(word), maxWordBytes, hint)
+		}
+	}
+	for name, value := range envs {
+		if size := len(name) + 1 + len(value); size > maxWordBytes {
+			return failure.New(failure.InvalidArgument, "cannot start '%.64s': argument list too long: the variable %.64s has %d bytes, the maximum is %d: %s",
+				c.Cmd, name, size, maxWordBytes, hint)
+		}
+	}
+	return nil
 }
 
 // environment: the later wins, and nothing else is inherited from envd.

@@ -1,6 +1,7 @@
 // A place requests go to: how it is dialled, its idle connections kept for reuse, and all that are open.
 import type { Answer } from "./answer.ts";
 import type { ProxyLimits } from "./limits.ts";
+import type { Pace } from "./pace.ts";
 import { ResponseHead } from "./response-head.ts";
 import { type Trouble, Upstream, type UpstreamClient, type UpstreamOwner, type Way } from "./upstream.ts";
 
@@ -14,6 +15,8 @@ export interface TargetPolicy {
   readonly idleMs: number;
   /** Whether its 421 with `x-svc-reason: moved` means that it did nothing: the request is then routed anew, where that can be. */
   readonly saysMoved: boolean;
+  /** Bounds the bytes of all its responses together; absent: no bound. */
+  readonly pace?: Pace | undefined;
 }
 
 /** What all targets of one proxy share: bounds, and a sweep over the idle connections. */

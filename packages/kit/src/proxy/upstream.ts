@@ -3,8 +3,9 @@ import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
+import type { Pace } from "./pace.ts";
 import type { ResponseHead } from "./response-head.ts";
-import { BEHIND, type Dial, Wire, type WireOwner } from "./wire.ts";
+import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
 /** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
 export type Way = { readonly connect: Dial; readonly preface?: string };
@@ -16,7 +17,7 @@ export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "drop
 export interface UpstreamOwner {
   readonly pool: { readonly limits: ProxyLimits; readonly head: ResponseHead; bytesIn: number };
   /** `way` led to an open connection. */
-  readonly policy: { reached(way: Way): void; readonly saysMoved: boolean };
+  readonly policy: { reached(way: Way): void; readonly saysMoved: boolean; readonly pace?: Pace | undefined };
   putIdle(upstream: Upstream): void;
   forget(upstream: Upstream): void;
 }
@@ -108,6 +109,7 @@ export class Upstream implements WireOwner {
     this.reused = true;
     this.idleSince = now;
     this.wire.resume(BEHIND);
+    this.wire.resume(PACED);
     this.wire.settle();
     this.target.putIdle(this);
   }
@@ -144,6 +146,7 @@ export class Upstream implements WireOwner {
 
   onBytes(bytes: Buffer, length: number) {
     this.target.pool.bytesIn += length;
+    if (this.target.policy.pace !== undefined) this.wire.keepPace(this.target.policy.pace, length);
     switch (this.#state) {
       case "head":
         return this.#readHead(bytes, 0, length);

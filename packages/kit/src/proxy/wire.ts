@@ -1,6 +1,7 @@
 // One TCP or unix connection of the proxy: reads into buffers it owns, writes small pieces as text, passes on back-pressure.
 import { readSync } from "node:fs";
 import { connect, type NetConnectOpts, Socket } from "node:net";
+import type { Pace } from "./pace.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 
 /** Who hears of a wire's bytes and its end. `bytes` is valid during the call only: it is read into again afterwards. */
@@ -33,6 +34,7 @@ export const BEHIND = 1;
 export const HELD = 2;
 export const SLOW = 4;
 export const TURN = 8;
+export const PACED = 16;
 
 /** Where a connection goes; a function opens it itself, with these options of the socket. */
 export type Dial = NetConnectOpts | ((options: object) => Socket);
@@ -142,6 +144,14 @@ export class Wire {
     if ((this.#paused & reason) === 0) return;
     this.#paused &= ~reason;
     if (this.#paused === 0 && !this.closed) this.socket.resume();
+  }
+
+  /** Reads no further until `pace` allows it: the sender waits, and nothing is lost. */
+  keepPace(pace: Pace, length: number): void {
+    const waitMs = pace.take(length, performance.now());
+    if (waitMs === 0 || this.isPaused(PACED)) return;
+    this.pause(PACED);
+    setTimeout(() => this.resume(PACED), waitMs);
   }
 
   /** The bulk is over. */

@@ -120,6 +120,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     brands: brand,
     domains: settings.proxy.domains,
     dropsKeyAsBearer: settings.proxy.drop_key_as_bearer,
+    outputBytesPerSecond: settings.proxy.output_mb_per_second * 1_000_000,
     limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
     log,
     metrics,

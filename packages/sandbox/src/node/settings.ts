@@ -76,6 +76,7 @@ export const nodeSettings = z.object({
     max_connections: count(16, 100_000),
     max_connections_per_address: count(8, 100_000),
     drop_key_as_bearer: z.boolean(),
+    output_mb_per_second: count(0, 100_000),
   }),
 });
 

@@ -27,6 +27,8 @@ export type RouterOptions = {
   readonly domains: readonly string[];
   /** Whether an Authorization: Bearer with the deployment's key stays behind, too. */
   readonly dropsKeyAsBearer?: boolean | undefined;
+  /** Of the output of all commands of one sandbox; 0 or absent: no bound. */
+  readonly outputBytesPerSecond?: number;
 };
 
 const CONTROL = targetKinds.indexOf("control");
@@ -105,7 +107,9 @@ export class Router {
     if (entry === undefined) return this.#wakeEnvd(head, access, target, client);
     const drops = this.#sandboxDrops[this.#keyBits(head)] as Drops;
     const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
-    return { target: this.#targetOf(entry, ENVD_PORT), text, upgrade: false, kind: ENVD };
+    const targets = this.#targetsOf(entry);
+    const isOutput = target.startsWith("/process.Process/Start") || target.startsWith("/process.Process/Connect");
+    return { target: isOutput ? targets.output(entry) : targets.port(entry, ENVD_PORT), text, upgrade: false, kind: ENVD };
   }
 
   #wakeEnvd(head: RequestHead, access: Access, target: string, client: RoutedClient): Decision {
@@ -179,13 +183,18 @@ export class Router {
   }
 
   #targetOf(entry: ProxyEntry, port: number): Target {
+    return this.#targetsOf(entry).port(entry, port);
+  }
+
+  #targetsOf(entry: ProxyEntry): SandboxTargets {
     let targets = this.#sandboxes.get(entry.sandboxID);
     if (targets === undefined || !targets.isFor(entry)) {
       targets?.drop();
-      targets = new SandboxTargets(entry, this.#options.directory, (policy) => new Target(this.#pool, policy));
+      const { directory, outputBytesPerSecond = 0 } = this.#options;
+      targets = new SandboxTargets(entry, directory, outputBytesPerSecond, (policy) => new Target(this.#pool, policy));
       this.#sandboxes.set(entry.sandboxID, targets);
     }
-    return targets.port(entry, port);
+    return targets;
   }
 
   /** Requests that a sandbox has taken and not begun to answer. */

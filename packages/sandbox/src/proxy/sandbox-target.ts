@@ -2,6 +2,7 @@
 import { Socket } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
+import { Pace } from "@svc/kit/proxy/pace.ts";
 import type { Target, TargetPolicy } from "@svc/kit/proxy/target.ts";
 import type { Trouble, Way } from "@svc/kit/proxy/upstream.ts";
 import type { ProxyEntry, SandboxDirectory } from "../records/directory.ts";
@@ -43,13 +44,15 @@ export class SandboxPort implements TargetPolicy {
   entry: ProxyEntry;
   readonly idleMs: number;
   readonly saysMoved = false;
+  readonly pace: Pace | undefined;
   readonly #port: number;
   readonly #directory: SandboxDirectory;
   /** Which way led in last time. */
   #relayFirst = false;
 
-  constructor(entry: ProxyEntry, port: number, directory: SandboxDirectory) {
+  constructor(entry: ProxyEntry, port: number, directory: SandboxDirectory, pace?: Pace) {
     this.entry = entry;
+    this.pace = pace;
     this.#port = port;
     this.#directory = directory;
     this.idleMs = port === ENVD_PORT ? envdIdleMs : applicationIdleMs;
@@ -95,12 +98,15 @@ export class SandboxTargets {
   readonly #ports = new Map<number, { target: Target; policy: SandboxPort }>();
   readonly #open: (policy: SandboxPort) => Target;
   readonly #directory: SandboxDirectory;
+  readonly #outputBytesPerSecond: number;
   /** Requests that were sent to one of them. */
   begun = 0;
   /** The sandbox as it ran when these targets were made. */
   readonly #handle: RuntimeHandle;
 
-  constructor(entry: ProxyEntry, directory: SandboxDirectory, open: (policy: SandboxPort) => Target) {
+  /** `outputBytesPerSecond`: of the output of all its commands together; 0 for no bound. */
+  constructor(entry: ProxyEntry, directory: SandboxDirectory, outputBytesPerSecond: number, open: (policy: SandboxPort) => Target) {
+    this.#outputBytesPerSecond = outputBytesPerSecond;
     this.#open = open;
     this.#directory = directory;
     this.#handle = entry.handle;
@@ -109,6 +115,11 @@ export class SandboxTargets {
   /** Whether the sandbox still runs where and as it did; a resumed one does not, even at the address that it had. */
   isFor({ handle }: ProxyEntry): boolean {
     return handle === this.#handle || sameRun(handle, this.#handle);
+  }
+
+  /** envd as the source of a command's output: connections of their own, so that files are not held back with it. */
+  output(entry: ProxyEntry): Target {
+    return this.#outputBytesPerSecond === 0 ? this.port(entry, ENVD_PORT) : this.port(entry, OUTPUT);
   }
 
   port(entry: ProxyEntry, port: number): Target {
@@ -120,7 +131,8 @@ export class SandboxTargets {
     }
     // A scan over all ports must not be remembered for ever.
     if (this.#ports.size >= maxPorts) this.#prune();
-    const policy = new SandboxPort(entry, port, this.#directory);
+    const pace = port === OUTPUT ? new Pace(this.#outputBytesPerSecond, performance.now()) : undefined;
+    const policy = new SandboxPort(entry, port === OUTPUT ? ENVD_PORT : port, this.#directory, pace);
     const target = this.#open(policy);
     this.#ports.set(port, { target, policy });
     return target;
@@ -150,6 +162,8 @@ export class SandboxTargets {
 }
 
 const maxPorts = 256;
+/** Beside the ports: envd once more, for the output of commands. */
+const OUTPUT = -1;
 
 /** A socket that is not there fails as one that cannot be reached. */
 function dialled(path: string, options: object): Socket {

@@ -25,6 +25,8 @@ export type ProxyOptions = {
   readonly domains?: readonly string[];
   readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
+  /** Of the output of all commands of one sandbox: beyond it they wait; 0 or absent: no bound. */
+  readonly outputBytesPerSecond?: number;
   readonly log: Log;
   readonly metrics: Metrics;
 };
