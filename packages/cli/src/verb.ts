@@ -40,7 +40,7 @@ export class Verb extends Command {
 }
 
 export function outputOption(): Option {
-  return new Option("-o, --output <format>", "how to print (default: a table on a terminal, JSON in a pipe)").choices(["table", "json"]);
+  return new Option("-o, --output <format>", "how to print (default: a table)").choices(["table", "json"]);
 }
 
 /** `NAME=VALUE`, repeated for more. */

@@ -18,7 +18,7 @@ void test("auth without a terminal reads URL and key as two lines and saves them
   assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
   assert.equal(statSync(dirname(place.credentials)).mode & 0o777, 0o700);
   assert.deepEqual(readdirSync(dirname(place.credentials)), ["credentials"], "no temporary file is left");
-  assert.equal((await place.svc(["list"])).stdout, "[]\n");
+  assert.equal((await place.svc(["list", "-q"])).code, 0);
 });
 
 void test("auth saves over a file that others could read, and then they cannot", async () => {

@@ -57,10 +57,10 @@ void test("a master that is named by its RPC alone is never looked into over ano
   await using other = await startMaster();
   const rpc = `localhost:${master.rpcPort}`;
   // The home says which HTTP is this master's, and nothing says it from elsewhere.
-  const own = await runStore(master.home, ["summary", "--master", rpc]);
+  const own = await runStore(master.home, ["summary", "--master", rpc, "--output", "json"]);
   assert.equal(own.code, 0, own.stderr);
   assert.equal((JSON.parse(own.stdout.toString()) as { url: string }).url, master.url);
-  const elsewhere = await runStore(other.home, ["summary", "--master", rpc]);
+  const elsewhere = await runStore(other.home, ["summary", "--master", rpc, "--output", "json"]);
   assert.deepEqual([elsewhere.code, elsewhere.stdout.length], [2, 0]);
   assert.match(elsewhere.stderr, /--url: expected http:\/\/HOST:PORT/);
   assert.equal((await runStore(other.home, ["summary", "--master", rpc, "--url", `${master.url}/`])).code, 0);

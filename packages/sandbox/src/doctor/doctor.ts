@@ -40,8 +40,7 @@ export async function doctorMain(argv: readonly string[]): Promise<number> {
   await using spawner = openSpawner();
   const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
   const diagnosis = await runDoctor({ spawner, home: values.home ?? homeDirectory(), runsc, envd, templates });
-  // Piped output is for programs, as with every other command.
-  const json = values.output === "json" || (values.output === undefined && !process.stdout.isTTY);
+  const json = values.output === "json";
   process.stdout.write(json ? `${JSON.stringify(diagnosis, null, 2)}\n` : renderDiagnosis(diagnosis, process.stdout.columns ?? 120));
   return diagnosis.canRun ? 0 : 1;
 }

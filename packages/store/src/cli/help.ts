@@ -111,7 +111,7 @@ const pages: Readonly<Record<string, Page>> = {
   clients: { forms: [["clients", "clients that hold memory, with their stable ids"]], example: "svc store clients" },
   summary: { forms: [["summary", "the whole store at a glance"]], example: "svc store summary" },
   top: {
-    forms: [["top", "live view: operations, latency, keys, bytes, evictions, holders"]],
+    forms: [["top", "live view: operations, latency, keys, bytes, evictions, holders; in a pipe, one look, or one after another with --output json"]],
     flags: [["--interval SECONDS", "seconds between updates (1)"]],
     example: "svc store top",
   },
@@ -127,7 +127,7 @@ const shared: readonly Entry[] = [
   ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
   ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],
   ["--brand WORD", "brand word of the masters' RPC (svc)"],
-  ["--output table|json", "a table on a terminal, JSON in a pipe"],
+  ["--output table|json", "how to print (a table)"],
 ];
 const ofAdmin: readonly Entry[] = [
   ["--admin URL", "the admin server (default $SVC_STORE_ADMIN_URL, else, for this machine's own master, this machine's own or http://127.0.0.1:18080)"],

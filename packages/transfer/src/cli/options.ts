@@ -44,7 +44,7 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
     metadata: flags["metadata"] ?? metadata,
     brand: flags["brand"] ?? brand,
     logLevel,
-    json: flags["output"] === "json" || (flags["output"] === undefined && !process.stdout.isTTY),
+    json: flags["output"] === "json",
   };
 }
 

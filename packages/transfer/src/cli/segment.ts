@@ -15,6 +15,8 @@ svc segment list                                              print the keys of 
   --brand WORD            first part of the keys (setting transfer.brand)
   --output json|text`;
 
+const FIELD_WIDTH = 24;
+
 export async function segment(verb: string, argv: readonly string[]): Promise<void> {
   const words = readWords(argv, ["kind", "server", "file", "machine"]);
   const records = new RecordStore(words);
@@ -88,10 +90,20 @@ async function show(words: ToolWords, records: RecordStore, name: string): Promi
   for (const kind of kinds) {
     const record = await records.get(segmentKey(words.brand, kind, name));
     if (record === undefined) continue;
-    process.stdout.write(`${words.json ? printRecord(record) : JSON.stringify(JSON.parse(printRecord(record)), undefined, 2)}\n`);
+    if (words.json) process.stdout.write(`${printRecord(record)}\n`);
+    else printFields(JSON.parse(printRecord(record)) as object);
     return;
   }
   fail("METADATA_KEY_NOT_FOUND", `there is no record ${kinds.map((kind) => segmentKey(words.brand, kind, name)).join(" or ")}`);
+}
+
+/** A line for each field, and for each field of each buffer, named by its path: buffers.0.length. */
+function printFields(record: object, path = ""): void {
+  for (const [name, value] of Object.entries(record) as [string, unknown][]) {
+    const full = `${path}${name}`;
+    if (typeof value === "object" && value !== null && Object.keys(value).length > 0) printFields(value, `${full}.`);
+    else process.stdout.write(`${full.padEnd(FIELD_WIDTH)}  ${typeof value === "object" ? "none" : String(value)}\n`);
+  }
 }
 
 async function list(words: ToolWords, records: RecordStore): Promise<void> {
