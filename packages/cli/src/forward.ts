@@ -22,7 +22,7 @@ export function forward(sandboxID: string, ports: readonly string[], { address, 
   return withClient(access, async (client) => {
     const envd = client.envd(await awakeSandbox(client, sandboxID));
     let connections = 0;
-    using _alive = keepAlive(client, sandboxID, () => connections > 0 || stdio === true);
+    using alive = keepAlive(client, sandboxID, () => connections > 0 || stdio === true);
     if (stdio === true && first !== undefined) return await overStdio(await envd.openPort(first.remote));
     if (check) for (const { remote } of pairs) (await envd.openPort(remote)).destroy();
     const stopped = new AbortController();
@@ -34,6 +34,7 @@ export function forward(sandboxID: string, ports: readonly string[], { address, 
       for (const pair of pairs) {
         const server = await listen(address, pair, (local) => {
           connections++;
+          if (connections === 1) alive.extend();
           local.once("close", () => connections--);
           void join(envd, pair.remote, local, stopped.signal).catch((error: unknown) => {
             if (stopped.signal.aborted) return;
@@ -109,10 +110,12 @@ async function join(envd: EnvdClient, port: number, local: Socket, signal: Abort
     remote.destroy();
     return;
   }
-  signal.addEventListener("abort", () => {
+  const stop = () => {
     local.destroy();
     remote.destroy();
-  });
+  };
+  signal.addEventListener("abort", stop);
+  local.once("close", () => signal.removeEventListener("abort", stop));
   remote.on("error", () => local.resetAndDestroy()).once("close", () => local.destroySoon());
   local.on("error", () => remote.destroy()).once("close", () => remote.destroy());
   local.pipe(remote);

@@ -116,12 +116,13 @@ export class EnvdHttp {
    * half first. PORT_NOT_OPEN when nothing listens there.
    */
   async openPort(port: number, { signal }: RequestOptions = {}): Promise<Duplex> {
-    const silence = AbortSignal.timeout(this.#address.silenceMs ?? SILENCE_MS);
+    const silence = new AbortController();
+    const timer = setTimeout(() => silence.abort(), this.#address.silenceMs ?? SILENCE_MS);
     const describe = `port ${port}`;
     const outgoing = this.#transport.request(`${this.#prefix}/forward?port=${port}`, {
       headers: { ...this.#routing, connection: "Upgrade", upgrade: "svc-relay" },
       createConnection: () => this.#dialHalfOpen(),
-      signal: signal === undefined ? silence : AbortSignal.any([signal, silence]),
+      signal: signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]),
     });
     const answered = new Promise<Duplex>((resolve, reject) => {
       outgoing.once("upgrade", (_response, socket, head) => {
@@ -129,7 +130,9 @@ export class EnvdHttp {
         resolve(socket);
       });
       outgoing.once("response", (response) => {
-        textOf(response).then((text) => reject(this.#failure(response, text, describe)), reject);
+        // No agent owns this connection: left open, it would keep the process alive.
+        const answer = textOf(response).finally(() => response.destroy());
+        answer.then((text) => reject(this.#failure(response, text, describe)), reject);
       });
       outgoing.once("error", reject);
     });
@@ -137,13 +140,15 @@ export class EnvdHttp {
     try {
       return await answered;
     } catch (error) {
-      if (silence.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
+      if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
       if (signal?.aborted === true) throw error;
       if (!(error instanceof Failure))
         throw new Failure("SERVER_UNREACHABLE", `no server answers at ${this.#address.baseURL} (${reasonOf(error)})`, { cause: error });
       if (!/port is not open/i.test(error.message)) throw error;
       const text = `nothing listens on port ${port} in sandbox ${this.#address.sandboxID}: start a server there first`;
       throw new Failure("PORT_NOT_OPEN", text, { cause: error, ...this.#details });
+    } finally {
+      clearTimeout(timer);
     }
   }
 
