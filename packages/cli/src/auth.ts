@@ -8,7 +8,11 @@ import { type Credentials, checkKey, checkURL, credentialsPath, saveCredentials 
 
 type Options = { check: boolean; show?: true };
 
-export async function auth({ check, show }: Options): Promise<number> {
+export async function auth(words: readonly string[], { check, show }: Options): Promise<number> {
+  if (words.length > 0)
+    throw new UsageError(
+      "auth takes no URL and no key as words, since other users of this machine see command lines: run svc auth and enter them, or pipe two lines: printf '%s\\n' URL \"$KEY\" | svc auth",
+    );
   if (show === true) return await showAccess();
   const entered = process.stdin.isTTY ? await ask() : await readTwoLines();
   if (entered === undefined) {

@@ -34,6 +34,11 @@ Examples:
     )
     .run(async (shell: Shell) => print(completionScript(shell, program)));
 
+  program
+    .verb("version", "print the version of this tree")
+    .addHelpText("after", "\nExamples:\n  svc version")
+    .run(async () => print(`${version()}\n`));
+
   program.verb("man", "print the manual, for man -l -").run(async () => print(manPage(program, version())));
 }
 

@@ -119,9 +119,10 @@ export class EnvdHttp {
     const silence = new AbortController();
     const timer = setTimeout(() => silence.abort(), this.#address.silenceMs ?? SILENCE_MS);
     const describe = `port ${port}`;
+    const connection = this.#dialHalfOpen();
     const outgoing = this.#transport.request(`${this.#prefix}/forward?port=${port}`, {
       headers: { ...this.#routing, connection: "Upgrade", upgrade: "svc-relay" },
-      createConnection: () => this.#dialHalfOpen(),
+      createConnection: () => connection,
       signal: signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]),
     });
     const answered = new Promise<Duplex>((resolve, reject) => {
@@ -130,9 +131,7 @@ export class EnvdHttp {
         resolve(socket);
       });
       outgoing.once("response", (response) => {
-        // No agent owns this connection: left open, it would keep the process alive.
-        const answer = textOf(response).finally(() => response.destroy());
-        answer.then((text) => reject(this.#failure(response, text, describe)), reject);
+        textOf(response).then((text) => reject(this.#failure(response, text, describe)), reject);
       });
       outgoing.once("error", reject);
     });
@@ -140,6 +139,8 @@ export class EnvdHttp {
     try {
       return await answered;
     } catch (error) {
+      // No agent owns it: left open, it would keep the process alive.
+      connection.destroy();
       if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
       if (signal?.aborted === true) throw error;
       if (!(error instanceof Failure))
