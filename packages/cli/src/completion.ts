@@ -1,4 +1,5 @@
 // `svc completion` and `svc man`: what a shell completes and a manual says, from the verbs themselves.
+import { inCapitals } from "@svc/contract/help.ts";
 import type { Command, Option } from "commander";
 import { programsHere } from "./programs.ts";
 
@@ -92,14 +93,14 @@ export function manPage(program: Command, version: string): string {
       .map((option) => {
         const choices = option.argChoices === undefined ? "" : ` (${option.argChoices.join(", ")})`;
         const fallback = option.defaultValue === undefined || option.defaultValue === false ? "" : ` (default: ${JSON.stringify(option.defaultValue)})`;
-        return `.TP\n.B ${roff(option.flags)}\n${roff(`${option.description}${choices}${fallback}`)}\n`;
+        return `.TP\n.B ${roff(inCapitals(option.flags))}\n${roff(`${option.description}${choices}${fallback}`)}\n`;
       })
       .join("");
   const sections: string[] = [];
   const visit = (command: Command, words: string) => {
     for (const each of command.commands) {
       const name = `${words}${each.name()}`;
-      if (each.commands.length === 0) sections.push(`.SS svc ${roff(`${name} ${each.usage()}`)}\n${roff(each.description())}\n${optionsOf(each)}`);
+      if (each.commands.length === 0) sections.push(`.SS svc ${roff(`${name} ${inCapitals(each.usage())}`)}\n${roff(each.description())}\n${optionsOf(each)}`);
       visit(each, `${name} `);
     }
   };
@@ -118,7 +119,10 @@ ${sections.join("")}.SH SERVERS AND PROGRAMS
 ${servers.join("")}.SH ENVIRONMENT
 .TP
 .B SVC_URL, SDK_API_KEY
-the server, and its key, where nothing else names them
+the server, and its key (SVC_API_KEY, too), where svc auth saved none
+.TP
+.B E2B_API_URL, E2B_API_KEY
+the same, where both are set and no variable of svc is
 .TP
 .B SVC_HOME
 where servers of this machine keep their state

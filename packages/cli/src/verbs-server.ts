@@ -66,7 +66,11 @@ Examples:
     .option("--home <directory>", "the home of the servers to stop")
     .option("--sandboxes", "delete all sandboxes first, without asking")
     .option("-y, --yes", "accepted as for svc delete; nothing is asked in any case")
+    .addHelpText("after", "\nExamples:\n  svc down\n  svc down --sandboxes")
     .run(async (options: never) => (await import("./down.ts")).down(options));
 
-  program.verb("openapi", "print the API as an OpenAPI 3.1 document").run(async () => (await import("./openapi.ts")).printOpenAPI());
+  program
+    .verb("openapi", "print the API as an OpenAPI 3.1 document")
+    .addHelpText("after", "\nExamples:\n  svc openapi > svc-openapi.json")
+    .run(async () => (await import("./openapi.ts")).printOpenAPI());
 }

@@ -39,7 +39,10 @@ Examples:
     .addHelpText("after", "\nExamples:\n  svc version")
     .run(async () => print(`${version()}\n`));
 
-  program.verb("man", "print the manual, for man -l -").run(async () => print(manPage(program, version())));
+  program
+    .verb("man", "print the manual, for man -l -")
+    .addHelpText("after", "\nExamples:\n  svc man | man -l -")
+    .run(async () => print(manPage(program, version())));
 }
 
 async function print(text: string): Promise<number> {

@@ -154,7 +154,11 @@ void test("an unknown verb gets a suggestion", async () => {
   await using place = openPlace();
   assert.match((await place.svc(["lisst"])).stderr, /unknown command 'lisst'\n\(Did you mean list\?\)/);
   const foreign = await place.svc(["create", "base"]);
-  assert.deepEqual([foreign.code, foreign.stderr], [2, "svc: unknown command 'create'\n(that is svc start)\n"]);
+  assert.deepEqual(
+    [foreign.code, foreign.stderr],
+    [2, "svc: unknown command 'create'\n(that is svc start)\n\nUsage: svc VERB [options]\nExample: svc list\nSee svc --help.\n"],
+  );
+  assert.equal((await place.svc(["version"])).stdout, (await place.svc(["--version"])).stdout);
 });
 
 const LATER = ["pause", "resume", "fork", "snapshot", "network", "logs", "metrics", "events"];

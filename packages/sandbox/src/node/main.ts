@@ -11,7 +11,7 @@ import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { keepStateFile } from "@svc/contract/state-file.ts";
 import type { Sourced } from "@svc/kit/api-key.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
@@ -40,8 +40,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc node: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("node", error);
   }
 }
 
