@@ -12,6 +12,7 @@ export function addServerVerbs(program: Verb): void {
     .argument("[words...]")
     .usage("[options]")
     .option("--no-check", "save without checking that the server accepts the key")
+    .option("--export", "print the server and key for the E2B SDKs, as a shell's variables, and save nothing")
     .option("--show", "show which server and key commands would use, and save nothing")
     .addHelpText(
       "after",
@@ -23,6 +24,7 @@ key if they may read it. E2B_API_KEY goes to the server in E2B_API_URL and to no
 
 Examples:
   svc auth
+  eval "$(svc auth --export)"
   printf '%s\\n' https://sandboxes.example.org "$KEY" | svc auth`,
     )
     .run(async (words: string[], options: never) => (await import("./auth.ts")).auth(words, options));

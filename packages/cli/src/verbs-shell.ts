@@ -1,5 +1,6 @@
 // The verbs around a shell: completion, the manual, a program of the user's.
 import { Argument } from "commander";
+import { type IDKind, idKinds } from "./complete-ids-kinds.ts";
 import { completionScript, manPage, type Shell, shells } from "./completion.ts";
 import type { Verb } from "./verb.ts";
 import { version } from "./version.ts";
@@ -33,6 +34,12 @@ Examples:
   svc completion fish | source`,
     )
     .run(async (shell: Shell) => print(completionScript(shell, program)));
+
+  (program.command("complete-ids", { hidden: true }) as Verb)
+    .description("print what a shell offers where a verb takes an id")
+    .addArgument(new Argument("<kinds...>", "of what").choices(idKinds))
+    .addHelpText("after", "\nExamples:\n  svc complete-ids sandboxes")
+    .run(async (kinds: IDKind[]) => (await import("./complete-ids.ts")).completeIDs(kinds));
 
   program
     .verb("version", "print the version of this tree")
