@@ -19,9 +19,9 @@ function unset(guide: string): readonly string[] {
       .replace(/'[^'\n]*'/g, "")
       .replace(/(^|\s)#.*$/gm, "$1");
     for (const line of script.split("\n")) {
+      for (const [, name = ""] of line.matchAll(/\b(?:for|read(?: -r)?) ([A-Za-z_]\w*)/g)) known.add(name);
       for (const [, name = ""] of line.matchAll(/\$\{?([A-Za-z_]\w*)(?![\w]*:?-)/g)) if (!known.has(name)) wrong.push(`$${name} in: ${line.trim()}`);
       for (const [, name = ""] of line.matchAll(/(?:^|[\s;(&])([A-Za-z_]\w*)\+?=/g)) known.add(name);
-      for (const [, name = ""] of line.matchAll(/\b(?:for|read(?: -r)?) ([A-Za-z_]\w*)/g)) known.add(name);
     }
   }
   return wrong;
