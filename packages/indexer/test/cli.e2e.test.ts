@@ -64,6 +64,15 @@ void test("registrations come from the environment, in both shapes, and a wrong 
   assert.match(wrong.err, /indexer.registrations, registration 0: type: expected vLLM, SGLang, Mooncake or svc, got "x"/);
 });
 
+void test("svc index services finds this machine's own indexer wherever it listens, and takes no other home's for it", async () => {
+  await using indexer = await startIndexer();
+  const own = await run(CLI, ["services", "--output", "json"], { SVC_HOME: indexer.home, SVC_INDEXER_URL: "" });
+  assert.deepEqual([own.code, (JSON.parse(own.out || "{}") as { services?: unknown }).services], [0, []], own.err);
+  const other = await run(CLI, ["services"], { SVC_HOME: join(indexer.home, "other"), SVC_INDEXER_URL: "" });
+  assert.equal(other.code, 1);
+  assert.match(other.err, /^svc index: no cache indexer runs on \S+other \(SVC_HOME\): start it with \.\/svc up, or name another one with --url URL\n$/);
+});
+
 void test("what is wrong on the command line is said in a sentence, and help is printed", async () => {
   assert.match((await run(CLI, ["--help"])).out, /svc index simulate/);
   assert.match((await run(CLI, ["query", "--model", "m"])).err, /--block-size is missing/);
