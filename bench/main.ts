@@ -2,9 +2,16 @@
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { type HelpPage, renderHelp, usageOfPage } from "@svc/contract/help.ts";
 
 const directory = fileURLToPath(new URL(".", import.meta.url));
 const SUFFIX = ".bench.ts";
+const help: HelpPage = {
+  usage: ["svc bench [options] [NAME...]"],
+  about: "run the benchmarks, or those named: NAME and each NAME-something",
+  options: [],
+  examples: ["svc bench indexer", "svc bench"],
+};
 
 export async function main(argv: readonly string[]): Promise<number> {
   const all = readdirSync(directory)
@@ -12,13 +19,13 @@ export async function main(argv: readonly string[]): Promise<number> {
     .map((name) => name.slice(0, -SUFFIX.length))
     .sort();
   if (argv.includes("--help") || argv.includes("-h")) {
-    process.stdout.write(`svc bench [NAME…]: runs ${all.join(", ")}; results go to bench/results/NAME.json\n`);
+    process.stdout.write(renderHelp({ ...help, more: `Benchmarks: ${all.join(", ")}. Results go to bench/results/NAME.json.` }));
     return 0;
   }
   const named = (name: string) => all.filter((each) => each === name || each.startsWith(`${name}-`));
   const unknown = argv.filter((name) => named(name).length === 0);
   if (unknown.length > 0) {
-    process.stderr.write(`svc bench: there is no bench ${unknown.join(", ")}; there are ${all.join(", ")}\n`);
+    process.stderr.write(`svc bench: there is no bench ${unknown.join(", ")}; there are ${all.join(", ")}\n${usageOfPage(help, "svc bench --help")}`);
     return 2;
   }
   let worst = 0;

@@ -1,4 +1,4 @@
-// Which server a command talks to, and with which key: saved credentials, then SDK_API_KEY, then this machine's own node.
+// Which server a command talks to, and with which key: saved credentials, then variables, then this machine's own node.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
@@ -10,6 +10,8 @@ import { isLoopback, isNodeAt, runningNode } from "./own-node.ts";
 import { readUpState } from "./up-state.ts";
 
 const WITHHELD_ADVICE = "start the node with ./svc up, or name a server and its key with svc auth, or in SVC_URL and SDK_API_KEY";
+/** The client's own name, and that of the servers, which a shell often has already. */
+export const KEY_VARIABLES = ["SDK_API_KEY", "SVC_API_KEY"] as const;
 
 export type AccessOptions = { readonly url?: string };
 export type Access = {
@@ -51,11 +53,20 @@ export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv 
   const saved = await readCredentials();
   // A key goes only to the server it was saved with.
   if (saved !== undefined && (wanted === undefined || wanted === saved.url)) return { url: saved.url, apiKey: saved.apiKey, keyFrom: credentialsPath(env) };
-  const fromEnv = env["SVC_URL"] || undefined;
+  const fromEnv = env["SVC_URL"] ? validURL(env["SVC_URL"], "SVC_URL") : undefined;
+  const variable = KEY_VARIABLES.find((name) => env[name]);
+  // The key of the E2B SDKs may be that of a hosted service: it goes to the server that its own variable names, and to no other.
+  const sdkKey = env["E2B_API_KEY"] || undefined;
+  const ofSDKs = sdkKey !== undefined && env["E2B_API_URL"] ? validURL(env["E2B_API_URL"], "E2B_API_URL") : undefined;
   const home = homeDirectory(env);
-  const server = wanted ?? (fromEnv === undefined ? localURL(home) : validURL(fromEnv, "SVC_URL"));
-  if (env["SDK_API_KEY"]) return { url: server, apiKey: env["SDK_API_KEY"], keyFrom: "SDK_API_KEY" };
-  return ownAccess(server, home, env);
+  const server = wanted ?? fromEnv ?? (variable === undefined ? ofSDKs : undefined) ?? localURL(home);
+  const hasOwnKey = variable !== undefined && server === fromEnv;
+  if (server === ofSDKs && !hasOwnKey) return { url: server, apiKey: sdkKey, keyFrom: "E2B_API_KEY" };
+  if (variable !== undefined) return { url: server, apiKey: env[variable], keyFrom: variable };
+  const own = ownAccess(server, home, env);
+  if (own.apiKey !== undefined || sdkKey === undefined) return own;
+  const where = ofSDKs === undefined ? "set E2B_API_URL as well" : `which is ${ofSDKs}`;
+  return { ...own, withheld: `${own.withheld === undefined ? "" : `${own.withheld}; `}E2B_API_KEY is sent to the server in E2B_API_URL alone: ${where}` };
 }
 
 /** This machine's own key goes to its own node alone, never to whoever else holds the port. */
@@ -102,7 +113,7 @@ function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
   }
   if (error.name !== "UNAUTHENTICATED") return error;
   const missing =
-    withheld === undefined ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `${url} belongs to another server: ${withheld}; ${WITHHELD_ADVICE}`;
+    withheld === undefined ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `no API key may be sent to ${url}: ${withheld}; ${WITHHELD_ADVICE}`;
   const text = keyFrom === "" ? missing : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
   return new Failure(error.name, text, { cause: error });
 }

@@ -6,9 +6,14 @@ import { findAccess } from "./access.ts";
 import { EXIT_FAILURE, remark, UsageError } from "./complain.ts";
 import { type Credentials, checkKey, checkURL, credentialsPath, saveCredentials } from "./credentials.ts";
 
-type Options = { check: boolean; show?: true };
+type Options = { check: boolean; show?: true; export?: true };
 
-export async function auth({ check, show }: Options): Promise<number> {
+export async function auth(words: readonly string[], { check, show, export: isExport }: Options): Promise<number> {
+  if (words.length > 0)
+    throw new UsageError(
+      "auth takes no URL and no key as words, since other users of this machine see command lines: run svc auth and enter them, or pipe two lines: printf '%s\\n' URL \"$KEY\" | svc auth",
+    );
+  if (isExport === true) return await exportAccess();
   if (show === true) return await showAccess();
   const entered = process.stdin.isTTY ? await ask() : await readTwoLines();
   if (entered === undefined) {
@@ -74,6 +79,19 @@ async function tryCredentials({ url, apiKey }: Credentials): Promise<void> {
     if (failure.name === "SERVER_UNREACHABLE") fail("SERVER_UNREACHABLE", `no server answers at ${url}, so the key cannot be checked: ${advice}`);
     fail(failure.name, `${url} does not answer as a server of this platform (${failure.message.slice(0, 200)}): ${advice}`);
   }
+}
+
+/** For `eval` in a shell: where the E2B SDKs, and curl, find the server. */
+async function exportAccess(): Promise<number> {
+  const { url, apiKey, withheld } = await findAccess({});
+  if (apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${url}: ${withheld ?? "run svc auth, or set SDK_API_KEY"}`);
+  const lines = { E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: apiKey };
+  process.stdout.write(
+    Object.entries(lines)
+      .map(([name, value]) => `export ${name}='${value.replaceAll("'", "'\\''")}'\n`)
+      .join(""),
+  );
+  return 0;
 }
 
 async function showAccess(): Promise<number> {

@@ -5,14 +5,12 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { ProcessEvent } from "@svc/contract/process-event.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 import { remark, UsageError } from "./complain.ts";
+import { keepAlive } from "./keep-alive.ts";
 import { awakeSandbox } from "./open-envd.ts";
 import { detachByteOf, runTerminal, type TerminalEnd, terminalEnvironment, terminalSize } from "./terminal.ts";
 
 type Options = AccessOptions & { new?: true; session: string; user?: string; detachKey: string };
 
-/** While a terminal is attached its sandbox has at least this much life left. */
-const KEPT_ALIVE_SECONDS = 120;
-const KEEP_ALIVE_EVERY_MS = 45_000;
 const MAX_SESSIONS = 100;
 
 export function connect(sandboxID: string, { url, new: isNew, session, user, detachKey }: Options): Promise<number> {
@@ -38,9 +36,7 @@ export async function openSession(client: SvcClient, sandbox: SandboxAccess, opt
   const events = pid === undefined ? startShell(envd, tagOf(session), user) : envd.connect({ pid }, { user });
 
   const { sandboxID } = sandbox;
-  const keepAlive = () => void client.refresh(sandboxID, KEPT_ALIVE_SECONDS).catch(() => {});
-  keepAlive();
-  const timer = setInterval(keepAlive, KEEP_ALIVE_EVERY_MS);
+  using _alive = keepAlive(client, sandboxID);
   try {
     const end = await runTerminal({ envd, events, user, detachByte, redraws: pid !== undefined });
     const again = `svc connect ${sandboxID}${session === "main" ? "" : ` --session ${session}`}`;
@@ -51,7 +47,6 @@ export async function openSession(client: SvcClient, sandbox: SandboxAccess, opt
     if (failure.name !== "SERVER_UNREACHABLE") throw error;
     return fail(failure.name, `${failure.message}; if the sandbox still lives, svc connect ${sandboxID} returns to the shell`);
   } finally {
-    clearInterval(timer);
     envd.close();
   }
 }

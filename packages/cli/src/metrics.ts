@@ -1,4 +1,4 @@
-// `svc metrics`: what sandboxes use, as a live view on a terminal, as a table, or as JSON.
+// `svc metrics`: what sandboxes use, once, for the last hour, or again and again.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
 import { byteSize, type OutputFormat, outputFormat, printJSON, printJSONLine, printTable } from "@svc/contract/table.ts";
@@ -7,18 +7,22 @@ import { EXIT_FAILURE, remark, UsageError } from "./complain.ts";
 import { localTime } from "./list.ts";
 import { Watch } from "./metrics-watch.ts";
 
-type Options = AccessOptions & { all?: true; follow?: true; output?: OutputFormat };
+type Options = AccessOptions & { all?: true; watch?: true; follow?: true; history?: true; output?: OutputFormat };
 
-export function metrics(ids: readonly string[], { all, follow, output, ...access }: Options): Promise<number> {
+export function metrics(ids: readonly string[], { all, watch, follow, history, output, ...access }: Options): Promise<number> {
   if (all === true && ids.length > 0) throw new UsageError("metrics takes ids or --all, not both");
   if (all !== true && ids.length === 0) throw new UsageError("metrics: expected the ids of sandboxes, or --all; svc list shows them");
+  const targets = all === true ? undefined : [...new Set(ids)];
+  const isWatched = watch === true || follow === true;
+  const [only, ...others] = targets ?? [];
+  if (history === true && (isWatched || only === undefined || others.length > 0))
+    throw new UsageError("metrics --history: expected the id of one sandbox, without --all and --watch");
   return withClient(access, async (client) => {
-    const targets = all === true ? undefined : [...new Set(ids)];
-    if (output === undefined && process.stdout.isTTY) return await (await import("./metrics-live.ts")).showLive(client, targets);
     const isTable = outputFormat(output) === "table";
-    if (follow === true) return await printAsTheyCome(client, targets, isTable);
-    const [only, ...others] = targets ?? [];
-    return only !== undefined && others.length === 0 ? await printSamples(client, only, isTable) : await printNewest(client, targets, isTable);
+    if (history === true && only !== undefined) return await printSamples(client, only, isTable);
+    if (!isWatched) return await printNewest(client, targets, isTable);
+    if (output === undefined && process.stdout.isTTY) return await (await import("./metrics-live.ts")).showLive(client, targets);
+    return await printAsTheyCome(client, targets, isTable);
   });
 }
 
@@ -46,6 +50,10 @@ async function printNewest(client: SvcClient, targets: readonly string[] | undef
     );
   }
   for (const id of watch.missing) remark(`svc: there is no sandbox ${id}`);
+  const sampled = new Set(rows.map(({ sandboxID }) => sandboxID));
+  for (const { sandboxID, state } of watch.all())
+    if (!sampled.has(sandboxID))
+      remark(`svc: sandbox ${sandboxID} has no sample ${state === "paused" ? "while it is paused" : "yet: one is taken every few seconds"}`);
   return watch.missing.length > 0 ? EXIT_FAILURE : 0;
 }
 

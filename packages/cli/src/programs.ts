@@ -10,6 +10,8 @@ export type Program = {
   readonly summary: string;
   /** Of a server: a file below the root that exports `load(argv)`, which reads its settings and refuses what is wrong with them. */
   readonly settings?: string;
+  /** Its verbs, for the completion of a shell. */
+  readonly verbs?: readonly string[];
   /** `svc up` runs it, with these. */
   readonly inUp?: InUp;
 };
@@ -66,9 +68,27 @@ export const programs: readonly Program[] = [
     settings: "packages/store-admin/src/settings.ts",
     inUp: { sections: ["store_admin"], ports: "--store_admin.listen HOST:PORT (SVC_STORE_ADMIN_LISTEN)" },
   },
-  { name: "store", file: "packages/store/src/cli/main.ts", summary: "put, get and list keys of a cache store, inspect and watch it" },
-  { name: "transfer", file: "packages/transfer/src/cli/main.ts", summary: "copy to and from a segment, measure it, show the path to it" },
-  { name: "segment", file: "packages/transfer/src/cli/segment-main.ts", summary: "create, mount, show and list segment records" },
+  {
+    name: "store",
+    file: "packages/store/src/cli/main.ts",
+    summary: "put, get and list keys of a cache store, inspect and watch it",
+    verbs: [
+      ...["put", "get", "ls", "stat", "replicas", "rm", "copy", "move", "drain", "undrain", "migrations", "devices"],
+      ...["leader", "standbys", "lead", "segments", "clients", "summary", "top"],
+    ],
+  },
+  {
+    name: "transfer",
+    file: "packages/transfer/src/cli/main.ts",
+    summary: "copy to and from a segment, measure it, show the path to it",
+    verbs: ["write", "read", "bench", "doctor", "serve"],
+  },
+  {
+    name: "segment",
+    file: "packages/transfer/src/cli/segment-main.ts",
+    summary: "create, mount, show and list segment records",
+    verbs: ["register", "mount", "show", "list"],
+  },
   {
     name: "indexer",
     file: "packages/indexer/src/main.ts",
@@ -76,7 +96,12 @@ export const programs: readonly Program[] = [
     settings: "packages/indexer/src/settings.ts",
     inUp: { sections: ["indexer"], ports: "--indexer.listen HOST:PORT (SVC_INDEXER_LISTEN)" },
   },
-  { name: "index", file: "packages/indexer/src/cli/main.ts", summary: "query a cache indexer, register publishers, simulate an engine" },
+  {
+    name: "index",
+    file: "packages/indexer/src/cli/main.ts",
+    summary: "query a cache indexer, register publishers, simulate an engine",
+    verbs: ["query", "register", "unregister", "services", "simulate"],
+  },
   { name: "mcp", file: "packages/mcp/src/main.ts", summary: "give an agent sandboxes over the Model Context Protocol (MCP)" },
   { name: "bench", file: "bench/main.ts", summary: "run the benchmarks, or the one named" },
 ];

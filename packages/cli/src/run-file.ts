@@ -41,10 +41,14 @@ export async function runFile(file: string, args: readonly string[]): Promise<nu
   return Number(process.exitCode ?? 0);
 }
 
-/** For our client and for the E2B SDKs; what the user set stays. */
+/** For our client and for the E2B SDKs; what the user set stays, but no key is left beside the URL of another server. */
 async function lendAccess(): Promise<void> {
   const { url, apiKey } = await findAccess({});
-  const lent: Record<string, string> = { SVC_URL: url, E2B_API_URL: url, E2B_SANDBOX_URL: url };
-  if (apiKey !== undefined) Object.assign(lent, { SDK_API_KEY: apiKey, E2B_API_KEY: apiKey, E2B_VALIDATE_API_KEY: "false" });
-  for (const [name, value] of Object.entries(lent)) process.env[name] ||= value;
+  const { env } = process;
+  env["SVC_URL"] ||= url;
+  if (apiKey !== undefined) env["SDK_API_KEY"] ||= apiKey;
+  if (env["E2B_API_URL"]) return;
+  // Their key may be a hosted service's, which this server must not see.
+  delete env["E2B_API_KEY"];
+  Object.assign(env, { E2B_API_URL: url, E2B_SANDBOX_URL: url, ...(apiKey === undefined ? {} : { E2B_API_KEY: apiKey, E2B_VALIDATE_API_KEY: "false" }) });
 }

@@ -6,10 +6,11 @@ import { EXIT_FAILURE, UsageError } from "./complain.ts";
 import { collect, forEach } from "./for-each.ts";
 import { localTime } from "./list.ts";
 
-export function listTemplates({ output, ...access }: AccessOptions & { output?: OutputFormat }): Promise<number> {
+export function listTemplates({ quiet, output, ...access }: AccessOptions & { quiet?: true; output?: OutputFormat }): Promise<number> {
   return withClient(access, async (client) => {
     const templates = await collect(client.templates.list());
-    if (outputFormat(output) === "json") printJSON(templates);
+    if (quiet === true) for (const { templateID } of templates) process.stdout.write(`${templateID}\n`);
+    else if (outputFormat(output) === "json") printJSON(templates);
     else {
       printTable(
         ["TEMPLATE ID", "NAMES", "STATUS", "CPU", "MEM", "DISK", "SPAWNED", "CREATED"],

@@ -15,7 +15,7 @@ const gatewayFlags = /^--?(listen|metrics-listen)(=|$)|^--gateway\./;
 /** The chosen servers, with a cluster in the place of the node. What the user gave for the node goes to each of them, but where it listens. */
 export async function clusterOf(home: string, count: number, chosen: readonly ChosenServer[]): Promise<ChosenServer[]> {
   const node = chosen.find(({ name }) => name === NODE);
-  if (node === undefined) throw new UsageError("--nodes needs the node, which --without leaves out");
+  if (node === undefined) throw new UsageError("--nodes needs the node, which --without or --only leaves out");
   if (existsSync(join(home, "sandboxes.db")))
     fail("SETTING_INVALID", `${home} is the home of a single node: give the cluster a home of its own with --home DIR, and use SVC_HOME=DIR with svc`);
   const env = secretsOf(home);

@@ -18,20 +18,26 @@ export type ChosenServer = {
 
 type Flag = { readonly name: string; readonly words: readonly string[] };
 
-/** Those that the tree has and `without` does not name, each with its flags. */
-export function chooseServers(flags: readonly string[], without: readonly string[]): ChosenServer[] {
+/** `only` undefined: all of them. */
+export type Choice = { readonly without?: readonly string[] | undefined; readonly only?: readonly string[] | undefined };
+
+/** Those that the tree has and the choice does not leave out, each with its flags. */
+export function chooseServers(flags: readonly string[], { without: left, only }: Choice): ChosenServer[] {
   const known = programs.filter(({ inUp }) => inUp !== undefined).map(({ name }) => slugOf(name));
-  const isNamed = (slug: string) => without.some((name) => slug === name || slug === `store-${name}`);
-  for (const name of without)
-    if (!known.some((slug) => slug === name || slug === `store-${name}`))
-      throw new UsageError(`--without: expected one of ${known.join(", ")}; got ${JSON.stringify(name)}`);
+  if (left !== undefined && only !== undefined) throw new UsageError("up takes --only or --without, not both");
+  const names = (slug: string, list: readonly string[]) => list.some((name) => slug === name || slug === `store-${name}`);
+  for (const [flag, list] of Object.entries({ without: left ?? [], only: only ?? [] }))
+    for (const name of list)
+      if (!known.some((slug) => names(slug, [name]))) throw new UsageError(`--${flag}: expected one of ${known.join(", ")}; got ${JSON.stringify(name)}`);
   const given = parse(flags);
-  const chosen = programsHere().flatMap(({ name, inUp }) => (inUp === undefined || isNamed(slugOf(name)) ? [] : [{ name, inUp }]));
-  if (chosen.length === 0) throw new UsageError("there is no server left to run: --without names all of them");
+  const without = only === undefined ? (left ?? []) : known.filter((slug) => !names(slug, only));
+  const chosen = programsHere().flatMap(({ name, inUp }) => (inUp === undefined || names(slugOf(name), without) ? [] : [{ name, inUp }]));
+  const leaves = only === undefined ? "--without leaves" : "--only leaves";
+  if (chosen.length === 0) throw new UsageError("there is no server left to run: --without names all of them, or --only none");
   const stray = given.find((flag) => !chosen.some(({ name, inUp }) => isFor(flag, name, inUp)));
   if (stray?.name.includes(".") === true)
-    throw new UsageError(`--${stray.name}: expected a setting of a server that runs; --without leaves out ${without.join(", ")}, and no other one reads it`);
-  if (stray !== undefined) throw new UsageError(`--${stray.name} is a flag of the node, which --without leaves out; other servers take --section.key VALUE`);
+    throw new UsageError(`--${stray.name}: expected a setting of a server that runs; ${leaves} out ${without.join(", ")}, and no other one reads it`);
+  if (stray !== undefined) throw new UsageError(`--${stray.name} is a flag of the node, which ${leaves} out; other servers take --section.key VALUE`);
   return chosen.map(({ name, inUp }) => ({
     name,
     argv: given.filter((flag) => isFor(flag, name, inUp)).flatMap((flag) => wordsFor(flag, inUp)),

@@ -14,7 +14,7 @@ import { absolute, type ChosenServer, chooseServers } from "./up-flags.ts";
 import { takeLock } from "./up-lock.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
 
-type Options = { detach?: true; home?: string; background?: true; without?: readonly string[]; nodes?: number };
+type Options = { detach?: true; home?: string; background?: true; without?: readonly string[]; only?: readonly string[]; nodes?: number };
 /** What the detached process tells the one that started it. */
 type Report =
   | { ready: readonly UpServer[]; unready: readonly string[] }
@@ -31,20 +31,19 @@ const OTHER_FAILURES_MS = 15_000;
 export async function up(flags: readonly string[], options: Options): Promise<number> {
   const home = chosenHome(options.home);
   const { nodes = 1 } = options;
-  const chosen = chooseServers(flags, options.without ?? []);
+  const chosen = chooseServers(flags, options);
   try {
     mkdirSync(join(home, "logs"), { recursive: true });
   } catch (error) {
     fail("SETTING_INVALID", `the home ${home} cannot be used: expected a folder that this user may write: ${(error as Error).message}`, { cause: error });
   }
-  if (options.detach === true)
-    return await upDetached(home, [...(options.without ?? []).map((name) => `--without=${name}`), `--nodes=${nodes}`, "--", ...absolute(flags)]);
+  if (options.detach === true) return await upDetached(home, [...choiceOf(options), `--nodes=${nodes}`, "--", ...absolute(flags)]);
   const report = options.background === true ? reportToParent : reportToPerson;
   const lock = await takeLock(home);
   try {
     if (lock === undefined) {
       await checkAll(chosen);
-      report({ alreadyUp: await otherUp(home), ignored: flags.length > 0 || (options.without ?? []).length > 0 }, home);
+      report({ alreadyUp: await otherUp(home), ignored: flags.length > 0 || choiceOf(options).length > 0 }, home);
       return 0;
     }
     const servers = nodes === 1 ? chosen : await clusterOf(home, nodes, chosen);
@@ -59,6 +58,9 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
     lock?.close();
   }
 }
+
+/** As flags. */
+const choiceOf = ({ without = [], only = [] }: Options): string[] => [...without.map((name) => `--without=${name}`), ...only.map((name) => `--only=${name}`)];
 
 /** What one of them refuses is said before any of them starts; a file of settings for all, once. */
 async function checkAll(servers: readonly ChosenServer[]): Promise<void> {

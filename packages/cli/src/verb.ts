@@ -1,16 +1,52 @@
 // A verb of the command line: a commander command whose action gives the exit code.
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { inCapitals, usageLines } from "@svc/contract/help.ts";
+import { type AddHelpTextContext, type AddHelpTextPosition, Command, type ErrorOptions, Help, InvalidArgumentError, Option } from "commander";
 import { exactVariable } from "./raw-words.ts";
 
 export class Verb extends Command {
   exitCode = 0;
+  /** Of the root: the verb that runs, or whose command line is wrong. */
+  current: Verb | undefined;
+  #below = "";
 
   constructor(name?: string) {
     super(name);
     this.exitOverride().helpOption("-h, --help", "show this help");
     this.configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "svc: ")) });
-    this.configureHelp({ subcommandTerm: (command) => command.name() });
+    this.configureHelp({
+      helpWidth: HELP_WIDTH,
+      subcommandTerm: (command) => command.name(),
+      optionTerm: ({ flags }) => inCapitals(flags),
+      argumentTerm: (argument) => argument.name().toUpperCase(),
+      commandUsage: (command) => inCapitals(Help.prototype.commandUsage.call(new Help(), command)),
+    });
+  }
+
+  /** Its first example, from the text below its help; of `svc` itself, that of any verb. */
+  get example(): string | undefined {
+    return /^Examples?:\n {2}(\S.*)$/m.exec(this.#below)?.[1] ?? (this.parent === null ? "svc list" : undefined);
+  }
+
+  override addHelpText(position: AddHelpTextPosition, text: string): this;
+  override addHelpText(position: AddHelpTextPosition, text: (context: AddHelpTextContext) => string): this;
+  override addHelpText(position: AddHelpTextPosition, text: string | ((context: AddHelpTextContext) => string)): this {
+    if (typeof text === "string") this.#below += text;
+    return super.addHelpText(position, text as string);
+  }
+
+  /** Notes whose command line is wrong. */
+  override error(message: string, options?: ErrorOptions): never {
+    this.root.current = this;
+    return super.error(message, options);
+  }
+
+  /** What to write instead, below what is wrong. */
+  usageLines(): string {
+    const path: string[] = [];
+    for (let verb: Command | null = this as Command; verb !== null; verb = verb.parent) path.unshift(verb.name());
+    const words = path.join(" ");
+    return usageLines(`${words} ${inCapitals(this.usage())}`, this.example, `${words} --help`);
   }
 
   override createCommand(name?: string): Verb {
@@ -30,6 +66,7 @@ export class Verb extends Command {
   /** `action` gets the arguments, then the options. */
   run(action: (...words: never[]) => Promise<number>): this {
     return this.action(async (...words: unknown[]) => {
+      this.root.current = this;
       this.root.exitCode = await (action as (...words: unknown[]) => Promise<number>)(...words);
     });
   }
@@ -41,8 +78,11 @@ export class Verb extends Command {
   }
 }
 
+/** As the programs that are no verbs have it (contract/src/help.ts). */
+const HELP_WIDTH = 100;
+
 export function outputOption(): Option {
-  return new Option("-o, --output <format>", "how to print (default: a table on a terminal, JSON in a pipe)").choices(["table", "json"]);
+  return new Option("-o, --output <format>", "how to print (default: a table)").choices(["table", "json"]);
 }
 
 /** `NAME=VALUE`, repeated for more. */

@@ -23,8 +23,8 @@ export function addObserveVerbs(program: Verb): void {
     .addHelpText(
       "after",
       `
-Prints text on a terminal, and one JSON object per line in a pipe. If the server restarts, it waits and continues; no entry
-is shown twice.
+Prints text, or one JSON object per line with --output json. If the server restarts, it waits and continues; no entry is
+shown twice.
 
 Examples:
   svc logs $ID -n 50 -f
@@ -37,20 +37,23 @@ Examples:
     .clientVerb("metrics", "show what sandboxes use: CPU, memory, disk")
     .argument("[ids...]", "the sandboxes")
     .option("--all", "every sandbox, including new ones")
-    .option("-f, --follow", "in a pipe: keep printing a line for each new sample")
+    .option("-w, --watch", "keep showing: a live view on a terminal, a line for each new sample in a pipe or with --output")
+    .option("--history", "the samples of the last hour, of one sandbox")
+    // What -w was called; no option for people.
+    .addOption(new Option("-f, --follow").hideHelp())
     .addOption(outputOption())
     .usage("[options] <ids...>")
     .addHelpText(
       "after",
       `
-On a terminal, shows a live view with history, the busiest sandbox first; q or Ctrl-C quits. In a pipe, or with --output, prints
-the last hour's samples of one sandbox, or the newest sample of each of several. 100 % is one full CPU.
+Prints the newest sample of each sandbox, and ends. The live view of --watch has a history, and the busiest sandbox first; q or
+Ctrl-C quits. 100 % is one full CPU.
 
 Examples:
   svc metrics $ID
-  svc metrics --all
-  svc metrics $ID --output table
-  svc metrics $ID -f --output json | jq .memUsed`,
+  svc metrics --all --watch
+  svc metrics $ID --history --output json
+  svc metrics $ID -w --output json | jq .memUsed`,
     )
     .run(async (ids: string[], options: never) => (await import("./metrics.ts")).metrics(ids, options));
 
@@ -64,7 +67,7 @@ Examples:
     .addHelpText(
       "after",
       `
-Prints text on a terminal, and one JSON object per line in a pipe. With -f it continues over restarts of the server, each event once.
+Prints text, or one JSON object per line with --output json. With -f it continues over restarts of the server, each event once.
 
 Examples:
   svc events

@@ -91,6 +91,28 @@ Examples:
     .run(async (id: string, command: string[], options: never) => (await import("./exec.ts")).exec(id, command, options));
 
   program
+    .clientVerb("forward", "forward ports of this machine to TCP ports inside a sandbox")
+    .argument("<id>", "the sandbox")
+    .argument("<ports...>", "PORT, LOCAL:PORT, or :PORT for a free port here")
+    .option("--address <address>", "where to listen on this machine", "127.0.0.1")
+    .option("--no-check", "start even if nothing listens in the sandbox yet")
+    .option("--stdio", "one connection over stdin and stdout, for ssh's ProxyCommand")
+    .usage("[options] <id> <ports...>")
+    .addHelpText(
+      "after",
+      `
+Runs until Ctrl-C. The server in the sandbox may listen on its loopback only. Prints a line for each port, with the address on
+this machine. While connections are open, the sandbox's timeout is extended.
+
+Examples:
+  svc forward $ID 5432                      psql -h 127.0.0.1 -U postgres
+  svc forward $ID 2222:22                   ssh -p 2222 user@127.0.0.1
+  svc forward $ID :8080 :9090               free ports of this machine
+  ssh -o ProxyCommand="svc forward $ID 22 --stdio" user@$ID`,
+    )
+    .run(async (id: string, ports: string[], options: never) => (await import("./forward.ts")).forward(id, ports, options));
+
+  program
     .clientVerb("list", "list the sandboxes")
     .alias("ls")
     .option("-m, --metadata <key=value>", "only those with this label (repeat for more)", pairs)

@@ -8,26 +8,33 @@ const MAX_NODES = 9;
 export function addServerVerbs(program: Verb): void {
   program
     .verb("auth", "save the server's URL and the API key")
+    // Refused with what to do instead.
+    .argument("[words...]")
+    .usage("[options]")
     .option("--no-check", "save without checking that the server accepts the key")
+    .option("--export", "print the server and key for the E2B SDKs, as a shell's variables, and save nothing")
     .option("--show", "show which server and key commands would use, and save nothing")
     .addHelpText(
       "after",
       `
 Asks for both; without a terminal it reads two lines from stdin, the URL (empty: http://localhost:8000) and the key.
 They are saved in ~/.config/svc/credentials (TOML: url, api_key; mode 0600). Commands take saved credentials first, then
-SDK_API_KEY with SVC_URL, then, on the server's own machine, that server's key if they may read it.
+SDK_API_KEY (or SVC_API_KEY) with SVC_URL, then E2B_API_KEY with E2B_API_URL, then, on the server's own machine, that server's
+key if they may read it. E2B_API_KEY goes to the server in E2B_API_URL and to no other.
 
 Examples:
   svc auth
+  eval "$(svc auth --export)"
   printf '%s\\n' https://sandboxes.example.org "$KEY" | svc auth`,
     )
-    .run(async (options: never) => (await import("./auth.ts")).auth(options));
+    .run(async (words: string[], options: never) => (await import("./auth.ts")).auth(words, options));
 
   program
     .verb("up", "run all servers of this machine")
     .option("-d, --detach", "return when they are ready; svc down stops them")
     .option("--home <directory>", "where the servers keep their state (default: SVC_HOME, else /var/lib/svc for root, ~/.local/share/svc for others)")
     .option("--without <name>", "leave a server out: node, metadata, store-master, store-service, store-admin or indexer (repeat for more)", several)
+    .option("--only <name>", "run these servers alone, by the same names (repeat for more)", several)
     .option("--nodes <number>", "a deployment to try out: this many nodes behind a gateway, with etcd (default: 1, a node without a gateway)", count(MAX_NODES))
     // What --detach starts; no option for people.
     .addOption(new Option("--background").hideHelp())
@@ -52,6 +59,7 @@ Examples:
   svc up
   svc up -d --listen 127.0.0.1:8000
   svc up -d --nodes 3 --home ~/cluster
+  svc up -d --only node
   svc up -d --indexer.listen 127.0.0.1:14333 --without metadata`,
     )
     .run(async (flags: string[], options: never) => (await import("./up.ts")).up(flags, options));
@@ -60,7 +68,11 @@ Examples:
     .option("--home <directory>", "the home of the servers to stop")
     .option("--sandboxes", "delete all sandboxes first, without asking")
     .option("-y, --yes", "accepted as for svc delete; nothing is asked in any case")
+    .addHelpText("after", "\nExamples:\n  svc down\n  svc down --sandboxes")
     .run(async (options: never) => (await import("./down.ts")).down(options));
 
-  program.verb("openapi", "print the API as an OpenAPI 3.1 document").run(async () => (await import("./openapi.ts")).printOpenAPI());
+  program
+    .verb("openapi", "print the API as an OpenAPI 3.1 document")
+    .addHelpText("after", "\nExamples:\n  svc openapi > svc-openapi.json")
+    .run(async () => (await import("./openapi.ts")).printOpenAPI());
 }

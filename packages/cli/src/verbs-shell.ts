@@ -1,5 +1,6 @@
 // The verbs around a shell: completion, the manual, a program of the user's.
 import { Argument } from "commander";
+import { type IDKind, idKinds } from "./complete-ids-kinds.ts";
 import { completionScript, manPage, type Shell, shells } from "./completion.ts";
 import type { Verb } from "./verb.ts";
 import { version } from "./version.ts";
@@ -34,7 +35,21 @@ Examples:
     )
     .run(async (shell: Shell) => print(completionScript(shell, program)));
 
-  program.verb("man", "print the manual, for man -l -").run(async () => print(manPage(program, version())));
+  (program.command("complete-ids", { hidden: true }) as Verb)
+    .description("print what a shell offers where a verb takes an id")
+    .addArgument(new Argument("<kinds...>", "of what").choices(idKinds))
+    .addHelpText("after", "\nExamples:\n  svc complete-ids sandboxes")
+    .run(async (kinds: IDKind[]) => (await import("./complete-ids.ts")).completeIDs(kinds));
+
+  program
+    .verb("version", "print the version of this tree")
+    .addHelpText("after", "\nExamples:\n  svc version")
+    .run(async () => print(`${version()}\n`));
+
+  program
+    .verb("man", "print the manual, for man -l -")
+    .addHelpText("after", "\nExamples:\n  svc man | man -l -")
+    .run(async () => print(manPage(program, version())));
 }
 
 async function print(text: string): Promise<number> {

@@ -11,6 +11,7 @@ export function addTemplateVerbs(program: Verb): void {
   template
     .clientVerb("list", "list the templates (for snapshots: svc snapshot list)")
     .alias("ls")
+    .option("-q, --quiet", "ids only")
     .addOption(outputOption())
     .addHelpText("after", "\nExamples:\n  svc template list\n  svc template list --output json")
     .run(async (options: never) => (await import("./template.ts")).listTemplates(options));

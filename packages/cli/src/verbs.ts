@@ -19,7 +19,7 @@ export function verbs(): Verb {
     .description("The serving stack for LLM agents: sandboxes from a terminal, and the servers behind them.")
     .usage("VERB [options]")
     .version(version(), "-V, --version", "show the version")
-    .helpOption("-h, --help", "show this help, or that of a verb")
+    .helpOption("-h, --help", "show this help")
     .helpCommand("help [verb]", "show the help of a verb")
     .showSuggestionAfterError()
     .enablePositionalOptions()
@@ -44,11 +44,17 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
     await program.parseAsync(withDashes(withPreset(argv)), { from: "user" });
     return program.exitCode;
   } catch (error) {
-    if (!(error instanceof CommanderError)) return complain(error);
+    if (!(error instanceof CommanderError)) {
+      const code = complain(error);
+      if (code === EXIT_USAGE) process.stderr.write((program.current ?? program).usageLines());
+      return code;
+    }
+    if (error.exitCode === 0) return 0;
     const own = error.code === "commander.unknownCommand" && Object.hasOwn(elsewhere, argv[0] ?? "") ? elsewhere[argv[0] ?? ""] : undefined;
     if (own !== undefined) process.stderr.write(`(that is svc ${own})\n`);
-    // Commander has printed what there is to say.
-    return error.exitCode === 0 ? 0 : EXIT_USAGE;
+    // Commander has printed what is wrong, or the whole help.
+    if (error.code !== "commander.help") process.stderr.write((program.current ?? program).usageLines());
+    return EXIT_USAGE;
   }
 }
 

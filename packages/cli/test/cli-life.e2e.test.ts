@@ -24,9 +24,9 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     assert.equal(result.code, 0, `${args.join(" ")}: ${result.stderr}`);
     return result.stdout;
   };
-  const json = async (...args: string[]) => JSON.parse(await svc(...args)) as Row[];
+  const json = async (...args: string[]) => JSON.parse(await svc(...args, "--output", "json")) as Row[];
   const lines = async (...args: string[]) =>
-    (await svc(...args))
+    (await svc(...args, "--output", "json"))
       .split("\n")
       .filter((line) => line !== "")
       .map((line) => JSON.parse(line) as Row);
@@ -66,17 +66,17 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     assert.equal(new Set(hosts).size, 4, "each has a hostname of its own");
     const [first = ""] = forks;
     const [grandchild = ""] = (await svc("fork", first, "-q")).trim().split("\n");
-    const tree = await svc("list", "--tree", "-o", "table");
+    const tree = await svc("list", "--tree");
     assert.match(tree, new RegExp(`^${id} +0 `, "m"));
     for (const fork of forks) assert.match(tree, new RegExp(`^[├└]─ ${fork} +1 `, "m"));
     assert.match(tree, new RegExp(`─ ${first} [^\\n]*\\n[│ ] +└─ ${grandchild} +2 `));
     await svc("delete", first);
-    assert.match(await svc("list", "--tree", "-o", "table"), new RegExp(`^${first} +\\(gone\\)\\n└─ ${grandchild} `, "m"));
+    assert.match(await svc("list", "--tree"), new RegExp(`^${first} +\\(gone\\)\\n└─ ${grandchild} `, "m"));
     await svc("delete", grandchild, ...forks.slice(1));
   });
 
   void test("a snapshot is taken while its source runs, starts others, and is deleted by name", async () => {
-    const taken = JSON.parse(await svc("snapshot", "create", id, "kept:v1")) as Row;
+    const taken = JSON.parse(await svc("snapshot", "create", id, "kept:v1", "-o", "json")) as Row;
     assert.deepEqual(taken["names"], ["kept:v1"]);
     assert.deepEqual(
       (await json("snapshot", "list", "--sandbox", id)).map(({ snapshotID }) => snapshotID),
@@ -94,20 +94,20 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     // An address with a route: what has none is refused by the kernel, before any rule of ours.
     await using _outside = await startOutside();
     const [address] = publicAddresses;
-    const shown = JSON.parse(await svc("network", id, "--no-internet", "--allow-out", "192.0.2.1")) as Row;
+    const shown = JSON.parse(await svc("network", id, "--no-internet", "--allow-out", "192.0.2.1", "-o", "json")) as Row;
     assert.deepEqual([shown["allowInternetAccess"], shown["allowOut"]], [false, ["192.0.2.1"]]);
     assert.notEqual((await live.svc(["exec", id, "--", "bash", "-c", `exec 3<>/dev/tcp/${address}/80`])).code, 0);
     const denied = await until("the denial in the log", async () =>
       (await lines("logs", id, "--network")).find(({ message }) => String(message).includes(address)),
     );
     assert.equal((denied["fields"] as Row)["kind"], "network");
-    const open = JSON.parse(await svc("network", id, "--clear")) as Row;
+    const open = JSON.parse(await svc("network", id, "--clear", "-o", "json")) as Row;
     assert.deepEqual([open["allowInternetAccess"], open["allowOut"]], [true, undefined]);
   });
 
-  void test("figures come as samples in a pipe and as a live view on a terminal", async () => {
+  void test("metrics come as one sample, as the last hour, and as a live view on a terminal", async () => {
     const [sample] = await until("a sample", async () => {
-      const samples = await json("metrics", id);
+      const samples = await json("metrics", id, "--history");
       return samples.length > 0 ? samples : undefined;
     });
     assert.ok(Number(sample?.["memTotal"]) > 0 && Number(sample?.["diskTotal"]) > 0);
@@ -115,7 +115,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
       (await json("metrics", "--all")).map(({ sandboxID }) => sandboxID),
       [id],
     );
-    using terminal = live.terminal(["metrics", id]);
+    using terminal = live.terminal(["metrics", id, "--watch"]);
     await terminal.sees("CPU");
     await terminal.sees("q or Ctrl-C ends");
     terminal.type("q");
@@ -156,8 +156,8 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
       };
     };
     const extra = (await svc("start", "base", "-d")).trim();
-    const logs = follow("logs", extra, "-f");
-    const events = follow("events", "-f", "--since", "0");
+    const logs = follow("logs", extra, "-f", "-o", "json");
+    const events = follow("events", "-f", "--since", "0", "-o", "json");
     await until("both to begin", () => (logs.rows().length > 0 && events.rows().length > 0 ? true : undefined));
     await live.node.restart("SIGKILL");
     await svc("timeout", extra, "600");
@@ -182,7 +182,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     const again = await live.svc(["template", "build", "--from", "base", "-n", "web:v2", context]);
     assert.match(again.stderr, /known to the server[\s\S]*RUN cat files\/hello\.txt > \/work\/copied \(cached\)/);
     assert.ok((await json("template", "tag", "web:v2", "stable")).some(({ tag }) => tag === "stable"));
-    assert.match(await svc("template", "logs", "web", "-o", "table"), /RUN cat files/);
+    assert.match(await svc("template", "logs", "web"), /RUN cat files/);
     writeFileSync(join(context, "Dockerfile"), "FROM debian\nRUN echo out; exit 3\n");
     const failed = await live.svc(["template", "build", "--from", "base", "-n", "broken", context]);
     assert.equal(failed.code, 1);

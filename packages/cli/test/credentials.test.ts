@@ -18,7 +18,7 @@ void test("auth without a terminal reads URL and key as two lines and saves them
   assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
   assert.equal(statSync(dirname(place.credentials)).mode & 0o777, 0o700);
   assert.deepEqual(readdirSync(dirname(place.credentials)), ["credentials"], "no temporary file is left");
-  assert.equal((await place.svc(["list"])).stdout, "[]\n");
+  assert.equal((await place.svc(["list", "-q"])).code, 0);
 });
 
 void test("auth saves over a file that others could read, and then they cannot", async () => {
@@ -85,10 +85,52 @@ void test("saved credentials come before SDK_API_KEY, and --url of another serve
   assert.equal((await place.svc(["list", "--url", other.url], { env: { SDK_API_KEY: KEY } })).code, 0);
 });
 
-void test("SDK_API_KEY with SVC_URL needs no auth", async () => {
+void test("SDK_API_KEY, or the servers' own SVC_API_KEY, needs no auth beside SVC_URL", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
-  assert.equal((await place.svc(["list"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } })).code, 0);
+  for (const name of ["SDK_API_KEY", "SVC_API_KEY"]) assert.equal((await place.svc(["list"], { env: { [name]: KEY, SVC_URL: server.url } })).code, 0, name);
+  assert.equal((await place.svc(["list"], { env: { SDK_API_KEY: KEY, SVC_API_KEY: OTHER_KEY, SVC_URL: server.url } })).code, 0);
+});
+
+void test("E2B_API_KEY goes to the server in E2B_API_URL and to no other, since it may be a hosted service's", async () => {
+  await using server = await openControlPlane();
+  await using other = await openControlPlane();
+  await using place = openPlace();
+  const hosted = { E2B_API_KEY: KEY, E2B_API_URL: `${server.url}/` };
+  assert.equal((await place.svc(["list"], { env: hosted })).code, 0);
+  assert.equal((await place.svc(["list", "--url", server.url], { env: { ...hosted, SVC_URL: other.url } })).code, 0);
+  assert.match((await place.svc(["auth", "--show"], { env: hosted })).stdout, /, from E2B_API_KEY\n$/);
+  const exported = await place.svc(["auth", "--export"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } });
+  assert.equal(exported.stdout, `export E2B_API_URL='${server.url}'\nexport E2B_SANDBOX_URL='${server.url}'\nexport E2B_API_KEY='${KEY}'\n`);
+  for (const [args, env] of [
+    [["list", "--url", other.url], hosted],
+    [["list"], { ...hosted, SVC_URL: other.url }],
+    [["list"], { E2B_API_KEY: KEY, SVC_URL: other.url }],
+    [["list", "--url", other.url], { E2B_API_KEY: KEY }],
+  ] as const) {
+    const refused = await place.svc(args, { env });
+    assert.equal(refused.code, 1);
+    assert.match(
+      refused.stderr,
+      /^svc: no API key may be sent to http:\S+: E2B_API_KEY is sent to the server in E2B_API_URL alone: (set E2B_API_URL as well|which is http:\S+); /,
+    );
+  }
+  // svc's own variables name a server of their own, and its key.
+  assert.equal((await place.svc(["list"], { env: { ...hosted, E2B_API_KEY: OTHER_KEY, SDK_API_KEY: KEY, SVC_URL: server.url } })).code, 0);
+  assert.deepEqual([...other.keys], []);
+});
+
+void test("svc run lends a program this server's key together with its URL, and never beside a key of the E2B SDKs that was there before", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  const file = join(place.directory, "program.ts");
+  writeFileSync(file, 'console.log(process.env["E2B_API_URL"], process.env["E2B_API_KEY"]);');
+  const own = { SDK_API_KEY: KEY, SVC_URL: server.url };
+  assert.equal((await place.svc(["run", file], { env: own })).stdout, `${server.url} ${KEY}\n`);
+  assert.equal((await place.svc(["run", file], { env: { ...own, E2B_API_KEY: OTHER_KEY } })).stdout, `${server.url} ${KEY}\n`);
+  const hosted = { E2B_API_KEY: OTHER_KEY, E2B_API_URL: "https://api.example.org" };
+  assert.equal((await place.svc(["run", file], { env: { ...own, ...hosted } })).stdout, `https://api.example.org ${OTHER_KEY}\n`);
+  assert.equal((await place.svc(["run", file], { env: { ...own, E2B_API_URL: "https://api.example.org" } })).stdout, "https://api.example.org undefined\n");
 });
 
 /** The home of a node as its client finds it; `self` is the process that holds the port. */
@@ -111,7 +153,7 @@ void test("a machine's own key is sent to its own node alone: not to another por
   assert.equal(elsewhere.code, 1);
   assert.match(
     elsewhere.stderr,
-    /^svc: http:\/\/127\S+ belongs to another server: the API key from \S+api-key is sent to the node of \S+ alone, which is at http:\/\/localhost:\d+; start .*svc auth/,
+    /^svc: no API key may be sent to http:\/\/127\S+: the API key from \S+api-key is sent to the node of \S+ alone, which is at http:\/\/localhost:\d+; start .*svc auth/,
   );
   assert.match((await place.svc(["auth", "--show"], { env: { SVC_URL: "http://sandboxes.example.org" } })).stdout, /key {2}none/);
 

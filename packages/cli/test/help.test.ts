@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Command } from "commander";
 import { programsHere } from "../src/programs.ts";
+import type { Verb } from "../src/verb.ts";
 import { runVerb, verbs } from "../src/verbs.ts";
 import { openPlace } from "./svc.ts";
 
@@ -26,15 +27,18 @@ void test("no verb's help names a flag twice", () => {
   for (const verb of all) assert.deepEqual(flagsTwice(verb.helpInformation()), [], verb.name());
 });
 
-void test("every verb, server and program ends with 2 where its command line is wrong, and says what is wrong", async () => {
+void test("every verb, server and program ends with 2 where its command line is wrong, says what is wrong, and shows its usage with an example", async () => {
   const path = (verb: Command): string[] => (verb.parent === null ? [] : [...path(verb.parent), verb.name()]);
   for (const verb of below(verbs())) assert.equal(await runVerb([...path(verb), "--no-such-flag"]), 2, path(verb).join(" "));
+  // Groups of verbs have none of their own.
+  for (const verb of below(verbs())) assert.ok(verb.commands.length > 0 || (verb as Verb).example?.includes("svc"), `${path(verb).join(" ")} has no example`);
   await using place = openPlace();
   const verbsOfPrograms = ["store get", "index query", "index simulate", "transfer write", "segment list"];
   for (const name of [...programsHere().map((program) => program.name), ...verbsOfPrograms, "up", "up -d"]) {
     const { code, stdout, stderr } = await place.svc([...name.split(" "), "--no-such-flag"]);
     assert.deepEqual([code, stdout], [2, ""], `${name}: ${stderr}`);
     assert.ok(stderr.includes("no-such-flag"), `${name}: ${stderr}`);
+    assert.match(stderr, /\n\nUsage: svc [^\n]*\n(?: {7}[^\n]*\n)*Example: [^\n]*svc [^\n]*\nSee svc [^\n]* --help\.\n$/, name);
   }
   const value = await place.svc(["indexer", "--listen", "nowhere"]);
   assert.deepEqual([value.code, value.stderr.includes("expected HOST:PORT")], [2, true], value.stderr);
@@ -42,11 +46,13 @@ void test("every verb, server and program ends with 2 where its command line is 
   assert.equal((await place.svc(["indexer"], { env: { SVC_INDEXER_LISTEN: "nowhere" } })).code, 1);
 });
 
-void test("no server's or program's help names a flag twice, or says of two settings what was meant for one", async () => {
+void test("every server's and program's help has one form, names no flag twice, and says of no two settings what was meant for one", async () => {
   await using place = openPlace();
   for (const { name } of programsHere()) {
     const { code, stdout } = await place.svc([...name.split(" "), "--help"]);
     assert.equal(code, 0, name);
     assert.deepEqual([flagsTwice(stdout), textsTwice(stdout)], [[], []], name);
+    const headings = [...stdout.matchAll(/^(Usage|Options|Settings|Commands|Examples)\b/gm)].map(([, heading]) => heading);
+    assert.deepEqual([headings[0], headings[1], headings.at(-1)], ["Usage", "Options", "Examples"], `${name} has another form of help:\n${stdout}`);
   }
 });

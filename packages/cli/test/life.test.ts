@@ -115,11 +115,11 @@ void test("fork gives each copy a row or its error, and fails when one failed", 
     );
   });
   assert.deepEqual(await it.svc("fork", "i1", "-n", "2", "-q"), { code: 0, signal: null, stdout: "c0\nc1\n", stderr: "" });
-  const { code, stdout, stderr } = await it.svc("fork", "i1", "-n", "3", "-o", "table");
+  const { code, stdout, stderr } = await it.svc("fork", "i1", "-n", "3");
   assert.equal(code, 1);
   assert.match(stdout, /^CHILD +SANDBOX ID +RESULT\n1 +c0 +running\n2 +c1 +running\n3 +failed: the node is full\n$/);
   assert.equal(stderr, "svc: 1 of 3 forks of i1 failed: the node is full\n");
-  assert.equal(JSON.parse((await it.svc("fork", "i1")).stdout).length, 1);
+  assert.equal(JSON.parse((await it.svc("fork", "i1", "-o", "json")).stdout).length, 1);
   for (const wrong of ["0", "101", "x"]) assert.equal((await it.svc("fork", "i1", "-n", wrong)).code, 2);
 });
 
@@ -151,10 +151,10 @@ void test("snapshots are taken, listed over all pages, and deleted by name, but 
     if (request.method === "DELETE") return answer(response, 204);
     return false;
   });
-  assert.deepEqual(JSON.parse((await it.svc("snapshot", "create", "i1", "ready:v1")).stdout).names, ["ready:v1"]);
+  assert.deepEqual(JSON.parse((await it.svc("snapshot", "create", "i1", "ready:v1", "-o", "json")).stdout).names, ["ready:v1"]);
   assert.equal((await it.svc("snapshot", "create", "i1", "Not A Name")).code, 2);
   assert.equal((await it.svc("snapshot", "list", "-q", "--sandbox", "i1")).stdout, "s1\ns2\n");
-  assert.match((await it.svc("snapshot", "list", "-o", "table")).stdout, /s2 +ready:v1 +i1 +memory, files +2 +512 MiB +1\.5 MiB +2026-01-3/);
+  assert.match((await it.svc("snapshot", "list")).stdout, /s2 +ready:v1 +i1 +memory, files +2 +512 MiB +1\.5 MiB +2026-01-3/);
   const { code, stdout, stderr } = await it.svc("snapshot", "delete", "ready:v1", "base");
   assert.deepEqual([code, stdout], [1, "ready:v1\n"]);
   assert.match(stderr, /there is no snapshot base/);
@@ -191,8 +191,8 @@ void test("network shows the rules, replaces them as a whole, and clears them", 
       lifecycle,
     });
   });
-  assert.match((await it.svc("network", "i1", "-o", "table")).stdout, /allow out +all\ndeny out +nothing beyond private ranges/);
-  const set = await it.svc("network", "i1", "--no-internet", "--allow-out", "a.example.org", "--allow-out", "10.0.0.1");
+  assert.match((await it.svc("network", "i1")).stdout, /allow out +all\ndeny out +nothing beyond private ranges/);
+  const set = await it.svc("network", "i1", "--no-internet", "--allow-out", "a.example.org", "--allow-out", "10.0.0.1", "-o", "json");
   assert.deepEqual(JSON.parse(set.stdout), { sandboxID: "i1", allowInternetAccess: false, allowPublicTraffic: true, allowOut: ["a.example.org", "10.0.0.1"] });
   assert.equal((await it.svc("network", "i1", "--clear", "--no-internet")).code, 2);
   await it.svc("network", "i1", "--clear");

@@ -1,27 +1,92 @@
 // What a shell gets: completion of every verb and option, a manual, and programs on the pinned Node.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openPlace } from "./svc.ts";
+import { promisify } from "node:util";
+import { programsHere } from "../src/programs.ts";
+import { KEY, type MoreRoutes, openControlPlane } from "./control-plane.ts";
+import { mainFile, openPlace } from "./svc.ts";
+
+const SNAPSHOT = {
+  snapshotID: "s1",
+  sandboxID: "i1",
+  templateID: "base",
+  memory: true,
+  cpuCount: 2,
+  memoryMB: 512,
+  diskSizeMB: 1024,
+  sizeBytes: 1,
+  createdAt: "2026-01-31T09:05:00Z",
+};
 
 /** What bash would offer for the last of these words. */
-function offered(script: string, words: readonly string[]): string[] {
+async function offered(script: string, words: readonly string[], env: Record<string, string> = {}): Promise<string[]> {
   const typed = words.map((word) => `'${word}'`).join(" ");
   const program = `${script}\nCOMP_WORDS=(${typed}); COMP_CWORD=${words.length - 1}; _svc; printf '%s\\n' "\${COMPREPLY[@]}"`;
-  return execFileSync("bash", ["-c", program], { encoding: "utf8" }).split("\n").filter(Boolean);
+  // Not in this thread, in which the server of a test answers.
+  const { stdout } = await promisify(execFile)("bash", ["-c", program], { env: { ...process.env, ...env } });
+  return stdout.split("\n").filter(Boolean);
 }
 
 void test("bash completes verbs, verbs below them, options and the words that an option takes", async () => {
   await using place = openPlace();
   const { code, stdout } = await place.svc(["completion", "bash"]);
   assert.equal(code, 0);
-  assert.deepEqual(offered(stdout, ["svc", "templ"]), ["template"]);
-  assert.ok(offered(stdout, ["svc", "template", ""]).includes("build"));
-  assert.ok(offered(stdout, ["svc", ""]).includes("indexer"));
-  assert.deepEqual(offered(stdout, ["svc", "list", "--out"]), ["--output"]);
-  assert.deepEqual(offered(stdout, ["svc", "list", "-o", ""]), ["table", "json"]);
+  assert.deepEqual(await offered(stdout, ["svc", "templ"]), ["template"]);
+  assert.ok((await offered(stdout, ["svc", "template", ""])).includes("build"));
+  assert.ok((await offered(stdout, ["svc", ""])).includes("indexer"));
+  assert.deepEqual(await offered(stdout, ["svc", "list", "--out"]), ["--output"]);
+  assert.deepEqual(await offered(stdout, ["svc", "list", "-o", ""]), ["table", "json"]);
+});
+
+void test("svc store<TAB> offers the verbs of that program, and of every other that has verbs", async () => {
+  await using place = openPlace();
+  const { stdout: script } = await place.svc(["completion", "bash"]);
+  for (const { name, verbs } of programsHere()) {
+    if (verbs === undefined) continue;
+    const help = (await place.svc([name, "--help"])).stdout;
+    const commands = help.slice(help.indexOf("\nCommands:\n")).split("\n\n")[0] ?? "";
+    const listed = [...commands.matchAll(/^ {2}([a-z]+)\b/gm)].map(([, verb]) => verb);
+    assert.deepEqual([...new Set(listed)].sort(), [...verbs].sort(), `${name}: the table in programs.ts`);
+    const shown = await offered(script, ["svc", name, ""]);
+    assert.deepEqual(
+      verbs.filter((verb) => !shown.includes(verb)),
+      [],
+      name,
+    );
+  }
+  assert.deepEqual(await offered(script, ["svc", "store", "sta"]), ["stat", "standbys"]);
+  assert.ok((await offered(script, ["svc", "store", ""])).includes("master"));
+});
+
+void test("ids of sandboxes, templates and snapshots are completed from the server", async () => {
+  const more: MoreRoutes = (_request, response, url) => {
+    const answer = (body: unknown) => {
+      response.writeHead(200).end(JSON.stringify(body));
+      return true;
+    };
+    if (url.pathname === "/snapshots") return answer([{ ...SNAPSHOT, names: ["ready:v1"] }]);
+    return false;
+  };
+  await using server = await openControlPlane(more);
+  await using place = openPlace();
+  const env = place.env({ SDK_API_KEY: KEY, SVC_URL: server.url });
+  for (const _ of [1, 2]) await place.svc(["start", "-d"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } });
+  const { stdout } = await place.svc(["completion", "bash"]);
+  const script = `svc() { "${process.execPath}" "${mainFile}" "$@"; }\n${stdout}`;
+  const ids = async (...words: string[]) => (await offered(script, ["svc", ...words], env)).filter((word) => !word.startsWith("-"));
+  assert.deepEqual(await ids("exec", ""), ["i1", "i2"]);
+  assert.deepEqual(await ids("exec", "--user", "root", "i"), ["i1", "i2"]);
+  assert.deepEqual(await ids("exec", "i1", ""), [], "its command is no id");
+  assert.deepEqual(await ids("delete", "i1", ""), ["i1", "i2"]);
+  assert.deepEqual(await ids("snapshot", "delete", ""), ["ready:v1"]);
+  assert.deepEqual(
+    (await offered(script, ["svc", "exec", ""], { ...env, SVC_URL: "http://127.0.0.1:9" })).filter((word) => !word.startsWith("-")),
+    [],
+    "a server that is away",
+  );
 });
 
 void test("zsh and fish have their own, and another shell is answered with those there are", async () => {

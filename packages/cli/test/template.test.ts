@@ -97,7 +97,7 @@ async function open(routes: MoreRoutes) {
 void test("template build sends the Dockerfile's plan and the files it names, and the second time only the plan", async () => {
   const { seen, routes } = builder();
   await using it = await open(routes);
-  const first = await it.svc(["template", "build", "My App", "--ready-cmd", "true", "--cpu", "4", "--memory", "2048"]);
+  const first = await it.svc(["template", "build", "My App", "--ready-cmd", "true", "--cpu", "4", "--memory", "2048", "--output", "json"]);
   assert.equal(first.code, 0, first.stderr);
   assert.deepEqual(JSON.parse(first.stdout), { templateID: "t1", buildID: BUILD, names: ["my-app"], tags: ["default"], status: "ready" });
   assert.match(
@@ -252,7 +252,7 @@ void test("templates are tagged, published and deleted by name", async () => {
     if (request.method === "DELETE") return answer(response, 204);
     return answer(response, 200, [{ tag: "stable", buildID: BUILD, createdAt: "2026-01-31T09:05:00Z" }]);
   });
-  const tagged = await it.svc(["template", "tag", "web:v2", "stable", "--remove", "old,older", "-o", "table"]);
+  const tagged = await it.svc(["template", "tag", "web:v2", "stable", "--remove", "old,older"]);
   assert.match(tagged.stdout, /^TAG +BUILD ID +CREATED\nstable +[-0-9a-f]{36} +2026-01-3/);
   assert.equal((await it.svc(["template", "publish", "web"])).stdout, "web\n");
   assert.equal((await it.svc(["template", "publish", "web", "--private"])).code, 0);

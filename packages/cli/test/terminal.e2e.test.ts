@@ -97,7 +97,9 @@ void describe("a terminal in a sandbox", needs("root", "runsc", "envd", "base", 
     using terminal = live.terminal(["connect", live.sandboxID, "--session", "alive"]);
     await terminal.sees(PROMPT);
     const left = await until("more life", async () => {
-      const [sandbox] = JSON.parse((await live.svc(["list"])).stdout).filter(({ sandboxID }: { sandboxID: string }) => sandboxID === live.sandboxID);
+      const [sandbox] = JSON.parse((await live.svc(["list", "-o", "json"])).stdout).filter(
+        ({ sandboxID }: { sandboxID: string }) => sandboxID === live.sandboxID,
+      );
       const seconds = (Date.parse(sandbox.endAt) - Date.now()) / 1000;
       return seconds > 60 ? seconds : undefined;
     });

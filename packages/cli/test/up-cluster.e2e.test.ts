@@ -12,7 +12,7 @@ import { destroyAll } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
 import { FLAGS, openHome } from "./up-home.ts";
 
-const ALONE = ["--without", "metadata", "--without", "store-master", "--without", "store-service", "--without", "store-admin", "--without", "indexer"];
+const ALONE = ["--only", "node"];
 type Node = { id: string; status: string; sandboxCount: number };
 
 void test(
@@ -90,5 +90,5 @@ void test("up --nodes says what it cannot do", async () => {
   assert.match(refused.stderr, /node [12] cannot start \(exit code 1\)/);
   assert.match(refused.stderr, /\/nowhere\/key is not there/);
   assert.doesNotMatch(refused.stderr, /--without/);
-  assert.match((await it.svc("up", "--nodes", "2", "--without", "node")).stderr, /--nodes needs the node, which --without leaves out/);
+  assert.match((await it.svc("up", "--nodes", "2", "--without", "node")).stderr, /--nodes needs the node, which --without or --only leaves out/);
 });

@@ -39,11 +39,11 @@ void test("a flag that a server would refuse is refused once, before anything st
   await using it = openHome();
   writeFileSync(join(it.place.directory, "svc.toml"), "[metadata]\nno_such = 1\n");
   for (const [words, code, says] of [
-    [["--indexer.memory_budget_mb", "lots"], 2, /^svc: flag --indexer\.memory_budget_mb: expected a number, got "lots"\n$/],
+    [["--indexer.memory_budget_mb", "lots"], 2, /^svc: flag --indexer\.memory_budget_mb: expected a number, got "lots"\n\nUsage: svc up .*\nExample: svc up\n/],
     [
       ["--store_admin.port", "18081"],
       2,
-      /^svc: --store_admin\.port: there is no such setting; \[store_admin\] has listen, .*; svc store admin --help lists the flags\n$/,
+      /^svc: --store_admin\.port: there is no such setting; \[store_admin\] has listen, .*; svc store admin --help lists the flags\n\nUsage: svc up /,
     ],
     [["--config", "svc.toml"], 1, /^svc: \S+svc\.toml: there is no setting metadata\.no_such; config\/default\.toml lists them all\n$/],
   ] as const)
@@ -78,6 +78,9 @@ void test("what up does not understand is refused before anything runs", async (
   await using it = openHome();
   for (const [words, says] of [
     [["--without", "store"], /--without: expected one of node, metadata, store-master, store-service, store-admin, indexer; got "store"/],
+    [["--only", "gateway"], /--only: expected one of node, metadata, store-master, store-service, store-admin, indexer; got "gateway"/],
+    [["--only", "node", "--without", "indexer"], /up takes --only or --without, not both/],
+    [["--only", "indexer", "--listen", "127.0.0.1:0"], /--listen is a flag of the node, which --only leaves out/],
     [["--without", "node,metadata,indexer,store-master,store-service,admin"], /no server left to run/],
     [["--without", "node", "--listen", "127.0.0.1:0"], /--listen is a flag of the node/],
     [

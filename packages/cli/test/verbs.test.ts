@@ -61,17 +61,17 @@ void test("a refusal is one line on stderr and exit code 1", async () => {
   }
 });
 
-void test("list prints JSON into a pipe, ids with -q, and a table when asked", async () => {
+void test("svc list | cat is a table as on a terminal, JSON comes by --output json alone, and -q prints ids", async () => {
   await using it = await open();
   for (let count = 0; count < 120; count++)
     await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });
-  const json = JSON.parse((await it.svc("list")).stdout) as { sandboxID: string }[];
+  const json = JSON.parse((await it.svc("list", "--output", "json")).stdout) as { sandboxID: string }[];
   assert.equal(json.length, 120, "all pages");
   assert.deepEqual(
     (await it.svc("list", "-q")).stdout.trim().split("\n"),
     json.map(({ sandboxID }) => sandboxID),
   );
-  const table = (await it.svc("ls", "-o", "table")).stdout.split("\n");
+  const table = (await it.svc("ls")).stdout.split("\n");
   assert.match(table[0] ?? "", /^SANDBOX ID {2}TEMPLATE {2}STATE {4}CPU {2}MEM {7}DISK {6}STARTED {14}TIME LEFT$/);
   assert.match(table[1] ?? "", /^i1 +base +running +2 +1024 MiB +2048 MiB +2026-01-3\d \d\d:\d\d:\d\d +(4 min( \d+ s)?)$/);
 });
@@ -79,7 +79,7 @@ void test("list prints JSON into a pipe, ids with -q, and a table when asked", a
 void test("names that a stranger gave cannot steer the terminal", async () => {
   await using it = await open();
   await it.svc("start", "-d", "x\u001b[2Jy");
-  assert.match((await it.svc("list", "-o", "table")).stdout, /x\?\[2Jy/);
+  assert.match((await it.svc("list")).stdout, /x\?\[2Jy/);
   assert.match((await it.svc("run", "no\u001b[2Jbody.py")).stderr, /^svc: .*no\?\[2Jbody\.py/);
 });
 
@@ -154,7 +154,11 @@ void test("an unknown verb gets a suggestion", async () => {
   await using place = openPlace();
   assert.match((await place.svc(["lisst"])).stderr, /unknown command 'lisst'\n\(Did you mean list\?\)/);
   const foreign = await place.svc(["create", "base"]);
-  assert.deepEqual([foreign.code, foreign.stderr], [2, "svc: unknown command 'create'\n(that is svc start)\n"]);
+  assert.deepEqual(
+    [foreign.code, foreign.stderr],
+    [2, "svc: unknown command 'create'\n(that is svc start)\n\nUsage: svc VERB [options]\nExample: svc list\nSee svc --help.\n"],
+  );
+  assert.equal((await place.svc(["version"])).stdout, (await place.svc(["--version"])).stdout);
 });
 
 const LATER = ["pause", "resume", "fork", "snapshot", "network", "logs", "metrics", "events"];
@@ -183,7 +187,7 @@ void test("a reader that has seen enough ends a command without complaint", asyn
   shell.stdout.on("data", (text) => (stdout += text));
   shell.stderr.on("data", (text) => (stderr += text));
   await new Promise((resolve) => shell.once("close", resolve));
-  assert.equal(stdout, "[\n0\n");
+  assert.match(stdout, /^SANDBOX ID [^\n]*\n0\n$/);
   assert.equal(stderr, "");
 });
 

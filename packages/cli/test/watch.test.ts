@@ -43,15 +43,15 @@ function logsOf(asked: URLSearchParams[]): MoreRoutes {
   };
 }
 
-void test("logs prints one JSON object a line into a pipe, text when asked, and nothing in it steers the terminal", async () => {
+void test("logs prints text, one JSON object a line with --output json, and nothing in it steers the terminal", async () => {
   const asked: URLSearchParams[] = [];
   await using it = await open(logsOf(asked));
-  const json = (await it.svc("logs", "i1")).stdout.trim().split("\n");
+  const json = (await it.svc("logs", "i1", "-o", "json")).stdout.trim().split("\n");
   assert.deepEqual(
     json.map((text) => JSON.parse(text)),
     LOG,
   );
-  const text = await it.svc("logs", "i1", "-o", "table", "--network", "--level", "warn", "--search", "policy", "--since", "1970-01-01T00:00:01Z");
+  const text = await it.svc("logs", "i1", "--network", "--level", "warn", "--search", "policy", "--since", "1970-01-01T00:00:01Z");
   assert.equal(text.stdout, "1970-01-01 00:00:01.500  WARN   network    blocked by policy: ?[2J10.0.0.1\n");
   assert.equal(asked.at(-1)?.toString(), "limit=1000&direction=forward&level=warn&kind=network&search=policy&cursor=1000");
 });
@@ -83,7 +83,7 @@ const eventsRoute: MoreRoutes = (request, response, url) => {
 
 void test("events prints what is kept and ends, as text or as JSON, of the types asked for", async () => {
   await using it = await open(eventsRoute);
-  const all = await it.svc("events");
+  const all = await it.svc("events", "--output", "json");
   assert.deepEqual(
     [
       all.code,
@@ -94,7 +94,7 @@ void test("events prints what is kept and ends, as text or as JSON, of the types
     ],
     [0, [3, 4]],
   );
-  const ended = (await it.svc("events", "--type", "ended", "-o", "table")).stdout;
+  const ended = (await it.svc("events", "--type", "ended")).stdout;
   assert.match(ended, /^2026-01-31 09:06:00\.000 {7}4 {2}sandbox\.ended +i1 {2}reason=oom\n$/);
   assert.equal((await it.svc("events", "--since", "4")).stdout, "");
   const wrong = await it.svc("events", "--type", "sandbox.exploded");
@@ -104,7 +104,7 @@ void test("events prints what is kept and ends, as text or as JSON, of the types
 
 void test("events -f goes on until it is ended, and says that the server is away", async () => {
   await using it = await open(eventsRoute);
-  const child = it.spawn("events", "-f", "--since", "0");
+  const child = it.spawn("events", "-f", "--since", "0", "-o", "json");
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (text) => (stdout += text));
   child.stderr.on("data", (text) => (stderr += text));
@@ -147,15 +147,16 @@ function metricsRoute(): MoreRoutes {
   };
 }
 
-void test("metrics prints the samples of one sandbox, the newest of several, and a line for each new one with -f", async () => {
+void test("svc metrics ID prints the newest sample and ends, the last hour with --history, and a line for each new sample with --watch", async () => {
   await using it = await open(metricsRoute());
   for (const _ of [1, 2]) await it.svc("start", "-d");
   assert.deepEqual(
-    JSON.parse((await it.svc("metrics", "i1")).stdout).map(({ cpuUsedPct }: { cpuUsedPct: number }) => cpuUsedPct),
+    JSON.parse((await it.svc("metrics", "i1", "--history", "-o", "json")).stdout).map(({ cpuUsedPct }: { cpuUsedPct: number }) => cpuUsedPct),
     [10, 190],
   );
-  assert.match((await it.svc("metrics", "i1", "-o", "table")).stdout, /1970-01-01 00:01:39 +190\.0 % +200 % +512\.0 MiB +1\.0 GiB/);
-  const several = await it.svc("metrics", "--all");
+  assert.match((await it.svc("metrics", "i1", "--history")).stdout, /1970-01-01 00:01:39 +190\.0 % +200 % +512\.0 MiB +1\.0 GiB/);
+  assert.match((await it.svc("metrics", "i1")).stdout, /^SANDBOX ID .*\ni1 +1970-01-01 00:01:4\d +50\.0 %[^\n]*\n$/);
+  const several = await it.svc("metrics", "--all", "-o", "json");
   assert.deepEqual(
     JSON.parse(several.stdout).map(({ sandboxID }: { sandboxID: string }) => sandboxID),
     ["i1", "i2"],
@@ -163,7 +164,7 @@ void test("metrics prints the samples of one sandbox, the newest of several, and
   const missing = await it.svc("metrics", "i1", "nobody");
   assert.equal(missing.code, 1);
   assert.match(missing.stderr, /there is no sandbox nobody/);
-  const child = it.spawn("metrics", "i1", "-f");
+  const child = it.spawn("metrics", "i1", "--watch", "-o", "json");
   let stdout = "";
   child.stdout.on("data", (text) => (stdout += text));
   await until("three samples", () => (stdout.trim().split("\n").length >= 3 ? true : undefined));
@@ -174,14 +175,14 @@ void test("metrics prints the samples of one sandbox, the newest of several, and
     .split("\n")
     .map((text) => JSON.parse(text).timestampUnix as number);
   assert.deepEqual(times, [...new Set(times)]);
-  for (const wrong of [[], ["--all", "i1"]]) assert.equal((await it.svc("metrics", ...wrong)).code, 2);
+  for (const wrong of [[], ["--all", "i1"], ["--history", "--all"], ["--history", "i1", "-w"]]) assert.equal((await it.svc("metrics", ...wrong)).code, 2);
 });
 
 void describe("the live view of metrics", needs("python3"), () => {
   void test("shows bars and history of one sandbox, follows the terminal's size, and q gives the terminal back", async () => {
     await using it = await open(metricsRoute());
     await it.svc("start", "-d");
-    using terminal = it.terminal("metrics", "i1");
+    using terminal = it.terminal("metrics", "i1", "-w");
     await terminal.sees("\u001b[?1049h");
     await terminal.sees("50.0 % of 200 %");
     await terminal.sees("▁█");
@@ -199,7 +200,7 @@ void describe("the live view of metrics", needs("python3"), () => {
   void test("shows many sandboxes with the busiest first, and Ctrl-C ends it", async () => {
     await using it = await open(metricsRoute());
     for (const _ of [1, 2]) await it.svc("start", "-d");
-    using terminal = it.terminal("metrics", "--all");
+    using terminal = it.terminal("metrics", "--all", "-w");
     await terminal.sees("2 sandboxes");
     await terminal.sees("i2");
     await terminal.sees("100 %");
@@ -217,7 +218,7 @@ void describe("the live view of metrics", needs("python3"), () => {
       return true;
     });
     await it.svc("start", "-d");
-    using terminal = it.terminal("metrics", "i1");
+    using terminal = it.terminal("metrics", "i1", "-w");
     await terminal.sees("50.0 %");
     isAway = true;
     await terminal.sees("trying again");
@@ -229,7 +230,7 @@ void describe("the live view of metrics", needs("python3"), () => {
 
   void test("a sandbox that is not there is said in a line, and the terminal is left alone", async () => {
     await using it = await open(metricsRoute());
-    using terminal = it.terminal("metrics", "nobody");
+    using terminal = it.terminal("metrics", "nobody", "-w");
     const { code, screen } = await terminal.end();
     assert.equal(code, 1);
     assert.match(screen, /there is no sandbox nobody/);

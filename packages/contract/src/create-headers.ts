@@ -3,16 +3,19 @@ import { z } from "zod";
 import { idempotencyKeyForm, keyTurnForm } from "./create-keys.ts";
 import { sourceID } from "./fields.ts";
 
+/** Between the servers of a deployment: left out of the reference that clients read. */
+const ofGateway = { internal: true } as const;
+
 export const createHeaderFields = {
   idempotencyKey: idempotencyKeyForm.optional(),
-  keyTurn: keyTurnForm.optional().describe("From a gateway: the turn in which this node may create under the Idempotency-Key"),
+  keyTurn: keyTurnForm.optional().meta(ofGateway).describe("From a gateway: the turn in which this node may create under the Idempotency-Key"),
   nodeLabels: z
     .string()
     .regex(/^[\w./-]{1,64}=[\w./:-]{0,200}(,[\w./-]{1,64}=[\w./:-]{0,200}){0,15}$/, "Svc-Node-Labels: NAME=VALUE, joined by commas")
     .optional()
     .describe("A gateway places the sandbox on a node with these labels; a node by itself does not look at them"),
-  buildID: sourceID.optional().describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
-  sourceName: z.string().max(256).optional().describe("From a gateway: the name that the snapshot bears, on a node that did not take it"),
+  buildID: sourceID.optional().meta(ofGateway).describe("From a gateway: the build or snapshot that the name means, on a node that did not make it"),
+  sourceName: z.string().max(256).optional().meta(ofGateway).describe("From a gateway: the name that the snapshot bears, on a node that did not take it"),
 };
 
 export const createHeaders = {

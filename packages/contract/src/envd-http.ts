@@ -1,8 +1,10 @@
 // Requests to one sandbox's envd through the platform's proxy: routing headers, streams both ways, failures by name.
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
-import type { Readable } from "node:stream";
+import { connect as connectTCP, isIP } from "node:net";
+import type { Duplex, Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { connect as connectTLS } from "node:tls";
 import { failureOf, reasonOf } from "./call.ts";
 import { type ConnectError, envelope, failureOfConnect, messagesOf } from "./connect-stream.ts";
 import { Failure, fail } from "./failures.ts";
@@ -109,13 +111,65 @@ export class EnvdHttp {
     return response;
   }
 
+  /**
+   * A raw connection to a TCP port inside the sandbox, also to one that listens on its loopback only; either side may end its
+   * half first. PORT_NOT_OPEN when nothing listens there.
+   */
+  async openPort(port: number, { signal }: RequestOptions = {}): Promise<Duplex> {
+    const silence = new AbortController();
+    const timer = setTimeout(() => silence.abort(), this.#address.silenceMs ?? SILENCE_MS);
+    const describe = `port ${port}`;
+    const connection = this.#dialHalfOpen();
+    const outgoing = this.#transport.request(`${this.#prefix}/forward?port=${port}`, {
+      headers: { ...this.#routing, connection: "Upgrade", upgrade: "svc-relay" },
+      createConnection: () => connection,
+      signal: signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]),
+    });
+    const answered = new Promise<Duplex>((resolve, reject) => {
+      outgoing.once("upgrade", (_response, socket, head) => {
+        if (head.length > 0) socket.unshift(head);
+        resolve(socket);
+      });
+      outgoing.once("response", (response) => {
+        textOf(response).then((text) => reject(this.#failure(response, text, describe)), reject);
+      });
+      outgoing.once("error", reject);
+    });
+    outgoing.end();
+    try {
+      return await answered;
+    } catch (error) {
+      // No agent owns it: left open, it would keep the process alive.
+      connection.destroy();
+      if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
+      if (signal?.aborted === true) throw error;
+      if (!(error instanceof Failure))
+        throw new Failure("SERVER_UNREACHABLE", `no server answers at ${this.#address.baseURL} (${reasonOf(error)})`, { cause: error });
+      if (!/port is not open/i.test(error.message)) throw error;
+      const text = `nothing listens on port ${port} in sandbox ${this.#address.sandboxID}: start a server there first`;
+      throw new Failure("PORT_NOT_OPEN", text, { cause: error, ...this.#details });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Node's agents open connections that close as a whole at the peer's end of its half. */
+  #dialHalfOpen(): Duplex {
+    const { protocol, hostname, port } = new URL(this.#address.baseURL);
+    const host = hostname.replace(/^\[|\]$/g, "");
+    const isTLS = protocol === "https:";
+    const where = { host, port: Number(port || (isTLS ? 443 : 80)), allowHalfOpen: true, noDelay: true };
+    return isTLS ? connectTLS({ ...where, ...(isIP(host) === 0 ? { servername: host } : {}), ALPNProtocols: ["http/1.1"] }) : connectTCP(where);
+  }
+
+  get #routing(): Record<string, string> {
+    const { sandboxID, envdAccessToken } = this.#address;
+    const token: Record<string, string> = envdAccessToken === undefined ? {} : { "x-access-token": envdAccessToken };
+    return { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": String(ENVD_PORT), ...token };
+  }
+
   async #send(request: EnvdRequest, mayRepeat: boolean): Promise<IncomingMessage> {
-    const headers: Record<string, string> = {
-      ...request.headers,
-      "x-svc-sandbox-id": this.#address.sandboxID,
-      "x-svc-target-port": String(ENVD_PORT),
-    };
-    if (this.#address.envdAccessToken !== undefined) headers["x-access-token"] = this.#address.envdAccessToken;
+    const headers: Record<string, string> = { ...request.headers, ...this.#routing };
     if (request.user !== undefined) headers["authorization"] = `Basic ${Buffer.from(`${request.user}:`).toString("base64")}`;
     if (Buffer.isBuffer(request.body)) headers["content-length"] = String(request.body.length);
     const signals = [request.signal, (request.timeoutMs ?? 0) === 0 ? undefined : AbortSignal.timeout(request.timeoutMs ?? 0)].filter(

@@ -1,5 +1,5 @@
 // The client of envd, the agent inside every sandbox: processes, terminals, and files, through the platform's proxy.
-import type { Readable } from "node:stream";
+import type { Duplex, Readable } from "node:stream";
 import { queryOfText } from "./byte-text.ts";
 import { type EnvdAddress, EnvdHttp, type RequestOptions } from "./envd-http.ts";
 import { type ProcessEvent, processEventOf } from "./process-event.ts";
@@ -73,6 +73,11 @@ export class EnvdClient {
       ...(stdin === undefined ? {} : { stdin }),
     };
     yield* events(this.#http.stream("process.Process/Start", message, { user, signal, timeoutMs }));
+  }
+
+  /** A raw connection to a TCP port inside the sandbox; either side may end its half first. PORT_NOT_OPEN when nothing listens there. */
+  openPort(port: number, options: RequestOptions = {}): Promise<Duplex> {
+    return this.#http.openPort(port, options);
   }
 
   /** Attaches to a running process, or to one that ended within 30 s; output from before is gone. PROCESS_NOT_FOUND. */

@@ -5,6 +5,9 @@ import { carriesBody, type Operation, pathMembers } from "./operation.ts";
 
 type Json = Record<string, unknown>;
 
+/** Marked by `.meta({ internal: true })`: what servers of a deployment send each other, and no client. */
+export const isInternal = (shape: object): boolean => "internal" in shape && shape.internal === true;
+
 /** One document for a set of operations. */
 export function openapi(operations: Readonly<Record<string, Operation>>, info: { title: string; version: string }): Json {
   const paths: Record<string, Json> = {};
@@ -87,7 +90,7 @@ function json(schema: Json): Json {
 function schemaOf(type: z.ZodType, io: "input" | "output"): Json {
   const { $schema: _, ...schema } = z.toJSONSchema(type, { io, unrepresentable: "any" }) as Json & { properties?: Record<string, Json> };
   if (schema.properties !== undefined) {
-    schema.properties = Object.fromEntries(Object.entries(schema.properties).filter(([, shape]) => Object.keys(shape).length > 0));
+    schema.properties = Object.fromEntries(Object.entries(schema.properties).filter(([, shape]) => Object.keys(shape).length > 0 && !isInternal(shape)));
   }
   return schema;
 }

@@ -1,11 +1,11 @@
-// How answers are shown: a table on a terminal, JSON where a program reads them.
+// How answers are shown: a table, on a terminal and in a pipe alike, or JSON by --output json.
 import { styleText } from "node:util";
 
 export type OutputFormat = "table" | "json";
 
-/** What was asked for, else a table on a terminal and JSON in a pipe. */
-export function outputFormat(asked: OutputFormat | undefined): OutputFormat {
-  return asked ?? (process.stdout.isTTY ? "table" : "json");
+/** A pipe changes nothing: people read tables through `less` and `grep`, and a script names the format that it parses. */
+export function outputFormat(given: OutputFormat | undefined): OutputFormat {
+  return given ?? "table";
 }
 
 export function printJSON(value: unknown): void {

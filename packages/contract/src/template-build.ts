@@ -52,8 +52,9 @@ export const getTemplateFiles = operation({
   input: z.object({
     templateID,
     hash: z.string().regex(/^[0-9a-f]{64}$/, "64 hexadecimal characters"),
-    host: z.string().max(255).optional(),
-    protocol: z.string().max(32).optional(),
+    // Sent by every client, and by proxies on the way, by themselves.
+    host: z.string().max(255).optional().meta({ internal: true }),
+    protocol: z.string().max(32).optional().meta({ internal: true }),
   }),
   headers: { host: "host", protocol: "x-forwarded-proto" },
   output: z.object({ present: z.boolean(), url: z.string().optional(), headers: z.record(z.string(), z.string()).optional() }),

@@ -7,7 +7,7 @@ import { nodesOperations } from "@svc/contract/nodes.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { keepStateFile } from "@svc/contract/state-file.ts";
 import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { openKeptCalls } from "@svc/kit/kept-calls.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
@@ -45,8 +45,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc gateway: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("gateway", error);
   }
 }
 

@@ -152,17 +152,20 @@ export async function destroyLeft(home: string, env?: Readonly<Record<string, st
   if (!isBare(home)) await destroyAll(home, env, place);
 }
 
-/** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed. */
-export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<void> {
+/** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed; what it said. */
+export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<string> {
   const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
   const child = spawn(program, args, {
-    stdio: ["ignore", "ignore", "pipe"],
+    stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },
   });
   let said = "";
-  child.stderr.on("data", (chunk: Buffer) => {
-    said += chunk.toString();
-  });
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on("data", (chunk: Buffer) => {
+      said += chunk.toString();
+    });
+  }
   const code = await ended(child);
-  if (code !== 0) throw new Error(`--destroy-all of ${home} ended with ${code}: ${said.slice(-3000)}`);
+  if (code === 0) return said;
+  throw new Error(`--destroy-all of ${home} ended with ${code}: ${said.slice(-3000)}`);
 }

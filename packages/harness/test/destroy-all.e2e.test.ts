@@ -25,7 +25,7 @@ void test(
     await node.kill("SIGKILL");
     assert.ok(leftovers(node.home).directories.includes(running.sandboxID));
     const before = readdirSync(join(node.home, "secrets"));
-    await destroyAll(node.home);
+    assert.equal(await destroyAll(node.home), `2 sandboxes were ended on ${realpathSync(node.home)}\n`, "a sentence, and no line of a log");
     assert.deepEqual(leftovers(node.home), { directories: [], netns: [], links: [], cgroups: [], mounts: [], processes: [] });
     assert.deepEqual(readdirSync(join(node.home, "snapshots")), []);
     assert.deepEqual(readdirSync(join(node.home, "secrets")), before);

@@ -4,12 +4,13 @@ import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { urlOf } from "@svc/kit/listen.ts";
+import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
 import { openHttp } from "./http.ts";
 import { openIndexerMetrics } from "./indexer-metrics.ts";
 import { Intake } from "./intake.ts";
@@ -43,8 +44,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc indexer: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("indexer", error);
   }
 }
 
@@ -96,9 +96,11 @@ async function run(argv: readonly string[]): Promise<number> {
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");
+  announceServer(loaded.home, "indexer", { url: dialledAt(host, server.port), pid: process.pid });
   ready("indexer", url);
 
   return untilStopped(log, [
+    { name: "address", close: async () => withdrawServer(loaded.home, "indexer") },
     { name: "http", close: () => server.close() },
     { name: "subscriptions", close: () => registry.close() },
     { name: "timer", close: async () => snapshots.stop() },

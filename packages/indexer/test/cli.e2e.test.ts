@@ -39,9 +39,9 @@ void test("a simulated engine registers itself, loses messages, and is indexed w
   assert.ok((service?.batches["replayed"] ?? 0) > 0);
   assert.equal(service?.streams[0]?.blocks, 2000);
   assert.equal(service?.events["wrong_seed"], undefined);
-  const queried = await run(CLI, ["query", "--model", "m", "--block-size", "2", "--tokens", "1,2,3,4"], env);
+  const queried = await run(CLI, ["query", "--model", "m", "--block-size", "2", "--tokens", "1,2,3,4", "--output", "json"], env);
   assert.deepEqual(JSON.parse(queried.out), { default: {} });
-  const removed = await run(CLI, ["unregister", "--instance", "e", "--dp-rank", "0"], env);
+  const removed = await run(CLI, ["unregister", "--instance", "e", "--dp-rank", "0", "--output", "json"], env);
   assert.deepEqual(JSON.parse(removed.out).removed_instances, ["e|default|0"]);
   const again = await run(CLI, ["unregister", "--instance", "e", "--dp-rank", "0"], env);
   assert.equal(again.code, 1);
@@ -62,6 +62,15 @@ void test("registrations come from the environment, in both shapes, and a wrong 
   });
   assert.equal(wrong.code, 1);
   assert.match(wrong.err, /indexer.registrations, registration 0: type: expected vLLM, SGLang, Mooncake or svc, got "x"/);
+});
+
+void test("svc index services finds this machine's own indexer wherever it listens, and takes no other home's for it", async () => {
+  await using indexer = await startIndexer();
+  const own = await run(CLI, ["services", "--output", "json"], { SVC_HOME: indexer.home, SVC_INDEXER_URL: "" });
+  assert.deepEqual([own.code, (JSON.parse(own.out || "{}") as { services?: unknown }).services], [0, []], own.err);
+  const other = await run(CLI, ["services"], { SVC_HOME: join(indexer.home, "other"), SVC_INDEXER_URL: "" });
+  assert.equal(other.code, 1);
+  assert.match(other.err, /^svc index: no cache indexer runs on \S+other \(SVC_HOME\): start it with \.\/svc up, or name another one with --url URL\n$/);
 });
 
 void test("what is wrong on the command line is said in a sentence, and help is printed", async () => {
@@ -106,7 +115,7 @@ void test("a format, sources or a trace that cannot be meant are refused by name
   assert.deepEqual(await indexer.services(), []);
   const registered = ["--endpoint", "tcp://127.0.0.1:9", "--type", "vLLM", "--model", "m", "--instance", "engine-a", "--block-size", "16", "--dp-rank", "0"];
   assert.equal((await run(CLI, ["register", ...registered], env)).code, 0);
-  const { out } = await run(CLI, ["services", "-o", "table"], env);
+  const { out } = await run(CLI, ["services"], env);
   assert.match(out, /^INSTANCE +TENANT +RANK +ENDPOINT +BLOCKS +SEQUENCE +GAP +DOCTOR\nengine-a +default +0 +tcp:\/\/127\.0\.0\.1:9 /);
 });
 

@@ -31,12 +31,11 @@ export function configHelp({ server, about, schema, flagNames, hasOwnFile }: Hel
   const file = hasOwnFile ? "settings" : "config";
   const [sentence = "", ...ownFlags] = about.split("\n");
   const lines = [
-    ...filled(`svc ${server}: ${sentence}`, 0),
+    `Usage: ${usageOf(server)}`,
     "",
-    "Usage:",
-    `  svc ${server} [--home DIR] [--${file} FILE] [--SETTING VALUE]...`,
+    ...filled(sentence, 0),
     "",
-    "Flags:",
+    "Options:",
     ...entry("--home DIR", "where it keeps its state (default: SVC_HOME, else by user)"),
     ...(hasOwnFile ? entry("--config FILE", "this server's own file, laid over the settings") : []),
     ...entry(`--${file} FILE`, "a file of settings (default: SVC_CONFIG_PATH), laid over config/default.toml"),
@@ -56,8 +55,20 @@ export function configHelp({ server, about, schema, flagNames, hasOwnFile }: Hel
         return [...heads.map((head, at) => `  ${head} (${notes[at]})`), ...filled(comment, INDENT)];
       }),
     ),
+    "",
+    "Examples:",
+    `  ${exampleOf({ server, flagNames }, defaults)}`,
   ];
   return `${lines.join("\n")}\n`;
+}
+
+export const usageOf = (server: string): string => `svc ${server} [options] [--SETTING VALUE]...`;
+
+/** Its first short flag, with what it is by default. */
+export function exampleOf({ server, flagNames }: Pick<HelpSource, "server" | "flagNames">, defaults: Settings): string {
+  const [flag, name = ""] = Object.entries(flagNames)[0] ?? [];
+  const [section = "", key = ""] = name.split(".");
+  return `svc ${server}${flag === undefined ? "" : ` --${flag} ${String(defaults[section]?.[key])}`}`;
 }
 
 type Shape = {

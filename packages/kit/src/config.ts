@@ -2,12 +2,13 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { type Failure, fail } from "@svc/contract/failures.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { usageLines } from "@svc/contract/help.ts";
 import { homeAt, homeDirectory } from "@svc/contract/home.ts";
 import "@svc/contract/issues.ts";
 import { parse as parseToml } from "smol-toml";
 import type { z } from "zod";
-import { configHelp } from "./config-help.ts";
+import { configHelp, exampleOf, usageOf } from "./config-help.ts";
 import { refuseMistyped } from "./mistyped.ts";
 import { refuseRenamed, renamedHint } from "./renamed.ts";
 
@@ -39,8 +40,18 @@ export type ConfigSource<T extends z.ZodType> = {
  * @throws SETTING_INVALID with a sentence that names the setting and its source.
  */
 export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded<z.output<T>> | "help" {
-  const env = source.env ?? process.env;
   const defaults = readToml(DEFAULT_FILE);
+  try {
+    return loaded(source, defaults);
+  } catch (error) {
+    if (!(error instanceof Failure) || exitCodeOf(error) !== wrongFlags.details.exitCode) throw error;
+    const usage = usageLines(usageOf(source.server), exampleOf(source, defaults), `svc ${source.server} --help`);
+    throw new Failure(error.name, error.message, { cause: error, details: { ...error.details, usage } });
+  }
+}
+
+function loaded<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections): Loaded<z.output<T>> | "help" {
+  const env = source.env ?? process.env;
   const flags = parseFlags(source, defaults);
   if (flags === "help") {
     process.stdout.write(configHelp({ ...source, hasOwnFile: source.ownFile !== undefined }, readFileSync(DEFAULT_FILE, "utf8"), defaults));
@@ -97,6 +108,13 @@ const causedBy = (where: string) => (where.startsWith("flag ") ? wrongFlags : {}
 
 /** With which a server ends: 2 where its command line is wrong, 1 where it failed. */
 export const exitCodeOf = ({ details }: Failure): number => (details["exitCode"] === wrongFlags.details.exitCode ? wrongFlags.details.exitCode : 1);
+
+/** How the command of a server ends that failed: the sentence, the usage where its command line is wrong, and the exit code. */
+export function complained(server: string, error: Failure): number {
+  const { usage } = error.details;
+  process.stderr.write(`svc ${server}: ${error.message}\n${typeof usage === "string" ? usage : ""}`);
+  return exitCodeOf(error);
+}
 
 type Flags = { home: string | undefined; config: string | undefined; settings: string | undefined; values: Map<string, { flag: string; text: string }> };
 

@@ -14,8 +14,7 @@ export function openLogOutput(fd: number, lost: (lines: number, why: string) => 
   const stat = fstatSync(fd);
   // A file or a terminal takes each line before the call returns: one written just before a crash is the one that is wanted.
   if (!stat.isFIFO() && !stat.isSocket()) return openFileOutput(fd, lost);
-  // A pipe of our own, so that no other process that writes to it finds itself without waiting, too.
-  const own = stat.isFIFO() ? openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK) : fd;
+  const own = stat.isFIFO() ? ownPipe(fd) : fd;
   // It writes at once what the kernel takes; the rest waits in memory.
   const stream = new Socket({ fd: own, readable: false, writable: true });
   stream.on("error", () => {}); // the reader is gone, and there is nobody to tell
@@ -35,6 +34,17 @@ export function openLogOutput(fd: number, lost: (lines: number, why: string) => 
       else stream.write(line);
     },
   };
+}
+
+/** The pipe opened anew, so that no other process that writes to it finds itself without waiting, too; as it is where it is another user's. */
+function ownPipe(fd: number): number {
+  try {
+    return openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    if (!["EACCES", "EPERM", "ENOENT", "ENXIO"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+    // Without /proc, or after setpriv or sudo, a server that starts matters more than the waiting of its neighbours.
+    return fd;
+  }
 }
 
 /** A log that cannot be written ends no server and fails no request: what is served matters more than that it is told. */

@@ -23,6 +23,20 @@ const secretPaths = [
   'headers["x-access-token"]',
 ];
 
+/** As openLog, for a command that a person waits for: warnings and errors as sentences. */
+export function openSentences(command: string): Log {
+  return pino(
+    { level: "warn", formatters: { level: (label) => ({ level: label }) } },
+    {
+      write(line: string) {
+        const { msg, err, sandboxID } = JSON.parse(line) as { msg: string; err?: { message?: string }; sandboxID?: string };
+        const about = sandboxID === undefined || msg.includes(sandboxID) ? "" : `sandbox ${sandboxID}: `;
+        process.stderr.write(`${command}: ${about}${msg}${err?.message === undefined ? "" : `: ${err.message}`}\n`);
+      },
+    },
+  );
+}
+
 export function openLog(server: string, level: LogLevel): Log {
   const base = { server, pid: process.pid };
   const lost = (lines: number, why: string): string =>

@@ -1,6 +1,6 @@
 // Pages for people who open the server's URL in a browser: what this is, what to do next, and the API from the table of operations.
 import { type FailureName, failures } from "@svc/contract/failures.ts";
-import { openapi } from "@svc/contract/openapi.ts";
+import { isInternal, openapi } from "@svc/contract/openapi.ts";
 import { carriesBody, type Operation, pathMembers } from "@svc/contract/operation.ts";
 import type { FastifyInstance, FastifyReply } from "fastify";
 import { z } from "zod";
@@ -9,12 +9,12 @@ import { escaped, homePage, ownLinks, PAGE_TYPE, type PageOptions, page } from "
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
 /** Nothing here tells of sandboxes or settings, so it needs no key. */
-export function addPages(app: FastifyInstance, operations: Readonly<Record<string, Operation>>, options: PageOptions): void {
+export function addPages(app: FastifyInstance, operations: Readonly<Record<string, Operation>>, options: PageOptions, servesMetrics: boolean): void {
   const document = openapi(operations, { title: options.title, version: options.version });
   const home = homePage({
     ...options,
     access: "Calls need the deployment's key in the header X-API-Key.",
-    links: [["/docs", "The API"], ["/openapi.json", "The API as OpenAPI 3.1"], ...ownLinks],
+    links: [["/docs", "The API"], ["/openapi.json", "The API as OpenAPI 3.1"], ...ownLinks.filter(([path]) => servesMetrics || path !== "/metrics")],
   });
   const reference = page(`API of ${options.title}`, Object.values(operations).map(operationText).join("\n"));
   const config = (operation: string) => ({ config: { operation, open: true } as object });
@@ -39,7 +39,7 @@ function operationText(operation: Operation): string {
     return carriesBody(operation.method) ? "body" : "query";
   };
   const rows = Object.entries(shape.properties ?? {})
-    .filter(([, each]) => Object.keys(each).length > 0)
+    .filter(([, each]) => Object.keys(each).length > 0 && !isInternal(each))
     .map(([member, each]) => {
       const needed = shape.required?.includes(member) === true ? "required" : "";
       const fallback = each.default === undefined ? "" : `default ${JSON.stringify(each.default)}`;

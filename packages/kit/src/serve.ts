@@ -134,7 +134,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     });
   }
   if (options.servesMetrics !== false) addMetrics(app, metrics);
-  if (options.pages !== undefined) addPages(app, operations, options.pages);
+  if (options.pages !== undefined) addPages(app, operations, options.pages, options.servesMetrics !== false);
   if (raw !== undefined) {
     app.register(async (scope) => {
       scope.removeAllContentTypeParsers();

@@ -31,7 +31,8 @@ const help = configHelp(
 
 void test("a server's help has each setting with what config/default.toml says of it, its choices and its default", () => {
   for (const says of [
-    "svc thing: does things.\n",
+    "Usage: svc thing [options] [--SETTING VALUE]...\n\ndoes things.\n",
+    "Examples:\n  svc thing --listen 0.0.0.0:80\n",
     "  --clear\n      removes all\n",
     "--listen VALUE                               same as --thing.listen\n",
     '  --thing.listen VALUE\n      Where it listens. (default: "0.0.0.0:80")\n',

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { test } from "node:test";
+import { needs } from "@svc/harness/needs.ts";
 
 const LINES = 40_000;
 const program = `
@@ -70,6 +71,18 @@ void test("a server whose log nobody reads goes on, and says later how many line
   using __ = endOf(reader);
   child.once("exit", () => closeSync(end));
   await readOn(child, reader.stdout);
+});
+
+void test("a server whose stderr is a pipe of another user starts, and its lines arrive (EACCES on /proc/self/fd/2)", needs("root", "setpriv"), () => {
+  const one = 'import { openLog } from "@svc/kit/log.ts"; openLog("test", "info").info("a line"); console.log("started");';
+  const words = [process.execPath, ...node.slice(0, -1), one].map((word) => `'${word}'`).join(" ");
+  // The pipe is root's, and only its owner may open it anew.
+  const said = execFileSync("bash", ["-c", `set -o pipefail; setpriv --reuid=65534 --regid=65534 --clear-groups -- ${words} 2>&1 | cat`], {
+    cwd: import.meta.dirname,
+    encoding: "utf8",
+  });
+  assert.match(said, /^started$/m);
+  assert.match(said, /"msg":"a line"/);
 });
 
 void test("a line written just before the end of the process is in the file", () => {

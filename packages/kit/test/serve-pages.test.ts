@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { operation } from "@svc/contract/operation.ts";
 import { z } from "zod";
+import type { PageOptions } from "../src/home-page.ts";
 import { openLog } from "../src/log.ts";
 import { openMetrics } from "../src/metrics.ts";
 import { serve } from "../src/serve.ts";
@@ -13,12 +14,25 @@ const operations = {
     method: "POST",
     path: "/things/{thingID}",
     summary: "Makes a <thing>",
-    input: z.object({ thingID: z.string(), colour: z.enum(["red", "blue"]).default("red").describe("As painted") }),
+    headers: { turn: "svc-turn" },
+    input: z.object({
+      thingID: z.string(),
+      turn: z.string().optional().meta({ internal: true }).describe("From a gateway"),
+      colour: z.enum(["red", "blue"]).default("red").describe("As painted"),
+    }),
     output: z.undefined(),
     success: 204,
     credential: "apiKey",
     failures: ["INVALID_REQUEST"],
   }),
+};
+
+const pages: PageOptions = {
+  title: "svc thing",
+  version: "1.2.3",
+  about: "Things & more.",
+  next: [["./svc thing", "makes one"]],
+  guides: ["docs/thing.md"],
 };
 
 const app = serve({
@@ -27,7 +41,7 @@ const app = serve({
   apiKey: "secret",
   log: openLog("test", "error"),
   metrics: openMetrics(),
-  pages: { title: "svc thing", version: "1.2.3", about: "Things & more.", next: [["./svc thing", "makes one"]], guides: ["docs/thing.md"] },
+  pages,
 });
 
 void test("a browser gets a page that says what this is and what to do next, and no key is needed", async () => {
@@ -36,6 +50,29 @@ void test("a browser gets a page that says what this is and what to do next, and
   assert.match(String(headers["content-type"]), /^text\/html/);
   assert.match(String(headers["content-security-policy"]), /default-src 'none'/);
   for (const says of ["svc thing", "Things &amp; more.", "1.2.3", "./svc thing", 'href="/docs"', "docs/thing.md"]) assert.ok(body.includes(says), says);
+});
+
+void test("no link of the landing page is dead, also where the metrics are served elsewhere", async () => {
+  for (const servesMetrics of [true, false]) {
+    const server = serve({
+      operations,
+      handlers: { makeThing: () => undefined },
+      apiKey: "secret",
+      log: openLog("test", "error"),
+      metrics: openMetrics(),
+      servesMetrics,
+      pages,
+    });
+    const { body } = await server.inject({ url: "/", headers: { accept: "text/html" } });
+    const links = [...body.matchAll(/href="([^"]+)"/g)].map(([, path]) => path ?? "");
+    assert.equal(links.includes("/metrics"), servesMetrics);
+    // The server's own route for its health is an operation of each server's table.
+    for (const path of links.filter((each) => each !== "/health")) assert.equal((await server.inject({ url: path })).statusCode, 200, path);
+  }
+});
+
+void test("what servers of a deployment send each other is in no reference that clients read", async () => {
+  for (const url of ["/docs", "/openapi.json"]) assert.doesNotMatch((await app.inject({ url })).body, /svc-turn|From a gateway/, url);
 });
 
 void test("a program at the same place gets where things are, as JSON", async () => {

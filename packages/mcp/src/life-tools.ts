@@ -1,5 +1,7 @@
 // Tools for whole sandboxes: start, list, fork, pause, end, and the address of a port.
 import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import type { EnvdClient } from "@svc/contract/envd.ts";
+import { asFailure } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import { answer, answering } from "./answer.ts";
 import { portAddress } from "./port-address.ts";
@@ -10,6 +12,19 @@ const MAX_LISTED = 100;
 const MAX_FORKS = 20;
 const ids = { sandboxes: z.array(z.string()), errors: z.array(z.string()) };
 const named = z.string().min(1).describe("Id of a sandbox");
+
+/** A sentence where nothing listens on the port; undefined where something does, or where that cannot be told. */
+async function silentPort(envd: EnvdClient, port: number): Promise<string | undefined> {
+  try {
+    (await envd.openPort(port)).destroy();
+    return undefined;
+  } catch (error) {
+    const { name, message } = asFailure(error);
+    return name === "PORT_NOT_OPEN" ? `${message}; until then the URL answers 502` : undefined;
+  } finally {
+    envd.close();
+  }
+}
 
 export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): void {
   server.registerTool(
@@ -105,17 +120,20 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     "port_url",
     {
       title: "Address of a port",
-      description: "Gives the URL by which a server that listens on a port in the sandbox is reached from outside.",
+      description: "Gives the URL by which a server that listens on a port in the sandbox is reached from outside, with a warning where nothing listens yet.",
       inputSchema: z.strictObject({ port: z.number().int().min(1).max(65_535), sandbox }),
-      outputSchema: { url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string() },
+      outputSchema: { url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string(), warning: z.string().optional() },
       annotations: { readOnlyHint: true },
     },
     ({ port, sandbox: target }) =>
       answering(async () => {
         const sandboxID = await sandboxes.resolve(target);
-        const { domain, trafficAccessToken } = await sandboxes.client.connect(sandboxID);
+        const connected = await sandboxes.client.connect(sandboxID);
+        const { domain, trafficAccessToken } = connected;
         const address = portAddress(sandboxes.client.baseURL, { sandboxID, domain, trafficAccessToken }, port);
-        return answer(address, `${address.url} (or any path below ${address.viaHeadersURL} with the headers ${JSON.stringify(address.headers)})`);
+        const warning = await silentPort(sandboxes.client.envd(connected), port);
+        const text = `${address.url} (or any path below ${address.viaHeadersURL} with the headers ${JSON.stringify(address.headers)})`;
+        return warning === undefined ? answer(address, text) : answer({ ...address, warning }, `${text}\nWarning: ${warning}`);
       }),
   );
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import { findAccess } from "@svc/cli/access.ts";
-import { UsageError } from "@svc/cli/complain.ts";
+import { complain, EXIT_USAGE, UsageError } from "@svc/cli/complain.ts";
 import { seconds, Verb } from "@svc/cli/verb.ts";
 import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
@@ -17,13 +17,12 @@ Without --listen the protocol is spoken on stdin and stdout, as most agents want
 
   { "mcpServers": { "svc": { "command": "/path/to/svc", "args": ["mcp"] } } }
 
-With --listen it is spoken over HTTP, at /mcp, to any number of sessions:
+With --listen it is spoken over HTTP, at /mcp, to any number of sessions. A session has a sandbox of its own, started when it is first needed, and may start others; all end with the session.
+Beyond loopback a token is demanded (Authorization: Bearer …): whoever reaches the port runs code in your sandboxes.
 
+Examples:
   svc mcp --listen 127.0.0.1:8765
-  svc mcp --listen 0.0.0.0:8765 --token-file /run/secrets/mcp-token
-
-A session has a sandbox of its own, started when it is first needed, and may start others; all end with the session.
-Beyond loopback a token is demanded (Authorization: Bearer …): whoever reaches the port runs code in your sandboxes.`;
+  svc mcp --listen 0.0.0.0:8765 --token-file /run/secrets/mcp-token`;
 
 export async function main(argv: readonly string[]): Promise<number> {
   const verb = new Verb("svc mcp")
@@ -39,10 +38,14 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     await verb.parseAsync([...argv], { from: "user" });
   } catch (error) {
-    // commander has said it.
     const { code, exitCode } = error as { code?: string; exitCode?: number };
-    if (code?.startsWith("commander.") === true) return exitCode === 0 ? 0 : 2;
-    throw error;
+    // commander has said what is wrong.
+    const isSaid = code?.startsWith("commander.") === true;
+    if (isSaid && exitCode === 0) return 0;
+    if (!isSaid && !(error instanceof UsageError)) throw error;
+    if (!isSaid) complain(error);
+    process.stderr.write(verb.usageLines());
+    return EXIT_USAGE;
   }
   return verb.exitCode;
 }

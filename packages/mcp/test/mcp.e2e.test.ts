@@ -136,6 +136,8 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
       });
     };
     assert.equal(await page(), "hello\n");
+    const silent = await it.data<{ url: string; warning?: string }>("port_url", { port: 8099 });
+    assert.match(silent.warning ?? "", /^nothing listens on port 8099 in sandbox \S+: start a server there first; until then the URL answers 502$/);
     const { sandboxes } = await it.data<{ sandboxes: string[] }>("sandbox_fork", { count: 1 });
     assert.equal(await page(sandboxes[0]), "hello\n");
     await it.data("sandbox_pause");

@@ -2,7 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -33,8 +33,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc store admin: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("store admin", error);
   }
 }
 

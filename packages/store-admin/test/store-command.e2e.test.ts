@@ -14,8 +14,8 @@ void test("the admin server of a home is found wherever it listens, and devices 
   await cluster.addService("first");
   const { home } = cluster.admin;
   const create = (id: string, ...words: string[]) => runStore(home, ["devices", "create", id, "--path", folder.path, ...words]);
-  assert.deepEqual(JSON.parse((await runStore(home, ["devices"])).stdout.toString()), []);
-  assert.deepEqual(JSON.parse((await runStore(home, ["migrations"])).stdout.toString()), []);
+  assert.deepEqual(JSON.parse((await runStore(home, ["devices", "--output", "json"])).stdout.toString()), []);
+  assert.deepEqual(JSON.parse((await runStore(home, ["migrations", "--output", "json"])).stdout.toString()), []);
   const file = join(folder.path, "file");
   writeFileSync(file, "x");
   for (const [outcome, says] of [

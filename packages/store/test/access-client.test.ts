@@ -62,7 +62,7 @@ void test("svc store shows the key of --token-file or SVC_STORE_TOKEN, and says 
   assert.equal((await svc(master, ["get", "k"], tokens.all)).stdout, "value");
   assert.equal((await svc(master, ["put", "b"], tokens.blue)).code, 0);
   const keys = async (...of: Parameters<typeof svc>) => (JSON.parse((await svc(...of)).stdout) as { key: string }[]).map(({ key }) => key);
-  assert.deepEqual(await keys(master, ["ls"], tokens.blue), ["b"]);
+  assert.deepEqual(await keys(master, ["ls", "--output", "json"], tokens.blue), ["b"]);
   assert.equal((await svc(master, ["summary", ...file])).code, 0);
   for (const [args, token, says] of [
     [["get", "k"], undefined, /this master asks for a key: .*svc store --token-file, SVC_STORE_TOKEN/],

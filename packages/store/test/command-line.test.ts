@@ -57,10 +57,10 @@ void test("a master that is named by its RPC alone is never looked into over ano
   await using other = await startMaster();
   const rpc = `localhost:${master.rpcPort}`;
   // The home says which HTTP is this master's, and nothing says it from elsewhere.
-  const own = await runStore(master.home, ["summary", "--master", rpc]);
+  const own = await runStore(master.home, ["summary", "--master", rpc, "--output", "json"]);
   assert.equal(own.code, 0, own.stderr);
   assert.equal((JSON.parse(own.stdout.toString()) as { url: string }).url, master.url);
-  const elsewhere = await runStore(other.home, ["summary", "--master", rpc]);
+  const elsewhere = await runStore(other.home, ["summary", "--master", rpc, "--output", "json"]);
   assert.deepEqual([elsewhere.code, elsewhere.stdout.length], [2, 0]);
   assert.match(elsewhere.stderr, /--url: expected http:\/\/HOST:PORT/);
   assert.equal((await runStore(other.home, ["summary", "--master", rpc, "--url", `${master.url}/`])).code, 0);
@@ -69,10 +69,11 @@ void test("a master that is named by its RPC alone is never looked into over ano
 void test("the help of a verb shows that verb's forms and every flag of it, and no other verb's", async () => {
   for (const [name, { flags }] of Object.entries(verbs)) {
     const page = helpOf(name);
-    const forms = page.split("\n").filter((line) => /^ {2}svc store /.test(line));
-    assert.ok(forms.length > 0 && forms.every((line) => line.startsWith(`  svc store ${name}`)), page);
+    const forms = page.split("\n").filter((line) => /^(Usage:| {6}) svc store /.test(line));
+    assert.ok(forms.length > 0 && forms.every((line) => line.includes(` svc store ${name} `)), page);
+    assert.match(page, new RegExp(`\nExamples:\n  svc store ${name}\\b`), "an example that runs");
     for (const flag of Object.keys(flags)) assert.ok(page.includes(`--${flag}`), `${name} --${flag}`);
-    assert.ok(helpOf(undefined).includes(`  svc store ${name}`), name);
+    assert.ok(helpOf(undefined).includes(`\n  ${name}`), name);
   }
   const home = makeHome();
   const { code, stdout } = await runStore(home, ["put", "--help"]);

@@ -81,9 +81,12 @@ void test("svc store leader, standbys and lead say who leads and hand the lead o
   await using cluster = await startCluster();
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
-  const said = await run("leader", "--url", standby.url, "--output", "table");
+  const said = await run("leader", "--url", standby.url);
   assert.match(said.out, new RegExp(`^${leader.name} leads \\(serving\\) at 127\\.0\\.0\\.1:${leader.rpcPort}, epoch 1, in sync: ${standby.name}`));
-  const rows = JSON.parse((await run("standbys", "--master", cluster.address, "--cluster", cluster.clusterID)).out) as { name: string; in_sync: boolean }[];
+  const rows = JSON.parse((await run("standbys", "--master", cluster.address, "--cluster", cluster.clusterID, "--output", "json")).out) as {
+    name: string;
+    in_sync: boolean;
+  }[];
   assert.deepEqual(
     rows.map(({ name, in_sync }) => ({ name, in_sync })),
     [{ name: standby.name, in_sync: true }],
@@ -91,10 +94,10 @@ void test("svc store leader, standbys and lead say who leads and hand the lead o
   const wrong = await run("lead", "--to", "nobody", "--url", leader.url);
   assert.equal(wrong.code, 1);
   assert.match(wrong.err, /there is no standby nobody; in sync: /);
-  const handed = await run("lead", "--to", standby.name, "--url", standby.url, "--output", "table");
+  const handed = await run("lead", "--to", standby.name, "--url", standby.url);
   assert.equal(handed.code, 0, handed.err);
   assert.equal((await standby.ha()).role, "leader");
-  assert.match((await run("lead", "--to", standby.name, "--url", standby.url, "--output", "table")).out, new RegExp(`^${standby.name} leads already at `));
+  assert.match((await run("lead", "--to", standby.name, "--url", standby.url)).out, new RegExp(`^${standby.name} leads already at `));
   const alone = await run("leader", "--master", "127.0.0.1:1", "--url", "http://127.0.0.1:1");
   assert.equal(alone.code, 1);
 });

@@ -128,7 +128,7 @@ void test("a key with a line break is no line of /get_all_keys, which says that 
   const all = ["k1", "k,2", "ключ", broken].sort();
   const { objects } = (await (await fetch(`${master.url}/api/v1/objects`)).json()) as { objects: { key: string }[] };
   assert.deepEqual(objects.map(({ key }) => key).sort(), all);
-  const listed = await runStore(master.home, ["ls"]);
+  const listed = await runStore(master.home, ["ls", "--output", "json"]);
   assert.deepEqual((JSON.parse(listed.stdout.toString()) as { key: string }[]).map(({ key }) => key).sort(), all);
 });
 

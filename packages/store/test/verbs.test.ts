@@ -18,12 +18,12 @@ const MAIN = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url));
 const on = (master: TestMaster) => ({
   raw: (args: readonly string[], input?: Buffer | string) => runStore(master.home, args, input),
   async json<T>(...args: string[]): Promise<T> {
-    const { code, stdout, stderr } = await runStore(master.home, args);
+    const { code, stdout, stderr } = await runStore(master.home, [...args, "--output", "json"]);
     assert.equal(code, 0, stderr);
     return JSON.parse(stdout.toString()) as T;
   },
   async text(...args: string[]): Promise<string> {
-    const { code, stdout, stderr } = await runStore(master.home, [...args, "--output", "table"]);
+    const { code, stdout, stderr } = await runStore(master.home, args);
     assert.equal(code, 0, stderr);
     return stdout.toString();
   },
@@ -56,7 +56,7 @@ void test("a file that is put is listed, looked at, got back byte for byte, and 
       ["models/b", 5, 1, "tcp"],
       ["models/ünd a", 300_000, 1, "tcp"],
     ]);
-    const first = await store.raw(["ls", "--limit", "2"]);
+    const first = await store.raw(["ls", "--limit", "2", "--output", "json"]);
     const cursor = /there are more: --after (\S+)/.exec(first.stderr)?.[1] ?? assert.fail(first.stderr);
     const rest = await store.json<{ key: string }[]>("ls", "--after", cursor);
     assert.deepEqual([...(JSON.parse(first.stdout.toString()) as { key: string }[]), ...rest].map(({ key }) => key).sort(), [
@@ -89,10 +89,10 @@ void test("a key is copied to another holder and moved off the first, and the ta
   await using two = await startService({ master: master.rpcPort, flags: ["--global_segment_size=64mb"] });
   await using three = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
   const [first = "", second = "", third = ""] = (await store.json<{ segment_name: string }[]>("segments")).map((row) => row.segment_name);
-  const asked = await store.raw(["put", "wide", "--replicas", "5", "-o", "table"], "value");
+  const asked = await store.raw(["put", "wide", "--replicas", "5"], "value");
   assert.deepEqual([asked.code, asked.stdout.toString().split(" stored on ")[1]?.trim().split(", ").sort()], [0, [first, second, third].sort()], asked.stderr);
   assert.match(asked.stderr, /expected 5 replicas, placed 3: no other segment has room for one; svc store segments/);
-  const near = await store.raw(["put", "near", "--segment", second, "-o", "table"], "value");
+  const near = await store.raw(["put", "near", "--segment", second], "value");
   assert.deepEqual([near.code, near.stdout.toString(), near.stderr], [0, `near: 5 B stored on ${second}\n`, ""]);
   const astray = await store.raw(["put", "astray", "--segment", "nowhere:1"], "value");
   assert.equal(astray.code, 1);
@@ -139,7 +139,7 @@ void test("a drained segment's keys are on other holders, byte for byte, and it 
   for (let at = 0; at < 20; at++) await one.ask("PUT", "/api/put", { key: `k${at}`, value: `value ${at}` });
   const [first = ""] = (await store.json<{ segment_name: string }[]>("segments")).map((row) => row.segment_name);
   await using two = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
-  const drained = await store.raw(["drain", first]);
+  const drained = await store.raw(["drain", first, "--output", "json"]);
   assert.equal(drained.code, 0, drained.stderr);
   const job = JSON.parse(drained.stdout.toString()) as { job_id: string; status_name: string; succeeded_units: number; failed_units: number };
   assert.deepEqual([job.status_name, job.succeeded_units, job.failed_units], ["SUCCEEDED", 20, 0]);
@@ -189,7 +189,7 @@ void test("stat, replicas and ls show the keys of the tenant that is named", asy
 void test("top counts operations, keys and bytes as they come, a line of JSON for each look", async () => {
   await using master = await startMaster();
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=64mb"] });
-  const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, "top"], {
+  const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, "top", "--output", "json"], {
     env: { ...process.env, SVC_HOME: master.home },
     stdio: ["ignore", "pipe", "inherit"],
   });

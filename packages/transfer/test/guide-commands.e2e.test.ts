@@ -8,16 +8,16 @@ import { openGuide } from "./guide.ts";
 
 /** What the commands say, in the order in which the guide promises it. */
 const promised = [
-  /"bytes":100000/,
-  /"segment":"depot","path":"shm: .*"gbPerSecond":/,
-  /"path":"tcp: .*"operationsPerSecond":/,
-  /"key":"svc\/nvmeof\/disk"/,
-  /"path":"tcp: .* of its owner depot; not file/,
-  /"key":"svc\/nvmeof\/disk","machine":"worker"/,
-  /"key":"svc\/ram\/later","record":.*"buffers":\[\]/,
-  /"local_path_map":\{"worker":/,
-  /\["svc\/ram\/depot","svc\/ram\/later","svc\/nvmeof\/disk"\]/,
-  /"segment":"127\.0\.0\.1:\d+","path":"shm: /,
+  /100000 bytes written at 0x/,
+  /depot: shm: .*\nreads of 1048576 bytes: .* GB\/s/,
+  /GB\/s, .* requests\/s, .*\ntcp: /,
+  /created svc\/nvmeof\/disk/,
+  /nvmeof\/disk: tcp: .* of its owner depot; not file/,
+  /svc\/nvmeof\/disk: worker has \S+ at /,
+  /created svc\/ram\/later/,
+  /local_path_map\.worker +\S+disk\.bin/,
+  /svc\/ram\/depot\nsvc\/ram\/later\nsvc\/nvmeof\/disk\n/,
+  /127\.0\.0\.1:\d+: shm: /,
 ];
 
 void test("the commands of the guide serve, write, read, measure and keep records as they stand", needs("curl"), async () => {

@@ -28,14 +28,14 @@ function started(main: string, args: readonly string[]): Promise<{ code: number;
 void test("segment register creates a record with empty buffers, show and list find it, and a second register is refused", async () => {
   await using service = await startHttp();
   const at = ["--metadata", service.metadata];
-  assert.deepEqual(await segment("register", "ram1", ...at), {
+  assert.deepEqual(await segment("register", "ram1", "--output", "json", ...at), {
     code: 0,
     out: `{"key":"svc/ram/ram1","record":{"server_name":"ram1","protocol":"rdma","devices":[],"priority_matrix":{},"buffers":[]}}\n`,
     err: "",
   });
   assert.equal((await segment("register", "disk", "--kind", "nvmeof", "--server", "owner", ...at)).code, 0);
   assert.deepEqual(JSON.parse((await service.get("svc/nvmeof/disk")) ?? ""), { server_name: "owner", protocol: "nvmeof", buffers: [] });
-  assert.deepEqual(JSON.parse((await segment("list", ...at)).out), ["svc/ram/ram1", "svc/nvmeof/disk"]);
+  assert.deepEqual(JSON.parse((await segment("list", "--output", "json", ...at)).out), ["svc/ram/ram1", "svc/nvmeof/disk"]);
   const again = await segment("register", "ram1", ...at);
   assert.equal(again.code, 2);
   assert.match(again.err, /svc\/ram\/ram1 exists/);
@@ -65,17 +65,34 @@ void test("segment mount fills local_path_map, and the mounted file is read and 
 });
 
 void test("transfer doctor names the path to a peer and its speed, bench measures, and unknown words are refused", async () => {
-  const serving = spawn(process.execPath, [...flags, MAIN, "serve", "--metadata", "P2PHANDSHAKE", "--length", "8388608"], {
+  const serving = spawn(process.execPath, [...flags, MAIN, "serve", "--metadata", "P2PHANDSHAKE", "--length", "8388608", "--output", "json"], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   try {
     const line = await new Promise<string>((resolve) => serving.stdout.setEncoding("utf8").once("data", resolve));
     const { segment } = JSON.parse(line) as { segment: string };
-    const doctor = JSON.parse((await run("doctor", segment, "--metadata", "P2PHANDSHAKE")).out) as { path: string; gbPerSecond: number };
+    const doctor = JSON.parse((await run("doctor", segment, "--metadata", "P2PHANDSHAKE", "--output", "json")).out) as { path: string; gbPerSecond: number };
     assert.match(doctor.path, /^shm:/);
     assert.ok(doctor.gbPerSecond > 0);
     const bench = JSON.parse(
-      (await run("bench", segment, "--metadata", "P2PHANDSHAKE", "--transports", "tcp", "--length", "4096", "--batch", "64", "--seconds", "1")).out,
+      (
+        await run(
+          "bench",
+          segment,
+          "--metadata",
+          "P2PHANDSHAKE",
+          "--transports",
+          "tcp",
+          "--length",
+          "4096",
+          "--batch",
+          "64",
+          "--seconds",
+          "1",
+          "--output",
+          "json",
+        )
+      ).out,
     ) as { path: string; operationsPerSecond: number };
     assert.match(bench.path, /^tcp:/);
     assert.ok(bench.operationsPerSecond > 0);

@@ -5,6 +5,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { IndexClient, type QueryScope } from "@svc/contract/index-client.ts";
 import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
 import { outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
+import { indexerURL } from "./address.ts";
 
 const options = {
   url: { type: "string" },
@@ -34,7 +35,7 @@ type Values = ReturnType<typeof read>;
 
 export async function ask(verb: "query" | "register" | "unregister" | "services", argv: readonly string[]): Promise<number> {
   const values = read(argv);
-  const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
+  const url = indexerURL(values.url);
   const client = new IndexClient(url, { apiKey: values["api-key"] ?? process.env["SVC_INDEXER_API_KEY"] });
   const { output } = values;
   if (output !== undefined && output !== "json" && output !== "table")

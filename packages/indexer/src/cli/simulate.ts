@@ -6,25 +6,9 @@ import { fail } from "@svc/contract/failures.ts";
 import { IndexClient, openHasher } from "@svc/contract/index-client.ts";
 import { SimulatedEngine } from "../simulate/engine.ts";
 import { makeConversations, readTrace, type TracedPrompt } from "../simulate/trace.ts";
-
-const usage = `svc index simulate: an engine that replays a trace, publishes KV events and answers replay requests.
-
-  --model M --instance I   as the indexer shall know it; registers itself at --url
-  --no-register            leaves the registration to you; the endpoints are printed
-  --block-size N           tokens per block (default 16)
-  --capacity N             blocks its cache holds (default 100000)
-  --host H --port P --replay-port P
-                           where it publishes and replays (default 127.0.0.1 and free ports)
-  --trace FILE             lines of {"timestamp": ms, "token_ids": [...]} or {"timestamp", "input_length", "hash_ids"}
-  --prompts N              without a trace: conversations made up from a seed, N prompts (default 1000)
-  --seed N                 (default 1)
-  --speed X                of the trace's own pace (default 0: as fast as it goes)
-  --drop N                 drops every Nth message, as a network may; the replay has them (default 0: none)
-  --stay                   goes on answering replay requests after the last prompt, until Ctrl-C
-`;
+import { indexerURL } from "./address.ts";
 
 const options = {
-  help: { type: "boolean", short: "h" },
   url: { type: "string" },
   model: { type: "string" },
   instance: { type: "string" },
@@ -47,10 +31,6 @@ const BUFFER_BATCHES = 10_000;
 
 export async function simulate(argv: readonly string[]): Promise<number> {
   const values = read(argv);
-  if (values.help === true) {
-    process.stdout.write(usage);
-    return 0;
-  }
   const number = (name: "block-size" | "capacity" | "port" | "replay-port" | "prompts" | "seed" | "speed" | "drop") => {
     const value = Number(values[name]);
     return Number.isFinite(value) && value >= 0 ? value : fail("INVALID_REQUEST", `--${name}: expected a number, got ${JSON.stringify(values[name])}`);
@@ -109,7 +89,7 @@ function read(argv: readonly string[]) {
 }
 
 async function registerAt(values: ReturnType<typeof read>, engine: SimulatedEngine, blockSize: number): Promise<void> {
-  const url = values.url ?? process.env["SVC_INDEXER_URL"] ?? "http://localhost:13333";
+  const url = indexerURL(values.url);
   const modelname = values.model ?? fail("INVALID_REQUEST", "--model is missing; give it, or use --no-register");
   const instance_id = values.instance ?? fail("INVALID_REQUEST", "--instance is missing; give it, or use --no-register");
   await new IndexClient(url, { apiKey: process.env["SVC_INDEXER_API_KEY"] }).register({

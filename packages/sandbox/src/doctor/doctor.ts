@@ -4,6 +4,7 @@ import { freemem, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { asFailure } from "@svc/contract/failures.ts";
+import { type HelpPage, renderHelp, usageOfPage } from "@svc/contract/help.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
@@ -18,10 +19,16 @@ import { type Diagnosis, type Driver, renderDiagnosis } from "./report.ts";
 
 export type DoctorOptions = MachineOptions;
 
-const usage = `svc doctor [--home DIR] [--output table|json]
-
-Tells what this host can and cannot do, and how to fix it. Starts a sandbox with each driver, and leaves nothing behind.
-Exit code 1 when no sandbox can run here.`;
+const help: HelpPage = {
+  usage: ["svc doctor [options]"],
+  about: "report what this host can and cannot do, and how to fix it",
+  options: [
+    ["--home DIR", "the home to look at (default: SVC_HOME, else by user)"],
+    ["-o, --output FORMAT", "table or json (table)"],
+  ],
+  more: "Starts a sandbox with each driver, and leaves nothing behind. Exit code 1 when no sandbox can run here.",
+  examples: ["svc doctor", "svc doctor --output json"],
+};
 
 export async function doctorMain(argv: readonly string[]): Promise<number> {
   let values: { home?: string; output?: string; help?: boolean };
@@ -30,18 +37,17 @@ export async function doctorMain(argv: readonly string[]): Promise<number> {
     values = parseArgs({ args: [...argv], options }).values;
     if (!["table", "json", undefined].includes(values.output)) throw new Error(`--output: expected table or json, got '${values.output}'`);
   } catch (error) {
-    process.stderr.write(`svc doctor: ${(error as Error).message}\n\n${usage}\n`);
+    process.stderr.write(`svc doctor: ${(error as Error).message}\n${usageOfPage(help, "svc doctor --help")}`);
     return 2;
   }
   if (values.help === true) {
-    process.stdout.write(`${usage}\n`);
+    process.stdout.write(renderHelp(help));
     return 0;
   }
   await using spawner = openSpawner();
   const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
   const diagnosis = await runDoctor({ spawner, home: values.home ?? homeDirectory(), runsc, envd, templates });
-  // Piped output is for programs, as with every other command.
-  const json = values.output === "json" || (values.output === undefined && !process.stdout.isTTY);
+  const json = values.output === "json";
   process.stdout.write(json ? `${JSON.stringify(diagnosis, null, 2)}\n` : renderDiagnosis(diagnosis, process.stdout.columns ?? 120));
   return diagnosis.canRun ? 0 : 1;
 }

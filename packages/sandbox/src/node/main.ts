@@ -11,11 +11,11 @@ import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { keepStateFile } from "@svc/contract/state-file.ts";
 import type { Sourced } from "@svc/kit/api-key.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
-import { type Log, openLog } from "@svc/kit/log.ts";
+import { type Log, openLog, openSentences } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
@@ -40,8 +40,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc node: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("node", error);
   }
 }
 
@@ -52,16 +51,20 @@ async function run(argv: readonly string[]): Promise<number> {
   const { settings, home } = loaded;
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   await lockHome(home, "node");
-  const log = openLog("node", settings.node.log_level);
+  const log = destroyAll ? openSentences("svc node") : openLog("node", settings.node.log_level);
   const metrics = openMetrics();
   // Before anything is made on the host for a node that could not be reached.
   if (!destroyAll) await tryListening(settings.node.listen);
   const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
   const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "");
   if (apiKey === undefined) {
-    const left = await node.endAll();
-    for (const sandboxID of left) process.stderr.write(`svc node: ${sandboxID} could not be ended; the log above says why\n`);
-    return (await closeParts(log, node.parts(true))) || (left.length === 0 ? 0 : 1);
+    const { ended, left } = await node.endAll();
+    const code = await closeParts(log, node.parts(true));
+    process.stdout.write(
+      `${ended.length === 0 ? "no sandbox was" : ended.length === 1 ? "1 sandbox was" : `${ended.length} sandboxes were`} ended on ${home}\n`,
+    );
+    for (const sandboxID of left) process.stderr.write(`svc node: sandbox ${sandboxID} could not be ended; the lines above say why\n`);
+    return code || (left.length === 0 ? 0 : 1);
   }
 
   try {

@@ -56,7 +56,7 @@ import { openPauses } from "./pause.ts";
 import { openPool, type Pool } from "./pool.ts";
 import { openPrecreatedPool } from "./precreated-pool.ts";
 import type { ProxyLink } from "./proxy-link.ts";
-import { endAll, type Recovered, recover, takeBackHeld } from "./recover.ts";
+import { type EndedAll, endAll, type Recovered, recover, takeBackHeld } from "./recover.ts";
 import { openResume } from "./resume.ts";
 import type { Verbs } from "./routes.ts";
 import { loadSeed, sweepHalfWritten } from "./secrets.ts";
@@ -95,7 +95,7 @@ export type Node = {
   readonly keyed: KeyedCreates;
   recover(): Promise<Recovered>;
   /** The ids of sandboxes that could not be ended. */
-  endAll(): Promise<string[]>;
+  endAll(): Promise<EndedAll>;
   watch(): { close(): Promise<void> };
   /** In closing order; what would outlive the node goes, too, where it `destroys` or no sandbox is left to need it. */
   parts(destroys: boolean): Part[];

@@ -79,20 +79,24 @@ export async function recover(parts: RecoverParts): Promise<Recovered> {
   return result;
 }
 
-/** Ends every sandbox of the home, and clears away what has no record; the ids of those that could not be ended. */
-export async function endAll(parts: RecoverParts): Promise<string[]> {
+/** Ends every sandbox of the home, and clears away what has no record: which ones are gone, and which could not be ended. */
+export async function endAll(parts: RecoverParts): Promise<EndedAll> {
   const { records, registry, ends, checkpoints, quarantined, quarantine, log } = parts;
   for (const record of records.all()) registry.restore(record);
   if (quarantine.isBlind) quarantined.remember({ checkpoints: await checkpoints.strays(inUseOf(parts).inUse), networks: [] });
+  const all = [...registry.all()].map(({ sandboxID }) => sandboxID);
   await inParallel([...registry.all()], CONCURRENCY, ({ sandboxID }) => ends.end(sandboxID, "killed"));
   await clearOrphans(parts);
   const unreadable = quarantine.all().flatMap(({ kind, name }) => (kind === "sandbox" && registry.get(name) === undefined ? [name] : []));
   await inParallel(unreadable, CONCURRENCY, (sandboxID) =>
     quarantined.delete(sandboxID).catch((error: unknown) => log.error({ err: error, sandboxID }, "a sandbox that is quarantined could not be ended")),
   );
-  const left = [...registry.all()].map(({ sandboxID }) => sandboxID);
-  return [...left, ...unreadable.filter((sandboxID) => quarantine.find("sandbox", sandboxID) !== undefined)];
+  const left = new Set([...registry.all()].map(({ sandboxID }) => sandboxID));
+  for (const sandboxID of unreadable) if (quarantine.find("sandbox", sandboxID) !== undefined) left.add(sandboxID);
+  return { ended: [...new Set([...all, ...unreadable])].filter((sandboxID) => !left.has(sandboxID)), left: [...left] };
 }
+
+export type EndedAll = { readonly ended: readonly string[]; readonly left: readonly string[] };
 
 /** For the watch: what was held because its driver was gone, and is not any more. */
 export function takeBackHeld(parts: RecoverParts): Promise<void> {

@@ -57,6 +57,14 @@ function namesOne(target: string): boolean {
   return segments[0] !== undefined && internalRoutes.has(segments[0]);
 }
 
+/** The port of `/forward?port=N`, which leads to envd's relay for whoever holds the sandbox's token; NaN where N is none, undefined for any other path. */
+export function forwardedPort(target: string): number | undefined {
+  if (target !== "/forward" && !target.startsWith("/forward?")) return undefined;
+  const text = queryOf(target).get("port") ?? "";
+  const port = Number(text);
+  return /^\d{1,5}$/.test(text) && port >= 1 && port <= 65_535 ? port : Number.NaN;
+}
+
 /** The query of a target, without its question mark. */
 export function queryOf(target: string): URLSearchParams {
   const mark = target.indexOf("?");

@@ -12,7 +12,7 @@ import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Access, ProxyEntry, SandboxDirectory } from "../records/directory.ts";
 import { carriesDeploymentKey, carriesKeyAsBearer, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
-import { isSignedFile, namesInternalRoute } from "./envd-paths.ts";
+import { forwardedPort, isSignedFile, namesInternalRoute } from "./envd-paths.ts";
 import { targetKinds } from "./proxy-metrics.ts";
 import { notFound, paused, SandboxTargets } from "./sandbox-target.ts";
 import { refuseSignature, SignatureSearch } from "./signature.ts";
@@ -104,12 +104,16 @@ export class Router {
     if (namesInternalRoute(target)) return answer(404, "There is no such route");
     const refusal = refuseEnvd(head, this.#ids, access, target);
     if (refusal !== undefined) return refusal;
+    const port = forwardedPort(target);
+    // envd's own port would open its internal routes to whoever holds the token.
+    if (port === ENVD_PORT || Number.isNaN(port)) return answer(400, `port: expected 1 to 65535 and not ${ENVD_PORT}, got ${JSON.stringify(target)}`);
     if (entry === undefined) return this.#wakeEnvd(head, access, target, client);
     const drops = this.#sandboxDrops[this.#keyBits(head)] as Drops;
-    const text = rewriteRequest(head, { drops, target: changed(head, target), added: "", upgrade: false });
+    const isForward = port !== undefined;
+    const text = rewriteRequest(head, { drops, target: isForward ? `/relay?port=${port}` : changed(head, target), added: "", upgrade: isForward });
     const targets = this.#targetsOf(entry);
     const isOutput = target.startsWith("/process.Process/Start") || target.startsWith("/process.Process/Connect");
-    return { target: isOutput ? targets.output(entry) : targets.port(entry, ENVD_PORT), text, upgrade: false, kind: ENVD };
+    return { target: isOutput ? targets.output(entry) : targets.port(entry, ENVD_PORT), text, upgrade: isForward, kind: ENVD };
   }
 
   #wakeEnvd(head: RequestHead, access: Access, target: string, client: RoutedClient): Decision {

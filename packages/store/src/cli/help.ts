@@ -1,7 +1,7 @@
 // What `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
+import { type HelpEntry, type HelpPage, renderHelp } from "@svc/contract/help.ts";
 
-/** A form of the command line, or a flag, and what it does. */
-type Entry = readonly [head: string, does: string];
+type Entry = HelpEntry;
 type Page = { readonly forms: readonly Entry[]; readonly flags?: readonly Entry[]; readonly example: string; readonly asksAdmin?: true };
 
 const DRY_RUN: Entry = ["--dry-run", "change nothing, and show what would happen"];
@@ -111,7 +111,7 @@ const pages: Readonly<Record<string, Page>> = {
   clients: { forms: [["clients", "clients that hold memory, with their stable ids"]], example: "svc store clients" },
   summary: { forms: [["summary", "the whole store at a glance"]], example: "svc store summary" },
   top: {
-    forms: [["top", "live view: operations, latency, keys, bytes, evictions, holders"]],
+    forms: [["top", "live view: operations, latency, keys, bytes, evictions, holders; in a pipe, one look, or one after another with --output json"]],
     flags: [["--interval SECONDS", "seconds between updates (1)"]],
     example: "svc store top",
   },
@@ -127,48 +127,38 @@ const shared: readonly Entry[] = [
   ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
   ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],
   ["--brand WORD", "brand word of the masters' RPC (svc)"],
-  ["--output table|json", "a table on a terminal, JSON in a pipe"],
+  ["--output table|json", "how to print (a table)"],
 ];
 const ofAdmin: readonly Entry[] = [
   ["--admin URL", "the admin server (default $SVC_STORE_ADMIN_URL, else, for this machine's own master, this machine's own or http://127.0.0.1:18080)"],
   ["--admin-token-file FILE", "its token (default $SVC_STORE_ADMIN_TOKEN)"],
 ];
 
-/** The whole page, or that of one verb. */
-export function helpOf(verb: string | undefined): string {
+/** The page of one verb, else that of all. */
+export function pageOf(verb: string | undefined): HelpPage {
   const page = verb !== undefined && Object.hasOwn(pages, verb) ? pages[verb] : undefined;
-  if (page === undefined) return wholePage();
-  return [
-    "Usage:",
-    ...page.forms.flatMap(([form, does]) => [`  svc store ${form}`, `      ${does}`]),
-    "",
-    ...(page.flags === undefined ? [] : ["Flags:", ...entries(page.flags), ""]),
-    "Flags of every verb:",
-    ...entries([...(page.asksAdmin === true ? ofAdmin : []), ...shared]),
-    "",
-    "Example:",
-    `  ${page.example}`,
-    "",
-  ].join("\n");
+  if (page === undefined) return wholePage;
+  const { forms, flags = [], example, asksAdmin } = page;
+  const [only] = forms;
+  return {
+    usage: forms.map(([form]) => `svc store ${withOptions(form)}`),
+    about: forms.length === 1 && only !== undefined ? only[1] : "",
+    options: [...flags, ...(asksAdmin === true ? ofAdmin : []), ...shared],
+    examples: [example],
+    ...(forms.length === 1 ? {} : { about: forms.map(([form, does]) => `${form}\n    ${does}`).join("\n") }),
+  };
 }
 
-function wholePage(): string {
-  return [
-    "svc store: reads, writes and inspects a cache store.",
-    "",
-    ...entries(Object.values(pages).flatMap(({ forms }) => forms.map(([form, does]): Entry => [`svc store ${form}`, does]))),
-    "",
-    "  svc store VERB --help shows the flags of a verb, and an example.",
-    "  svc store master | service | admin   run a server in the foreground, each with its own --help",
-    "",
-    ...entries([...shared, ...ofAdmin]),
-    "",
-  ].join("\n");
-}
+export const helpOf = (verb: string | undefined): string => renderHelp(pageOf(verb));
 
-const WIDTH = 34;
+/** A verb takes its options before its words and behind them. */
+const withOptions = (form: string): string => form.replace(/^(\S+)/, "$1 [options]");
 
-/** What a long head does stands below it. */
-function entries(list: readonly Entry[]): string[] {
-  return list.flatMap(([head, does]) => (head.length < WIDTH ? [`  ${head.padEnd(WIDTH)} ${does}`] : [`  ${head}`, `  ${" ".repeat(WIDTH)} ${does}`]));
-}
+const wholePage: HelpPage = {
+  usage: ["svc store VERB [options]"],
+  about: "read, write and inspect a cache store",
+  options: [...shared, ...ofAdmin],
+  commands: Object.values(pages).flatMap(({ forms }) => forms),
+  more: "svc store VERB --help shows the options of a verb, and an example.\nsvc store master | service | admin runs a server in the foreground, each with its own --help.",
+  examples: ["svc store put models/a weights.bin --replicas 2", "svc store ls models/ --limit 20", "svc store top"],
+};

@@ -1,9 +1,10 @@
 // `svc store VERB`: the cache store from a terminal; its servers are programs of their own.
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { usageOfPage } from "@svc/contract/help.ts";
 import { copyKey, moveKey } from "./copy.ts";
 import { devices } from "./devices.ts";
 import { drain, undrain } from "./drain.ts";
-import { helpOf } from "./help.ts";
+import { helpOf, pageOf } from "./help.ts";
 import { clients, replicas, segments, stat, summary } from "./inspect.ts";
 import { lead, leader, standbys } from "./lead.ts";
 import { list } from "./list.ts";
@@ -17,6 +18,7 @@ type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
 
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
+/** Also for the completion of a shell. */
 export const verbs: Readonly<Record<string, Verb>> = {
   put: { flags: { tenant: text, upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
   get: { flags: { tenant: text, force: yes }, run: get },
@@ -87,7 +89,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc store ${name}: ${error.message}\n`);
-    return error.name === "INVALID_REQUEST" && error.details["storeCode"] === undefined ? 2 : 1;
+    if (error.name !== "INVALID_REQUEST" || error.details["storeCode"] !== undefined) return 1;
+    process.stderr.write(usageOfPage(pageOf(name), Object.hasOwn(verbs, name) ? `svc store ${name} --help` : "svc store --help"));
+    return 2;
   }
 }
 

@@ -1,4 +1,4 @@
-// `svc store top`: what the master does, again and again: in place on a terminal, a line of JSON for each look in a pipe.
+// `svc store top`: what the master does, again and again in place on a terminal, once in a pipe; a line for each look as JSON.
 import { setTimeout as sleep } from "node:timers/promises";
 import { styleText } from "node:util";
 import { asFailure } from "@svc/contract/failures.ts";
@@ -37,6 +37,11 @@ export async function top(words: Words): Promise<number> {
       const { operations: _, atMs: __, ...figures } = look.figures;
       printJSONLine({ time: new Date().toISOString(), ...figures, evictedPerSecond: look.evictedPerSecond, operations: look.rates, holders: look.holders });
     }
+  }
+  if (!process.stdout.isTTY) {
+    await sleep(everyMs);
+    process.stdout.write(`${linesOf(words.url, await lookAt(words, before)).join("\n")}\n`);
+    return 0;
   }
   let lines: string[] = [`${words.url}: looking …`];
   const screen: Screen = openScreen(() => screen.draw(lines));

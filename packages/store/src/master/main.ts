@@ -1,7 +1,7 @@
 // The store's master: who holds which object, and until when.
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
@@ -36,8 +36,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc store master: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("store master", error);
   }
 }
 

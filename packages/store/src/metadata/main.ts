@@ -1,11 +1,13 @@
 // The metadata server: where transfer engines find each other, over HTTP.
 import { performance } from "node:perf_hooks";
 import { Failure } from "@svc/contract/failures.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
+import { dialledAt } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
 import { openJournal } from "./journal.ts";
 import { metadataPage } from "./page.ts";
 import { Records } from "./records.ts";
@@ -19,8 +21,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc metadata: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("metadata", error);
   }
 }
 
@@ -64,8 +65,10 @@ async function run(argv: readonly string[]): Promise<number> {
   }, SWEEP_MS);
   const { url } = server;
   log.info({ url, path: settings.path, durability: settings.durability, restored, home: loaded.home }, "ready");
+  announceServer(loaded.home, "metadata", { url: `${dialledAt(settings.listen.host, Number(new URL(url).port))}${settings.path}`, pid: process.pid });
   ready("metadata", url);
   return untilStopped(log, [
+    { name: "address", close: async () => withdrawServer(loaded.home, "metadata") },
     {
       name: "http",
       close: () => {

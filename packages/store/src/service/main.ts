@@ -1,7 +1,7 @@
 // The store's REST service: a process that brings memory to the cluster, mounts more when it is told to, and speaks HTTP for those without a client.
 import type { AddressInfo, Socket } from "node:net";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
-import { exitCodeOf } from "@svc/kit/config.ts";
+import { complained } from "@svc/kit/config.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -19,8 +19,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return await run(argv);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    process.stderr.write(`svc store service: ${error.message}\n`);
-    return exitCodeOf(error);
+    return complained("store service", error);
   }
 }
 

@@ -1,8 +1,10 @@
 // The words of a tool's command line: flags that all tools share, and where they come from when they are not given.
 import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
+import { homeDirectory } from "@svc/contract/home.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { ownServer } from "@svc/kit/own-server.ts";
 import { z } from "zod";
 import { TransferEngine } from "../engine.ts";
 import type { Proto } from "../engine-segments.ts";
@@ -20,6 +22,9 @@ export type ToolWords = {
   readonly logLevel: string;
   readonly json: boolean;
 };
+
+/** As config/default.toml has transfer.metadata. */
+const DEFAULT_METADATA = "http://127.0.0.1:8081/metadata";
 
 const shared = ["metadata", "brand", "config", "host", "name", "output", "transports"];
 
@@ -41,11 +46,17 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
   return {
     words: parsed.positionals,
     flags,
-    metadata: flags["metadata"] ?? metadata,
+    metadata: flags["metadata"] ?? ownMetadata(metadata),
     brand: flags["brand"] ?? brand,
     logLevel,
-    json: flags["output"] === "json" || (flags["output"] === undefined && !process.stdout.isTTY),
+    json: flags["output"] === "json",
   };
+}
+
+/** This machine's own metadata server, wherever it listens, where no setting names one. */
+function ownMetadata(metadata: string): string {
+  const isNamed = metadata !== DEFAULT_METADATA || (process.env["SVC_TRANSFER_METADATA"] ?? "") !== "";
+  return isNamed ? metadata : (ownServer(homeDirectory(), "metadata")?.url ?? metadata);
 }
 
 /** A number below zero is a value, so that it is refused as one, and not taken for a flag. */

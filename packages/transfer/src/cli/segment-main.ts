@@ -1,7 +1,7 @@
 // `svc segment …`: creates, mounts, shows and lists the records of segments.
-import { segment, segmentHelp } from "./segment.ts";
+import { segment, segmentTool } from "./segment.ts";
 import { runTool } from "./tool.ts";
 
 export function main(argv: readonly string[]): Promise<number> {
-  return runTool({ name: "segment", help: segmentHelp, verbs: ["register", "mount", "show", "list"], run: segment }, argv);
+  return runTool({ ...segmentTool, run: segment }, argv);
 }

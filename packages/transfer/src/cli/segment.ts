@@ -6,14 +6,38 @@ import { issueText } from "@svc/contract/issues.ts";
 import { type FileRecord, fileRecord, parseRecord, printRecord, ramRecord, type SegmentKind, segmentKey } from "@svc/contract/metadata.ts";
 import { EngineCore } from "../engine-core.ts";
 import { print, readWords, type ToolWords } from "./options.ts";
+import type { Tool } from "./tool.ts";
 
-export const segmentHelp = `svc segment register NAME [--kind ram|nvmeof] [--server NAME] [--file PATH]  create the record, with empty buffers or one file
-svc segment mount NAME FILE LOCAL_PATH [--machine NAME]        say where a machine has a file of an nvmeof segment
-svc segment show NAME [--kind ram|nvmeof]                      print the record
-svc segment list                                              print the keys of all segments
-  --metadata CONNECTION   etcd, redis or http (setting transfer.metadata)
-  --brand WORD            first part of the keys (setting transfer.brand)
-  --output json|text`;
+const KIND = ["--kind ram|nvmeof", "of memory, or of a file (ram; with --file, nvmeof)"] as const;
+
+export const segmentTool: Omit<Tool, "run"> = {
+  name: "segment",
+  about: "create, mount, show and list segment records",
+  verbs: {
+    register: {
+      words: "NAME",
+      does: "create the record, with empty buffers or one file",
+      options: [KIND, ["--server NAME", "the engine that owns it"], ["--file PATH", "a file as its one buffer"]],
+      example: "svc segment register disk --kind nvmeof --server depot --file /data/disk.bin",
+    },
+    mount: {
+      words: "NAME FILE LOCAL_PATH",
+      does: "say where a machine has a file of an nvmeof segment",
+      options: [["--machine NAME", "which machine (this one)"]],
+      example: "svc segment mount disk /data/disk.bin /mnt/disk.bin",
+    },
+    show: { words: "NAME", does: "print the record", options: [KIND], example: "svc segment show disk" },
+    list: { words: "", does: "print the keys of all segments", example: "svc segment list" },
+  },
+  options: [
+    ["--metadata CONNECTION", "etcd, redis or http (this machine's own metadata server, else setting transfer.metadata)"],
+    ["--brand WORD", "first part of the keys (setting transfer.brand)"],
+    ["--config FILE", "a file of settings"],
+    ["--output text|json", "how to print (text)"],
+  ],
+};
+
+const FIELD_WIDTH = 24;
 
 export async function segment(verb: string, argv: readonly string[]): Promise<void> {
   const words = readWords(argv, ["kind", "server", "file", "machine"]);
@@ -88,10 +112,20 @@ async function show(words: ToolWords, records: RecordStore, name: string): Promi
   for (const kind of kinds) {
     const record = await records.get(segmentKey(words.brand, kind, name));
     if (record === undefined) continue;
-    process.stdout.write(`${words.json ? printRecord(record) : JSON.stringify(JSON.parse(printRecord(record)), undefined, 2)}\n`);
+    if (words.json) process.stdout.write(`${printRecord(record)}\n`);
+    else printFields(JSON.parse(printRecord(record)) as object);
     return;
   }
   fail("METADATA_KEY_NOT_FOUND", `there is no record ${kinds.map((kind) => segmentKey(words.brand, kind, name)).join(" or ")}`);
+}
+
+/** A line for each field, and for each field of each buffer, named by its path: buffers.0.length. */
+function printFields(record: object, path = ""): void {
+  for (const [name, value] of Object.entries(record) as [string, unknown][]) {
+    const full = `${path}${name}`;
+    if (typeof value === "object" && value !== null && Object.keys(value).length > 0) printFields(value, `${full}.`);
+    else process.stdout.write(`${full.padEnd(FIELD_WIDTH)}  ${typeof value === "object" ? "none" : String(value)}\n`);
+  }
 }
 
 async function list(words: ToolWords, records: RecordStore): Promise<void> {

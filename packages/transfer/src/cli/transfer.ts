@@ -5,15 +5,51 @@ import type { TransferEngine } from "../engine.ts";
 import { addressOf, alloc } from "../memory.ts";
 import type { Opcode } from "../status.ts";
 import { openEngine, print, readWords, type ToolWords, wholeNumber } from "./options.ts";
+import type { Tool } from "./tool.ts";
 
-export const transferHelp = `svc transfer write SEGMENT FILE [--address N]                 copy a file into a segment
-svc transfer read SEGMENT --length N [--address N] [--file F]  copy from a segment into a file, or to stdout
-svc transfer bench SEGMENT [--length N] [--batch N] [--seconds N] [--op write|read]   measure
-svc transfer doctor SEGMENT                                   the path chosen, the ones passed over and why, GB/s
-svc transfer serve [--length N]                               memory for others to try with, until a signal
-  --address N             address at the peer, or offset in a file; default: its first buffer
-  --metadata CONNECTION   P2PHANDSHAKE (SEGMENT is host:port), etcd, redis or http
-  --brand WORD   --host ADDRESS   --name NAME   --transports shm,tcp   --output json|text`;
+const ADDRESS = ["--address N", "address at the peer, or offset in a file (its first buffer)"] as const;
+const LENGTH = ["--length N", "bytes of each request (1 MiB)"] as const;
+
+export const transferTool: Omit<Tool, "run"> = {
+  name: "transfer",
+  about: "copy to and from a segment, measure it, show the path to it",
+  verbs: {
+    write: { words: "SEGMENT FILE", does: "copy a file into a segment", options: [ADDRESS], example: "svc transfer write depot weights.bin" },
+    read: {
+      words: "SEGMENT",
+      does: "copy from a segment into a file, or to stdout",
+      options: [["--length N", "how many bytes"], ADDRESS, ["--file FILE", "where to write them (stdout)"]],
+      example: "svc transfer read depot --length 100000 --file copy.bin",
+    },
+    bench: {
+      words: "SEGMENT",
+      does: "measure transfers to or from a segment",
+      options: [LENGTH, ["--batch N", "requests of a batch (1)"], ["--seconds N", "how long (3)"], ["--op write|read", "which way (write)"], ADDRESS],
+      example: "svc transfer bench depot --length 4096 --batch 64",
+    },
+    doctor: {
+      words: "SEGMENT",
+      does: "the path chosen, the ones passed over and why, GB/s",
+      options: [ADDRESS],
+      example: "svc transfer doctor depot",
+    },
+    serve: {
+      words: "",
+      does: "memory for others to try with, until a signal",
+      options: [["--length N", "bytes of it (64 MiB)"]],
+      example: "svc transfer serve --name depot --host 127.0.0.1",
+    },
+  },
+  options: [
+    ["--metadata CONNECTION", "P2PHANDSHAKE (SEGMENT is HOST:PORT), etcd, redis or http (this machine's own metadata server, else setting transfer.metadata)"],
+    ["--brand WORD", "first part of the keys (setting transfer.brand)"],
+    ["--host ADDRESS", "where others reach this end"],
+    ["--name NAME", "name of this end"],
+    ["--transports LIST", "shm,tcp by default"],
+    ["--config FILE", "a file of settings"],
+    ["--output text|json", "how to print (text)"],
+  ],
+};
 
 const DEFAULT_LENGTH = 1n << 20n;
 const DOCTOR_SECONDS = 0.5;

@@ -1,0 +1,13 @@
+// The kinds of ids that a shell completes, and which argument of which verb takes which.
+
+export const idKinds = ["sandboxes", "templates", "snapshots", "nodes"] as const;
+export type IDKind = (typeof idKinds)[number];
+
+/** By the verb's words and the name of its argument. */
+export function idKindsOf(words: string, argument: string): readonly IDKind[] {
+  if (words.startsWith("nodes ")) return argument === "id" ? ["nodes"] : [];
+  if (words.startsWith("snapshot ") && (argument === "name" || argument === "names") && words !== "snapshot create") return ["snapshots"];
+  if (argument === "template" || argument === "templates") return words === "start" ? ["templates", "snapshots"] : ["templates"];
+  if (words === "template tag" && argument === "name[:tag]") return ["templates"];
+  return argument === "id" || argument === "ids" ? ["sandboxes"] : [];
+}

@@ -1,0 +1,41 @@
+// Where a server of this machine answers: a file in its home while it runs, for commands on the same machine that are given no address.
+import { mkdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
+
+/** `url`: of its HTTP. */
+export type OwnServer = { readonly url: string; readonly pid: number };
+
+/** By kind, below the home. */
+export const ownServerFiles = {
+  master: "store/master.json",
+  admin: "store-admin/address.json",
+  indexer: "indexer/address.json",
+  metadata: "metadata/address.json",
+} as const;
+export type OwnServerKind = keyof typeof ownServerFiles;
+
+const fileOf = (home: string, kind: OwnServerKind) => join(home, ownServerFiles[kind]);
+
+export function announceServer(home: string, kind: OwnServerKind, server: OwnServer): void {
+  try {
+    mkdirSync(dirname(fileOf(home, kind)), { recursive: true });
+    writeStateFile(fileOf(home, kind), `${JSON.stringify(server)}\n`);
+  } catch {
+    // On a full disk, or one that cannot be written, the server matters more than a note about it.
+  }
+}
+
+/** Another server of the same kind and home may have written its own since. */
+export function withdrawServer(home: string, kind: OwnServerKind): void {
+  if (ownServer(home, kind)?.pid === process.pid) removeStateFile(fileOf(home, kind));
+}
+
+export function ownServer<T extends OwnServer = OwnServer>(home: string, kind: OwnServerKind): T | undefined {
+  try {
+    const server = JSON.parse(readFileSync(fileOf(home, kind), "utf8")) as T;
+    return typeof server.url === "string" ? server : undefined;
+  } catch {
+    return undefined;
+  }
+}
