@@ -67,6 +67,7 @@ async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcom
       writeFileSync(join(logs, `${part.name.replaceAll("/", "-").replaceAll(" ", "-")}.log`), outcome.output);
       console.log(line(part.name, outcome, performance.now() - started));
       if (outcome.failed > 0) for (const words of whyOf(outcome.output)) console.log(`       ${words}`);
+      for (const note of notes(outcome.output)) console.log(`       ${note}`);
       if (outcome.failed > 0) failures.push(`\n──── ${part.name}\n${outcome.output.trimEnd()}`);
       else if (outcome.skipped > 0) for (const reason of reasons(outcome.output)) console.log(`       skipped: ${reason}`);
     }
@@ -86,6 +87,11 @@ function line(name: string, outcome: Outcome, tookMs: number): string {
 /** The distinct reasons that the spec reporter, or a check, printed for what it left out. */
 function reasons(output: string): readonly string[] {
   return [...new Set([...output.matchAll(/(?:# |skipped: )(missing [^\n]*)/g)].map((found) => found[1] ?? ""))];
+}
+
+/** A test may leave a note for people: a diagnostic that begins with "note:". */
+function notes(output: string): readonly string[] {
+  return [...output.matchAll(/^\s*ℹ note: (.*)$/gm)].map((found) => found[1] ?? "");
 }
 
 function makeLogs(): string {

@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { commentsOf, type Passage, proseOf, testNamesOf } from "./comments.ts";
 import { importsOf, mayImport, packageOf } from "./imports.ts";
-import { phraseIn, textsOf } from "./phrases.ts";
+import { faultOfComment, faultOfProse, notYetRewritten, phraseIn, textsOf } from "./phrases.ts";
 import { circlesOf, climb, targetOf, undeclaredRooms } from "./rooms.ts";
 import { sourceFiles } from "./source-files.ts";
 
@@ -77,6 +78,43 @@ void test("help, errors, settings and guides use the field's words", () => {
     const phrase = phraseIn(text);
     return phrase === undefined || isModule(text) ? [] : [`${place}: ${phrase}: ${text.trim()}`];
   });
+  none(wrong, "these sentences need other words");
+});
+
+/** What is wrong with the wording of a file, a line each. */
+function wordingOf(file: string): readonly string[] {
+  const text = read(file);
+  const faults = (passages: readonly Passage[], faultOf: (text: string) => string | undefined) =>
+    passages.flatMap((passage) => {
+      const fault = faultOf(passage.text);
+      return fault === undefined ? [] : [`${file}:${passage.line}: ${fault}: ${passage.text.trim().slice(0, 160)}`];
+    });
+  if (file.endsWith(".md")) return faults(proseOf(text), faultOfProse);
+  return [...faults(commentsOf(file, text), faultOfComment), ...(/\.(test|suite)\.ts$/.test(file) ? faults(testNamesOf(text), faultOfProse) : [])];
+}
+
+void test("comments, test names and papers are sentences in the field's words", (t) => {
+  const isListed = (file: string) => notYetRewritten.find((folder) => file === folder || file.startsWith(`${folder}/`));
+  const wrong: string[] = [];
+  const exceptions = new Map<string, number>();
+  const checked = files.filter((file) => (code.includes(file) && !generated(file)) || /\.(md|tsx)$/.test(file));
+  for (const file of checked) {
+    const listed = isListed(file);
+    const faults = wordingOf(file);
+    if (listed === undefined) wrong.push(...faults);
+    else exceptions.set(listed, (exceptions.get(listed) ?? 0) + faults.length);
+  }
+  const total = [...exceptions.values()].reduce((sum, count) => sum + count, 0);
+  const folders = [...exceptions].map(([folder, count]) => `${folder} ${count}`).join(", ");
+  t.diagnostic(`note: ${total} sentences are not in plain English yet: ${folders}`);
+  // `SVC_TIDY_LIST=packages/store` prints what is left to rewrite there.
+  const folder = process.env["SVC_TIDY_LIST"];
+  const inFolder = folder === undefined ? [] : checked.filter((file) => file.startsWith(folder));
+  for (const fault of inFolder.flatMap(wordingOf)) console.log(fault);
+  none(
+    notYetRewritten.filter((folder) => !exceptions.has(folder)),
+    "these lines of notYetRewritten name no file",
+  );
   none(wrong, "these sentences need other words");
 });
 
