@@ -1,4 +1,4 @@
-// What a browser sees at a server's URL, without a key.
+// The pages that a browser shows at a server's URL, without a key.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { operation } from "@svc/contract/operation.ts";
@@ -30,7 +30,7 @@ const app = serve({
   pages: { title: "svc thing", version: "1.2.3", about: "Things & more.", next: [["./svc thing", "makes one"]], guides: ["docs/thing.md"] },
 });
 
-void test("a browser gets a page that says what this is and what to do next, and no key is needed", async () => {
+void test("a browser gets a page that says what the server is and what to do next, without a key", async () => {
   const { statusCode, headers, body } = await app.inject({ url: "/", headers: { accept: "text/html,*/*;q=0.8" } });
   assert.equal(statusCode, 200);
   assert.match(String(headers["content-type"]), /^text\/html/);
@@ -38,7 +38,7 @@ void test("a browser gets a page that says what this is and what to do next, and
   for (const says of ["svc thing", "Things &amp; more.", "1.2.3", "./svc thing", 'href="/docs"', "docs/thing.md"]) assert.ok(body.includes(says), says);
 });
 
-void test("a program at the same place gets where things are, as JSON", async () => {
+void test("a program at the same URL gets the links as JSON", async () => {
   assert.deepEqual((await app.inject({ url: "/" })).json(), {
     name: "svc thing",
     version: "1.2.3",
@@ -48,7 +48,7 @@ void test("a program at the same place gets where things are, as JSON", async ()
   });
 });
 
-void test("the API's page has each operation with its members, its answers and nothing that is read as markup", async () => {
+void test("the API's page lists each operation with its members and answers, and escapes all markup", async () => {
   const { body } = await app.inject({ url: "/docs" });
   for (const says of [
     "POST /things/{thingID}",
@@ -63,6 +63,6 @@ void test("the API's page has each operation with its members, its answers and n
   assert.deepEqual(Object.keys(document.paths), ["/things/{thingID}"]);
 });
 
-void test("all else still demands the key", async () => {
+void test("all other routes still require the key", async () => {
   assert.equal((await app.inject({ method: "POST", url: "/things/a" })).statusCode, 401);
 });
