@@ -39,7 +39,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     await verb.parseAsync([...argv], { from: "user" });
   } catch (error) {
-    // commander has said it.
+    // Commander has already printed the message.
     const { code, exitCode } = error as { code?: string; exitCode?: number };
     if (code?.startsWith("commander.") === true) return exitCode === 0 ? 0 : 2;
     throw error;
@@ -48,8 +48,8 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds, keep = false }: Options): Promise<number> {
-  const place = listen === undefined ? undefined : parseListen(listen);
-  const token = place === undefined ? undefined : readToken(tokenFile, place.host);
+  const address = listen === undefined ? undefined : parseListen(listen);
+  const token = address === undefined ? undefined : readToken(tokenFile, address.host);
   const access = await findAccess(url === undefined ? {} : { url });
   if (access.apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${access.url}: run svc auth, or set SDK_API_KEY`);
   const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
@@ -57,8 +57,8 @@ async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds
   const stop = Promise.withResolvers<void>();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.resolve());
 
-  if (place === undefined) return serveStdio(openSandboxes(), stop.promise);
-  const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
+  if (address === undefined) return serveStdio(openSandboxes(), stop.promise);
+  const server = await listenHttp({ ...address, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
     const why = error.code === "EADDRINUSE" ? "another process listens there; choose another port" : error.message;
     throw new UsageError(`--listen ${listen}: cannot listen: ${why}`);
   });

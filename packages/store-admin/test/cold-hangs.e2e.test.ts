@@ -1,4 +1,4 @@
-// A device of the cold tier whose folder stops answering, reads and all.
+// A cold-tier device whose folder stops answering, including reads.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsHangingFolder, startHangingFolder } from "@svc/harness/hanging-folder.ts";
@@ -26,7 +26,7 @@ void test(
     await restart(owner);
     await ready(cluster, "cold-1");
     await readAll(owner);
-    // Copies of what was read go with the process.
+    // The restart discards cached copies of what was read.
     await restart(owner);
     await ready(cluster, "cold-1");
     await using _hung = await folder.hang();

@@ -1,4 +1,4 @@
-// What holds of the cold tier while the admin server, the master and the owner are killed, be its devices folders or buckets.
+// The guarantees of the cold tier while admin server, master and owner are killed, with devices in folders or buckets.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type Server, startCluster } from "./cluster.ts";
@@ -8,7 +8,7 @@ import type { OpenPlace } from "./cold-places.ts";
 
 export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
   void describe(`kills beside devices in ${what}`, skip, () => {
-    void test("a device whose objects lie nowhere else does not go, whoever is killed between the operations", async () => {
+    void test("a device with the only copy of an object is not removed, whichever process is killed between the operations", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -16,7 +16,7 @@ export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
       await betweenKills(cluster, owner, place, { kills: acts.map((act, at) => [victims[at % victims.length] as Server, act]) });
     });
 
-    void test("a forced unregister that is cut short by a kill leaves every object in memory or on the device", async () => {
+    void test("a forced unregister that a kill interrupts leaves every object in memory or on the device", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -28,7 +28,7 @@ export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
       });
     });
 
-    void test("an owner that is killed during a forced unregister serves what is left, and its device stays", async () => {
+    void test("an owner that is killed during a forced unregister serves the remaining objects, and its device stays", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);

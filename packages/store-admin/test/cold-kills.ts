@@ -1,4 +1,4 @@
-// What a device of the cold tier goes through while the admin server, the master and its owner are killed, and what must be there all the while.
+// Operations on a cold-tier device while the admin server, the master and its owner are killed, and the objects that must survive them.
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Cluster, Server } from "./cluster.ts";
@@ -15,11 +15,11 @@ export const readAll = async (service: Server) => {
   for (const key of keys) await until(`${key} is read`, async () => (await read(service, key)) === bytesOf(key) || undefined, 100);
 };
 
-/** Operations that must leave a device as it is while its objects lie nowhere else. */
+/** Operations that must not change a device while it holds the only copy of its objects. */
 export const acts = ["blockers", "unregister", "force", "manual-gc", "manual-free", "disable", "register"] as const;
 type Act = (typeof acts)[number];
 
-/** Each operation after the kill of one of them. */
+/** Runs each operation after a kill of the given process. */
 export async function betweenKills(
   cluster: Cluster,
   owner: Server,
@@ -50,7 +50,7 @@ export async function betweenKills(
   await readAll(owner);
 }
 
-/** Each kill so many milliseconds after a forced unregister began. */
+/** Kills each process the given number of milliseconds after a forced unregister began. */
 export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
   await putAll(cluster, owner);
   await addDevice(cluster, "owner", "cold-1", place);

@@ -1,4 +1,4 @@
-// Objects that go to a device of the cold tier before they are evicted from memory, as their owner's settings say.
+// Objects that move to a cold-tier device before they are evicted from memory, if the owner's settings say so.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -8,7 +8,7 @@ import { backed, bytesOf, COUNT, keys, MASTER, putAll, VALUE_BYTES } from "./col
 import { inBucket, inFolder } from "./cold-places.ts";
 
 for (const { what, skip, open } of [inFolder, inBucket])
-  void test(`objects that memory has no room for are in ${what} before they leave it, and whole after a kill of their owner`, skip, async () => {
+  void test(`objects that exceed the memory are in ${what} before they leave it, and intact after a kill of their owner`, skip, async () => {
     await using place = await open();
     await using cluster = await startCluster({ master: MASTER });
     const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
@@ -27,7 +27,7 @@ for (const { what, skip, open } of [inFolder, inBucket])
     assert.deepEqual(files, []);
   });
 
-void test("what a device has no room for is evicted as without it, and puts go on", async () => {
+void test("objects that exceed a device are evicted as without it, and puts continue", async () => {
   await using place = await inFolder.open();
   await using cluster = await startCluster({ master: MASTER });
   const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);

@@ -1,4 +1,4 @@
-// Who may have a device in a bucket: owners that have nothing in common but the bucket, and what their settings and credentials allow.
+// Ownership of a device in a bucket: independent owners that share the bucket, and what their settings and credentials permit.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -9,7 +9,7 @@ import { inBucket } from "./cold-places.ts";
 
 const skip = needs("object-server");
 
-void test("a bucket's device has one owner: another service's is refused while it lives, and has all that is there once it let go", skip, async () => {
+void test("a bucket's device has one owner: another service is refused while the owner lives, and gets all objects once it is released", skip, async () => {
   await using place = await inBucket.open();
   await using cluster = await startCluster();
   const owner = await addOwner(cluster, "owner", place);
@@ -23,7 +23,7 @@ void test("a bucket's device has one owner: another service's is refused while i
   assert.match((await ask(elsewhere, "cold-1/register", {}, 409)).error, /is served by owner/);
   await ready(cluster, "cold-1");
   assert.equal((await look(cluster, "devices/cold-1/blockers")).blocked_objects, COUNT);
-  // Stopped in order, it lets go at once.
+  // A service that is stopped in order releases the device at once.
   await owner.kill("SIGTERM");
   const taken = await ask(elsewhere, "cold-1/register", {}, 201);
   assert.equal(taken.scanned_objects, COUNT);

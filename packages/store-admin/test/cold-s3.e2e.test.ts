@@ -1,4 +1,4 @@
-// What is a bucket's own: damage in it, objects of several parts, and a server that fails.
+// Cases that only a bucket has: damaged objects, objects of several parts, and a failing server.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -11,7 +11,7 @@ import { untilBack } from "./cold-troubles.ts";
 
 const skip = needs("object-server");
 
-void test("a bit that flipped in the bucket is a miss with the reason checksum, and its file is set aside; large objects come whole", skip, async () => {
+void test("a flipped bit in the bucket is a miss with the reason checksum, and its file is quarantined; large objects arrive intact", skip, async () => {
   await using place = await inBucket.open();
   await using cluster = await startCluster();
   const owner = await addOwner(cluster, "owner", place);
@@ -37,4 +37,4 @@ void test("a bit that flipped in the bucket is a miss with the reason checksum, 
   assert.equal(String(await client.get("large")), large);
 });
 
-void test("a device whose server is busy fails with the reason and acknowledges nothing, and is back by itself", skip, () => untilBack(["busy"]));
+void test("a device whose server is busy fails with the reason, acknowledges nothing, and recovers by itself", skip, () => untilBack(["busy"]));

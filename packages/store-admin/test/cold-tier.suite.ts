@@ -1,4 +1,4 @@
-// What holds of the cold tier, be its devices folders or buckets: objects go to a device, are read from there alone, and leave it again.
+// The behaviour of the cold tier, with devices in folders or buckets: objects move to a device, are read from it alone, and leave it again.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -9,7 +9,7 @@ import type { OpenPlace } from "./cold-places.ts";
 
 export function coldTierSuite({ what, skip, open }: OpenPlace): void {
   void describe(`devices in ${what}`, skip, () => {
-    void test("an object goes to a device, is read from there alone, moves back to memory, and then its device can go", async () => {
+    void test("an object moves to a device, is read from there alone, moves back to memory, and then its device can be removed", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -17,7 +17,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       await addDevice(cluster, "owner", "cold-1", place);
       await putAll(cluster, owner);
       assert.deepEqual((await look(cluster, "objects/key-0")).cold_backing, null);
-      // Objects lie in the memory of both services: each one's own can be offloaded to its own device.
+      // Objects are spread over both services' memory, and only an owner's own can be offloaded to its device.
       const task = await offload(cluster, "owner");
       assert.equal(task.state, "succeeded", task.last_error);
       const stored = (await place.filesIn("cold-1")).length;
@@ -32,7 +32,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
         assert.match(backing.checksum, /^\d+$/);
         assert.ok((await place.read(backing.locator)).includes(bytesOf(key)));
       }
-      // Its memory is gone with its owner's start: the device alone has them now.
+      // The restart clears the owner's memory, so only the device has these objects now.
       await restart(owner);
       const { epoch } = await ready(cluster, "cold-1");
       assert.ok(epoch > cold[0]?.backing.owner.epoch);
@@ -52,7 +52,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       for (const { key } of cold) assert.equal(await read(other, key), bytesOf(key));
     });
 
-    void test("files that no object claims, and damaged ones, are set aside and reported, never removed or served", async () => {
+    void test("files that no object claims, and damaged ones, are quarantined and reported, never removed or served", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -61,7 +61,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       await offload(cluster, "owner");
       await owner.kill();
       const [first = ""] = await place.filesIn("cold-1");
-      // Past its bytes, in what it says of itself.
+      // The damage is behind the object's bytes, in the file's own description of itself.
       await place.damage("cold-1", first, 60);
       const [orphan, half] = [await place.plantOrphan("cold-1"), await place.plantHalf("cold-1")];
       await owner.start();
@@ -78,7 +78,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       assert.equal((await look(cluster, "devices/cold-1/blockers")).blocked_objects, COUNT - 1);
     });
 
-    void test("a device takes no more than its size, and is freed by hand of what memory has too", async () => {
+    void test("a device takes no more than its size, and a manual free releases what memory also holds", async () => {
       await using place = await open();
       await using cluster = await startCluster();
       const owner = await addOwner(cluster, "owner", place);
@@ -96,7 +96,7 @@ export function coldTierSuite({ what, skip, open }: OpenPlace): void {
       await readAll(owner);
     });
 
-    void test("a place belongs to one device of one tenant, and a tenant's device takes that tenant's objects alone", async () => {
+    void test("a folder or bucket belongs to one device of one tenant, and a tenant's device takes only that tenant's objects", async () => {
       await using place = await open();
       await using cluster = await startCluster({ master: ["--enable_multi_tenants"] });
       for (const tenant of ["red", "blue"]) {

@@ -10,7 +10,10 @@ import { bucketPlace } from "./cold-places.ts";
 
 const why = { down: /PUT|GET/, busy: /503 SlowDown/, hang: /no data within|not answer|not finished/ } as const;
 
-/** In each trouble the device fails; then it is back, with what was acknowledged and nothing else. `isLong`: also until its objects are misses. */
+/**
+ * The device fails in each trouble and then recovers with exactly the acknowledged objects. `isLong` also waits until its objects are
+ * misses.
+ */
 export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[], isLong = false): Promise<void> {
   const server = await startObjectServer();
   await using relay = await startObjectRelay(server.endpoint);
@@ -41,7 +44,7 @@ export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[
       200,
     );
     if (trouble !== troubles.at(-1)) continue;
-    // What was tried meanwhile is there once, and counts once.
+    // Objects that were retried meanwhile must exist and count only once.
     await until(
       "all is on the device",
       async () => {
@@ -57,7 +60,7 @@ export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[
   await readAll(owner);
   if (!isLong) return;
   relay.trouble("hang");
-  // Copies of what was read go with the process.
+  // The restart discards cached copies of what was read.
   await restart(owner);
   for (const key of keys) assert.equal(await read(owner, key), undefined);
   relay.trouble("none");
