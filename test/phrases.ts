@@ -87,7 +87,6 @@ export const notYetRewritten: readonly string[] = [
   "packages/kit/src/proxy",
   "packages/sandbox",
   "packages/store",
-  "packages/transfer",
   "setup",
   "svc",
   "test",

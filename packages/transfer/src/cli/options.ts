@@ -1,4 +1,4 @@
-// The words of a tool's command line: flags that all tools share, and where they come from when they are not given.
+// The command line of a tool: flags that all tools share, and their fallbacks in the settings.
 import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
 import { loadConfig } from "@svc/kit/config.ts";
@@ -48,7 +48,7 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
   };
 }
 
-/** A number below zero is a value, so that it is refused as one, and not taken for a flag. */
+/** Keeps a negative number as a flag's value, so that it is refused as a value and not mistaken for a flag. */
 function withNegatives(argv: readonly string[], options: object): string[] {
   const words: string[] = [];
   for (const word of argv) {
@@ -59,7 +59,7 @@ function withNegatives(argv: readonly string[], options: object): string[] {
   return words;
 }
 
-/** An engine for the time of one command. */
+/** Opens an engine for the duration of one command. */
 export async function openEngine(words: ToolWords, fallbackName: string): Promise<TransferEngine> {
   const levels: Readonly<Record<string, number>> = { trace: 2, debug: 2, info: 2, warn: 1 };
   const engine = new TransferEngine({ settings: { brand: words.brand, log_level: levels[words.logLevel] ?? 0 } });

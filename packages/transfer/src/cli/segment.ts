@@ -1,4 +1,4 @@
-// `svc segment`: creates, shows and lists segment records, and says where a machine has a file mounted.
+// `svc segment`: creates, shows and lists segment records, and records where a machine has mounted a file.
 import { statSync } from "node:fs";
 import { hostname } from "node:os";
 import { fail } from "@svc/contract/failures.ts";
@@ -110,7 +110,7 @@ async function mount(words: ToolWords, records: RecordStore, name: string, [file
   const machine = words.flags["machine"] ?? hostname();
   let buffer = record.buffers.find(({ file_path }) => file_path === file);
   if (buffer === undefined) {
-    // A record that was registered empty learns of its file from the first machine that has it.
+    // A record that was registered empty gets its file from the first machine that mounts it.
     buffer = { length: sizeOf(localPath), file_path: file, local_path_map: {} };
     record.buffers.push(buffer);
   }

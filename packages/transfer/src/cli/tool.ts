@@ -1,4 +1,4 @@
-// A tool of the transfer engine on the command line: its verb, its help and its exit code.
+// A command-line tool of the transfer engine: its verbs, its help and its exit code.
 import { Failure } from "@svc/contract/failures.ts";
 
 const EXIT_USAGE = 2;
@@ -10,7 +10,7 @@ export type Tool = {
   run(verb: string, rest: readonly string[]): Promise<void>;
 };
 
-/** The exit code: 0, 1 for a failure, 2 for words that are none of these. */
+/** Returns the exit code: 0, 1 for a failure, 2 for an unknown verb or missing arguments. */
 export async function runTool({ name, help, verbs, run }: Tool, argv: readonly string[]): Promise<number> {
   const [verb = "help", ...rest] = argv;
   if (verb === "help" || argv.includes("--help") || argv.includes("-h")) {

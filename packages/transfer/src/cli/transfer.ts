@@ -1,4 +1,4 @@
-// `svc transfer`: bytes to and from a segment, its speed, and the path that they take.
+// `svc transfer`: copies bytes to and from a segment, measures its speed, and shows the path.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "../engine.ts";
@@ -109,7 +109,7 @@ async function bench(words: ToolWords, engine: TransferEngine, target: bigint, r
 async function doctor(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, segment: string): Promise<void> {
   await engine.checkSegmentStatus(target);
   const path = engine.explainPath(target, remote, 1);
-  // Reads only: a look at a peer must not change its memory.
+  // Only reads are measured, since an inspection must not change the peer's memory.
   const longest = await longestRange(engine, segment, remote);
   const found = await measure(engine, "READ", target, remote, longest, 1, DOCTOR_SECONDS);
   print(words, { segment, path, length: longest, ...found }, `${segment}: ${path}\nreads of ${longest} bytes: ${summary(found)}`);
