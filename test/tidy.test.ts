@@ -97,7 +97,7 @@ void test("comments, test names and papers are sentences in the field's words", 
   const isListed = (file: string) => notYetRewritten.find((folder) => file === folder || file.startsWith(`${folder}/`));
   const wrong: string[] = [];
   const exceptions = new Map<string, number>();
-  const checked = files.filter((file) => (code.includes(file) && !generated(file)) || /\.(md|tsx)$/.test(file));
+  const checked = files.filter((file) => (code.includes(file) && !generated(file)) || /\.(md|tsx|c|py)$/.test(file));
   for (const file of checked) {
     const listed = isListed(file);
     const faults = wordingOf(file);

@@ -1,4 +1,4 @@
-// A folder in which room ends at the n-th write that takes some, for a server and what it starts: a full disk at each write of its own.
+// A folder whose space ends at the n-th allocating write of a server and its children, which tests a full disk at each write.
 import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readSync, realpathSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -6,27 +6,27 @@ import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "./home.ts";
 
 const SOURCE = fileURLToPath(new URL("counted-disk.c", import.meta.url));
-/** As counted-disk.c lays them out: 64 bits each, in this order. */
+/** The layout of counted-disk.c: 64 bits each, in this order. */
 const fields = ["limit", "seen", "refused", "room", "torn"] as const;
 const FIELD_BYTES = 8;
 
 export type CountedDisk = {
-  /** A server's home, on an ordinary disk. */
+  /** The server's home, on an ordinary disk. */
   readonly folder: string;
-  /** For the server. Static programs among its children (runsc, envd) are not counted. */
+  /** The server's environment. Static programs among its children (runsc, envd) are not counted. */
   readonly env: Readonly<Record<string, string>>;
   /**
-   * From now on `writes` more take room and the next finds none: files do not grow and no names are added until something is removed.
-   * `torn`: the first that finds none writes half of what it was given.
+   * Allows `writes` more allocations and refuses the next: files cannot grow and names cannot be added until something is removed. With
+   * `torn` the first refused write stores half of its data.
    */
   fillAfter(writes: number, torn?: boolean): void;
   free(): void;
-  /** Since `fillAfter`. */
+  /** The number of refusals since `fillAfter`. */
   refused(): number;
   [Symbol.dispose](): void;
 };
 
-/** For `needs(…)`. */
+/** Arguments for `needs(…)`. */
 export const countedDiskNeeds = ["cc"] as const;
 
 export function openCountedDisk(): CountedDisk {

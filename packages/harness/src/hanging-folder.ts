@@ -1,4 +1,4 @@
-// A folder on a file system of the test's own that stops answering when told to, reads and all, and answers again later.
+// A folder on a test's file system that stops answering on request, including reads, and answers again later.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "./home.ts";
 import { needs } from "./needs.ts";
 
-/** For test options. */
+/** Test options for `test(…)`. */
 export const needsHangingFolder = needs("root", "python3-fusepy", "/dev/fuse");
 
 const DEBIANS_PYTHON = "/usr/bin/python3";
@@ -15,13 +15,13 @@ const program = fileURLToPath(new URL("hanging-folder.py", import.meta.url));
 
 export type HangingFolder = {
   readonly path: string;
-  /** Where its files really are. */
+  /** The real location of its files. */
   readonly below: string;
-  /** From when this resolves on, whoever asks for anything there waits; until `go`, or the end of the block: no process that waits can be ended. */
+  /** Once this resolves, every access waits until `go` or the end of the block; a waiting process cannot be killed. */
   hang(): Promise<AsyncDisposable>;
-  /** The same with EACCES. */
+  /** Refuses every access with EACCES. */
   refuse(): Promise<AsyncDisposable>;
-  /** How many calls of the kernel had waited, or were refused. */
+  /** Ends it, and returns how many kernel calls waited or were refused. */
   go(): Promise<number>;
 } & AsyncDisposable;
 

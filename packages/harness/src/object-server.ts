@@ -1,4 +1,4 @@
-// An S3-compatible server of a test's own, on loopback, which checks every signature and keeps its objects in memory.
+// An S3-compatible server for a test, on loopback, which checks every signature and keeps its objects in memory.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -7,13 +7,13 @@ import { inside, type Place } from "./places.ts";
 export type ObjectServer = AsyncDisposable & {
   readonly endpoint: string;
   readonly bucket: string;
-  /** For the environment of whoever uses it. */
+  /** The credentials for a client's environment. */
   readonly env: Readonly<Record<string, string>>;
 };
 
 const READY_MS = 30_000;
 
-/** Needs object-server. Ends with this process. */
+/** Needs object-server. The server ends with this process. */
 export async function startObjectServer(place?: Place): Promise<ObjectServer> {
   const env = { AWS_ACCESS_KEY_ID: "test-key-id", AWS_SECRET_ACCESS_KEY: "test/secret+key" };
   const flags = ["-bucket", "test", "-listen", `${place?.host ?? "127.0.0.1"}:0`];

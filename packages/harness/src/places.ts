@@ -1,22 +1,22 @@
-// Network namespaces of a test's own, one for each server, with a router between them that can cut any two of them off from each other.
-// The test itself is the router: it runs in a namespace of its own, and is never cut off.
+// Network namespaces for a test, one per server, with a router between them that can cut any two off from each other. The test itself is
+// the router: it runs in a separate namespace and is never cut off.
 import { execFileSync } from "node:child_process";
 import { readdirSync, writeFileSync } from "node:fs";
 
 export type Place = {
   readonly netns: string;
-  /** Its address, for servers in it. */
+  /** The address of the namespace, for servers in it. */
   readonly host: string;
 };
 
-/** Neither sees the other; or the first is heard and does not hear. */
+/** In a one-way cut `from` no longer receives, but is still received; otherwise neither receives the other. */
 export type Cut = { readonly from: string; readonly to: string; readonly isOneWay: boolean };
 
 export type Places = Disposable & {
   at(name: string): Place;
-  /** Packets are dropped without a word, also those of connections that are open. */
+  /** Drops packets silently, including those of open connections. */
   cut(cut: Cut): void;
-  /** All is as before. */
+  /** Ends all cuts. */
   heal(): void;
 };
 
@@ -24,12 +24,12 @@ const PREFIX = "svc-cut-";
 const NETWORK = "10.213";
 const run = (program: string, ...words: string[]) => execFileSync(program, words, { stdio: ["ignore", "pipe", "pipe"] });
 
-/** A command line as it is run there. */
+/** Returns the command line that runs `command` in this namespace. */
 export function inside(place: Place | undefined, command: readonly string[]): readonly string[] {
   return place === undefined ? command : ["nsenter", `--net=/run/netns/${place.netns}`, "--", ...command];
 }
 
-/** Called in a network namespace of the test's own: see `unshare --net`. */
+/** Must be called in a separate network namespace; see `unshare --net`. */
 export function openPlaces(names: readonly string[]): Places {
   sweep();
   run("ip", "link", "set", "lo", "up");
@@ -47,7 +47,7 @@ export function openPlaces(names: readonly string[]): Places {
     const there = (...words: string[]) => run("ip", "-n", netns, ...words);
     there("address", "add", `${host}/30`, "dev", "cut");
     for (const link of ["lo", "cut"]) there("link", "set", link, "up");
-    // No default route: nothing in here reaches more than the other places.
+    // Without a default route, only the other namespaces are reachable.
     there("route", "add", `${NETWORK}.0.0/16`, "via", router);
     places.set(name, { netns, host });
   }
@@ -71,7 +71,7 @@ export function openPlaces(names: readonly string[]): Places {
   };
 }
 
-/** Those of tests that were killed. */
+/** Removes the namespaces of killed tests. */
 function sweep(): void {
   for (const netns of readdirSync("/run/netns", { withFileTypes: true }).map(({ name }) => name)) {
     const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(netns)?.[1];

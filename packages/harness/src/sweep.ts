@@ -1,4 +1,4 @@
-// Clears away what killed tests left: sandboxes of their homes, then disks and homes; run before every test run.
+// Cleans up after killed tests before every run: the sandboxes of their homes, then disks and homes.
 import { execFileSync } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { destroyAll } from "./node.ts";
 
 for (const place of staleHomes()) {
   try {
-    // A disk of a test's own holds the home one folder below.
+    // On a bounded disk the home is one folder below.
     for (const home of [place, join(place, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
     for (const point of mountsUnder(realpathSync(place))) execFileSync("umount", ["-l", point]);
     removeHome(place);
@@ -20,7 +20,7 @@ for (const place of staleHomes()) {
   }
 }
 
-// A block in use has its anchor on the host.
+// A block in use has its anchor interface on the host.
 if (process.getuid?.() === 0) {
   sweepConfined((text) => {
     const block = parseCidr(text);

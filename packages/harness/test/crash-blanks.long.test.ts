@@ -1,4 +1,4 @@
-// Blanks over kills, at every moment of each step.
+// Precreated sandboxes under kills, at every moment of each step.
 import { everyMoment } from "../src/crash.ts";
 import { crashBlanksSuite } from "./crash-blanks.suite.ts";
 

@@ -1,4 +1,4 @@
-// Template builds by the unmodified E2B Python SDK, and by the E2B CLI from a Dockerfile.
+// Template builds with the unmodified E2B Python SDK, and with the E2B CLI from a Dockerfile.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
