@@ -1,4 +1,4 @@
-// The checks of wording: which texts they read, and that they find what they forbid.
+// The checks of wording: the texts that they read, and the faults that they find.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { commentsOf, proseOf, testNamesOf } from "./comments.ts";

@@ -1,12 +1,12 @@
-// The comments of a source and the paragraphs of a Markdown file, as texts of whole sentences that the checks of wording can read.
+// Extracts comments, Markdown paragraphs and test names as whole sentences, for the checks of wording.
 
 export type Passage = { readonly line: number; readonly text: string };
 
-/** The marker between two lines that one comment spans. */
+/** The comment markers, without directives of tools and shebang lines. */
 const wholeLine = { slashes: /^\s*\/\/+ ?(?!go:|#include|nolint|@ts|biome-)(.*)$/, hash: /^\s*#(?![!{]) ?(.*)$/ };
 const trailing = { slashes: /^.*?[\s;,{})]\/\/ (.*)$/, hash: /^.*?\s# (.*)$/ };
 
-/** A comment behind code; a marker within an open quotation is part of a text. */
+/** Returns the comment after code on a line; a marker within an open quotation belongs to a text. */
 function behindCode(line: string, marker: "slashes" | "hash"): string | undefined {
   const found = trailing[marker].exec(line);
   if (found === null) return undefined;
@@ -15,7 +15,7 @@ function behindCode(line: string, marker: "slashes" | "hash"): string | undefine
   return isQuoted ? undefined : found[1];
 }
 
-/** The comments of a TypeScript, Go, C++ or shell source; the lines of a block are joined, since a sentence may span them. */
+/** Returns the comments of a TypeScript, Go, C++, shell or Python source; the lines of a block are joined, since a sentence may span them. */
 export function commentsOf(file: string, source: string): readonly Passage[] {
   const marker = /\.(sh|awk|py)$/.test(file) || !file.includes(".") ? "hash" : "slashes";
   const passages: Passage[] = [];
@@ -41,7 +41,7 @@ export function commentsOf(file: string, source: string): readonly Passage[] {
     const text = whole?.[1] ?? behindCode(line, marker);
     if (text === undefined) continue;
     open ??= { line: index + 1, text: [] };
-    // An empty comment line parts two paragraphs.
+    // An empty comment line separates two paragraphs.
     if (text.trim() === "") close();
     else open.text.push(text);
     if (whole === null) close();
@@ -50,7 +50,7 @@ export function commentsOf(file: string, source: string): readonly Passage[] {
   return passages;
 }
 
-/** The lines of a Markdown file outside its code blocks. */
+/** Returns the lines of a Markdown file outside its code blocks. */
 export function proseOf(source: string): readonly Passage[] {
   let isCode = false;
   return source.split("\n").flatMap((text, index) => {
@@ -62,7 +62,7 @@ export function proseOf(source: string): readonly Passage[] {
   });
 }
 
-/** The names of a file's tests. */
+/** Returns the names of a file's tests. */
 export function testNamesOf(source: string): readonly Passage[] {
   return source.split("\n").flatMap((line, index) => {
     const name = /\b(?:test|it|describe|suite)(?:\.\w+)?\((["'`])(.*?)\1\s*,/.exec(line)?.[2];

@@ -1,6 +1,6 @@
-// Phrases that people should not have to read: each with what the field says instead, and where such text stands in a source.
+// Phrases that people should not have to read, each with the standard term, and a parser that finds texts in a source.
 
-/** The glossary of the house, as far as a phrase is never the right word in a text for people; ordinary words are free. */
+/** The part of the house's glossary whose phrases are never right in a text for people; ordinary words are allowed. */
 const phrases: readonly (readonly [RegExp, string])[] = [
   [/\basked for\b/i, 'expected X, got "Y"; requested'],
   [/\bat most (was|were) /i, "the maximum is"],
@@ -19,7 +19,7 @@ const phrases: readonly (readonly [RegExp, string])[] = [
   [/(?<=\s)captur(e|es|ed|ing)\b|\bcaptur(e|es|ed|ing)(?=\s)/i, "checkpoint"],
 ];
 
-/** Words of the former dialect of this house that comments, test names and papers avoid too. */
+/** Words of the house's former dialect, which comments, test names and papers must avoid as well. */
 const formerWords: readonly (readonly [RegExp, string])[] = [
   [/\bset aside\b/i, "quarantined"],
   [/\bwhoever\b/i, "the caller, any client that"],
@@ -39,7 +39,7 @@ const formerWords: readonly (readonly [RegExp, string])[] = [
   [/\bso many\b/i, "that number, a bounded number"],
 ];
 
-/** A comment that begins so has no subject: the reader has to find out what it speaks of. */
+/** A comment with such a beginning has no subject, so its reader has to guess what it describes. */
 const noSubject = /^(Of|To|By|What|Whether|Whoever|Whose|Who|Those|Nobody|Nothing|One that|One who|So many|So much|So long)\b/;
 
 function found(list: typeof phrases, text: string): string | undefined {
@@ -54,7 +54,7 @@ export function phraseIn(text: string): string | undefined {
   return found(phrases, text);
 }
 
-/** The first fault of a comment, a test's name or a paragraph; code within backticks and names of files are not prose. */
+/** Returns the first fault of a test's name or a paragraph; code within backticks and file names are not checked. */
 export function faultOfProse(text: string): string | undefined {
   const prose = text.replaceAll(/`[^`]*`/g, "``").replaceAll(/[\w./-]+\.(?:ts|js|go|cc|h|c|sh|py|md|toml)\b/g, "FILE");
   return found([...phrases, ...formerWords], prose);
@@ -74,7 +74,7 @@ export const notYetRewritten: readonly string[] = [
   "CHANGELOG.md",
   "README.md",
   "SECURITY.md",
-  "bench",
+  "bench/README.md",
   "deploy",
   "docs",
   "examples",
@@ -88,15 +88,14 @@ export const notYetRewritten: readonly string[] = [
   "packages/store",
   "setup",
   "svc",
-  "test",
 ];
 
-/** The string and template literals of a TypeScript source, by line, without the code inside `${}`. */
+/** Returns the string and template literals of a TypeScript source by line, without the code inside `${}`. */
 export function textsOf(source: string): readonly { readonly line: number; readonly text: string }[] {
   const found: { line: number; text: string }[] = [];
   let line = 1;
   let at = 0;
-  /** The last character that is neither white space nor comment: a slash behind one of these begins a regular expression. */
+  /** The last character that is neither white space nor comment; it decides whether a slash begins a regular expression. */
   let before = "(";
   const braces: number[] = [];
 

@@ -1,4 +1,4 @@
-// The files of the tree that people write: what git would track, without asking git, since a copy need not be a clone.
+// The files of the tree that people write, which git would track; git is not used, since a copy need not be a clone.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 
