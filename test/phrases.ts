@@ -86,8 +86,10 @@ export const notYetRewritten: readonly string[] = [
   "packages/kit/src/proxy",
   "packages/sandbox",
   "packages/store",
-  "setup",
-  "svc",
+  "setup/runsc",
+  "setup/steps/base.sh",
+  "setup/template.sh",
+  "setup/templates",
 ];
 
 /** Returns the string and template literals of a TypeScript source by line, without the code inside `${}`. */
