@@ -87,9 +87,6 @@ export const notYetRewritten: readonly string[] = [
   "packages/sandbox",
   "packages/store",
   "setup/runsc",
-  "setup/steps/base.sh",
-  "setup/template.sh",
-  "setup/templates",
 ];
 
 /** Returns the string and template literals of a TypeScript source by line, without the code inside `${}`. */
