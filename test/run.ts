@@ -20,18 +20,18 @@ NAME picks by group (setup, checks, or a folder of packages/) or by a piece of t
 long runs the *.long.test.ts files, which a plain ./svc test leaves out.
 SVC_TEST_JOBS sets how many run side by side (${JOBS} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
 
-async function main(words: readonly string[]): Promise<number> {
-  if (words.includes("-h") || words.includes("--help")) {
+async function main(args: readonly string[]): Promise<number> {
+  if (args.includes("-h") || args.includes("--help")) {
     console.log(help);
     return 0;
   }
-  const unknown = words.find((word) => word.startsWith("-"));
+  const unknown = args.find((word) => word.startsWith("-"));
   if (unknown !== undefined) {
     console.error(`svc: test knows no option ${unknown}; see ./svc test --help`);
     return 2;
   }
-  const all = allParts(root, words.includes("long"));
-  const names = words.filter((word) => word !== "long");
+  const all = allParts(root, args.includes("long"));
+  const names = args.filter((word) => word !== "long");
   // If one of several names matches nothing, it is probably a mistake.
   const stray = names.find((name) => !all.some((part) => fits(part, name)));
   if (stray !== undefined) {
@@ -66,7 +66,7 @@ async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcom
       totals.skipped += outcome.skipped;
       writeFileSync(join(logs, `${part.name.replaceAll("/", "-").replaceAll(" ", "-")}.log`), outcome.output);
       console.log(line(part.name, outcome, performance.now() - started));
-      if (outcome.failed > 0) for (const words of whyOf(outcome.output)) console.log(`       ${words}`);
+      if (outcome.failed > 0) for (const reason of whyOf(outcome.output)) console.log(`       ${reason}`);
       for (const note of notes(outcome.output)) console.log(`       ${note}`);
       if (outcome.failed > 0) failures.push(`\n──── ${part.name}\n${outcome.output.trimEnd()}`);
       else if (outcome.skipped > 0) for (const reason of reasons(outcome.output)) console.log(`       skipped: ${reason}`);

@@ -126,7 +126,7 @@ void test("uninstall names the remaining network parts of its home, with the com
   const home = join(tree.folder, "alone");
   mkdirSync(join(home, "secrets"), { recursive: true });
   const token = createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 6);
-  const run = (...words: readonly [string, ...string[]]) => spawnSync(words[0], words.slice(1));
+  const run = (...args: readonly [string, ...string[]]) => spawnSync(args[0], args.slice(1));
   try {
     run("ip", "netns", "add", `svc-${token}-2`);
     run("nft", "add", "table", "inet", `svc_${token}`);
@@ -151,7 +151,7 @@ void test("uninstall empties a home that is a separate file system, and removes 
   using tree = new SetupTree();
   const home = join(tree.folder, "mounted");
   mkdirSync(home);
-  const run = (...words: readonly [string, ...string[]]) => assert.equal(spawnSync(words[0], words.slice(1)).status, 0, words.join(" "));
+  const run = (...args: readonly [string, ...string[]]) => assert.equal(spawnSync(args[0], args.slice(1)).status, 0, args.join(" "));
   const hash = createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 8);
   const top = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].find(existsSync) ?? "";
   run("mount", "-t", "tmpfs", "tmpfs", home);
@@ -181,8 +181,8 @@ void test("uninstall removes nothing of a home that also contains other people's
   using tree = new SetupTree();
   mkdirSync(join(tree.home, "secrets"), { recursive: true });
   for (const name of ["node.json", "sandboxes.db-wal", ".node.json.1.tmp", "thesis.txt", ".profile"]) writeFileSync(join(tree.home, name), "{}");
-  for (const words of [["--yes"], ["--yes", "--home", tree.home]]) {
-    const { code, stderr } = await tree.run(["uninstall", ...words]);
+  for (const args of [["--yes"], ["--yes", "--home", tree.home]]) {
+    const { code, stderr } = await tree.run(["uninstall", ...args]);
     assert.equal(code, 1);
     assert.match(stderr, /nothing was removed: .* also holds what no server of svc made; .*\n {4}thesis\.txt\n {4}\.profile\n$/);
   }

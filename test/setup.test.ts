@@ -71,16 +71,16 @@ void test("commands of the store, the transfer engine and the indexer do not wai
   using tree = new SetupTree();
   const env = { SVC_NODE: tree.echoNode(), PATH: tree.barePath() };
   layModules(tree);
-  for (const words of [
+  for (const args of [
     ["store", "leader"],
     ["store", "master", "--home", "x"],
     ["metadata", "--port", "1"],
     ["transfer", "ls"],
     ["index", "status"],
   ]) {
-    const { code, stderr } = await tree.run(words, env);
+    const { code, stderr } = await tree.run(args, env);
     assert.equal(code, 0, stderr);
-    assert.doesNotMatch(stderr, /go …|envd …|runsc …|host …|base …|bubblewrap/, words.join(" "));
+    assert.doesNotMatch(stderr, /go …|envd …|runsc …|host …|base …|bubblewrap/, args.join(" "));
   }
 });
 

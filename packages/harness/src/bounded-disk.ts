@@ -31,10 +31,10 @@ export const boundedDiskNeeds = ["root", "mkfs.ext4", "mount", "umount", "losetu
 
 /** Uses ext4 on a loop device, like servers; data that is not synced stays in the page cache for the duration of the test. */
 export function openBoundedDisk(sizeMB: number): BoundedDisk {
-  const place = makeHome();
-  const path = join(place, "home");
+  const parent = makeHome();
+  const path = join(parent, "home");
   const filler = join(path, FILLER);
-  let image = join(place, "image");
+  let image = join(parent, "image");
   let copies = 0;
   mkdirSync(path);
   closeSync(openSync(image, "w"));
@@ -69,7 +69,7 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
     },
     free: () => rmSync(filler, { force: true }),
     powerCut() {
-      const copy = join(place, `image-${++copies}`);
+      const copy = join(parent, `image-${++copies}`);
       // A power cut happens at one moment, so a copy during which the kernel wrote is invalid.
       for (let left = MAX_COPIES; ; left--) {
         copyFileSync(image, copy);
@@ -86,7 +86,7 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
     },
     [Symbol.dispose]() {
       execFileSync("umount", ["-l", path]);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }

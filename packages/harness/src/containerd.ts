@@ -67,9 +67,9 @@ export async function openImages(): Promise<Images> {
   return {
     async archive(target) {
       const file = "deploy/container/Containerfile";
-      const words = ["--isolation", "chroot", "--network", "host", "--layers", "--pull-never", "--build-arg", `DEBIAN=${BASE_IMAGE}`];
+      const options = ["--isolation", "chroot", "--network", "host", "--layers", "--pull-never", "--build-arg", `DEBIAN=${BASE_IMAGE}`];
       const image = `localhost/svc-${target}:test`;
-      await buildah(["build", ...words, "--ignorefile", `${file}.dockerignore`, "--file", file, "--target", target, "--tag", image, "."], BUILD_MS);
+      await buildah(["build", ...options, "--ignorefile", `${file}.dockerignore`, "--file", file, "--target", target, "--tag", image, "."], BUILD_MS);
       const path = join(folder, `${target}.tar`);
       await buildah(["push", "--quiet", image, `oci-archive:${path}:${image}`]);
       return path;

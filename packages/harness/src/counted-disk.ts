@@ -30,9 +30,9 @@ export type CountedDisk = {
 export const countedDiskNeeds = ["cc"] as const;
 
 export function openCountedDisk(): CountedDisk {
-  const place = makeHome();
-  const folder = join(place, "home");
-  const control = join(place, "control");
+  const parent = makeHome();
+  const folder = join(parent, "home");
+  const control = join(parent, "control");
   mkdirSync(folder);
   const file = openSync(control, "w+");
   const write = (values: Record<(typeof fields)[number], bigint>) => {
@@ -44,7 +44,7 @@ export function openCountedDisk(): CountedDisk {
   free();
   return {
     folder,
-    env: { LD_PRELOAD: build(place), SVC_COUNTED_DISK_FOLDER: realpathSync(folder), SVC_COUNTED_DISK_CONTROL: control },
+    env: { LD_PRELOAD: build(parent), SVC_COUNTED_DISK_FOLDER: realpathSync(folder), SVC_COUNTED_DISK_CONTROL: control },
     fillAfter: (writes, torn = false) => write({ limit: BigInt(writes), seen: 0n, refused: 0n, room: 0n, torn: torn ? 1n : 0n }),
     free,
     refused() {
@@ -54,13 +54,13 @@ export function openCountedDisk(): CountedDisk {
     },
     [Symbol.dispose]() {
       closeSync(file);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }
 
-function build(place: string): string {
-  const library = join(place, "counted-disk.so");
+function build(folder: string): string {
+  const library = join(folder, "counted-disk.so");
   execFileSync("cc", ["-std=c11", "-O1", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"]);
   return library;
 }

@@ -9,16 +9,16 @@ const DEPLOY = join(TREE, "deploy");
 export const INSTALLED = "/opt/svc";
 export const SERVE = `${INSTALLED}/deploy/serve.sh`;
 
-/** A verb such as `store master` and its flags; `place` names its source in a failure. */
-export type ServerLine = { readonly place: string; readonly verb: string; readonly flags: readonly string[] };
+/** A verb such as `store master` and its flags; `source` names the file or unit in a failure. */
+export type ServerLine = { readonly source: string; readonly verb: string; readonly flags: readonly string[] };
 
 /** @throws if the command does not run a server with serve.sh. */
-export function serverLine(place: string, words: readonly string[]): ServerLine {
-  const at = words.indexOf(SERVE);
-  if (at < 0) throw new Error(`${place}: ${words.join(" ")} does not run ${SERVE}`);
-  const rest = words.slice(at + 1);
+export function serverLine(source: string, args: readonly string[]): ServerLine {
+  const at = args.indexOf(SERVE);
+  if (at < 0) throw new Error(`${source}: ${args.join(" ")} does not run ${SERVE}`);
+  const rest = args.slice(at + 1);
   const end = rest.findIndex((word) => word.startsWith("-"));
-  return { place, verb: rest.slice(0, end < 0 ? undefined : end).join(" "), flags: end < 0 ? [] : rest.slice(end) };
+  return { source, verb: rest.slice(0, end < 0 ? undefined : end).join(" "), flags: end < 0 ? [] : rest.slice(end) };
 }
 
 export type Stage = {

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { makeHome, removeHome } from "./home.ts";
-import type { Place } from "./places.ts";
+import type { Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 import { endProcess, type Started, startProcess } from "./server-process.ts";
 
@@ -22,7 +22,7 @@ export type GatewayOptions = {
   readonly flags?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** The network namespace to run in. */
-  readonly place?: Place;
+  readonly namespace?: Namespace;
 };
 
 export type TestGateway = {
@@ -41,11 +41,11 @@ export type TestGateway = {
 };
 
 /** Starts a gateway that accepts requests on its own port. */
-export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env: own = {}, place }: GatewayOptions): Promise<TestGateway> {
+export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env: own = {}, namespace }: GatewayOptions): Promise<TestGateway> {
   const home = makeHome();
   let started: Started | undefined;
   let logged = "";
-  const host = place?.host ?? "127.0.0.1";
+  const host = namespace?.host ?? "127.0.0.1";
 
   async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
     const set = [
@@ -60,7 +60,7 @@ export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env:
     const onLog = (text: string) => {
       logged += text;
     };
-    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, place);
+    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, namespace);
   }
 
   // The port stays reserved while the gateway is down.

@@ -26,8 +26,8 @@ export type HangingFolder = {
 } & AsyncDisposable;
 
 export async function startHangingFolder(): Promise<HangingFolder> {
-  const place = makeHome();
-  const [below, path] = [join(place, "below"), join(place, "folder")];
+  const parent = makeHome();
+  const [below, path] = [join(parent, "below"), join(parent, "folder")];
   mkdirSync(below);
   mkdirSync(path);
   const child = spawn(DEBIANS_PYTHON, [program, below, path], { stdio: ["pipe", "pipe", "inherit"] });
@@ -61,7 +61,7 @@ export async function startHangingFolder(): Promise<HangingFolder> {
       await ended;
       process.off("exit", onExit);
       execFileSync("umount", ["--lazy", path]);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }

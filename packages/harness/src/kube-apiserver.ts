@@ -31,8 +31,8 @@ export async function builtApiserver(): Promise<string> {
   if (existsSync(program)) return program;
   mkdirSync(folder, { recursive: true });
   const made = `${program}.${process.pid}`;
-  const words = ["-n", "10", process.env["SVC_GO"] ?? "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made, "."];
-  await promisify(execFile)("nice", words, { cwd: SOURCE, timeout: BUILD_MS, maxBuffer: 2 ** 24 });
+  const args = ["-n", "10", process.env["SVC_GO"] ?? "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made, "."];
+  await promisify(execFile)("nice", args, { cwd: SOURCE, timeout: BUILD_MS, maxBuffer: 2 ** 24 });
   renameSync(made, program);
   return program;
 }

@@ -52,10 +52,10 @@ export function isBare(home: string): boolean {
 
 /** Returns the host pids of a sandbox's processes, by its cgroup. */
 export function membersOf(home: string, sandboxID: string): number[] {
-  const places = cgroupsOf(parentNameOf(realpathSync(home))).filter((place) => place.endsWith(`/${sandboxID}`));
-  const pids = places.flatMap((place) => {
+  const cgroups = cgroupsOf(parentNameOf(realpathSync(home))).filter((cgroup) => cgroup.endsWith(`/${sandboxID}`));
+  const pids = cgroups.flatMap((cgroup) => {
     try {
-      return readFileSync(join(place, "cgroup.procs"), "utf8")
+      return readFileSync(join(cgroup, "cgroup.procs"), "utf8")
         .split("\n")
         .filter((line) => line !== "");
     } catch {
@@ -71,12 +71,12 @@ function linkNames(): string[] {
 }
 
 function cgroupsOf(parent: string): string[] {
-  const places = [join(CGROUPS, parent), ...readdirSync(CGROUPS).map((controller) => join(CGROUPS, controller, parent))];
-  return places.flatMap((place) => {
+  const cgroups = [join(CGROUPS, parent), ...readdirSync(CGROUPS).map((controller) => join(CGROUPS, controller, parent))];
+  return cgroups.flatMap((cgroup) => {
     try {
-      return readdirSync(place, { withFileTypes: true })
+      return readdirSync(cgroup, { withFileTypes: true })
         .filter((entry) => entry.isDirectory())
-        .map((entry) => join(place, entry.name));
+        .map((entry) => join(cgroup, entry.name));
     } catch {
       return [];
     }

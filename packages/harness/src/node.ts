@@ -9,7 +9,7 @@ import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
 import { isBare } from "./leftovers.ts";
-import { inside, type Place } from "./places.ts";
+import { inside, type Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
@@ -31,7 +31,7 @@ export type NodeOptions = {
   /** If true, its sandboxes use the host's default route and resolvers; otherwise their packets never leave the machine. */
   readonly internet?: boolean;
   /** The network namespace to run in, which leads nowhere else. */
-  readonly place?: Place;
+  readonly namespace?: Namespace;
 };
 
 /** `tree` defaults to that of this test. */
@@ -65,8 +65,8 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   // The port stays reserved while the node is down.
   let [port = 0] = await freePorts(1);
   let logged = "";
-  const { place } = options;
-  const host = place?.host ?? "127.0.0.1";
+  const { namespace } = options;
+  const host = namespace?.host ?? "127.0.0.1";
 
   async function start(next: StartOptions = {}): Promise<void> {
     const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
@@ -86,9 +86,9 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     const onLog = (text: string) => {
       logged += text;
     };
-    process_ = await startProcess(next.tree === undefined ? MAIN : join(next.tree, MAIN_IN_TREE), flags, { ...options.env, ...next.env }, onLog, place);
+    process_ = await startProcess(next.tree === undefined ? MAIN : join(next.tree, MAIN_IN_TREE), flags, { ...options.env, ...next.env }, onLog, namespace);
     port = process_.port;
-    if (isAlone && place === undefined) confine(home);
+    if (isAlone && namespace === undefined) confine(home);
   }
 
   async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
@@ -133,7 +133,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       try {
         await kill("SIGTERM");
       } finally {
-        await destroyLeft(home, options.env, place);
+        await destroyLeft(home, options.env, namespace);
         unconfine(home);
         if (options.home === undefined) removeHome(home);
       }
@@ -148,13 +148,13 @@ async function deleteAll(where: { readonly baseURL: string; readonly apiKey: str
 }
 
 /** Cleans up after a test, if anything of this home remains on the host. */
-export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>, place?: Place): Promise<void> {
-  if (!isBare(home)) await destroyAll(home, env, place);
+export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>, namespace?: Namespace): Promise<void> {
+  if (!isBare(home)) await destroyAll(home, env, namespace);
 }
 
 /** Ends every sandbox of a home with the node's own command, which needs neither the token seed nor envd. */
-export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<void> {
-  const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
+export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, namespace?: Namespace): Promise<void> {
+  const [program = "", ...args] = inside(namespace, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
   const child = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },

@@ -48,8 +48,8 @@ export async function startRegistry(options: { readonly password?: boolean } = {
   return {
     host,
     push({ name, env = {}, workdir, user, entrypoint = [], cmd = [], files = {} }) {
-      const place = join(folder, `image-${images++}`);
-      const root = join(place, "rootfs");
+      const imageFolder = join(folder, `image-${images++}`);
+      const root = join(imageFolder, "rootfs");
       for (const each of ["bin", "etc", "tmp", "usr/bin", "usr/sbin", "sbin"]) mkdirSync(join(root, each), { recursive: true });
       execFileSync("cp", ["/bin/busybox", join(root, "bin/busybox")]);
       execFileSync("chroot", [root, "/bin/busybox", "--install", "-s", "/bin"]);
@@ -57,7 +57,7 @@ export async function startRegistry(options: { readonly password?: boolean } = {
         mkdirSync(join(root, path, ".."), { recursive: true });
         writeFileSync(join(root, path), content);
       }
-      const layout = join(place, "layout");
+      const layout = join(imageFolder, "layout");
       const image = `${layout}:image`;
       execFileSync("umoci", ["init", "--layout", layout]);
       execFileSync("umoci", ["new", "--image", image]);

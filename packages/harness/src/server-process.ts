@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { endWithUs } from "./children.ts";
-import { inside, type Place } from "./places.ts";
+import { inside, type Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 
 /** At least ten times what a start or a stop should take. */
@@ -17,9 +17,9 @@ export function startProcess(
   flags: readonly string[],
   env: Readonly<Record<string, string>>,
   onLog: (text: string) => void,
-  place?: Place,
+  namespace?: Namespace,
 ): Promise<Started> {
-  const [program = "", ...args] = inside(place, [process.execPath, main, ...flags]);
+  const [program = "", ...args] = inside(namespace, [process.execPath, main, ...flags]);
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
   endWithUs(child);
   return new Promise((resolve, reject) => {

@@ -29,10 +29,10 @@ export function planOf(seed: number, round: number): RoundPlan {
 }
 
 /** The deck is shuffled again for each deal. */
-function cardAt(seed: number, place: number): Kind {
-  const random = generator(Math.imul(seed, 0xc2b2ae35) ^ Math.floor(place / deck.length));
+function cardAt(seed: number, position: number): Kind {
+  const random = generator(Math.imul(seed, 0xc2b2ae35) ^ Math.floor(position / deck.length));
   const cards = deck.map((kind) => ({ kind, order: random() })).sort((a, b) => a.order - b.order);
-  return (cards[place % deck.length] as (typeof cards)[number]).kind;
+  return (cards[position % deck.length] as (typeof cards)[number]).kind;
 }
 
 export function pick<T>(from: readonly T[], random: () => number): T {

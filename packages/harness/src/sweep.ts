@@ -9,14 +9,14 @@ import { sweepConfined } from "./confine.ts";
 import { removeHome, staleHomes } from "./home.ts";
 import { destroyAll } from "./node.ts";
 
-for (const place of staleHomes()) {
+for (const stale of staleHomes()) {
   try {
     // On a bounded disk the home is one folder below.
-    for (const home of [place, join(place, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
-    for (const point of mountsUnder(realpathSync(place))) execFileSync("umount", ["-l", point]);
-    removeHome(place);
+    for (const home of [stale, join(stale, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
+    for (const point of mountsUnder(realpathSync(stale))) execFileSync("umount", ["-l", point]);
+    removeHome(stale);
   } catch (error) {
-    process.stderr.write(`${place} of a killed test could not be cleared away: ${(error as Error).message}\n`);
+    process.stderr.write(`${stale} of a killed test could not be cleared away: ${(error as Error).message}\n`);
   }
 }
 

@@ -13,17 +13,17 @@ import { destroyAll, startNode } from "../src/node.ts";
 
 void test("a power cut loses a file that was only written, and keeps one that was synced with its folder", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(16);
-  const place = (name: string) => join(disk.path, name);
-  writeFileSync(place("synced"), "synced");
-  for (const path of [place("synced"), disk.path]) {
+  const pathOf = (name: string) => join(disk.path, name);
+  writeFileSync(pathOf("synced"), "synced");
+  for (const path of [pathOf("synced"), disk.path]) {
     const file = openSync(path, "r");
     fsyncSync(file);
     closeSync(file);
   }
-  writeFileSync(place("written"), "written");
+  writeFileSync(pathOf("written"), "written");
   disk.powerCut().use();
-  assert.equal(readFileSync(place("synced"), "utf8"), "synced");
-  assert.equal(existsSync(place("written")), false);
+  assert.equal(readFileSync(pathOf("synced"), "utf8"), "synced");
+  assert.equal(existsSync(pathOf("written")), false);
 });
 
 void test(

@@ -19,9 +19,9 @@ import { DEPLOYMENT_KEY, DEPLOYMENT_SEED } from "../src/deployment.ts";
 import { startGateway } from "../src/gateway.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { leftovers } from "../src/leftovers.ts";
+import { type Cut, inside, openNamespaces } from "../src/namespaces.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { startObjectServer } from "../src/object-server.ts";
-import { type Cut, inside, openPlaces } from "../src/places.ts";
 import { generator, pick } from "../src/storm-plan.ts";
 import { until } from "../src/until.ts";
 
@@ -53,9 +53,9 @@ const random = generator(seed);
 const at = (what: string) => process.stderr.write(`${Math.round(performance.now())} ms: ${what}\n`);
 const history = emptyHistory();
 await using stack = new AsyncDisposableStack();
-const places = stack.use(openPlaces(["gateway", "ada", "bob", "etcd", "objects"]));
+const namespaces = stack.use(openNamespaces(["gateway", "ada", "bob", "etcd", "objects"]));
 const endpoint = await startEtcdThere();
-const objectServer = stack.use(await startObjectServer(places.at("objects")));
+const objectServer = stack.use(await startObjectServer(namespaces.at("objects")));
 const storage = ["--objects.url=s3://test/cut", `--objects.endpoint=${objectServer.endpoint}`, "--snapshots.durable=true"];
 const cluster = [`--etcd=${endpoint}`, `--cluster.lease_seconds=${LEASE_SECONDS}`, `--cluster.dead_after_seconds=${DEAD_AFTER_SECONDS}`];
 const env = { SVC_API_KEY: DEPLOYMENT_KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: DEPLOYMENT_SEED, ...objectServer.env };
@@ -63,10 +63,10 @@ const nodes = new Map<string, TestNode>();
 for (const name of ["ada", "bob"]) {
   // The intervals of exports, collection and expiry are the default ones, which are already the shortest.
   const flags = [...cluster, ...storage, "--sandbox.max_sandboxes=64"];
-  nodes.set(name, stack.use(await startNode({ runtime: "gvisor", place: places.at(name), env, flags })));
+  nodes.set(name, stack.use(await startNode({ runtime: "gvisor", namespace: namespaces.at(name), env, flags })));
 }
 const flags = ["--gateway.node_silence_ms=2000", "--gateway.queue_timeout_seconds=5", ...storage.slice(0, 2)];
-const gateway = stack.use(await startGateway({ etcd: [endpoint], apiKey: DEPLOYMENT_KEY, place: places.at("gateway"), env: objectServer.env, flags }));
+const gateway = stack.use(await startGateway({ etcd: [endpoint], apiKey: DEPLOYMENT_KEY, namespace: namespaces.at("gateway"), env: objectServer.env, flags }));
 await allReady();
 at("all is up");
 
@@ -91,9 +91,9 @@ for (let round = 0; round < rounds; round++) {
   const lastsMs = isDeadly ? DEADLY_MS : CUT_MS[0] + random() * (CUT_MS[1] - CUT_MS[0]);
   cuts.push(`${cut.from}${cut.isOneWay ? ">" : "-"}${cut.to} ${Math.round(lastsMs)} ms`);
   await sleep(QUIET_MS);
-  places.cut(cut);
+  namespaces.cut(cut);
   await sleep(lastsMs);
-  places.heal();
+  namespaces.heal();
 }
 at(`cut ${cuts.join(", ")}`);
 isOver = true;
@@ -141,12 +141,12 @@ function runsOn(node: TestNode, sandboxID: string): boolean {
 }
 
 async function startEtcdThere(): Promise<string> {
-  const place = places.at("etcd");
-  const [client, peer] = [`http://${place.host}:2379`, "http://127.0.0.1:2380"];
+  const namespace = namespaces.at("etcd");
+  const [client, peer] = [`http://${namespace.host}:2379`, "http://127.0.0.1:2380"];
   const data = makeHome();
   stack.defer(() => removeHome(data));
-  const words = ["etcd", "--data-dir", `${data}/etcd`, "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer];
-  const [program = "", ...args] = inside(place, [...words, "--unsafe-no-fsync"]);
+  const command = ["etcd", "--data-dir", `${data}/etcd`, "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer];
+  const [program = "", ...args] = inside(namespace, [...command, "--unsafe-no-fsync"]);
   const etcdEnv = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
   const child = spawn(program, args, { stdio: "ignore", env: etcdEnv });
   stack.defer(() => void child.kill("SIGKILL"));

@@ -12,8 +12,8 @@ export function cutsSuite(rounds: number, clients: number): void {
   void test("during network cuts no sandbox runs twice, nothing acknowledged is lost, and no chunk is left behind", given, async (t) => {
     const seed = Number(process.env["SVC_CUTS_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
     t.diagnostic(`seed ${seed} (SVC_CUTS_SEED)`);
-    const words = ["--net", "--kill-child", process.execPath, "--disable-warning=ExperimentalWarning", WORLD, ...[seed, rounds, clients].map(String)];
-    const child = spawn("unshare", words, { stdio: ["ignore", "pipe", "pipe"] });
+    const args = ["--net", "--kill-child", process.execPath, "--disable-warning=ExperimentalWarning", WORLD, ...[seed, rounds, clients].map(String)];
+    const child = spawn("unshare", args, { stdio: ["ignore", "pipe", "pipe"] });
     let said = "";
     for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (chunk: string) => void (said += chunk));
     const code = await new Promise<number | null>((resolve) => child.once("close", resolve));

@@ -67,10 +67,10 @@ void test(
   async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
-    const words = leftovers(node.home).directories.map((directory) => join(node.home, "sandboxes", directory, "panic.log"));
+    const logs = leftovers(node.home).directories.map((directory) => join(node.home, "sandboxes", directory, "panic.log"));
     // Only the kernel inside has this file open.
-    assert.deepEqual(words.map(existsSync), [true]);
-    appendFileSync(words[0] ?? "", "panic: no thread to be had\n\ngoroutine 1 [running]:\nmain.main()\n");
+    assert.deepEqual(logs.map(existsSync), [true]);
+    appendFileSync(logs[0] ?? "", "panic: no thread to be had\n\ngoroutine 1 [running]:\nmain.main()\n");
     for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
     assert.equal(await reasonOf(node, sandboxID), "crashed");
     const line = await until("a line in the log", () =>

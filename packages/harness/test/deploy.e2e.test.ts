@@ -30,7 +30,7 @@ function lineOf(file: string): ServerLine {
 type Running = { readonly url: string; readonly said: () => string; stop(): Promise<number | string>; readonly child: ChildProcess };
 
 async function start(
-  { place, verb, flags }: ServerLine,
+  { source, verb, flags }: ServerLine,
   home: string,
   instead: readonly string[],
   env: Readonly<Record<string, string>> = {},
@@ -44,7 +44,7 @@ async function start(
   endWithUs(child);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => void (said += chunk.toString()));
-  const url = await until(`${place} is ready`, () => {
+  const url = await until(`${source} is ready`, () => {
     assert.equal(child.exitCode, null, said);
     return /ready at (http:\S+)/.exec(said)?.[1]?.replace("0.0.0.0", "127.0.0.1");
   });

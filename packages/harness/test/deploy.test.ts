@@ -57,15 +57,15 @@ function knownBy(verb: string): Known {
 }
 
 /** The settings of a command line by their full names. @throws for a flag that the server lacks, or a value that it cannot parse. */
-function settingsOf({ place, verb, flags }: ServerLine): Map<string, string> {
+function settingsOf({ source, verb, flags }: ServerLine): Map<string, string> {
   const known = knownBy(verb).flags;
   const settings = new Map<string, string>();
   for (let index = 0; index < flags.length; index += 2) {
     const [flag = "", value = ""] = flags.slice(index, index + 2);
     const found = known.get(flag.replace(/^--/, ""));
-    assert.ok(flag.startsWith("--") && found !== undefined, `${place}: svc ${verb} has the flag ${flag}`);
-    assert.ok(value !== "" && !value.startsWith("--"), `${place}: ${flag} has a value`);
-    if (found.value === "N") assert.match(value, /^\d+$/, `${place}: ${flag}`);
+    assert.ok(flag.startsWith("--") && found !== undefined, `${source}: svc ${verb} has the flag ${flag}`);
+    assert.ok(value !== "" && !value.startsWith("--"), `${source}: ${flag} has a value`);
+    if (found.value === "N") assert.match(value, /^\d+$/, `${source}: ${flag}`);
     settings.set(found.setting, value);
   }
   return settings;
@@ -95,9 +95,9 @@ void test("every command line of an image, a unit and a manifest has flags that 
   for (const line of [...imageLines(), ...unitLines(), ...podLines()]) {
     const { defaults } = knownBy(line.verb);
     for (const [setting, value] of settingsOf(line)) {
-      if (isPort(setting)) assert.equal(portOf(value), portOf(defaults.get(setting) ?? "?"), `${line.place}: ${setting}`);
+      if (isPort(setting)) assert.equal(portOf(value), portOf(defaults.get(setting) ?? "?"), `${line.source}: ${setting}`);
     }
-    assert.ok(portsOf(line).length > 0, `${line.place} names its port`);
+    assert.ok(portsOf(line).length > 0, `${line.source} names its port`);
   }
 });
 
@@ -115,10 +115,10 @@ void test("the compose file runs three nodes and a gateway with flags that they 
     assert.ok("SVC_API_KEY" in environment);
     if (name === "gateway") continue;
     const objects = new URL(settings.get("objects.url") ?? "").pathname;
-    for (const place of [objects, "/var/lib/svc"])
+    for (const path of [objects, "/var/lib/svc"])
       assert.ok(
-        volumes.some((volume) => volume.endsWith(`:${place}`)),
-        `${name} has ${place}`,
+        volumes.some((volume) => volume.endsWith(`:${path}`)),
+        `${name} has ${path}`,
       );
     assert.ok("SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED" in environment);
   }
@@ -127,9 +127,9 @@ void test("the compose file runs three nodes and a gateway with flags that they 
 void test("an image exposes the ports that it listens on, and is built from existing stages and files", () => {
   const names = stages.map(({ name }) => name);
   for (const line of imageLines()) {
-    const stage = stages.find(({ name }) => line.place === `image ${name}`);
+    const stage = stages.find(({ name }) => line.source === `image ${name}`);
     const exposed = stage?.instructions.filter(({ word }) => word === "EXPOSE").flatMap(({ rest }) => rest.split(" ").map(Number));
-    assert.deepEqual(exposed, portsOf(line), line.place);
+    assert.deepEqual(exposed, portsOf(line), line.source);
   }
   const paths = readFileSync(join(TREE, "setup/paths.sh"), "utf8");
   const steps = ["data_steps", "run_steps"].flatMap((list) => new RegExp(`^readonly ${list}="([^"]+)"`, "m").exec(paths)?.[1]?.split(" ") ?? []);

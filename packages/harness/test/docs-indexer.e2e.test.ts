@@ -54,9 +54,9 @@ void test("the commands of docs/indexer.md work unchanged, including the example
     const { code, said } = await run(script, env);
     assert.equal(code, 0, said);
     let at = 0;
-    for (const words of promised) {
-      const found = said.slice(at).search(words);
-      assert.ok(found >= 0, `${words} was not said after:\n${said.slice(0, at).slice(-500)}\nbut:\n${said.slice(at, at + 3000)}`);
+    for (const pattern of promised) {
+      const found = said.slice(at).search(pattern);
+      assert.ok(found >= 0, `${pattern} was not said after:\n${said.slice(0, at).slice(-500)}\nbut:\n${said.slice(at, at + 3000)}`);
       at += found + 1;
     }
   } finally {

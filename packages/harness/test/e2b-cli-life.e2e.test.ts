@@ -20,12 +20,12 @@ void describe("clients of the older API generation on gvisor", needs("root", "ru
     for (const { sandboxID } of await node.call(listSandboxes, {})) await node.call(deleteSandbox, { sandboxID });
   });
 
-  const cli = async (...words: string[]) => {
-    const answer = await e2b(node, "sandbox", ...words);
-    assert.equal(answer.code, 0, `e2b sandbox ${words.join(" ")}: ${answer.said}`);
+  const cli = async (...args: string[]) => {
+    const answer = await e2b(node, "sandbox", ...args);
+    assert.equal(answer.code, 0, `e2b sandbox ${args.join(" ")}: ${answer.said}`);
     return answer;
   };
-  const listed = async (...words: string[]) => JSON.parse((await cli("list", "--format", "json", ...words)).out) as Listed[];
+  const listed = async (...args: string[]) => JSON.parse((await cli("list", "--format", "json", ...args)).out) as Listed[];
   const post = async (path: string, body: object) => {
     const headers = { "x-api-key": node.apiKey, "content-type": "application/json" };
     const response = await fetch(`${node.url}${path}`, { method: "POST", headers, body: JSON.stringify(body) });

@@ -12,7 +12,7 @@ import { startNode, type TestNode } from "../src/node.ts";
 import { hostAddress, neighbourAddress, type Outside, privateAddresses, publicAddresses, startOutside } from "../src/outside.ts";
 import { until } from "../src/until.ts";
 
-type Target = readonly [kind: string, ...words: readonly (string | number)[]];
+type Target = readonly [kind: string, ...args: readonly (string | number)[]];
 
 const probe = readFileSync(new URL("../src/reach-probe.py", import.meta.url), "utf8");
 const [one] = publicAddresses;

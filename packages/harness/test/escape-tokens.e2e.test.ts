@@ -20,8 +20,8 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
     return (await fetch(`${node.url}/files?path=/etc/hostname`, { headers })).status;
   };
   const asked = async (sandbox: Sandbox, path: string, headers: Record<string, string> = {}, body = "{}") => {
-    const words = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`);
-    const command = `curl -s -o /dev/null -w '%{http_code}' -X POST ${words.join(" ")} -d '${body}' http://127.0.0.1:${ENVD_PORT}${path}`;
+    const flags = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`);
+    const command = `curl -s -o /dev/null -w '%{http_code}' -X POST ${flags.join(" ")} -d '${body}' http://127.0.0.1:${ENVD_PORT}${path}`;
     return (await sandbox.commands.run(command, { user: "root" })).stdout;
   };
 

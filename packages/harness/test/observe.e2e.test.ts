@@ -156,10 +156,10 @@ void test("the audit log records who changed what and who was refused, and conta
   for (const secret of [...secrets, token ?? ""]) assert.ok(!text.includes(secret), `the audit log holds '${secret.slice(0, 12)}…'`);
 });
 
-async function e2b(node: TestNode, ...words: string[]): Promise<string> {
+async function e2b(node: TestNode, ...args: string[]): Promise<string> {
   const program = join(dirname(createRequire(import.meta.url).resolve("@e2b/cli/package.json")), "dist/index.js");
   const env = { ...process.env, E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: node.apiKey, HOME: node.home };
-  const child = spawn(process.execPath, [program, ...words], { env, stdio: ["ignore", "pipe", "pipe"], timeout: 60_000 });
+  const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "pipe", "pipe"], timeout: 60_000 });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
   await new Promise((resolve) => child.once("close", resolve));

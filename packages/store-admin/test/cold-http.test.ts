@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./cluster.ts";
 import { COLD, DEVICES } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 
 void test("every operation of the cold tier refuses wrong input, and a refusal changes nothing", async () => {
   await using folder = makeFolder();

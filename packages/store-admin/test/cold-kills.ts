@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Cluster, Server } from "./cluster.ts";
 import { addDevice, ask, DEVICES, look, offload, read, ready, restart, untilFiles } from "./cold.ts";
-import type { ColdPlace } from "./cold-places.ts";
+import type { ColdStorage } from "./cold-storage.ts";
 
 export const COUNT = 12;
 export const keys = Array.from({ length: COUNT }, (_, at) => `key-${at}`);
@@ -23,10 +23,10 @@ type Act = (typeof acts)[number];
 export async function betweenKills(
   cluster: Cluster,
   owner: Server,
-  place: ColdPlace,
+  storage: ColdStorage,
   { kills }: { kills: readonly (readonly [Server, Act])[] },
 ): Promise<void> {
-  await addDevice(cluster, "owner", "cold-1", place);
+  await addDevice(cluster, "owner", "cold-1", storage);
   await putAll(cluster, owner);
   assert.equal((await offload(cluster, "owner")).materialized, COUNT);
   await restart(owner);
@@ -45,19 +45,24 @@ export async function betweenKills(
       assert.equal((await ask(cluster, "cold-1/disable", { reason: "test" })).state, "disabled_by_admin");
     } else if (act === "register") assert.equal((await ask(cluster, "cold-1/register", {}, 201)).scanned_objects, COUNT);
     else await ask(cluster, `cold-1/${act}`);
-    assert.equal((await place.filesIn("cold-1")).length, COUNT);
+    assert.equal((await storage.filesIn("cold-1")).length, COUNT);
   }
   await readAll(owner);
 }
 
 /** Kills each process the given number of milliseconds after a forced unregister began. */
-export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
+export async function cutShort(
+  cluster: Cluster,
+  owner: Server,
+  storage: ColdStorage,
+  { kills }: { kills: readonly (readonly [Server, number])[] },
+): Promise<void> {
   await putAll(cluster, owner);
-  await addDevice(cluster, "owner", "cold-1", place);
+  await addDevice(cluster, "owner", "cold-1", storage);
   for (const [victim, delayMs] of kills) {
     await ask(cluster, "cold-1/register", {}, 201);
     await offload(cluster, "owner");
-    assert.equal((await place.filesIn("cold-1")).length, COUNT);
+    assert.equal((await storage.filesIn("cold-1")).length, COUNT);
     const begun = cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true }).catch(() => undefined);
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     await victim.kill();
@@ -67,7 +72,7 @@ export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace
       const again = await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true });
       return again.status === 200 && again.body.state === "unregistered" ? true : undefined;
     });
-    await untilFiles(place, "cold-1", 0);
+    await untilFiles(storage, "cold-1", 0);
     await readAll(owner);
   }
 }

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Body, Cluster, Server } from "./cluster.ts";
-import type { ColdPlace } from "./cold-places.ts";
+import type { ColdStorage } from "./cold-storage.ts";
 
 export const COLD = "/v1/cold-tier";
 export const DEVICES = `${COLD}/devices`;
@@ -24,7 +24,7 @@ export async function look(cluster: Cluster, path: string, status = 200): Promis
 }
 
 /** Creates and registers a device. */
-export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdPlace, more: object = {}): Promise<void> {
+export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdStorage, more: object = {}): Promise<void> {
   const definition = { stable_id: stableID, cold_tier_id: id, kind, target, ...more };
   const created = await cluster.ask("POST", DEVICES, definition);
   assert.equal(created.status, 201, JSON.stringify(created.body));
@@ -33,12 +33,12 @@ export async function addDevice(cluster: Cluster, stableID: string, id: string, 
 }
 
 /** Starts a service that can reach the storage. */
-export const addOwner = (cluster: Cluster, stableID: string, { flags, env }: ColdPlace, more: readonly string[] = []) =>
+export const addOwner = (cluster: Cluster, stableID: string, { flags, env }: ColdStorage, more: readonly string[] = []) =>
   cluster.addService(stableID, [...flags, ...more], env);
 
 /** Waits until a device has this many files; released ones are deleted a little later. */
-export const untilFiles = (place: ColdPlace, id: string, count: number) =>
-  until(`${count} files on device ${id}`, async () => ((await place.filesIn(id)).length === count ? true : undefined), 50);
+export const untilFiles = (storage: ColdStorage, id: string, count: number) =>
+  until(`${count} files on device ${id}`, async () => ((await storage.filesIn(id)).length === count ? true : undefined), 50);
 
 /** Runs an offload of one owner until it ends. */
 export async function offload(cluster: Cluster, stableID: string, query = ""): Promise<Body> {

@@ -6,7 +6,7 @@ import { until } from "@svc/harness/until.ts";
 import { StoreClient } from "@svc/store/client/store-client.ts";
 import { type Body, startCluster } from "./cluster.ts";
 import { offload } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 import { ended, segmentsOf, submit } from "./migrate.ts";
 
 void test("equal keys in two domains are two objects: one moves, is listed and removed, and the others stay", async () => {

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { chance, fuzzJson, type JsonCall, residentBytes } from "@svc/harness/json-fuzz.ts";
 import { startCluster } from "./cluster.ts";
 import { COLD, DEVICES } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 
 const MIGRATIONS = "/v1/route-migrations";
 const route = ["authority", "tenant", "domain", "object_set", "key", "source_segment", "target_segments", "task_executor", "max_retries"];

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { runStore } from "@svc/harness/store-command.ts";
 import { startCluster } from "./cluster.ts";
 import { DEVICES } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 
 void test("the admin server of a home is found wherever it listens, and a device is created only if its owner and folder exist", async () => {
   await using folder = makeFolder();

@@ -7,7 +7,7 @@ import { type ObjectServer, startObjectServer } from "@svc/harness/object-server
 import { openS3Objects } from "@svc/kit/objects/s3.ts";
 import { credentialsFrom } from "@svc/kit/objects/s3-credentials.ts";
 
-export type ColdPlace = AsyncDisposable & {
+export type ColdStorage = AsyncDisposable & {
   readonly kind: "ssd" | "s3";
   readonly target: object;
   readonly root: string;
@@ -26,7 +26,7 @@ export type ColdPlace = AsyncDisposable & {
   plantHalf(id: string): Promise<string>;
 };
 
-export type OpenPlace = { readonly what: string; readonly skip: { skip: string | false }; open(): Promise<ColdPlace> };
+export type OpenStorage = { readonly what: string; readonly skip: { skip: string | false }; open(): Promise<ColdStorage> };
 
 const ORPHAN = "0fffff00";
 const HALF = "0fffff01";
@@ -43,7 +43,7 @@ export function makeFolder(): { readonly path: string } & AsyncDisposable {
   };
 }
 
-export const inFolder: OpenPlace = {
+export const inFolder: OpenStorage = {
   what: "a folder",
   skip: { skip: false },
   async open() {
@@ -76,7 +76,7 @@ export const inFolder: OpenPlace = {
   },
 };
 
-export const bucketPlace = async (server: ObjectServer, endpoint = server.endpoint): Promise<ColdPlace> => {
+export const bucketStorage = async (server: ObjectServer, endpoint = server.endpoint): Promise<ColdStorage> => {
   const prefix = "some/prefix";
   const credentials = credentialsFrom("", server.env);
   const url = `s3://${server.bucket}/${prefix}`;
@@ -121,7 +121,7 @@ export const bucketPlace = async (server: ObjectServer, endpoint = server.endpoi
   };
 };
 
-export const inBucket: OpenPlace = { what: "a bucket", skip: needs("object-server"), open: async () => bucketPlace(await startObjectServer()) };
+export const inBucket: OpenStorage = { what: "a bucket", skip: needs("object-server"), open: async () => bucketStorage(await startObjectServer()) };
 
 function flip(bytes: Buffer, fromEnd: number): void {
   const at = Math.max(0, bytes.length - fromEnd);
