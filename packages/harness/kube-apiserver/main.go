@@ -1,4 +1,4 @@
-// The released Kubernetes API server, for the long tests of deploy/kubernetes; it needs only etcd.
+// The Kubernetes API server as it is released, for the long tests of deploy/kubernetes: it needs etcd and nothing else.
 package main
 
 import (

@@ -140,7 +140,6 @@ export function composeServices(): Map<string, Service> {
   return new Map(Object.entries(file?.services ?? {}));
 }
 
-/** Returns every document below deploy/kubernetes. */
 export function manifests(): Manifest[] {
   const folder = join(DEPLOY, "kubernetes");
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".yaml"));

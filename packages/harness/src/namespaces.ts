@@ -16,7 +16,6 @@ export type Namespaces = Disposable & {
   at(name: string): Namespace;
   /** Drops packets silently, including those of open connections. */
   cut(cut: Cut): void;
-  /** Ends all cuts. */
   heal(): void;
 };
 

@@ -10,7 +10,6 @@ export type Relay = AsyncDisposable & {
   stalled: boolean;
   /** The delay of each chunk. */
   delayMs: number;
-  /** Ends all open connections. */
   cutAll(): void;
 };
 

@@ -51,7 +51,6 @@ export async function startBuild(node: TestNode, name: string, input: BuildInput
   return { templateID, buildID };
 }
 
-/** Waits for the build's end. */
 export function ended(node: TestNode, ids: { templateID: string; buildID: string }): Promise<Output<typeof getBuildStatus>> {
   return until(`the end of build ${ids.buildID}`, async () => {
     const answer = await node.call(getBuildStatus, { ...ids });

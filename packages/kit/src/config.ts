@@ -233,7 +233,7 @@ function listOf(text: string, where: string): string[] {
     const { list } = parseToml(`list = ${text.trim()}`) as { list: unknown };
     if (Array.isArray(list) && list.every((part) => typeof part === "string")) return list;
   } catch {
-    // The failure below covers this.
+    // A text that is not valid TOML gets the failure below.
   }
   return fail("SETTING_INVALID", `${where}: expected a list such as a,b or ["a", "b"], got ${JSON.stringify(text)}`, causedBy(where));
 }

@@ -12,9 +12,9 @@ const CHUNK = Buffer.alloc(MIB);
 const RETRY_MS = 1_000;
 
 /*
- *   whole ──lend──▶ broken      what grows is refused with DISK_FULL; what ends, deletes or puts back is recorded
- *     ▲                │
- *     └─room is there──┘        looked at before whatever grows, once a second
+ *   whole ──lend()──▶ broken      New data is refused with DISK_FULL; ends, deletions and restores are still recorded.
+ *     ▲                 │
+ *     └───refill()──────┘         A refill succeeds once the disk has space; a request for new data tries one at most once a second.
  */
 export interface DiskReserve {
   /** @throws DISK_FULL while the reserve is not whole: new data may not use the space that deletions need. */

@@ -30,7 +30,6 @@ export const ownLinks = [
 ] as const;
 export const PAGE_TYPE = "text/html; charset=utf-8";
 
-/** Renders the page. */
 export function homePage({ title, version, about, next, guides, access, links, api = [] }: HomePage): string {
   return page(
     title,

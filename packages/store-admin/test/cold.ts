@@ -23,7 +23,6 @@ export async function look(cluster: Cluster, path: string, status = 200): Promis
   return answer.body;
 }
 
-/** Creates and registers a device. */
 export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdStorage, more: object = {}): Promise<void> {
   const definition = { stable_id: stableID, cold_tier_id: id, kind, target, ...more };
   const created = await cluster.ask("POST", DEVICES, definition);

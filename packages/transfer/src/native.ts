@@ -4,7 +4,6 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
 
-/** An engine of the core. */
 export type EngineHandle = { readonly engine: unique symbol };
 
 /** 0 and positive values, or a negative code (for handles: the invalid one) with its message. */

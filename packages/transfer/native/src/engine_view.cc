@@ -6,7 +6,7 @@ namespace svc {
 namespace {
 /** Routes are tried in this order. */
 constexpr Path ORDER[] = {Path::File, Path::Shm, Path::Rdma, Path::Tcp};
-/** The transport's name in settings, and its title in explanations. */
+/** The transport's name for installTransport, and its title in explanations. */
 const char* protocolOf(Path path) { return path == Path::File ? "nvmeof" : path == Path::Shm ? "shm" : path == Path::Rdma ? "rdma" : "tcp"; }
 const char* titleOf(Path path) { return path == Path::File ? "file" : path == Path::Shm ? "shm or process_vm" : path == Path::Rdma ? "rdma" : "tcp"; }
 }  // namespace

@@ -90,7 +90,6 @@ struct RouteRequest {
   std::function<std::optional<Json>(const Json& payload, std::string& why)> exchange;
 };
 
-/** One installed transport. */
 class InstalledTransport : public Transport, public std::enable_shared_from_this<InstalledTransport> {
  public:
   explicit InstalledTransport(std::string name) : name_(std::move(name)) {}
