@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command of svc where set-up is done already, as in an image or a systemd unit: nothing is looked for, nothing installed.
+# I42: nothing here installs or holds a secret.
 set -euo pipefail
 
 SVC_ROOT=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P)

@@ -27,6 +27,7 @@ paths=()
 while read -r _ sum path; do
   paths+=("$path")
   number=${#paths[@]}
+  # I33: only parts with the manifest's checksums are taken in.
   [[ -f $work/$number.sum && $(cut -d ' ' -f 1 "$work/$number.sum") == "$sum" ]] || refuse "$path in $source is damaged: its checksum is not that of the manifest"
   [[ ! -e $work/$number.error ]] || refuse "$path could not be unpacked ($(tail -n 1 "$work/$number.error"))"
 done < <(grep '^part ' "$work/manifest")

@@ -45,7 +45,7 @@ has_kept() {
 
 # The names that servers use in a home; each may have a suffix after a dot, as databases and incomplete files do.
 readonly kept_names=' audit bin draining etcd events files indexer keys layers logs lost+found membership metadata network node node-id nodes objects oci
-  reserve run sandboxes secrets set-aside snapshots store store-admin store-service templates travel up '
+  reserve run sandboxes secrets quarantine snapshots store store-admin store-service templates snapshot-transfer up '
 
 # Lists entries of the home that no server created, in case somebody's own folder was given as a home.
 foreign_in() {
@@ -143,6 +143,7 @@ has_records() {
 }
 
 # Prints a line for each process with the home on its command line, and for each mount below it, except for our own callers.
+# I47: a home is removed only when this list is empty.
 living() {
   local real pid=$BASHPID callers=' ' file names=()
   real=$(CDPATH='' cd -- "$SVC_HOME" && pwd -P) || return 0

@@ -26,11 +26,19 @@ exec "$@"`;
 
 export type Said = { readonly code: number | string; readonly output: string; readonly tookMs: number };
 
+export type RunOptions = {
+  readonly killWhen?: (output: string) => boolean;
+  readonly env?: Readonly<Record<string, string>>;
+  /** In a network namespace that leads nowhere. */
+  readonly isOffline?: boolean;
+};
+
 export class FreshRoot implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), "svc-test-fresh-"));
   readonly root = join(this.folder, "root");
 
-  constructor() {
+  /** `archive` is a release, which is unpacked in the root instead of this tree. */
+  constructor(archive?: string) {
     // The root has the host's release, mirrors and settings, read by the scripts that set-up itself uses.
     const script = `source setup/mirrors.sh
       options=(); while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
@@ -43,18 +51,24 @@ export class FreshRoot implements Disposable {
     }
     cpSync("/etc/resolv.conf", join(this.root, "etc/resolv.conf"), { dereference: true });
     mkdirSync(join(this.root, tree), { recursive: true });
+    if (archive !== undefined) {
+      execFileSync("tar", ["--extract", "--numeric-owner", "--xattrs", "--strip-components=1", "--file", archive, "--directory", join(this.root, tree)]);
+      return;
+    }
     // The copy contains what a clone would: no modules and no builds.
     const pack = 'tar -C "$1" --exclude=node_modules --exclude=.git --exclude=native/build -cf - . | tar -C "$2" -xf -';
     execFileSync("bash", ["-euo", "pipefail", "-c", pack, "bash", root, join(this.root, tree)]);
   }
 
   /** Runs a command in the root; `killWhen` checks its output and may end everything with SIGKILL. */
-  async run(command: readonly string[], options: { killWhen?: (output: string) => boolean; env?: Readonly<Record<string, string>> } = {}): Promise<Said> {
+  async run(command: readonly string[], options: RunOptions = {}): Promise<Said> {
     const env: Record<string, string> = { HOME: "/root", PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", TERM: "dumb", ...options.env };
     for (const [name, value] of Object.entries(process.env)) if (value !== undefined && passed.test(name)) env[name] = value;
     const started = performance.now();
     // This is the first process of the pid namespace, so everything inside ends with it.
-    const args = ["--mount", "--pid", "--fork", "--kill-child=KILL", "bash", "-c", enter, this.root, ...command];
+    const network = options.isOffline === true ? ["--net"] : [];
+    const script = options.isOffline === true ? `ip link set lo up\n${enter}` : enter;
+    const args = ["--mount", "--pid", ...network, "--fork", "--kill-child=KILL", "bash", "-c", script, this.root, ...command];
     const child = spawn("unshare", args, { env, stdio: ["ignore", "pipe", "pipe"], detached: true });
     const { promise, resolve } = Promise.withResolvers<Said>();
     let output = "";

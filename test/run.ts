@@ -2,6 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { endChildren, runChild } from "./child.ts";
 import { allParts, type Outcome, type Part } from "./parts.ts";
 import { whyOf } from "./why.ts";
@@ -14,10 +15,12 @@ const JOBS = availableParallelism() + 1;
 /** The number of runs whose logs are kept. */
 const KEPT_RUNS = 10;
 
-const help = `Usage: ./svc test [long] [NAME…]
+const help = `Usage: ./svc test [long] [NAME…] [--name PATTERN]
 Runs the checks (types, lint, tidy, go vet, go test) and the test files, and ends with a line that counts them.
 NAME picks by group (setup, checks, or a folder of packages/) or by a piece of the path.
 long runs the *.long.test.ts files, which a plain ./svc test leaves out.
+--name runs only the tests of the picked files whose name matches the regular expression PATTERN.
+Example: ./svc test packages/cli --name 'exit code'
 SVC_TEST_JOBS sets how many run side by side (${JOBS} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
 
 async function main(args: readonly string[]): Promise<number> {
@@ -25,13 +28,10 @@ async function main(args: readonly string[]): Promise<number> {
     console.log(help);
     return 0;
   }
-  const unknown = args.find((word) => word.startsWith("-"));
-  if (unknown !== undefined) {
-    console.error(`svc: test knows no option ${unknown}; see ./svc test --help`);
-    return 2;
-  }
-  const all = allParts(root, args.includes("long"));
-  const names = args.filter((word) => word !== "long");
+  const { values, positionals } = readFlags(args);
+  if (values === undefined) return 2;
+  const all = allParts(root, { long: positionals.includes("long"), pattern: values.name });
+  const names = positionals.filter((word) => word !== "long");
   // If one of several names matches nothing, it is probably a mistake.
   const stray = names.find((name) => !all.some((part) => fits(part, name)));
   if (stray !== undefined) {
@@ -44,8 +44,22 @@ async function main(args: readonly string[]): Promise<number> {
   if (swept.output !== "") process.stdout.write(swept.output);
   const totals = await runAll(parts, logs);
   console.log(`logs: ${logs}`);
+  if (values.name !== undefined && totals.passed + totals.failed + totals.skipped === 0) {
+    console.error(`svc: no test of the picked files has a name that matches ${values.name}`);
+    return 1;
+  }
   console.log(`${totals.passed} passed, ${totals.failed} failed${totals.skipped > 0 ? `, ${totals.skipped} skipped` : ""}`);
   return totals.failed === 0 ? 0 : 1;
+}
+
+/** The flags, or no values where one is unknown or lacks its pattern; the reason is printed then. */
+function readFlags(words: readonly string[]): { values?: { name?: string }; positionals: readonly string[] } {
+  try {
+    return parseArgs({ args: [...words], options: { name: { type: "string" } }, allowPositionals: true });
+  } catch (error) {
+    console.error(`svc: test: ${(error as Error).message}; see ./svc test --help`);
+    return { positionals: [] };
+  }
 }
 
 function fits(part: Part, name: string): boolean {

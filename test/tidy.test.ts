@@ -12,7 +12,10 @@ import { sourceFiles } from "./source-files.ts";
 const root = join(import.meta.dirname, "..");
 const files = sourceFiles(root);
 const read = (file: string) => readFileSync(join(root, file), "utf8");
+/** Pressure to split; a file with its reason in the first lines ("Longer than 300 lines: …") may have more, up to the second bound. */
 const MAX_LINES = 300;
+const MAX_LINES_WITH_REASON = 450;
+const REASON_LINES = 6;
 const MAX_README_LINES = 60;
 const typescript = files.filter((file) => file.endsWith(".ts"));
 const code = files.filter((file) => /\.(ts|go|sh|awk|cc|cpp|h|hpp)$/.test(file) || file === "svc");
@@ -131,12 +134,15 @@ void test("the port of envd is spelled once", () => {
   assert.deepEqual(spelled, ["packages/contract/src/envd-http.ts"]);
 });
 
-void test(`no source file is longer than ${MAX_LINES} lines`, () => {
-  const lengths = code.filter((file) => !generated(file)).map((file) => [file, read(file).trimEnd().split("\n").length] as const);
-  none(
-    lengths.filter(([, lines]) => lines > MAX_LINES).map(([file, lines]) => `${file}: ${lines}`),
-    "these files are too long",
-  );
+void test(`no source file is longer than ${MAX_LINES} lines, or than ${MAX_LINES_WITH_REASON} with a reason in its first lines`, () => {
+  const wrong = code
+    .filter((file) => !generated(file))
+    .flatMap((file) => {
+      const lines = read(file).trimEnd().split("\n");
+      const hasReason = /longer than 300 lines: \w/i.test(lines.slice(0, REASON_LINES).join("\n"));
+      return lines.length > (hasReason ? MAX_LINES_WITH_REASON : MAX_LINES) ? [`${file}: ${lines.length}`] : [];
+    });
+  none(wrong, "these files are too long");
 });
 
 void test("each source file opens with a sentence that says what it is", () => {

@@ -62,6 +62,7 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
 
 /** What one of them refuses is said before any of them starts; a file of settings for all, once. */
 async function checkAll(servers: readonly ChosenServer[]): Promise<void> {
+  // I51
   const failures = new Map<string, Failure>();
   for (const { name, words = [name], argv, program } of servers) {
     if (program !== undefined) continue;

@@ -22,7 +22,7 @@ import { Arrivals } from "./members/arrivals.ts";
 import { type EtcdDirectory, openEtcdDirectory } from "./members/etcd-directory.ts";
 import { Lookups } from "./members/lookups.ts";
 import { Members } from "./members/members.ts";
-import { Rests } from "./members/rests.ts";
+import { StoredOnly } from "./members/stored-only.ts";
 import { openMetricsListener } from "./metrics-listener.ts";
 import { AdmissionQueue } from "./place/queue.ts";
 import { openGatewayProxy, openNodeTargets } from "./proxy/server.ts";
@@ -107,7 +107,7 @@ async function run(argv: readonly string[]): Promise<number> {
       arrivals,
       relay,
       isFixed: etcd.length === 0,
-      rests: new Rests({ members, apiKey, log }),
+      storedOnly: new StoredOnly({ members, apiKey, log }),
       merge: openMerge({ members, apiKey, log }),
       create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
       checkHealth() {

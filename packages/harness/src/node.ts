@@ -78,7 +78,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       ...runtime,
       "--pool.size=0",
       "--pool.templates=",
-      "--pool.blanks=0",
+      "--pool.precreated=0",
       "--network.pool_size=0",
       ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
       ...given,

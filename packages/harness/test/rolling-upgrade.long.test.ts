@@ -1,5 +1,6 @@
 // A rolling upgrade between two real versions: nodes of an earlier commit and of this tree run together and are upgraded one by one.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { getNodeDrain, setNodeStatus } from "@svc/contract/node-control.ts";
@@ -14,14 +15,12 @@ import type { TestNode } from "../src/node.ts";
 import { startObjectServer } from "../src/object-server.ts";
 import { until } from "../src/until.ts";
 
-/** SVC_UPGRADE_FROM selects another commit to upgrade from. */
-const EARLIER =
-  process.env["SVC_UPGRADE_FROM"] === undefined
-    ? [
-        { commit: "6720d2a6f4da506180910dac9838c9071ef549f9", what: "one of the first versions with many machines" },
-        { commit: "0cffef8bccbb682427dd1486129984a34ac6bea8", what: "the last version whose records called a checkpoint a capture" },
-      ]
-    : [{ commit: process.env["SVC_UPGRADE_FROM"], what: process.env["SVC_UPGRADE_FROM"] }];
+const { releases } = JSON.parse(readFileSync(new URL("../../../releases.json", import.meta.url), "utf8")) as {
+  releases: readonly { readonly version: string; readonly commit: string }[];
+};
+
+/** The commit of the last release; SVC_UPGRADE_FROM selects another one. */
+const EARLIER = releases.slice(-1).map(({ version, commit }) => ({ commit: process.env["SVC_UPGRADE_FROM"] ?? commit, what: `release ${version}` }));
 
 const STORED = "s3://test/upgrade";
 

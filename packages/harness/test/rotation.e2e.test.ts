@@ -1,12 +1,11 @@
 // Key, seed and deployment secret change under sandboxes: what each change rotates, and that paused, kept and live ones continue.
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { createSnapshot, forkSandbox, pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
-import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 
@@ -84,26 +83,4 @@ void test("a new seed changes both tokens of every sandbox and nothing else: liv
   assert.equal((await fetch(`${node.url}/proxy/files?path=/etc/hostname`, { headers: old })).status, 401);
   assert.deepEqual(keys(), keysBefore);
   await goOn(node, known);
-});
-
-void test("a home of an earlier version that gets a deployment secret keeps its sandboxes, under the earlier keys", host, async () => {
-  const home = makeHome();
-  mkdirSync(join(home, "secrets"), { mode: 0o700 });
-  writeFileSync(join(home, "secrets/envd-init-key"), "5a".repeat(32), { mode: 0o600 });
-  writeFileSync(join(home, "secrets/upload-key"), "ab".repeat(32), { mode: 0o600 });
-  const given = join(home, "given");
-  writeFileSync(given, secret("d"));
-  {
-    await using node = await startNode({ home, runtime: "gvisor" });
-    const known = await populate(node);
-    assert.deepEqual(readdirSync(join(home, "secrets/envd-init-keys")), []);
-    await node.restart("SIGTERM", { flags: [`--node.deployment_secret_file=${given}`] });
-    const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
-    const keysOf = (id: string) => readFileSync(join(home, "sandboxes", id, "config.json"), "utf8").match(/"-init-key",\s*"([^"]+)"/)?.[1];
-    assert.notEqual(keysOf(sandboxID), undefined);
-    assert.notEqual(keysOf(sandboxID), keysOf(known.live));
-    await goOn(node, known);
-    assert.equal(keysOf(known.paused), keysOf(known.live));
-  }
-  removeHome(home);
 });

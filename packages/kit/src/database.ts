@@ -17,6 +17,8 @@ export type Durability = (typeof durabilities)[number];
 /** The tables of a file and their version; the caller supplies them. */
 export type Schema = {
   readonly version: number;
+  /** The oldest version that `migrations` can start from, 1 by default; a file of an older version is refused and stays unchanged. */
+  readonly oldest?: number;
   /** Runs at each open, so it must change nothing if the tables exist. */
   readonly tables: string;
   /** Migrations by the version that each one produces from the version before; a version that needs none has no entry. */
@@ -43,11 +45,12 @@ export type Store = {
 /**
  * Opens or creates the file with mode 0600, locks it, and migrates it to the schema's version in one transaction. With "process" a commit
  * is in the page cache when it returns and survives a killed process; with "disk" it is synced.
- * @throws HOST_UNSUITABLE if another process holds the file, it is damaged, or a newer version of svc wrote it; the file is then unchanged.
- * DISK_FULL.
+ * @throws HOST_UNSUITABLE if another process holds the file, it is damaged, or a version of svc wrote it that is newer, or older than
+ * `oldest`; the file is then unchanged. DISK_FULL.
  */
 export function openStore(path: string, { schema, durability = "process", reserve, advice = "" }: StoreOptions): Store {
-  const db = openExclusive(path, schema.version, advice);
+  const db = openExclusive(path, schema, advice);
+  // I20
   const synchronous = durability === "disk" ? "FULL" : "NORMAL";
   db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
 
@@ -114,13 +117,14 @@ export function openStore(path: string, { schema, durability = "process", reserv
 }
 
 function migrate(db: DatabaseSync, { version, tables, migrations = {} }: Schema): void {
+  // I32
   const found = versionOf(db);
   db.exec(tables);
   for (let next = found + 1; next <= version; next++) migrations[next]?.(db);
   if (found !== version) db.exec(`PRAGMA user_version = ${version}`);
 }
 
-function openExclusive(path: string, version: number, advice: string): DatabaseSync {
+function openExclusive(path: string, { version, oldest = 1 }: Schema, advice: string): DatabaseSync {
   let db: DatabaseSync | undefined;
   try {
     closeSync(openSync(path, "a", 0o600));
@@ -130,6 +134,12 @@ function openExclusive(path: string, version: number, advice: string): DatabaseS
     const found = versionOf(db);
     if (found > version)
       fail("HOST_UNSUITABLE", `${path} was written by a newer version of svc (its schema is ${found}, the newest known here ${version}); start that version`);
+    // 0 is a file without tables.
+    if (found !== 0 && found < oldest)
+      fail(
+        "HOST_UNSUITABLE",
+        `${path} was written by a version of svc before 0.1.0 (its schema is ${found}, the oldest known here ${oldest}) and is unchanged; use another --home, or that version`,
+      );
     db.exec("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; COMMIT");
     return db;
   } catch (cause) {

@@ -30,6 +30,7 @@ export interface DiskReserve {
 
 /** @throws any error of the file system except a full disk. */
 export function openDiskReserve(path: string, nowMs: () => number = () => performance.now()): DiskReserve {
+  // I19
   const sizeBytes = () => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   let isWhole = false;
   let triedAtMs = Number.NEGATIVE_INFINITY;

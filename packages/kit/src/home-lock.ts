@@ -17,6 +17,7 @@ const MAX_ANSWER_BYTES = 16;
  * @throws HOST_UNSUITABLE with the process id of the owner.
  */
 export async function lockHome(home: string, server: string): Promise<void> {
+  // I27
   const path = `\0svc-${server.replace(/\W+/g, "-")}-${identityOf(home)}`;
   for (let waitedMs = 0; waitedMs <= WAIT_MS; waitedMs += POLL_MS) {
     if (await taken(path)) return;

@@ -41,6 +41,7 @@ export class SecretMap<T> {
 
 /** Derives a token (64 hex characters) of one sandbox, so that only the seed has to be stored. */
 export function deriveToken(seed: string, kind: "envd" | "traffic", sandboxID: string): string {
+  // I5
   return createHmac("sha256", seed).update(`${kind}:v1:${sandboxID}`).digest("hex");
 }
 

@@ -18,6 +18,7 @@ export function answerBadURL(error: Error, request: FastifyRequest, reply: Fasti
 
 /** Answers what Node's own parser refuses: there is no request object, only a connection, which is closed afterwards. */
 export function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
+  // I29
   // The connection was reset, or an answer has already been sent.
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
   const failure = failureOf(error.code ?? "");

@@ -58,6 +58,7 @@ type Call = {
  * because the state of their programs is unknown.
  */
 export function openSpawner(): Spawner {
+  // I28
   let child: ChildProcess | undefined;
   let nextID = 1;
   let closed = false;
@@ -156,6 +157,7 @@ export function openSpawner(): Spawner {
 
 /** The environment of every program that a server starts. */
 export function programEnvironment(): Record<string, string> {
+  // I25
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && passedOn.test(name) ? [[name, value]] : [])));
 }
 

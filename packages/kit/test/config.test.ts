@@ -115,3 +115,10 @@ void test("a home below /proc is refused, because folders could be created there
 void test("an empty home is refused, because it would mean the current folder", () => {
   assert.throws(() => load(["--home", ""]), { name: "SETTING_INVALID", message: /--home: expected a folder, got an empty text/ });
 });
+
+void test("a flag, file or variable with the former name of a setting is refused with the present name", () => {
+  using former = file("[pool]\nblanks = 3\n");
+  assert.throws(() => load(["--pool.blanks=3"]), /--pool\.blanks: pool\.blanks is called pool\.precreated now/);
+  assert.throws(() => load(["--config", former.path]), /pool\.blanks is called pool\.precreated now/);
+  assert.throws(() => load([], { SVC_POOL_BLANKS: "3" }), /SVC_POOL_BLANKS: this setting is called SVC_POOL_PRECREATED now/);
+});

@@ -90,7 +90,7 @@ async function refusesWhatIsCut({ directory, kind }: Checkpoint): Promise<void> 
   ] as const) {
     const whole = readFileSync(path);
     truncateSync(path, whole.length - cut);
-    await assert.rejects(checkPages({ directory, kind }), { name: "CAPTURE_FAILED" }, `${path} ${cut}`);
+    await assert.rejects(checkPages({ directory, kind }), { name: "CHECKPOINT_FAILED" }, `${path} ${cut}`);
     writeFileSync(path, whole);
   }
 }

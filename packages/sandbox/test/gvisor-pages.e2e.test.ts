@@ -24,16 +24,16 @@ void test(
       assert.ok(size >= 8 * 2 ** 20, `${kind}: ${size}`);
       truncateSync(pages, size - PAGE_BYTES);
       await assert.rejects(checkPages({ directory, kind }), {
-        name: "CAPTURE_FAILED",
+        name: "CHECKPOINT_FAILED",
         message: new RegExp(`has ${size - PAGE_BYTES} bytes where its metadata says ${size}`),
       });
       truncateSync(pages, 0);
-      await assert.rejects(checkPages({ directory, kind }), { name: "CAPTURE_FAILED" });
+      await assert.rejects(checkPages({ directory, kind }), { name: "CHECKPOINT_FAILED" });
       truncateSync(pages, size);
       const metadata = join(directory, "pages_meta.img");
       for (const cut of [1, 64, statSync(metadata).size]) {
         truncateSync(metadata, statSync(metadata).size - cut);
-        await assert.rejects(checkPages({ directory, kind }), { name: "CAPTURE_FAILED" }, `${kind}: ${cut}`);
+        await assert.rejects(checkPages({ directory, kind }), { name: "CHECKPOINT_FAILED" }, `${kind}: ${cut}`);
       }
     }
   },

@@ -11,7 +11,7 @@ import { openBuilds } from "../src/template/builds.ts";
 import { openDatabase } from "../src/template/database.ts";
 import { recordWith } from "./record-fixture.ts";
 
-const aside = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was set aside`), find: () => undefined };
+const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`), find: () => undefined };
 const SNAPSHOTS = 10_000;
 const TEMPLATES = 5_000;
 /** Of work that takes a second or two; with a query for each row the lists alone took hours. */
@@ -38,7 +38,7 @@ const snapshot = (at: number): Snapshot => ({
 void test("10,000 named snapshots are opened, listed a thousand times and added to within the bound", { timeout: BOUND_MS }, () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-many-"));
   const path = join(folder, "sandboxes.db");
-  openRecords(path, { aside }).close();
+  openRecords(path, { quarantine }).close();
   const db = new DatabaseSync(path);
   db.exec("BEGIN");
   const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
@@ -50,7 +50,7 @@ void test("10,000 named snapshots are opened, listed a thousand times and added 
   }
   db.exec("COMMIT");
   db.close();
-  const records = openRecords(path, { aside });
+  const records = openRecords(path, { quarantine });
   const { snapshots } = records;
   assert.equal(snapshots.size, SNAPSHOTS);
   for (let round = 0; round < 1_000; round++) {
@@ -68,7 +68,7 @@ void test("5,000 templates are opened, resolved and listed with their builds wit
   const folder = mkdtempSync(join(tmpdir(), "svc-many-"));
   const path = join(folder, "templates.db");
   const first = openDatabase(path);
-  const made = openBuilds(first, Date.now, aside);
+  const made = openBuilds(first, Date.now, quarantine);
   first.transaction(() => {
     const asked = { cpuCount: undefined, memoryMB: undefined, diskSizeMB: undefined };
     const insert = (table: string, ...values: (string | number)[]) => first.run(`INSERT INTO ${table} VALUES (${values.map(() => "?").join(", ")})`, ...values);
@@ -92,7 +92,7 @@ void test("5,000 templates are opened, resolved and listed with their builds wit
   assert.equal(made.templateCount, 0);
   first.close();
   const db = openDatabase(path);
-  const builds = openBuilds(db, Date.now, aside);
+  const builds = openBuilds(db, Date.now, quarantine);
   for (let round = 0; round < 100; round++) {
     const listed = builds.templates().map(({ templateID }) => builds.of(templateID));
     assert.equal(listed.length, TEMPLATES);

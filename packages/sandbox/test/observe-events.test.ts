@@ -220,7 +220,7 @@ void test("five hundred readers at once get every event", async () => {
   for (const stream of streams) await stream[Symbol.asyncDispose]();
 });
 
-void test("a damaged file of events is set aside, and ids go on above all that a reader has seen", () => {
+void test("a damaged file of events is quarantined, and ids go on above all that a reader has seen", () => {
   const home = mkdtempSync(join(tmpdir(), "svc-events-"));
   try {
     const path = join(home, "events.db");

@@ -89,7 +89,7 @@ void test("a checkpoint that fails leaves nothing, and keeps its own failure", a
     );
     await assert.rejects(
       checkpoints.take(checkpoints.newID(), "memory", "gvisor", () => Promise.reject(new Error("runsc said no")), origin),
-      { name: "CAPTURE_FAILED", message: /runsc said no/ },
+      { name: "CHECKPOINT_FAILED", message: /runsc said no/ },
     );
     assert.deepEqual(readdirSync(folder), []);
   });

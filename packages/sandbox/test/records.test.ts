@@ -16,18 +16,18 @@ function temporary() {
   return { path: join(directory, "sandboxes.db"), [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }) };
 }
 
-const aside = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was set aside`) };
+const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`) };
 const record = recordWith({ state: "creating" });
 
 void test("records, reasons of ended sandboxes and idempotency keys outlive the process that wrote them", () => {
   using place = temporary();
-  const first = openRecords(place.path, { aside });
+  const first = openRecords(place.path, { quarantine });
   first.put(record);
   first.putClaimed({ ...record, sandboxID: "i2" }, { key: "k", bodyHash: "h", answer: "{}" }, 1000);
   first.putEnding(record, { sandboxID: "i1", reason: "oom", endedAtWallMs: 5000 });
   first.remove("i1");
   first.close();
-  const second = openRecords(place.path, { aside });
+  const second = openRecords(place.path, { quarantine });
   assert.deepEqual(
     second.all().map((each) => each.sandboxID),
     ["i2"],
@@ -43,16 +43,16 @@ void test("records, reasons of ended sandboxes and idempotency keys outlive the 
 
 void test("a home belongs to one node at a time, and the second is told so", () => {
   using place = temporary();
-  const first = openRecords(place.path, { aside });
-  assert.throws(() => openRecords(place.path, { aside }), /in use by another node/);
+  const first = openRecords(place.path, { quarantine });
+  assert.throws(() => openRecords(place.path, { quarantine }), /in use by another node/);
   first.close();
-  openRecords(place.path, { aside }).close();
+  openRecords(place.path, { quarantine }).close();
 });
 
 void test("a damaged file of records is refused by name, not replaced", () => {
   using place = temporary();
   writeFileSync(place.path, "this is no database".repeat(100));
-  assert.throws(() => openRecords(place.path, { aside }), /sandboxes\.db cannot be opened/);
+  assert.throws(() => openRecords(place.path, { quarantine }), /sandboxes\.db cannot be opened/);
 });
 
 const snapshot: Snapshot = {
@@ -75,7 +75,7 @@ const snapshot: Snapshot = {
 
 void test("a snapshot is found by id, by name:tag, and by name alone as its default tag; a name moves to the newest", () => {
   using place = temporary();
-  const records = openRecords(place.path, { aside });
+  const records = openRecords(place.path, { quarantine });
   const { snapshots } = records;
   snapshots.add(snapshot, "mine");
   snapshots.add({ ...snapshot, snapshotID: "snap2", sandboxID: "i2", createdAtWallMs: 2 }, "mine:v2");
@@ -98,7 +98,7 @@ void test("a snapshot is found by id, by name:tag, and by name alone as its defa
 
 void test("a snapshot loses its name for good to a newer one on another node, and a name that is given again here is later than all that is known of it", () => {
   using place = temporary();
-  const first = openRecords(place.path, { aside });
+  const first = openRecords(place.path, { quarantine });
   first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "mine");
   const told: NameRecord[][] = [];
   first.snapshots.names.watch((records) => told.push([...records]));
@@ -107,7 +107,7 @@ void test("a snapshot loses its name for good to a newer one on another node, an
   assert.deepEqual([changed, unnamed.map(({ snapshotID, names }) => [snapshotID, names])], [2, [["snap1", []]]]);
   assert.deepEqual(first.snapshots.settle([{ ...elsewhere, atMs: 4, snapshotID: "snap1" }]), { changed: 0, unnamed: [] });
   first.close();
-  const second = openRecords(place.path, { aside });
+  const second = openRecords(place.path, { quarantine });
   const { snapshots } = second;
   assert.deepEqual([snapshots.find("mine"), snapshots.find("snap1")?.names, snapshots.names.get("mine:default")], [undefined, [], elsewhere]);
   snapshots.settle([{ ...elsewhere, atMs: 9001, snapshotID: "" }]);
@@ -117,7 +117,7 @@ void test("a snapshot loses its name for good to a newer one on another node, an
   assert.deepEqual(snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9002, snapshotID: "snap2", nodeID: "" });
   snapshots.remove("snap2");
   second.close();
-  const third = openRecords(place.path, { aside });
+  const third = openRecords(place.path, { quarantine });
   assert.deepEqual(third.snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9003, snapshotID: "", nodeID: "" });
   third.close();
   assert.deepEqual(
@@ -128,7 +128,7 @@ void test("a snapshot loses its name for good to a newer one on another node, an
 
 void test("names that an earlier version gave are known after an upgrade, those that were lost since before a downgrade stay lost", () => {
   using place = temporary();
-  const first = openRecords(place.path, { aside });
+  const first = openRecords(place.path, { quarantine });
   first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "kept");
   first.snapshots.add({ ...snapshot, snapshotID: "snap2", createdAtWallMs: 6 }, "lost");
   first.snapshots.settle([{ name: "lost:default", atMs: 7, snapshotID: "", nodeID: "node-b" }]);
@@ -136,7 +136,7 @@ void test("names that an earlier version gave are known after an upgrade, those 
   const db = new DatabaseSync(place.path);
   db.exec("DELETE FROM snapshot_name_records WHERE name = 'kept:default'; INSERT INTO snapshot_names VALUES ('lost:default', 'snap2')");
   db.close();
-  const { snapshots, close } = openRecords(place.path, { aside });
+  const { snapshots, close } = openRecords(place.path, { quarantine });
   assert.deepEqual([snapshots.find("kept")?.snapshotID, snapshots.names.get("kept:default")?.atMs], ["snap1", 5]);
   assert.deepEqual([snapshots.find("lost"), snapshots.find("snap2")?.names], [undefined, []]);
   close();

@@ -124,13 +124,16 @@ while True:
       const into = { directory: fixture.folder(), kind: "memory" as const };
       await assert.rejects(
         fixture.runtime.checkpoint(handle, into),
-        (error: Failure) => error.name === "CAPTURE_UNAVAILABLE" && /memory: false.*gvisor/.test(error.message),
+        (error: Failure) => error.name === "CHECKPOINT_UNAVAILABLE" && /memory: false.*gvisor/.test(error.message),
       );
-      await assert.rejects(fixture.runtime.start(fixture.spec({ from: into })), (error: Failure) => error.name === "CAPTURE_UNAVAILABLE");
+      await assert.rejects(fixture.runtime.start(fixture.spec({ from: into })), (error: Failure) => error.name === "CHECKPOINT_UNAVAILABLE");
     }
     const full = { directory: fixture.folder(), kind: "filesystem" as const };
     writeFileSync(join(full.directory, "file"), "");
-    await assert.rejects(fixture.runtime.checkpoint(handle, full), (error: Failure) => error.name === "CAPTURE_FAILED" && error.message.includes("not empty"));
+    await assert.rejects(
+      fixture.runtime.checkpoint(handle, full),
+      (error: Failure) => error.name === "CHECKPOINT_FAILED" && error.message.includes("not empty"),
+    );
     await fixture.runtime.destroy(handle);
     await assert.rejects(fixture.checkpoint(handle, "filesystem"), (error: Failure) => error.name === "SANDBOX_NOT_RUNNING");
   });

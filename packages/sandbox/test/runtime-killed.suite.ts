@@ -55,7 +55,7 @@ export function killedTests(name: RuntimeName, it: It): void {
         const [outcome] = await Promise.allSettled([fixture.runtime.checkpoint(handle, into), killClient(fixture.home, verb, handle.runtimeID, afterMs)]);
         if (outcome.status === "rejected") {
           killed += 1;
-          assert.equal((outcome.reason as Error).name, "CAPTURE_FAILED");
+          assert.equal((outcome.reason as Error).name, "CHECKPOINT_FAILED");
           assert.deepEqual(readdirSync(into.directory), []);
         }
         assert.equal((await run(handle, "echo runs")).stdout, "runs\n", `${kind} killed after ${afterMs} ms`);

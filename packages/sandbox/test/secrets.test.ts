@@ -77,18 +77,6 @@ void test("a new home's keys come from its deployment secret, and stay whatever 
   assert.throws(() => keysOfHome(other.path, join(other.path, "none")), /deployment_secret_file: .*none is not there/);
 });
 
-void test("a home of before there was a deployment secret keeps its keys", () => {
-  using home = temporary();
-  mkdirSync(join(home.path, "secrets"));
-  const own = "ab".repeat(32);
-  writeFileSync(join(home.path, "secrets/envd-init-key"), `${own}\n`);
-  writeFileSync(join(home.path, "secrets/upload-key"), "uploads");
-  assert.deepEqual(keysOfHome(home.path, ""), { initSeed: own, uploadKey: "uploads" });
-  const keys = openInitKeys(home.path, own);
-  assert.deepEqual([keys.current, keys.seeds()], [keys.unnamed, [own]]);
-  assert.throws(() => statSync(join(home.path, "secrets/deployment-secret")));
-});
-
 void test("a home that changes its deployment secret holds the keys that its checkpoints were made under", () => {
   using home = temporary();
   const first = openInitKeys(home.path, "01".repeat(32)).current;

@@ -10,7 +10,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openCheckpoints } from "@svc/sandbox/records/checkpoints.ts";
-import { openSetAside } from "@svc/sandbox/records/set-aside.ts";
+import { openQuarantine } from "@svc/sandbox/records/quarantine.ts";
 import type { Chain } from "@svc/sandbox/template/build-record.ts";
 import { openTemplates, type Templates } from "@svc/sandbox/template/open-templates.ts";
 import { openSetupTemplates } from "@svc/sandbox/template/setup-templates.ts";
@@ -45,7 +45,7 @@ async function open() {
     sandboxes: { start: async () => fail("INTERNAL", "no sandbox here"), end: async () => {}, runtimeOf: () => fail("INTERNAL", "no sandbox here") },
     envdVersion: "0",
     secret: "s",
-    storage: { aside: openSetAside(join(home, "set-aside.json"), log) },
+    storage: { quarantine: openQuarantine(join(home, "quarantine.json"), log) },
     imagesInUse: () => inUse,
     keep: async (_build, _tags, publish) => publish(),
     onChanged: () => {},

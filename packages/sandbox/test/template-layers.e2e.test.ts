@@ -11,13 +11,13 @@ import { openDatabase } from "@svc/sandbox/template/database.ts";
 import { openImages } from "@svc/sandbox/template/images.ts";
 import { openLayers } from "@svc/sandbox/template/layers.ts";
 
-const setAside: string[] = [];
-const aside = { add: ({ name, reason }: { name: string; reason: string }) => void setAside.push(`${name}: ${reason}`), drop: () => {} };
+const quarantined: string[] = [];
+const quarantine = { add: ({ name, reason }: { name: string; reason: string }) => void quarantined.push(`${name}: ${reason}`), drop: () => {} };
 
 async function open(home = mkdtempSync(join(tmpdir(), "svc-layers-"))) {
   const spawner = openSpawner();
   const db = openDatabase(join(home, "templates.db"));
-  const layers = await openLayers(join(home, "layers"), spawner, { aside, durability: "process" });
+  const layers = await openLayers(join(home, "layers"), spawner, { quarantine, durability: "process" });
   const images = await openImages(home, layers, db, spawner, Date.now);
   return {
     home,
@@ -144,7 +144,7 @@ void describe("layers", needs("root", "xxh128sum"), () => {
     await at.close(false);
     const again = await open(at.home);
     assert.equal(again.layers.all().length, 0);
-    assert.match(setAside.join(), /^0123456789abcdee: its layer\.json cannot be read/);
+    assert.match(quarantined.join(), /^0123456789abcdee: its layer\.json cannot be read/);
     assert.deepEqual(
       readdirSync(again.layers.folder).filter((name) => name.endsWith(".part")),
       [],

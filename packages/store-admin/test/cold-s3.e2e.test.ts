@@ -28,7 +28,7 @@ void test("a flipped bit in the bucket is a miss with the reason checksum, and i
   await using client = await StoreClient.open({ master: cluster.rpc });
   assert.equal(await client.get("damaged"), undefined);
   assert.equal((await client.whyMissing("damaged"))?.reason, "checksum");
-  const report = await until("the file is set aside", async () => {
+  const report = await until("the file is quarantined", async () => {
     const found = await look(cluster, "devices/cold-1/orphan-quarantine");
     return found.count === 1 ? found : undefined;
   });

@@ -66,7 +66,7 @@ export function coldTierSuite({ what, skip, open }: OpenStorage): void {
       const [orphan, half] = [await storage.plantOrphan("cold-1"), await storage.plantHalf("cold-1")];
       await owner.start();
       await ready(cluster, "cold-1");
-      const report = await until("what was set aside", async () => {
+      const report = await until("what was quarantined", async () => {
         const found = await look(cluster, "devices/cold-1/orphan-quarantine");
         return found.count === 3 ? found : undefined;
       });

@@ -15,7 +15,7 @@ const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
 // openFile opens with more flags set and refuses all but regular files. One opened with O_CREAT is the user's afterwards,
 // also where it was there before and the user's rights did not suffice to write it.
-func openFile(who caller, path string, flags int) (*os.File, error) {
+func openFile(who caller, path string, flags int) (*os.File, error) { // I17
 	var file *os.File
 	how := followLast
 	if flags&unix.O_CREAT != 0 {

@@ -35,6 +35,7 @@ export type ProxyLimits = {
 };
 
 export const proxyLimits: ProxyLimits = {
+  // I24
   headBytes: 32 * 1024,
   headLines: 128,
   headMs: 15_000,

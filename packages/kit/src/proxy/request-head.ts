@@ -125,6 +125,7 @@ export class RequestHead extends HeadLines {
     const codingLine = this.first[TRANSFER_ENCODING] as number;
     this.bodyBytes = 0;
     if (lengthLine !== 0) {
+      // I10
       if (codingLine !== 0) return this.refuse("Content-Length and Transfer-Encoding were both sent");
       if (this.repeated[CONTENT_LENGTH] !== 0) return this.refuse("Content-Length was sent more than once");
       this.bodyBytes = this.decimal(CONTENT_LENGTH);

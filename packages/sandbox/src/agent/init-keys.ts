@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
 
-// $SVC_HOME/secrets/envd-init-key         of a home of an earlier version: what has no key on record was started under it
 // $SVC_HOME/secrets/envd-init-keys/PUBLIC every key that a sandbox of this home may have been started under
 
 /** 64 hexadecimal digits: the seed of an Ed25519 key. */
@@ -25,16 +24,9 @@ export interface InitKeys {
   seeds(): readonly InitKeySeed[];
 }
 
-const LEGACY = "secrets/envd-init-key";
 const FOLDER = "secrets/envd-init-keys";
 const PKCS8_ED25519 = Buffer.from("302e020100300506032b657004220420", "hex");
 const seedPattern = /^[0-9a-f]{64}$/;
-
-export function legacyInitSeed(home: string): InitKeySeed | undefined {
-  const path = join(home, LEGACY);
-  const seed = readSecretFile(path);
-  return seed === undefined ? undefined : checked(seed, path);
-}
 
 /** `current`: the seed for new sandboxes; kept in the home with those of before, unless it is a passing one. */
 export function openInitKeys(home: string, current: InitKeySeed, isPassing = false): InitKeys {
@@ -59,14 +51,12 @@ export function openInitKeys(home: string, current: InitKeySeed, isPassing = fal
     const publicKeyBase64 = hold(checked(readSecretFile(path) ?? "", path));
     if (fileOf(publicKeyBase64) !== name) fail("SETTING_INVALID", `${path} is damaged: it contains another key than the one in its name`);
   }
-  const legacy = legacyInitSeed(home);
-  const unnamed = hold(legacy ?? current);
-  const publicKeyBase64 = isPassing || current === legacy ? hold(current) : add(current);
+  const publicKeyBase64 = isPassing ? hold(current) : add(current);
 
   return {
     current: publicKeyBase64,
-    unnamed,
-    signer(asked = unnamed) {
+    unnamed: publicKeyBase64,
+    signer(asked = publicKeyBase64) {
       const found = held.get(asked);
       if (found !== undefined) return found.privateKey;
       return fail(

@@ -1,7 +1,7 @@
 // What etcd lists of a deployment's snapshots and templates in object storage, so that lists have them when their node does not answer.
 import type { clusterKeys } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
-import type { Catalog } from "../travel/exports.ts";
+import type { Catalog } from "../snapshot-transfer/exports.ts";
 
 /** A record is written where it differs from what etcd had when it was first needed, or from what this process wrote since. */
 export function openCatalog(etcd: Pick<Etcd, "list" | "put" | "delete">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Catalog {

@@ -3,20 +3,19 @@ import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } f
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
-import { type InitKeySeed, legacyInitSeed } from "../agent/init-keys.ts";
+import type { InitKeySeed } from "../agent/init-keys.ts";
 
 // Sources, the first that is there:
 //   the file that node.deployment_secret_file names
 //   etcd, where the node is part of a deployment: sealed under the API key, and kept in the home for starts without etcd
-//   $SVC_HOME/secrets/deployment-secret, generated, except in a home that has keys of its own from before there was this secret
+//   $SVC_HOME/secrets/deployment-secret, generated
 
 export type DeploymentSecret = { readonly secret: string; readonly source: string };
 
-/** What a node signs with; in a home of an earlier version, that home's own. */
+/** The keys that a node signs with. */
 export type NodeKeys = { readonly initSeed: InitKeySeed; readonly uploadKey: string };
 
 export const deploymentSecretPath = (home: string) => join(home, "secrets/deployment-secret");
-const legacyUploadKeyPath = (home: string) => join(home, "secrets/upload-key");
 const MIN_LENGTH = 32;
 const MAX_LENGTH = 1024;
 
@@ -47,9 +46,6 @@ function checked(secret: string, source: string): string {
 export function keysOfHome(home: string, settingPath: string): NodeKeys {
   const given = givenSecret(settingPath) ?? secretOfHome(home);
   if (given !== undefined) return keysFrom(given.secret);
-  const initSeed = legacyInitSeed(home);
-  const uploadKey = readSecretFile(legacyUploadKeyPath(home));
-  if (initSeed !== undefined) return { initSeed, uploadKey: uploadKey ?? derived(initSeed, "upload-key") };
   return keysFrom(readOrGenerateSecretFile(deploymentSecretPath(home), newSecret).secret);
 }
 

@@ -28,6 +28,7 @@ export function homeIdentity(home: string): string {
 
 /** @throws SETTING_INVALID where another home bears this node's name; ETCD_UNAVAILABLE. */
 export async function enter(parts: EnterParts): Promise<Entered> {
+  // I35, I36
   const { etcd, keys, home, nodeID, deploymentID } = parts;
   const remembered = readMembership(home);
   const known = remembered?.deploymentID === deploymentID ? remembered : undefined;

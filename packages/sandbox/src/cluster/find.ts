@@ -7,7 +7,7 @@ import type { SandboxDirectory } from "../records/directory.ts";
 
 export type FindParts = {
   readonly directory: SandboxDirectory;
-  /** Owned, set aside, or ended within the hour. */
+  /** Owned, quarantined, or ended within the hour. */
   readonly knowsSandbox: (sandboxID: string) => boolean;
   readonly knowsTemplate: (asked: string) => boolean;
   readonly buildOf: (asked: string) => string | undefined;

@@ -19,6 +19,7 @@ const PURPOSE = "init-key";
 
 /** Returns when this node's keys are there for others, and theirs are known here; later ones follow. */
 export async function shareInitKeys({ etcd, keys, secret, initKeys, log }: RingParts): Promise<Watch> {
+  // I34
   function take({ key, value }: Pick<KeyValue, "key" | "value">): void {
     const record = initKeyRecord.safeParse(parsed(value));
     const seed = record.success ? unseal(record.data.sealed, secret, PURPOSE) : undefined;

@@ -2,7 +2,7 @@
 import { type clusterKeys, liveRecord } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
-import type { Neighbour, Neighbours } from "../travel/neighbour.ts";
+import type { Neighbour, Neighbours } from "../snapshot-transfer/neighbour.ts";
 
 export type OpenNeighbours = Neighbours & { close(): Promise<void> };
 

@@ -4,9 +4,9 @@ import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import type { Observe } from "../observe/open-observe.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
 import { isOwned, type Registry } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
 import type { NamedSnapshot } from "../records/snapshots.ts";
 import type { Templates } from "../template/open-templates.ts";
 import { findRoutes } from "./find.ts";
@@ -24,11 +24,11 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
     readonly membership: Pick<Membership, "generation"> | undefined;
     readonly registry: Registry;
     readonly records: Pick<Records, "ended" | "keys" | "snapshots">;
-    readonly aside: Pick<SetAside, "find">;
+    readonly quarantine: Pick<Quarantine, "find">;
     readonly observe: Pick<Observe, "events" | "usage">;
     readonly templates: Pick<Templates, "index" | "builder">;
     /** Which builds of a template of its are in object storage; whether there is none, and it fetches from other nodes. */
-    readonly travel: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
+    readonly transfer: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
     readonly directory: SandboxDirectory;
     /** Sandboxes on their way to other nodes. */
     readonly claims: StreamParts["claims"];
@@ -44,13 +44,13 @@ export interface Cluster {
 }
 
 export function openCluster(parts: ClusterParts): Cluster {
-  const { home, labels, runtime, seed, capacity, registry, records, aside, observe, templates, directory, claims, proxy } = parts;
+  const { home, labels, runtime, seed, capacity, registry, records, quarantine, observe, templates, directory, claims, proxy } = parts;
   const generation = parts.membership?.generation ?? Date.now();
   const seedFingerprint = fingerprintOf(seed, "seed");
   let end = (): void => {};
 
   function knowsSandbox(sandboxID: string): boolean {
-    if (isOwned(registry.get(sandboxID)) || aside.find("sandbox", sandboxID) !== undefined) return true;
+    if (isOwned(registry.get(sandboxID)) || quarantine.find("sandbox", sandboxID) !== undefined) return true;
     const ended = records.ended(sandboxID);
     return ended !== undefined && Date.now() - ended.endedAtWallMs < ENDED_KEPT_MS;
   }
@@ -81,7 +81,7 @@ export function openCluster(parts: ClusterParts): Cluster {
             maxSandboxes: capacity.max,
             runtime,
             generation,
-            fetchesFromNodes: parts.travel.isFedByNodes,
+            fetchesFromNodes: parts.transfer.isFedByNodes,
           }),
         load: openLoad({ ...parts, usage: observe.usage, isDraining: () => capacity.isStopping || capacity.isDraining }),
         templates: () => heldTemplates(parts),
@@ -110,13 +110,13 @@ function namesOf({ snapshots: { names } }: Pick<ClusterParts["records"], "snapsh
 
 const isOwn = (snapshot: NamedSnapshot | undefined) => snapshot !== undefined && snapshot.originNodeID === undefined;
 
-function heldTemplates({ templates, records, travel }: Pick<ClusterParts, "templates" | "records" | "travel">): HeldTemplate[] {
+function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "templates" | "records" | "transfer">): HeldTemplate[] {
   const { builds } = templates.builder;
   // What stands on files of this host's own stays here, and set-up makes its templates on each node.
-  const isBuiltToTravel = (templateID: string) =>
+  const isBuiltForTransfer = (templateID: string) =>
     builds.of(templateID).some(({ result }) => result !== undefined && (result.chain.base?.binds ?? []).length === 0);
   const held = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
-    const shared = [...travel.templates.shared(templateID)];
+    const shared = [...transfer.templates.shared(templateID)];
     const isReady = buildStatus === "ready";
     return {
       templateID,
@@ -125,7 +125,7 @@ function heldTemplates({ templates, records, travel }: Pick<ClusterParts, "templ
       isReady,
       memoryMB,
       builds: shared,
-      isOffered: isReady && isBuiltToTravel(templateID),
+      isOffered: isReady && isBuiltForTransfer(templateID),
       createdAtMs: 0,
     };
   });

@@ -48,7 +48,7 @@ export interface ClusterStreams {
 const MAX_READERS = 256;
 /** A gateway that takes nothing holds up to this much, and is then let go: it comes back for the whole. */
 const MAX_BEHIND_BYTES = 16 * 1024 * 1024;
-/** Templates whose change no event tells (one that was set aside is back) are looked at this often. */
+/** Templates whose change no event tells (one that was quarantined is back) are looked at this often. */
 const TEMPLATES_MS = 30_000;
 const EVENT_PAGE = 256;
 

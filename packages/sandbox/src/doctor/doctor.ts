@@ -10,10 +10,10 @@ import { openSpawner, type Spawner } from "@svc/kit/spawn.ts";
 import { networkChecks } from "../network/checks.ts";
 import { openRuntime } from "../runtime/open-runtime.ts";
 import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
-import { asideChecks } from "./aside.ts";
 import type { Check } from "./check.ts";
 import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
+import { quarantineChecks } from "./quarantine.ts";
 import { type Diagnosis, type Driver, renderDiagnosis } from "./report.ts";
 
 export type DoctorOptions = MachineOptions;
@@ -51,7 +51,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
   const drivers: Driver[] = [];
   // One after the other: each is measured.
   for (const name of runtimeNames) drivers.push(await examine(name, options));
-  return { checks: [...kernel, ...network, ...machine, ...asideChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
+  return { checks: [...kernel, ...network, ...machine, ...quarantineChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
 }
 
 async function networkLines(spawner: Spawner): Promise<Check[]> {

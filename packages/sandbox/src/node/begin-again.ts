@@ -19,6 +19,7 @@ export async function beginAgain<T>({ capacity, log }: BeginAgainParts, attempt:
       return await attempt();
     } catch (error) {
       const isQuick = performance.now() - begin < QUICK_MS;
+      // I15
       if (attempts >= MAX_ATTEMPTS || !isQuick || capacity.isStopping || !mayPass.has(asFailure(error).name)) throw error;
       log.warn({ err: error, attempts }, "a sandbox's start failed; starting it again");
     }

@@ -7,7 +7,7 @@ import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
 import type { NetworkSlot, Networks } from "../network/networks.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
 import type { SandboxRecord } from "../records/state.ts";
-import type { Blank, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
+import type { Precreated, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Stages } from "./node-metrics.ts";
 
@@ -33,7 +33,7 @@ export type BringUp = {
   readonly isVerified?: boolean | undefined;
   readonly egress: EgressPolicy;
   /** To go on in; the caller's until it is started. */
-  readonly blank?: Blank | undefined;
+  readonly precreated?: Precreated | undefined;
   /** Whoever undoes a failure detaches it. */
   readonly onSlot: (slot: NetworkSlot) => void;
   /** Its first process runs; what comes next may still fail. */
@@ -42,7 +42,7 @@ export type BringUp = {
 
 /** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; what there is of it by then is the caller's to take away. */
 export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
-  const { record, runtime, guestBootID, checkpointID, isVerified, egress, blank, onSlot, onStarted } = asked;
+  const { record, runtime, guestBootID, checkpointID, isVerified, egress, precreated, onSlot, onStarted } = asked;
   const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
   const stage = parts.stages(runtime.name);
   const from = checkpointID === undefined ? undefined : await parts.checkpoints.find(checkpointID);
@@ -50,7 +50,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
   // I12. Checksums are computed while the runtime reads the same files; nothing damaged is handed over.
   const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID);
   verified?.catch(() => undefined);
-  const network = await stage("network", () => attach(parts, egress, blank));
+  const network = await stage("network", () => attach(parts, egress, precreated));
   if (network !== undefined) onSlot(network);
   const start = () =>
     runtime.start({
@@ -62,7 +62,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
       bootID: guestBootID,
       network,
       envd: agentOf(parts.home, envd, initKey),
-      blank,
+      precreated,
       ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind } }),
     });
   const handle = await stage(from === undefined ? "runtime" : "restore", start).catch(async (error: unknown) => {
@@ -79,10 +79,10 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
   return handle;
 }
 
-/** A blank has its network already, open to all that any sandbox may reach. */
-async function attach({ networks }: BringUpParts, egress: EgressPolicy, blank: Blank | undefined): Promise<NetworkSlot | undefined> {
-  if (blank === undefined) return networks?.attach(egress);
-  const { network } = blank.handle;
+/** A precreated sandbox has its network already, open to all that any sandbox may reach. */
+async function attach({ networks }: BringUpParts, egress: EgressPolicy, precreated: Precreated | undefined): Promise<NetworkSlot | undefined> {
+  if (precreated === undefined) return networks?.attach(egress);
+  const { network } = precreated.handle;
   if (network !== undefined && !sameEgress(egress, openEgress)) await networks?.setPolicy(network, egress);
   return network;
 }

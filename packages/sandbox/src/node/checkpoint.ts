@@ -18,9 +18,9 @@ export type CheckpointParts = {
 export type CheckpointRequest = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly isKept: boolean };
 
 export interface Checkpointer {
-  /** @throws CAPTURE_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
+  /** @throws CHECKPOINT_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
   check(record: RunningRecord, kind: CheckpointKind): void;
-  /** Whole when it returns; the sandbox goes on, unless it was frozen before. @throws CAPTURE_FAILED, DISK_FULL; then nothing is left. */
+  /** Whole when it returns; the sandbox goes on, unless it was frozen before. @throws CHECKPOINT_FAILED, DISK_FULL; then nothing is left. */
   take(record: RunningRecord, request: CheckpointRequest): Promise<CheckpointInfo>;
 }
 
@@ -30,7 +30,7 @@ export function openCheckpointer({ drivers, checkpoints, images, stages }: Check
       const runtime = drivers.named(status.handle.runtime);
       if (!runtime.checkpoints.has(kind)) {
         fail(
-          "CAPTURE_UNAVAILABLE",
+          "CHECKPOINT_UNAVAILABLE",
           kind === "memory" && runtime.checkpoints.has("filesystem")
             ? `the ${runtime.name} driver cannot keep the memory of sandbox '${sandboxID}': pause or snapshot its files alone (--files-only; memory: false), or use the gvisor driver`
             : `the ${runtime.name} driver cannot keep the ${kind} of sandbox '${sandboxID}'`,
@@ -38,7 +38,7 @@ export function openCheckpointer({ drivers, checkpoints, images, stages }: Check
       }
       if (envd === "") {
         fail(
-          "CAPTURE_UNAVAILABLE",
+          "CHECKPOINT_UNAVAILABLE",
           `sandbox '${sandboxID}' was started by an earlier version of svc, which did not record what a checkpoint needs; create a new sandbox to pause, fork or snapshot`,
         );
       }

@@ -4,8 +4,8 @@ import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Ownership } from "../cluster/ownership.ts";
 import { isPaused, type PausedRecord, type Registry } from "../records/registry.ts";
-import type { Sharing } from "../travel/exports.ts";
-import type { Travel } from "../travel/open-travel.ts";
+import type { Sharing } from "../snapshot-transfer/exports.ts";
+import type { SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 
 export interface Claims {
   /** When no move of it is under way. */
@@ -36,10 +36,11 @@ export type ClaimsParts = {
   readonly ownership: Ownership | undefined;
   readonly listed: (record: PausedRecord) => ListedSandbox;
   /** Made after this. */
-  readonly travel: () => Pick<Travel, "releaseSandbox" | "exports">;
+  readonly transfer: () => Pick<SnapshotTransfer, "releaseSandbox" | "exports">;
 };
 
-export function openClaims({ lock, registry, ownership, listed, travel }: ClaimsParts): Claims {
+export function openClaims({ lock, registry, ownership, listed, transfer }: ClaimsParts): Claims {
+  // I37
   const leaving = new Map<string, PromiseWithResolvers<void>>();
   const moves = new Map<string, Promise<unknown>>();
   const watchers = new Set<(sandboxID: string, isLeaving: boolean) => void>();
@@ -64,7 +65,7 @@ export function openClaims({ lock, registry, ownership, listed, travel }: Claims
       await work();
     } catch (error) {
       const { name, details } = asFailure(error);
-      if (name === "SANDBOX_MOVED" && isPaused(registry.get(sandboxID))) await travel().releaseSandbox(sandboxID, String(details["node"]));
+      if (name === "SANDBOX_MOVED" && isPaused(registry.get(sandboxID))) await transfer().releaseSandbox(sandboxID, String(details["node"]));
       throw error;
     }
   }
@@ -88,9 +89,9 @@ export function openClaims({ lock, registry, ownership, listed, travel }: Claims
     keep,
     async withdraw(sandboxID) {
       await keep(sandboxID);
-      await travel().exports?.outdate(sandboxID);
+      await transfer().exports?.outdate(sandboxID);
     },
-    stays: (sandboxID) => travel().exports?.soon(sandboxID),
+    stays: (sandboxID) => transfer().exports?.soon(sandboxID),
     sharing: ownership && {
       share: (sandboxID, manifest) =>
         lock.run(sandboxID, async () => {

@@ -12,7 +12,6 @@ import type { Template, TemplateSource } from "../template/template.ts";
 import type { Admission } from "./admission.ts";
 import type { Answerable, AnswerSandbox } from "./answer.ts";
 import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
-import type { Blanks } from "./blanks.ts";
 import type { Capacity } from "./capacity.ts";
 import type { KeyedCreates } from "./create-keys.ts";
 import type { Drivers } from "./drivers.ts";
@@ -20,6 +19,7 @@ import type { Ends } from "./end.ts";
 import type { HandOver } from "./hand-over.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 import type { Pool } from "./pool.ts";
+import type { PrecreatedPool } from "./precreated-pool.ts";
 import type { StartWarm } from "./start.ts";
 import type { Timeouts } from "./timeout.ts";
 
@@ -54,7 +54,7 @@ export type CreateParts = BeginAgainParts & {
   readonly capacity: Capacity;
   readonly admission: Pick<Admission, "run">;
   readonly pool: Pick<Pool, "take">;
-  readonly blanks: Pick<Blanks, "take">;
+  readonly precreatedPool: Pick<PrecreatedPool, "take">;
   readonly networks: Pick<Networks, "setPolicy"> | undefined;
   readonly start: StartWarm;
   readonly handOver: HandOver;
@@ -100,13 +100,13 @@ async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string
   }
 }
 
-/** @throws CAPTURE_UNAVAILABLE at once, not at the timeout, when the driver cannot keep what is asked for. */
+/** @throws CHECKPOINT_UNAVAILABLE at once, not at the timeout, when the driver cannot keep what is asked for. */
 function checkPause(drivers: CreateParts["drivers"], template: Template, { autoPause, autoPauseMemory }: CreateInput): void {
   const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const kind = autoPauseMemory ? "memory" : "filesystem";
   if (autoPause && !runtime.checkpoints.has(kind)) {
     fail(
-      "CAPTURE_UNAVAILABLE",
+      "CHECKPOINT_UNAVAILABLE",
       `autoPause: the ${runtime.name} driver cannot keep a sandbox's ${kind}${kind === "memory" ? "; use autoPauseMemory: false" : ""}`,
     );
   }
@@ -152,7 +152,7 @@ function create(parts: CreateParts, claim: Claim, template: Template, idempotent
 
 /** A warm sandbox: the pool's, else a new one once it is admitted. */
 async function obtain(parts: CreateParts, egress: EgressPolicy, template: Template): Promise<{ record: SandboxRecord; source: "pool" | "start" }> {
-  const { pool, blanks, networks, ends, admission, start } = parts;
+  const { pool, precreatedPool, networks, ends, admission, start } = parts;
   const pooled = pool.take(template);
   if (pooled !== undefined) {
     const slot = pooled.status.state === "warm" ? pooled.status.handle.network : undefined;
@@ -165,5 +165,5 @@ async function obtain(parts: CreateParts, egress: EgressPolicy, template: Templa
       throw error;
     }
   }
-  return { record: await admission.run(() => start(template, egress, blanks.take)), source: "start" };
+  return { record: await admission.run(() => start(template, egress, precreatedPool.take)), source: "start" };
 }

@@ -1,16 +1,16 @@
-// The drivers of a node: the one of new sandboxes, and those that earlier ones need; one that is gone is set aside, and looked for again.
+// The drivers of a node: the one of new sandboxes, and those that earlier ones need; one that is gone is quarantined, and looked for again.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import { type OpenRuntime, openRuntime, openToEnd, type RuntimeOptions } from "../runtime/open-runtime.ts";
 import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 
 export interface Drivers {
   readonly runtime: OpenRuntime;
   readonly runtimes: ReadonlyMap<RuntimeName, OpenRuntime>;
-  /** @throws SET_ASIDE with the reason when it cannot be used now. */
+  /** @throws QUARANTINED with the reason when it cannot be used now. */
   named(name: RuntimeName): OpenRuntime;
   /** As `named`, to destroy with: also where the driver's program is gone. */
   toEnd(name: RuntimeName): Promise<OpenRuntime>;
@@ -25,12 +25,12 @@ export type DriversOptions = {
   /** Drivers that records, snapshots and templates name. */
   readonly needed: ReadonlySet<RuntimeName>;
   readonly log: Log;
-  readonly aside: SetAside;
+  readonly quarantine: Quarantine;
   readonly host: RuntimeOptions;
 };
 
 /** @throws HOST_UNSUITABLE when no driver can start sandboxes here. */
-export async function openDrivers({ wanted, needed, log, aside, host }: DriversOptions): Promise<Drivers> {
+export async function openDrivers({ wanted, needed, log, quarantine, host }: DriversOptions): Promise<Drivers> {
   const runtimes = new Map<RuntimeName, OpenRuntime>();
   const missing = new Map<RuntimeName, string>();
   const toEnd = new Map<RuntimeName, Promise<OpenRuntime>>();
@@ -53,12 +53,12 @@ export async function openDrivers({ wanted, needed, log, aside, host }: DriversO
     try {
       runtimes.set(name, await openRuntime(name, host));
       missing.delete(name);
-      aside.drop("driver", name);
+      quarantine.drop("driver", name);
       return true;
     } catch (error) {
       const reason = asFailure(error).message;
       missing.set(name, reason);
-      aside.add({ kind: "driver", name, reason: `sandboxes, snapshots or templates need it: ${reason}` });
+      quarantine.add({ kind: "driver", name, reason: `sandboxes, snapshots or templates need it: ${reason}` });
       return false;
     }
   }
@@ -77,7 +77,7 @@ export async function openDrivers({ wanted, needed, log, aside, host }: DriversO
     named(name) {
       const found = runtimes.get(name);
       if (found !== undefined) return found;
-      return fail("SET_ASIDE", `the ${name} driver cannot be used: ${missing.get(name) ?? "it was not needed when the node started; restart the node"}`);
+      return fail("QUARANTINED", `the ${name} driver cannot be used: ${missing.get(name) ?? "it was not needed when the node started; restart the node"}`);
     },
     toEnd: openedToEnd,
     async reopen() {

@@ -4,8 +4,8 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Observe, Report } from "../observe/open-observe.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import { isRunning, type Registry } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
 import type { Drivers } from "./drivers.ts";
 import type { NodeMetrics, Stages } from "./node-metrics.ts";
@@ -27,7 +27,7 @@ export type EndParts = {
   readonly report: Report;
   readonly metrics: Pick<NodeMetrics, "ended">;
   readonly stages: Stages;
-  readonly aside: Pick<SetAside, "drop">;
+  readonly quarantine: Pick<Quarantine, "drop">;
   readonly log: Log;
 };
 
@@ -99,7 +99,7 @@ export function openEnds(parts: EndParts): Ends {
 }
 
 async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
-  const { registry, drivers, checkpoints, networks, proxy, takenDown, report, metrics, stages, aside } = parts;
+  const { registry, drivers, checkpoints, networks, proxy, takenDown, report, metrics, stages, quarantine } = parts;
   const record = registry.get(sandboxID);
   if (record?.status.state !== "killing") return;
   proxy.drop(sandboxID);
@@ -121,5 +121,5 @@ async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
     report("sandbox.ended", record, { reason });
   }
   await stage("forget", async () => registry.forget(sandboxID));
-  aside.drop("sandbox", sandboxID);
+  quarantine.drop("sandbox", sandboxID);
 }

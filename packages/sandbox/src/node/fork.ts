@@ -10,18 +10,18 @@ import type { Template } from "../template/template.ts";
 import type { Admission } from "./admission.ts";
 import type { AnswerSandbox } from "./answer.ts";
 import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
-import type { Blanks } from "./blanks.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import type { HandOver } from "./hand-over.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
+import type { PrecreatedPool } from "./precreated-pool.ts";
 import type { StartWarm } from "./start.ts";
 import type { Timeouts } from "./timeout.ts";
 
 export type Forked = { readonly sandbox: SandboxAnswer } | { readonly error: { readonly code: number; readonly message: string } };
 
 export type ForkParts = BeginAgainParts & {
-  readonly blanks: Pick<Blanks, "take">;
+  readonly precreatedPool: Pick<PrecreatedPool, "take">;
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "running">;
   readonly checkpoints: Pick<Checkpoints, "newID" | "remove">;
@@ -66,7 +66,7 @@ export function openFork(parts: ForkParts): ForkSandbox {
 }
 
 async function child(parts: ForkParts, source: RunningRecord, template: Template, timeoutSeconds: number | undefined): Promise<Forked> {
-  const { capacity, admission, blanks, start, handOver, answer } = parts;
+  const { capacity, admission, precreatedPool, start, handOver, answer } = parts;
   const { claim } = source.status;
   const asked: Claim = {
     ...claim,
@@ -76,7 +76,7 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
   };
   try {
     const owned = await capacity.reserve(() =>
-      beginAgain(parts, async () => handOver(await admission.run(() => start(template, claim.egress, blanks.take)), asked, "copied")),
+      beginAgain(parts, async () => handOver(await admission.run(() => start(template, claim.egress, precreatedPool.take)), asked, "copied")),
     );
     return { sandbox: answer(owned) };
   } catch (error) {

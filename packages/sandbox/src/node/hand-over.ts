@@ -37,6 +37,7 @@ export function openHandOver({ clock, registry, identities, ends, stages, report
       const { status } = warm;
       if (status.state !== "warm") fail("SANDBOX_START_FAILED", "the sandbox ended before it was handed over");
       const stage = stages(status.handle.runtime);
+      // I13, I16: no copy is claimed before its envd has accepted an identity of its own and its hooks have succeeded.
       await stage("identity", () => identities.sendAll(warm, status.handle, claim, origin));
       const kept: IdempotentCreate | undefined = idempotent && { ...idempotent, answer: JSON.stringify(answerable) };
       await stage("claim", async () => registry.claim(sandboxID, claim, kept));

@@ -3,8 +3,8 @@ import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
+import type { Quarantine, Quarantined } from "../records/quarantine.ts";
 import type { Registry } from "../records/registry.ts";
-import type { Aside, SetAside } from "../records/set-aside.ts";
 import type { Snapshots } from "../records/snapshots.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
@@ -21,7 +21,7 @@ export type HoldParts = {
   readonly templateIndex: Pick<TemplateSource, "checkpointed">;
   readonly checkpoints: Pick<Checkpoints, "find">;
   readonly networks: Pick<Networks, "adopt"> | undefined;
-  readonly aside: SetAside;
+  readonly quarantine: Quarantine;
   readonly log: Log;
 };
 
@@ -45,7 +45,7 @@ export interface Held {
 }
 
 export function openHeld(parts: HoldParts): Held {
-  const { drivers, registry, networks, aside, log } = parts;
+  const { drivers, registry, networks, quarantine, log } = parts;
   const held = new Map<string, SandboxRecord>();
   /** Those whose network was adopted already. */
   const routed = new Set<string>();
@@ -60,7 +60,7 @@ export function openHeld(parts: HoldParts): Held {
     async hold(record, reason) {
       const { sandboxID, status } = record;
       held.set(sandboxID, record);
-      aside.add({ kind: "sandbox", name: sandboxID, reason });
+      quarantine.add({ kind: "sandbox", name: sandboxID, reason });
       const slot = "handle" in status ? status.handle?.network : undefined;
       const egress = "claim" in status ? status.claim?.egress : undefined;
       if (slot === undefined || egress === undefined) return;
@@ -76,7 +76,7 @@ export function openHeld(parts: HoldParts): Held {
         const { sandboxID } = record;
         if (missingDriver(record) !== undefined) continue;
         held.delete(sandboxID);
-        aside.drop("sandbox", sandboxID);
+        quarantine.drop("sandbox", sandboxID);
         registry.restore(record);
         await reconcile(record, routed.delete(sandboxID));
       }
@@ -92,21 +92,21 @@ export function openHeld(parts: HoldParts): Held {
 }
 
 /** `asideOnly`: looks again at what has a name already. */
-async function noteUnusable({ drivers, registry, snapshots, templateIndex, checkpoints, aside }: HoldParts, asideOnly: boolean): Promise<void> {
-  const owners: { checkpointID: string; aside: Omit<Aside, "reason"> }[] = [];
-  const see = (kind: Aside["kind"], name: string, checkpointID: string, runtime: RuntimeName) => {
-    if (asideOnly && aside.find(kind, name) === undefined) return;
-    if (drivers.runtimes.has(runtime)) owners.push({ checkpointID, aside: { kind, name } });
-    else aside.add({ kind, name, reason: reasonOf(drivers, runtime) });
+async function noteUnusable({ drivers, registry, snapshots, templateIndex, checkpoints, quarantine }: HoldParts, quarantinedOnly: boolean): Promise<void> {
+  const owners: { checkpointID: string; quarantine: Omit<Quarantined, "reason"> }[] = [];
+  const see = (kind: Quarantined["kind"], name: string, checkpointID: string, runtime: RuntimeName) => {
+    if (quarantinedOnly && quarantine.find(kind, name) === undefined) return;
+    if (drivers.runtimes.has(runtime)) owners.push({ checkpointID, quarantine: { kind, name } });
+    else quarantine.add({ kind, name, reason: reasonOf(drivers, runtime) });
   };
   for (const { sandboxID, status } of registry.all())
     if ("kept" in status && status.kept !== undefined) see("sandbox", sandboxID, status.kept.checkpointID, status.kept.runtime);
   for (const { snapshotID, checkpointID, runtime } of snapshots.list({})) see("snapshot", snapshotID, checkpointID, runtime);
   for (const { templateID, checkpointID, runtime } of templateIndex.checkpointed()) see("template", templateID, checkpointID, runtime);
-  await inParallel(owners, CONCURRENCY, async ({ checkpointID, aside: owner }) => {
+  await inParallel(owners, CONCURRENCY, async ({ checkpointID, quarantine: owner }) => {
     await checkpoints.find(checkpointID).then(
-      () => aside.drop(owner.kind, owner.name),
-      (error: unknown) => aside.add({ ...owner, reason: asFailure(error).message }),
+      () => quarantine.drop(owner.kind, owner.name),
+      (error: unknown) => quarantine.add({ ...owner, reason: asFailure(error).message }),
     );
   });
 }

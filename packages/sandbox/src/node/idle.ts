@@ -94,7 +94,7 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
   async function sleep(record: RunningRecord, outbound: ReadonlySet<string> | undefined, cause: IdleCause): Promise<boolean> {
     const { sandboxID, status } = record;
     const track = tracks.get(sandboxID);
-    // Who holds its lock may itself wait for room: to wait for that one would be for ever.
+    // I50: an idle pause never waits for a lock, whose holder may wait for the capacity that this pause frees.
     if (track === undefined || parts.lock.isHeld(sandboxID)) return false;
     const address = status.handle.network?.guestAddress;
     if (address !== undefined && outbound?.has(address) === true) {

@@ -31,7 +31,7 @@ import { nodeHandlers } from "./routes.ts";
 import { loadApiKey } from "./secrets.ts";
 import { load, type NodeSettings } from "./settings.ts";
 import { clusterHandlers } from "./take.ts";
-import { travelRoutes } from "./travel-routes.ts";
+import { transferRoutes } from "./transfer-routes.ts";
 
 const KEEP_ALIVE_MS = 120_000;
 
@@ -76,7 +76,7 @@ async function run(argv: readonly string[]): Promise<number> {
 type Serving = { node: Node; home: string; settings: NodeSettings; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string };
 
 async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
-  const { observe, templates, travel } = node;
+  const { observe, templates, transfer } = node;
   const pages = nodePages();
   const spans = await openSpans({ server: "node", version: pages.version, log });
   const app = serve({
@@ -84,9 +84,9 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     handlers: {
       ...nodeHandlers(node.verbs),
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
-      ...clusterHandlers({ takes: node.takes, travel, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
+      ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
       ...keyHandlers(node.keyed),
-      ...templateHandlers(templates, travel.fetch, travel.templates.untilDurable),
+      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable),
       ...observe.handlers,
     },
     apiKey: apiKey.secret,
@@ -99,8 +99,8 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       observe.streams.routes(scope);
       node.cluster.routes(scope, { apiKey: apiKey.secret, version: pages.version });
       uploadRoutes(templates.builder.uploads)(scope);
-      travelRoutes(travel.files)(scope);
-      travel.routes(scope);
+      transferRoutes(transfer.files)(scope);
+      transfer.routes(scope);
     },
     audit: (entry) => observe.audit?.entry(entry),
   });
@@ -132,7 +132,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   node.drain.start();
   node.pool.start();
   observe.start();
-  await travel.start();
+  await transfer.start();
   void node.takes.start().catch((error: unknown) => log.error({ err: error }, "the list of this node's sandboxes in etcd could not be checked"));
   templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);

@@ -12,7 +12,7 @@ import type { Ownership } from "../cluster/ownership.ts";
 import type { Report } from "../observe/open-observe.ts";
 import type { Clock } from "../records/clock.ts";
 import { isPaused, isRunning, type Registry } from "../records/registry.ts";
-import type { Travel } from "../travel/open-travel.ts";
+import type { SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import type { Claims } from "./claims.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Pauses } from "./pause.ts";
@@ -39,7 +39,7 @@ export type MoveParts = {
   readonly pauses: Pick<Pauses, "pause">;
   readonly proxy: Pick<ProxyLink, "waitingFor">;
   readonly resume: ResumeSandbox;
-  readonly travel: Pick<Travel, "exports" | "releaseSandbox">;
+  readonly transfer: Pick<SnapshotTransfer, "exports" | "releaseSandbox">;
   readonly report: Report;
   readonly clock: Clock;
   readonly log: Log;
@@ -73,8 +73,8 @@ type Stages = { pauseMs: number; exportMs: number; importMs: number; resumeMs: n
 type Done = { readonly nodeID: string; readonly resumeFailed?: string | undefined };
 
 export function openMoves(parts: MoveParts): Moves {
-  const { ownership, registry, claims, travel, clock, report, log } = parts;
-  const { exports } = travel;
+  const { ownership, registry, claims, transfer, clock, report, log } = parts;
+  const { exports } = transfer;
 
   return {
     isPossible: ownership !== undefined && exports !== undefined,
@@ -140,11 +140,11 @@ export function openMoves(parts: MoveParts): Moves {
   }
 }
 
-type Leaving = MoveParts & { readonly ownership: Ownership; readonly exports: NonNullable<Travel["exports"]> };
+type Leaving = MoveParts & { readonly ownership: Ownership; readonly exports: NonNullable<SnapshotTransfer["exports"]> };
 type Way = { readonly targets: readonly NodeRecord[]; readonly timeoutSeconds: number | undefined; readonly stages: Stages };
 
 async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSeconds, stages }: Way): Promise<Done> {
-  const { apiKey, ownership, exports, lock, registry, claims, travel } = parts;
+  const { apiKey, ownership, exports, lock, registry, claims, transfer } = parts;
   const begin = performance.now();
   const stage = (name: string) => parts.log.debug({ stage: name, sandboxID }, "stage begins");
   stage("move-export");
@@ -164,7 +164,7 @@ async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSecond
     stages.resumeMs = answer.resumeMs;
     stage("move-settle");
     await lock.run(sandboxID, async () => {
-      if (isPaused(registry.get(sandboxID))) await travel.releaseSandbox(sandboxID, nodeID);
+      if (isPaused(registry.get(sandboxID))) await transfer.releaseSandbox(sandboxID, nodeID);
       ownership.left(sandboxID);
     });
     return { nodeID, resumeFailed: answer.resumeFailed };

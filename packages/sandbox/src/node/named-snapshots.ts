@@ -5,27 +5,27 @@ import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
 import type { Report } from "../observe/open-observe.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import { type NamedSnapshot, type SnapshotQuery, type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Template } from "../template/template.ts";
-import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { QuarantineDeletion } from "./delete-quarantined.ts";
 import type { Pool } from "./pool.ts";
 
 export type NamedSnapshotsParts = {
   readonly snapshots: Snapshots;
   readonly checkpoints: Pick<Checkpoints, "remove">;
-  readonly aside: Pick<SetAside, "drop" | "find">;
+  readonly quarantine: Pick<Quarantine, "drop" | "find">;
   /** Warm sandboxes of a deleted one are ended. */
   readonly forget: Pool["forget"];
   /** What only it may have used goes with one whose record cannot be read. */
-  readonly clearRemembered: SetAsideDeletion["clearRemembered"];
+  readonly clearRemembered: QuarantineDeletion["clearRemembered"];
   readonly report: Report;
 };
 
 export type SnapshotPageQuery = SnapshotQuery & { readonly limit: number; readonly nextToken?: string | undefined };
 
 export interface NamedSnapshots {
-  /** @throws SNAPSHOT_NOT_FOUND; SET_ASIDE where its record cannot be read. */
+  /** @throws SNAPSHOT_NOT_FOUND; QUARANTINED where its record cannot be read. */
   get(asked: string): SnapshotInfo;
   /** One page, newest first, and the token of the next one where more follow. */
   page(query: SnapshotPageQuery): { readonly items: SnapshotInfo[]; readonly next: string | undefined };
@@ -37,13 +37,13 @@ export interface NamedSnapshots {
   template(asked: string): Template | undefined;
 }
 
-export function openNamedSnapshots({ snapshots, checkpoints, aside, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
+export function openNamedSnapshots({ snapshots, checkpoints, quarantine, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
   /** Its files are among those that nobody is known to need. */
   async function deleteUnreadable(asked: string): Promise<boolean> {
     const snapshotID = snapshots.unreadable(asked);
     if (snapshotID === undefined) return false;
     snapshots.remove(snapshotID);
-    aside.drop("snapshot", snapshotID);
+    quarantine.drop("snapshot", snapshotID);
     await clearRemembered();
     report("snapshot.deleted", { templateID: snapshotID }, {});
     return true;
@@ -51,8 +51,8 @@ export function openNamedSnapshots({ snapshots, checkpoints, aside, forget, clea
 
   return {
     get(asked) {
-      const held = aside.find("snapshot", snapshots.unreadable(asked) ?? "");
-      if (held !== undefined) fail("SET_ASIDE", `snapshot '${asked}' is set aside: ${held.reason}`);
+      const held = quarantine.find("snapshot", snapshots.unreadable(asked) ?? "");
+      if (held !== undefined) fail("QUARANTINED", `snapshot '${asked}' is quarantined: ${held.reason}`);
       const found = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
       return shownSnapshot(found);
     },
@@ -68,7 +68,7 @@ export function openNamedSnapshots({ snapshots, checkpoints, aside, forget, clea
       const snapshot = snapshots.find(asked);
       if (snapshot === undefined) return deleteUnreadable(asked);
       snapshots.remove(snapshot.snapshotID);
-      aside.drop("snapshot", snapshot.snapshotID);
+      quarantine.drop("snapshot", snapshot.snapshotID);
       await checkpoints.remove(snapshot.checkpointID);
       await forget(snapshot.snapshotID);
       report("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});

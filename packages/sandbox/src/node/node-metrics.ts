@@ -9,14 +9,14 @@ export type NodeMetrics = {
   readonly resumeSeconds: Histogram<"cause" | "kind">;
   readonly forkSeconds: Histogram;
   readonly ended: Counter<"reason">;
-  readonly blankTakes: Counter<"source">;
+  readonly precreatedTakes: Counter<"source">;
 };
 
 export type Census = {
   /** Sandboxes by state. */
   states(): Iterable<string>;
-  /** Warm sandboxes ready to be claimed, by template; blanks. */
-  pool(): { readonly started: ReadonlyMap<string, number>; readonly blanks: number };
+  /** Warm sandboxes ready to be claimed, by template; precreated sandboxes. */
+  pool(): { readonly started: ReadonlyMap<string, number>; readonly precreated: number };
   waiting(): number;
 };
 
@@ -30,13 +30,15 @@ export function openNodeMetrics(metrics: Metrics, census: Census): NodeMetrics {
     for (const [template, count] of census.pool().started) gauge.set({ template }, count);
   });
   metrics.gauge("svc_node_creates_waiting", "Starts that wait to be admitted", [], (gauge) => gauge.set(census.waiting()));
-  metrics.gauge("svc_node_blanks", "Blanks ready for a resume, a fork or a start", [], (gauge) => gauge.set(census.pool().blanks));
+  metrics.gauge("svc_node_precreated", "Precreated sandboxes ready for a resume, a fork or a start", [], (gauge) => gauge.set(census.pool().precreated));
   return {
     createSeconds: metrics.seconds("svc_node_create_seconds", "Create, from its request to its answer; source: pool or start", ["source"]),
     stageSeconds: metrics.seconds("svc_node_stage_seconds", "Stages of a sandbox's start and end", ["runtime", "stage"]),
     resumeSeconds: metrics.seconds("svc_node_resume_seconds", "Resume, from the lock until envd answers", ["cause", "kind"]),
     forkSeconds: metrics.seconds("svc_node_fork_seconds", "Fork, from its request until every child is there or failed", []),
-    blankTakes: metrics.counter("svc_node_blanks_asked_total", "Starts that a blank would do for, by whether one stood ready", ["source"]),
+    precreatedTakes: metrics.counter("svc_node_precreated_requested_total", "Starts that a precreated sandbox would do for, by whether one stood ready", [
+      "source",
+    ]),
     ended: metrics.counter("svc_node_sandboxes_ended_total", "Sandboxes that ended, by reason", ["reason"]),
   };
 }

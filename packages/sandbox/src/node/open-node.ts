@@ -1,4 +1,5 @@
 // Builds a node bottom up: what it stands on, then each verb with what it uses; and says in which order all of it closes.
+// Longer than 300 lines: the composition of a node reads top to bottom in one place.
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -20,16 +21,15 @@ import { openCheckpoints } from "../records/checkpoints.ts";
 import { bootID, systemClock } from "../records/clock.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import { runtimesInUse, tokensInUse } from "../records/in-use.ts";
+import { openQuarantine, QUARANTINE_FILE } from "../records/quarantine.ts";
 import { openRecords } from "../records/records.ts";
 import { openRegistry } from "../records/registry.ts";
-import { openSetAside, SET_ASIDE_FILE } from "../records/set-aside.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
+import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import { openTemplates, type Templates } from "../template/open-templates.ts";
 import { openSetupTemplates } from "../template/setup-templates.ts";
-import { openTravel, type Travel } from "../travel/open-travel.ts";
 import { openAdmission } from "./admission.ts";
 import { openAnswers } from "./answer.ts";
-import { openBlanks } from "./blanks.ts";
 import { buildSandboxes } from "./build-sandboxes.ts";
 import { type Capacity, openCapacity } from "./capacity.ts";
 import { openCheckpointer } from "./checkpoint.ts";
@@ -37,7 +37,7 @@ import { openClaims } from "./claims.ts";
 import { openCreate } from "./create.ts";
 import { type KeyedCreates, openKeyedCreates } from "./create-keys.ts";
 import { openDeaths } from "./deaths.ts";
-import { openSetAsideDeletion } from "./delete-set-aside.ts";
+import { openQuarantineDeletion } from "./delete-quarantined.ts";
 import { type Drain, openDrain } from "./drain.ts";
 import { openDrivers } from "./drivers.ts";
 import { openEnds } from "./end.ts";
@@ -54,6 +54,7 @@ import { openNodeMetrics, openStages } from "./node-metrics.ts";
 import { networksFor } from "./node-networks.ts";
 import { openPauses } from "./pause.ts";
 import { openPool, type Pool } from "./pool.ts";
+import { openPrecreatedPool } from "./precreated-pool.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 import { endAll, type Recovered, recover, takeBackHeld } from "./recover.ts";
 import { openResume } from "./resume.ts";
@@ -76,7 +77,7 @@ export type Node = {
   readonly templates: Templates;
   readonly snapshots: NamedSnapshots;
   readonly observe: Observe;
-  readonly travel: Travel;
+  readonly transfer: SnapshotTransfer;
   /** For gateways. */
   readonly cluster: Cluster;
   /** For the proxy. */
@@ -102,12 +103,12 @@ export type Node = {
 
 /** `purpose` end: only to end what is there, for which neither the seed nor envd is needed, and none is made. */
 export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end", apiKey: string): Promise<Node> {
-  const aside = openSetAside(join(home, SET_ASIDE_FILE), log);
+  const quarantine = openQuarantine(join(home, QUARANTINE_FILE), log);
   const reserve = openDiskReserve(join(home, "reserve"));
   const { durability } = settings.node;
-  const storage = { reserve, durability, aside };
+  const storage = { reserve, durability, quarantine };
   const records = openRecords(join(home, "sandboxes.db"), storage);
-  aside.begin();
+  quarantine.begin();
   // Only now, with the home held, is what lies half-written certainly nobody's.
   sweepHalfWritten(home);
   const isEnding = purpose === "end";
@@ -121,7 +122,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const envdVersion = isEnding ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
   const spawner = openSpawner();
   const clock = systemClock;
-  const registry = openRegistry(records, seed, clock, aside);
+  const registry = openRegistry(records, seed, clock, quarantine);
   const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log, durability);
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
@@ -130,7 +131,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
     states: () => [...registry.all()].map((record) => record.status.state),
-    pool: () => ({ started: pool.ready(), blanks: blanks.ready }),
+    pool: () => ({ started: pool.ready(), precreated: precreatedPool.ready }),
     waiting: () => admission.waiting,
   });
   const stages = openStages(nodeMetrics, log);
@@ -141,11 +142,11 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   // Templates and verbs need each other: what is named here before it is made is called only when sandboxes can be started.
   const report: Report = (...event) => {
     observe.report(...event);
-    travel.follow(...event);
+    transfer.follow(...event);
   };
   const forget = (templateID: string) => pool.forget(templateID);
-  const clearRemembered = () => setAside.clearRemembered();
-  const snapshots = openNamedSnapshots({ snapshots: records.snapshots, checkpoints, aside, forget, clearRemembered, report });
+  const clearRemembered = () => quarantined.clearRemembered();
+  const snapshots = openNamedSnapshots({ snapshots: records.snapshots, checkpoints, quarantine, forget, clearRemembered, report });
   const setUp = openSetupTemplates(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates"));
   const templates = await openTemplates({
     home,
@@ -159,28 +160,28 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     envdVersion,
     secret: keys.uploadKey,
     storage,
-    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...held.all(), ...blanks.standing()].map(({ image }) => image.rootfs),
+    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...held.all(), ...precreatedPool.standing()].map(({ image }) => image.rootfs),
     report: (type, templateID, details) => report(type, { templateID }, details),
     async onDeleted(templateID) {
-      await Promise.all([forget(templateID), blanks.clear()]);
+      await Promise.all([forget(templateID), precreatedPool.clear()]);
       await clearRemembered();
     },
-    keep: (...build) => travel.templates.keep(...build),
-    onChanged: (templateID) => travel.templates.soon(templateID),
+    keep: (...build) => transfer.templates.keep(...build),
+    onChanged: (templateID) => transfer.templates.soon(templateID),
   });
   const { index: templateIndex, images } = templates;
   const needed = new Set([...runtimesInUse(records), ...[...templateIndex.checkpointed()].map((each) => each.runtime)]);
   const runsc = process.env["SVC_RUNSC"];
   const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
-  const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, aside, host });
+  const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, quarantine, host });
   const auditLog = settings.node.audit_log;
   const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed: drivers.named });
   const { collect } = observe;
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
   const { ownership } = membership ?? {};
-  const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), travel: () => travel });
-  const travel: Travel = await openTravel({
+  const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), transfer: () => transfer });
+  const transfer: SnapshotTransfer = await openSnapshotTransfer({
     home,
     settings: { snapshots: settings.snapshots, objects: isEnding ? { ...settings.objects, url: "" } : settings.objects, durability },
     env: process.env,
@@ -190,7 +191,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     checkpoints,
     registry,
     snapshots: records.snapshots,
-    aside,
+    quarantine,
     templates,
     setUp,
     runtimes: drivers.runtimes,
@@ -210,22 +211,25 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const identities = openIdentities({ seed, clock, send: openInit(initKeys), onCopyMs });
   const answer = openAnswers(seed, proxy);
   const timeouts = openTimeouts({ maxSeconds: max_timeout_seconds, clock, lock, registry, report });
-  const ends = openEnds({ lock, registry, drivers, checkpoints, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, aside, log });
+  const ends = openEnds({ lock, registry, drivers, checkpoints, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, quarantine, log });
   const { size, refill_concurrency } = settings.pool;
-  const blanks = openBlanks({ ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log }, { ...settings.pool, max_sandboxes });
-  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, blanks, limits: settings.sandbox, log });
+  const precreatedPool = openPrecreatedPool(
+    { ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log },
+    { ...settings.pool, max_sandboxes },
+  );
+  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits: settings.sandbox, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
-  const starting = { start, blanks, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
-  const { fetch, untilDurable } = travel;
+  const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
+  const { fetch, untilDurable } = transfer;
   const keyed = openKeyedCreates({ home, membership, records, clock });
   const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, fetch });
   const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
-  const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, travel, report, clock, log });
-  const takes = openTake({ apiKey, membership, travel, registry, records, aside, claims, resume, capacity, log });
+  const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
+  const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
@@ -233,18 +237,35 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
   const deaths = openDeaths({ registry, drivers, ends, pool });
   const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
-  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, aside, log });
-  const setAside = openSetAsideDeletion({ home, lock, records, registry, held, ends, drivers, checkpoints, networks, aside, log });
+  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
+  const quarantined = openQuarantineDeletion({ home, lock, records, registry, held, ends, drivers, checkpoints, networks, quarantine, log });
   const isLost = membership?.isLost === true;
-  const kept = { records, registry, held, setAside, drivers, checkpoints, networks, templateIndex, aside };
-  const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, travel, clock, log };
-  const watching = { registry, records, deaths, ends, pauses, idle, aside, takeBackHeld: () => takeBackHeld(recovering), clock, log };
+  const kept = { records, registry, held, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
+  const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
+  const watching = { registry, records, deaths, ends, pauses, idle, quarantine, takeBackHeld: () => takeBackHeld(recovering), clock, log };
 
-  const all = (destroys: boolean) => ({ everything: destroys || (registry.size === 0 && aside.all().length === 0) });
-  const life = { create, ends, setAside, aside, deaths, pauses, resume, moves, fork, takeSnapshot };
+  // I41
+  const all = (destroys: boolean) => ({ everything: destroys || (registry.size === 0 && quarantine.all().length === 0) });
+  const life = { create, ends, quarantined, quarantine, deaths, pauses, resume, moves, fork, takeSnapshot };
   const directory = { ...registry, wake, isMoving: (id: string) => claims.leaving.has(id), moveOver: claims.over };
   const shared = settings.proxy.domains.length === 0 ? proxy : undefined;
-  const facing = { home, seed, membership, registry, records, aside, observe, templates, directory, claims, capacity, admission, pool, travel, proxy: shared };
+  const facing = {
+    home,
+    seed,
+    membership,
+    registry,
+    records,
+    quarantine,
+    observe,
+    templates,
+    directory,
+    claims,
+    capacity,
+    admission,
+    pool,
+    transfer,
+    proxy: shared,
+  };
   const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name });
   // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
   if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
@@ -253,7 +274,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     verbs: { ...life, snapshots, setNetwork, timeouts, listing, answer, registry, capacity, untilDurable },
     templates,
     observe,
-    travel,
+    transfer,
     cluster,
     directory,
     proxy,
@@ -278,12 +299,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       { name: "drain", close: () => drain.close() },
       { name: "builds", close: () => templates.queue.close() },
       { name: "pool", close: () => pool.close() },
-      { name: "blanks", close: () => blanks.close() },
+      { name: "precreatedPool", close: () => precreatedPool.close() },
       { name: "networks", close: async () => networks?.close(all(destroys)) },
       ...[...drivers.runtimes.values()].map((each) => ({ name: `runtime ${each.name}`, close: () => each.close(all(destroys)) })),
       { name: "drivers that are gone", close: () => drivers.closeToEnd({ everything: destroys }) },
       { name: "templates", close: () => templates.close(all(destroys).everything) },
-      { name: "travel", close: () => travel.close() },
+      { name: "snapshot-transfer", close: () => transfer.close() },
       { name: "checkpoints", close: () => checkpoints.close() },
       { name: "observation", close: () => observe.close() },
       { name: "records", close: async () => records.close() },

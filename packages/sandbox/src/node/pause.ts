@@ -54,7 +54,7 @@ export type PauseParts = {
 export interface Pauses {
   /**
    * Returns when its checkpoint is whole and on record, or where `unless` held; its running parts go right after, and whatever is asked of it next waits for that.
-   * @throws SANDBOX_PAUSED when it is paused already; CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL: then it runs on.
+   * @throws SANDBOX_PAUSED when it is paused already; CHECKPOINT_UNAVAILABLE, CHECKPOINT_FAILED, DISK_FULL: then it runs on.
    */
   pause(sandboxID: string, request: PauseRequest): Promise<void>;
   /** For the watch: sandboxes whose pause failed and that could not be thawed. */

@@ -7,14 +7,14 @@ import { openEgress } from "../egress/policy.ts";
 import type { Networks } from "../network/networks.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Records } from "../records/records.ts";
 import { isRunning, type Registry } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
+import type { SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import type { TemplateSource } from "../template/template.ts";
-import type { Travel } from "../travel/open-travel.ts";
-import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { QuarantineDeletion } from "./delete-quarantined.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
 import { type Held, inParallel } from "./hold.ts";
@@ -32,7 +32,7 @@ export type RecoverParts = {
   readonly records: Pick<Records, "all" | "snapshots">;
   readonly registry: Registry;
   readonly held: Held;
-  readonly setAside: Pick<SetAsideDeletion, "delete" | "remember">;
+  readonly quarantined: Pick<QuarantineDeletion, "delete" | "remember">;
   readonly drivers: Pick<Drivers, "runtimes" | "named">;
   readonly checkpoints: Checkpoints;
   readonly networks: Networks | undefined;
@@ -40,26 +40,26 @@ export type RecoverParts = {
   readonly ends: Pick<Ends, "end">;
   readonly pool: Pick<Pool, "adopt">;
   readonly templateIndex: Pick<TemplateSource, "checkpointed" | "envds">;
-  readonly aside: SetAside;
+  readonly quarantine: Quarantine;
   /** What ran in an earlier generation of this node was given up by the deployment: it ends. */
   readonly isLost: boolean;
   /** Where it is part of a deployment: whose sandboxes of this home are by now. */
   readonly membership: Pick<Membership, "shared" | "nodeID"> | undefined;
-  readonly travel: Pick<Travel, "releaseSandbox" | "exports">;
+  readonly transfer: Pick<SnapshotTransfer, "releaseSandbox" | "exports">;
   readonly clock: Clock;
   readonly log: Log;
 };
 
-export type Recovered = { adopted: number; paused: number; warm: number; ended: number; aside: number; orphans: number };
+export type Recovered = { adopted: number; paused: number; warm: number; ended: number; quarantine: number; orphans: number };
 type Outcome = Exclude<keyof Recovered, "orphans">;
 
 /**
  * Reads back and reconciles; afterwards I3 holds: nothing of this home runs, is mounted or routed without a record. What cannot be
- * reconciled is set aside by name, and keeps nothing else from starting.
+ * reconciled is quarantined by name, and keeps nothing else from starting.
  */
 export async function recover(parts: RecoverParts): Promise<Recovered> {
-  const { records, registry, held, aside } = parts;
-  const result: Recovered = { adopted: 0, paused: 0, warm: 0, ended: 0, aside: 0, orphans: 0 };
+  const { records, registry, held, quarantine } = parts;
+  const result: Recovered = { adopted: 0, paused: 0, warm: 0, ended: 0, quarantine: 0, orphans: 0 };
   const usable: SandboxRecord[] = [];
   for (const record of records.all()) {
     const missing = held.missingDriver(record);
@@ -75,23 +75,23 @@ export async function recover(parts: RecoverParts): Promise<Recovered> {
   });
   result.orphans = (await clearOrphans(parts)) + (await clearCheckpoints(parts));
   await held.noteUnusable();
-  result.aside = aside.all().length;
+  result.quarantine = quarantine.all().length;
   return result;
 }
 
 /** Ends every sandbox of the home, and clears away what has no record; the ids of those that could not be ended. */
 export async function endAll(parts: RecoverParts): Promise<string[]> {
-  const { records, registry, ends, checkpoints, setAside, aside, log } = parts;
+  const { records, registry, ends, checkpoints, quarantined, quarantine, log } = parts;
   for (const record of records.all()) registry.restore(record);
-  if (aside.isBlind) setAside.remember({ checkpoints: await checkpoints.strays(inUseOf(parts).inUse), networks: [] });
+  if (quarantine.isBlind) quarantined.remember({ checkpoints: await checkpoints.strays(inUseOf(parts).inUse), networks: [] });
   await inParallel([...registry.all()], CONCURRENCY, ({ sandboxID }) => ends.end(sandboxID, "killed"));
   await clearOrphans(parts);
-  const unreadable = aside.all().flatMap(({ kind, name }) => (kind === "sandbox" && registry.get(name) === undefined ? [name] : []));
+  const unreadable = quarantine.all().flatMap(({ kind, name }) => (kind === "sandbox" && registry.get(name) === undefined ? [name] : []));
   await inParallel(unreadable, CONCURRENCY, (sandboxID) =>
-    setAside.delete(sandboxID).catch((error: unknown) => log.error({ err: error, sandboxID }, "a sandbox that is set aside could not be ended")),
+    quarantined.delete(sandboxID).catch((error: unknown) => log.error({ err: error, sandboxID }, "a sandbox that is quarantined could not be ended")),
   );
   const left = [...registry.all()].map(({ sandboxID }) => sandboxID);
-  return [...left, ...unreadable.filter((sandboxID) => aside.find("sandbox", sandboxID) !== undefined)];
+  return [...left, ...unreadable.filter((sandboxID) => quarantine.find("sandbox", sandboxID) !== undefined)];
 }
 
 /** For the watch: what was held because its driver was gone, and is not any more. */
@@ -103,8 +103,8 @@ async function reconcileOrName(parts: RecoverParts, record: SandboxRecord, isRou
   try {
     return await reconcile(parts, record, isRouted);
   } catch (error) {
-    parts.aside.add({ kind: "sandbox", name: record.sandboxID, reason: `it could not be reconciled with what runs: ${asFailure(error).message}` });
-    return "aside";
+    parts.quarantine.add({ kind: "sandbox", name: record.sandboxID, reason: `it could not be reconciled with what runs: ${asFailure(error).message}` });
+    return "quarantine";
   }
 }
 
@@ -140,14 +140,15 @@ async function reconcile(parts: RecoverParts, record: SandboxRecord, isRouted: b
 
 /** Another node took it over while this one did not serve, or was killed before it forgot it. Nothing of it in object storage is ours. */
 async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: string): Promise<void> {
-  const { travel, ends, log } = parts;
+  const { transfer, ends, log } = parts;
   const { sandboxID, status } = record;
   log.info({ sandboxID, nodeID }, "a sandbox of this node is another's by now");
   if (status.state === "paused") {
     await removeRunningParts(parts, record, status.kept.runtime);
-    return travel.releaseSandbox(sandboxID, nodeID);
+    // I44
+    return transfer.releaseSandbox(sandboxID, nodeID);
   }
-  await travel.exports?.forget(sandboxID);
+  await transfer.exports?.forget(sandboxID);
   await ends.end(sandboxID, "node_lost");
 }
 
@@ -232,12 +233,12 @@ async function renewToken({ identities, log }: RecoverParts, record: SandboxReco
  * read, what it refers to is not known, and nothing is swept.
  */
 async function clearCheckpoints(parts: RecoverParts): Promise<number> {
-  const { home, drivers, checkpoints, networks, setAside, aside, log } = parts;
+  const { home, drivers, checkpoints, networks, quarantined, quarantine, log } = parts;
   const { inUse, envds, known } = inUseOf(parts);
   const strays = await checkpoints.strays(inUse);
-  if (aside.isBlind) {
+  if (quarantine.isBlind) {
     log.warn("a record cannot be read: checkpoints, networks and programs that no other record names are kept, as it may need them");
-    setAside.remember({ checkpoints: strays, networks: (await networks?.orphans()) ?? [] });
+    quarantined.remember({ checkpoints: strays, networks: (await networks?.orphans()) ?? [] });
     return 0;
   }
   sweepEnvd(home, envds);
@@ -267,11 +268,11 @@ function inUseOf({ envd: ownEnvd, records, registry, held, templateIndex }: Reco
 }
 
 /** Parts without a record: what a kill between two steps left. */
-async function clearOrphans({ home, registry, held, drivers, networks, aside, log }: RecoverParts): Promise<number> {
+async function clearOrphans({ home, registry, held, drivers, networks, quarantine, log }: RecoverParts): Promise<number> {
   let count = 0;
-  // One that went on in a blank runs under the blank's id.
+  // One that went on in a precreated sandbox runs under the precreated sandbox's id.
   const running = new Set([...registry.all(), ...held.all()].flatMap(({ status }) => ("handle" in status && status.handle ? [status.handle.runtimeID] : [])));
-  const isKnown = (id: string) => running.has(id) || registry.get(id) !== undefined || held.has(id) || aside.find("sandbox", id) !== undefined;
+  const isKnown = (id: string) => running.has(id) || registry.get(id) !== undefined || held.has(id) || quarantine.find("sandbox", id) !== undefined;
   for (const runtime of drivers.runtimes.values()) {
     const orphans = (await runtime.list()).filter((id) => !isKnown(id));
     count += orphans.length;
@@ -279,12 +280,12 @@ async function clearOrphans({ home, registry, held, drivers, networks, aside, lo
       runtime
         .destroy({ runtimeID, directory: `${home}/sandboxes/${runtimeID}` })
         .catch((error: unknown) =>
-          aside.add({ kind: "sandbox", name: runtimeID, reason: `it has no record, and its parts resist: ${asFailure(error).message}` }),
+          quarantine.add({ kind: "sandbox", name: runtimeID, reason: `it has no record, and its parts resist: ${asFailure(error).message}` }),
         ),
     );
   }
   // Which network a record that cannot be read names is not known.
-  const slots = aside.isBlind ? [] : ((await networks?.orphans()) ?? []);
+  const slots = quarantine.isBlind ? [] : ((await networks?.orphans()) ?? []);
   await inParallel(slots, CONCURRENCY, async (netns) => {
     await networks?.removeOrphan(netns).catch((error: unknown) => log.error({ err: error, netns }, "a network without a sandbox could not be removed"));
   });

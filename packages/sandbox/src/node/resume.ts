@@ -12,13 +12,13 @@ import type { CheckpointKind, Runtime, RuntimeHandle } from "../runtime/runtime.
 import type { Images } from "../template/images.ts";
 import type { Admission } from "./admission.ts";
 import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
-import type { Blanks } from "./blanks.ts";
 import { type BringUpParts, bringUp } from "./bring-up.ts";
 import { type Capacity, drains } from "./capacity.ts";
 import type { Claims } from "./claims.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Identities } from "./identity.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
+import type { PrecreatedPool } from "./precreated-pool.ts";
 
 export type ResumeRequest = {
   readonly timeoutSeconds: number;
@@ -35,7 +35,7 @@ export type ResumeParts = BringUpParts &
     readonly registry: Registry;
     readonly drivers: Pick<Drivers, "named">;
     readonly checkpoints: Checkpoints;
-    readonly blanks: Pick<Blanks, "take" | "discard">;
+    readonly precreatedPool: Pick<PrecreatedPool, "take" | "discard">;
     readonly images: Pick<Images, "ready" | "groundOf">;
     readonly capacity: Capacity;
     readonly ownership: Pick<Ownership, "others"> | undefined;
@@ -148,10 +148,10 @@ async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, f
   // What an earlier run left: its end may have been cut off.
   if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   const checkpoint = await parts.checkpoints.find(from.checkpointID);
-  const blank = await parts.blanks.take(runtime, { ...record, from: checkpoint });
-  if (blank !== undefined) undo.push(() => parts.blanks.discard(blank));
+  const precreated = await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
+  if (precreated !== undefined) undo.push(() => parts.precreatedPool.discard(precreated));
   const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
-  return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, blank, onSlot });
+  return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, precreated, onSlot });
 }
 
 /** Files can be read out of a memory checkpoint only by the sandbox itself: it is brought back frozen to the world, and checkpointed again. */
@@ -162,7 +162,7 @@ async function keepFilesAlone(
   checkpointID: string,
   undo: (() => Promise<unknown>)[],
 ): Promise<void> {
-  if (!runtime.checkpoints.has("filesystem")) fail("CAPTURE_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
+  if (!runtime.checkpoints.has("filesystem")) fail("CHECKPOINT_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
   const handle = await run(parts, runtime, record, { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID }, undo);
   await runtime.freeze(handle);
   const { templateID, envd, envdVersion, initKey } = record;

@@ -4,14 +4,14 @@ import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Registry } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
 import type { CheckpointKind } from "../runtime/runtime.ts";
 import { type AnswerSandbox, answerableOf } from "./answer.ts";
 import type { Capacity } from "./capacity.ts";
 import type { CreateSandbox } from "./create.ts";
 import type { Deaths } from "./deaths.ts";
-import type { SetAsideDeletion } from "./delete-set-aside.ts";
+import type { QuarantineDeletion } from "./delete-quarantined.ts";
 import type { Ends } from "./end.ts";
 import type { ForkSandbox } from "./fork.ts";
 import type { Listing } from "./list.ts";
@@ -33,8 +33,8 @@ type Elsewhere = keyof typeof templateOperations | "getSandboxMetrics" | "getSan
 export type Verbs = {
   readonly create: CreateSandbox;
   readonly ends: Pick<Ends, "delete">;
-  readonly setAside: Pick<SetAsideDeletion, "delete">;
-  readonly aside: Pick<SetAside, "find">;
+  readonly quarantined: Pick<QuarantineDeletion, "delete">;
+  readonly quarantine: Pick<Quarantine, "find">;
   readonly deaths: Pick<Deaths, "orEnded">;
   readonly pauses: Pick<Pauses, "pause">;
   readonly resume: ResumeSandbox;
@@ -56,8 +56,8 @@ export function nodeHandlers(verbs: Verbs): Omit<Handlers<typeof nodeOperations>
   const {
     create,
     ends,
-    setAside,
-    aside,
+    quarantined,
+    quarantine,
     deaths,
     pauses,
     resume,
@@ -84,10 +84,10 @@ export function nodeHandlers(verbs: Verbs): Omit<Handlers<typeof nodeOperations>
     listSandboxesV1: (input) => listing.all(input),
     getSandbox: ({ sandboxID }) => listing.detail(registry.owned(sandboxID)),
     async deleteSandbox({ sandboxID }) {
-      if (aside.find("sandbox", sandboxID) === undefined) {
+      if (quarantine.find("sandbox", sandboxID) === undefined) {
         registry.owned(sandboxID);
         await ends.delete(sandboxID, "killed");
-      } else await setAside.delete(sandboxID);
+      } else await quarantined.delete(sandboxID);
     },
     async connectSandbox(input, context) {
       const { answered, resumed } = await connect(verbs, input);

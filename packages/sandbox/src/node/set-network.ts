@@ -42,6 +42,7 @@ async function replace({ registry, withdraw, networks, report, log }: SetNetwork
   }
   // Without root there is no slot: such a sandbox has no way out, so that every rule is kept as it stands.
   const slot = status.state === "running" ? status.handle.network : undefined;
+  // I14
   if (slot !== undefined) await networks?.setPolicy(slot, egress);
   if (status.state === "paused") await withdraw(sandboxID);
   try {

@@ -10,8 +10,8 @@ import { objectsSettings } from "@svc/kit/objects/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
+import { snapshotsSettings } from "../snapshot-transfer/settings.ts";
 import { templateSettings } from "../template/settings.ts";
-import { snapshotsSettings } from "../travel/settings.ts";
 
 const cidr = z.string().refine(isCidr, "expected ADDRESS/BITS");
 
@@ -52,7 +52,7 @@ export const nodeSettings = z.object({
     size: count(0, 10_000),
     templates: z.array(z.string().regex(/^[^=\s]+=\d{1,5}$/, "expected TEMPLATE=NUMBER")),
     refill_concurrency: count(1, 64),
-    blanks: count(0, 100),
+    precreated: count(0, 100),
   }),
   network: z.object({
     subnet: z.union([z.literal(""), cidr]),

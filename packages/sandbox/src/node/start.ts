@@ -8,13 +8,13 @@ import type { EgressPolicy } from "../egress/policy.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Registry } from "../records/registry.ts";
 import type { SandboxRecord } from "../records/state.ts";
-import type { Blank, Limits, Runtime } from "../runtime/runtime.ts";
+import type { Limits, Precreated, Runtime } from "../runtime/runtime.ts";
 import { runStartup } from "../template/startup.ts";
 import type { Template } from "../template/template.ts";
-import type { Blanks, Wanted } from "./blanks.ts";
 import { type BringUpParts, bringUp } from "./bring-up.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
+import type { PrecreatedPool, Wanted } from "./precreated-pool.ts";
 import { newSandboxID } from "./sandbox-id.ts";
 import type { NodeSettings } from "./settings.ts";
 
@@ -24,7 +24,7 @@ export type StartParts = BringUpParts & {
   readonly drivers: Pick<Drivers, "runtime" | "named">;
   readonly initKeys: Pick<InitKeys, "current" | "unnamed">;
   readonly ends: Pick<Ends, "end">;
-  readonly blanks: Pick<Blanks, "discard">;
+  readonly precreatedPool: Pick<PrecreatedPool, "discard">;
   /** Limits of new sandboxes; 0: the template's. */
   readonly limits: Pick<NodeSettings["sandbox"], "cpu_count" | "memory_mb" | "disk_size_mb" | "pids">;
   /** In a deployment of several nodes; new ids carry it. */
@@ -36,14 +36,14 @@ export type StartParts = BringUpParts & {
   readonly log: Log;
 };
 
-/** Where a start finds a blank to go on in; without one it makes its own sandbox. */
-export type BlankSource = (runtime: Runtime, wanted: Wanted) => Promise<Blank | undefined>;
+/** Where a start finds a precreated sandbox to go on in; without one it makes its own sandbox. */
+export type PrecreatedSource = (runtime: Runtime, wanted: Wanted) => Promise<Precreated | undefined>;
 
 /** A sandbox in state warm. @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; then nothing of it is left. */
-export type StartWarm = (template: Template, egress: EgressPolicy, blankFrom?: BlankSource) => Promise<SandboxRecord>;
+export type StartWarm = (template: Template, egress: EgressPolicy, precreatedFrom?: PrecreatedSource) => Promise<SandboxRecord>;
 
 export function openStart(parts: StartParts): StartWarm {
-  return (template, egress, blankFrom) => startWarm(parts, template, egress, blankFrom);
+  return (template, egress, precreatedFrom) => startWarm(parts, template, egress, precreatedFrom);
 }
 
 function limitsFor({ cpu_count, memory_mb, disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
@@ -57,17 +57,17 @@ function limitsFor({ cpu_count, memory_mb, disk_size_mb, pids }: StartParts["lim
   };
 }
 
-async function startWarm(parts: StartParts, template: Template, egress: EgressPolicy, blankFrom: BlankSource | undefined): Promise<SandboxRecord> {
-  const { registry, drivers, checkpoints, blanks } = parts;
+async function startWarm(parts: StartParts, template: Template, egress: EgressPolicy, precreatedFrom: PrecreatedSource | undefined): Promise<SandboxRecord> {
+  const { registry, drivers, checkpoints, precreatedPool } = parts;
   const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const limits = limitsFor(parts.limits, template);
   const envd = template.envd ?? parts.envd;
   const from = template.checkpointID === undefined ? undefined : await checkpoints.find(template.checkpointID);
   // A checkpoint goes on under the key that it was made under.
   const initKey = from === undefined ? parts.initKeys.current : from.initKey;
-  const blank = await blankFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
-  // A blank is the sandbox to be, under the id that it was made with.
-  const sandboxID = blank?.handle.runtimeID ?? newSandboxID(parts.slot);
+  const precreated = await precreatedFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
+  // A precreated sandbox is the sandbox to be, under the id that it was made with.
+  const sandboxID = precreated?.handle.runtimeID ?? newSandboxID(parts.slot);
   const guestBootID = randomUUID();
   // I1: the record is there before the first part is.
   const record: SandboxRecord = {
@@ -87,10 +87,10 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
   try {
     registry.add(record);
   } catch (error) {
-    if (blank !== undefined) await blanks.discard(blank);
+    if (precreated !== undefined) await precreatedPool.discard(precreated);
     throw error;
   }
-  let slot = blank?.handle.network;
+  let slot = precreated?.handle.network;
   try {
     const { checkpointID, startup, env, user, workdir } = template;
     const up = () =>
@@ -101,7 +101,7 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
         checkpointID,
         isVerified: template.verified,
         egress,
-        blank,
+        precreated,
         onSlot: (attached) => {
           slot = attached;
         },

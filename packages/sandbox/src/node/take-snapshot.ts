@@ -49,7 +49,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
       await untilHealthy(handle, SETTLED_MS, isAlive).catch(() => undefined);
       if (!isAlive()) {
         await checkpoints.remove(checkpointID);
-        fail("CAPTURE_FAILED", `sandbox '${sandboxID}' died while its checkpoint was made`);
+        fail("CHECKPOINT_FAILED", `sandbox '${sandboxID}' died while its checkpoint was made`);
       }
       const snapshot: Snapshot = {
         snapshotID: `snap${randomBytes(10).toString("hex")}`,

@@ -4,11 +4,11 @@ import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Output } from "@svc/contract/operation.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Membership } from "../cluster/join.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Records } from "../records/records.ts";
 import { isOwned, type Registry } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import type { Templates } from "../template/open-templates.ts";
-import type { Travel } from "../travel/open-travel.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Claims } from "./claims.ts";
 import type { Listing } from "./list.ts";
@@ -20,10 +20,10 @@ export type Taken = Output<typeof takeSandbox>;
 export type TakeParts = {
   readonly apiKey: string;
   readonly membership: Pick<Membership, "ownership" | "shared" | "members"> | undefined;
-  readonly travel: Pick<Travel, "importSandbox" | "exports">;
+  readonly transfer: Pick<SnapshotTransfer, "importSandbox" | "exports">;
   readonly registry: Pick<Registry, "get" | "owned">;
   readonly records: Pick<Records, "ended">;
-  readonly aside: Pick<SetAside, "find">;
+  readonly quarantine: Pick<Quarantine, "find">;
   readonly claims: Pick<Claims, "arrive">;
   readonly resume: ResumeSandbox;
   readonly capacity: Pick<Capacity, "check">;
@@ -40,7 +40,7 @@ export interface Takes {
 /** Each writes a sandbox's memory to this disk. */
 const MAX_AT_ONCE = 8;
 
-export function openTake({ apiKey, membership, travel, registry, records, aside, claims, resume, capacity, log }: TakeParts): Takes {
+export function openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log }: TakeParts): Takes {
   /** By id: whoever asks for one that is on its way waits for it. */
   const underWay = new Map<string, Promise<number>>();
 
@@ -49,7 +49,7 @@ export function openTake({ apiKey, membership, travel, registry, records, aside,
     const { ownership, members } =
       membership ?? fail("INVALID_REQUEST", "this node runs alone: sandboxes move between the nodes of a deployment (cluster.etcd)");
     // Ended here, and etcd may not have heard of it yet; or its record cannot be used.
-    if (records.ended(sandboxID) !== undefined || aside.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
+    if (records.ended(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
     const manifest = await ownership.takeable(sandboxID);
     log.debug({ stage: "take-import", sandboxID }, "stage begins");
     // Object storage has all of it, too: where etcd does not say who else does, it comes from there.
@@ -62,7 +62,7 @@ export function openTake({ apiKey, membership, travel, registry, records, aside,
       await ownership.take(sandboxID, manifest);
       log.debug({ stage: "take-record", sandboxID }, "stage begins");
     };
-    await travel.importSandbox(manifest, own, url === undefined ? undefined : { url, apiKey });
+    await transfer.importSandbox(manifest, own, url === undefined ? undefined : { url, apiKey });
     return Math.round(performance.now() - begin);
   }
 
@@ -99,9 +99,9 @@ export function openTake({ apiKey, membership, travel, registry, records, aside,
       if (membership === undefined) return;
       const { ownership, shared } = membership;
       for (const sandboxID of [...ownership.mine]) {
-        if (registry.get(sandboxID) !== undefined || aside.find("sandbox", sandboxID) !== undefined) continue;
+        if (registry.get(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) continue;
         // It was here and has ended: exports take it away. Without either, it was taken, and a kill came before it was on record.
-        if ((await travel.exports?.has(sandboxID)) === true) continue;
+        if ((await transfer.exports?.has(sandboxID)) === true) continue;
         const isTaken = shared.get(sandboxID)?.manifest !== undefined;
         const work = isTaken ? arrive(sandboxID) : ownership.forget(sandboxID);
         await work.catch((error: unknown) =>
@@ -114,13 +114,13 @@ export function openTake({ apiKey, membership, travel, registry, records, aside,
 
 export type ClusterHandlerParts = {
   readonly takes: Pick<Takes, "take">;
-  readonly travel: Pick<Travel, "templates" | "readSandbox">;
+  readonly transfer: Pick<SnapshotTransfer, "templates" | "readSandbox">;
   readonly listing: Pick<Listing, "detail">;
   readonly snapshots: Pick<NamedSnapshots, "settle">;
   readonly templates: Pick<Templates, "index" | "builder">;
 };
 
-export const clusterHandlers = ({ takes: { take }, travel, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
+export const clusterHandlers = ({ takes: { take }, transfer, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
   settleNames: ({ names }: { names: readonly NameRecord[] }) => ({ changed: snapshots.settle(names) }),
   countSpawns() {
     const fetched = new Set(templates.builder.copies.all().map(({ templateID }) => templateID));
@@ -130,8 +130,8 @@ export const clusterHandlers = ({ takes: { take }, travel, listing: { detail }, 
     });
   },
   dropTemplate: async ({ templateID, isOrphan }: { templateID: string; isOrphan: boolean }) => ({
-    dropped: await travel.templates.drop(templateID, isOrphan),
+    dropped: await transfer.templates.drop(templateID, isOrphan),
   }),
-  readSandbox: async ({ manifest }: { manifest: string }) => detail(await travel.readSandbox(manifest)),
+  readSandbox: async ({ manifest }: { manifest: string }) => detail(await transfer.readSandbox(manifest)),
   takeSandbox: ({ sandboxID, timeoutSeconds }: { sandboxID: string; timeoutSeconds?: number | undefined }) => take(sandboxID, timeoutSeconds),
 });

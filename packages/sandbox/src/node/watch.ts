@@ -2,9 +2,9 @@
 import { asFailure, type FailureName } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Clock } from "../records/clock.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Records } from "../records/records.ts";
 import { isRunning, type Registry, type RunningRecord } from "../records/registry.ts";
-import type { SetAside } from "../records/set-aside.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Deaths } from "./deaths.ts";
 import type { Ends } from "./end.ts";
@@ -20,7 +20,7 @@ const LIVENESS_TICKS = 5;
 const MEMORY_KILLS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
-/** Whether what was set aside can be used again. */
+/** Whether what was quarantined can be used again. */
 const TAKE_BACK_TICKS = 100;
 
 export type WatchParts = {
@@ -30,14 +30,14 @@ export type WatchParts = {
   readonly ends: Pick<Ends, "end" | "isUndecided" | "retry">;
   readonly pauses: Pauses;
   readonly idle: Pick<Idle, "start">;
-  readonly aside: Pick<SetAside, "all">;
+  readonly quarantine: Pick<Quarantine, "all">;
   readonly takeBackHeld: () => Promise<void>;
   readonly clock: Clock;
   readonly log: Log;
 };
 
 export function openWatch(parts: WatchParts): { close(): Promise<void> } {
-  const { registry, clock, aside, log } = parts;
+  const { registry, clock, quarantine, log } = parts;
   parts.idle.start();
   let tick = 0;
   const atTimeout = openTimeoutPauses(parts);
@@ -45,7 +45,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
   const takeBack = () =>
     parts
       .takeBackHeld()
-      .catch((error: unknown) => log.error({ err: error }, "what was set aside could not be checked again"))
+      .catch((error: unknown) => log.error({ err: error }, "what was quarantined could not be checked again"))
       .finally(() => {
         takingBack = undefined;
       });
@@ -56,7 +56,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
     if (tick % MEMORY_KILLS_TICKS === 0) void parts.deaths.countMemoryKills();
     if (tick % RETRY_TICKS === 0) retry(parts);
     if (tick % PRUNE_TICKS === 0) prune(parts);
-    if (tick % TAKE_BACK_TICKS === 0 && takingBack === undefined && aside.all().length > 0) takingBack = takeBack();
+    if (tick % TAKE_BACK_TICKS === 0 && takingBack === undefined && quarantine.all().length > 0) takingBack = takeBack();
   }, TICK_MS);
   return {
     async close() {

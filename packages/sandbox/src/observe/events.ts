@@ -61,15 +61,15 @@ const RETRY_MS = 1_000;
 /** SQLite's codes for a file that is damaged, and for one that is no database. */
 const DAMAGED: readonly unknown[] = [11, 26];
 
-/** A damaged file is set aside: what it held were the events of a day, and they keep no node from starting. */
-function openOrSetAside(path: string, durability: Durability | undefined, log: Log, nowMs: number): Store {
+/** A damaged file is quarantined: what it held were the events of a day, and they keep no node from starting. */
+function openOrQuarantine(path: string, durability: Durability | undefined, log: Log, nowMs: number): Store {
   const open = () => openStore(path, { schema: { version: 0, tables }, durability });
   try {
     return open();
   } catch (error) {
     const { cause } = error as Error & { cause?: { errcode?: unknown } };
     if (!DAMAGED.includes(cause?.errcode)) throw error;
-    log.error({ err: error, kept: `${path}.damaged` }, "the file of events is damaged and was set aside: earlier events are lost");
+    log.error({ err: error, kept: `${path}.damaged` }, "the file of events is damaged and was quarantined: earlier events are lost");
     renameSync(path, `${path}.damaged`);
     for (const end of ["-wal", "-shm"]) rmSync(`${path}${end}`, { force: true });
     const store = open();
@@ -81,7 +81,7 @@ function openOrSetAside(path: string, durability: Durability | undefined, log: L
 
 /** @throws HOST_UNSUITABLE when another node holds the file. */
 export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
-  const store = openOrSetAside(path, durability, log, wallMs());
+  const store = openOrQuarantine(path, durability, log, wallMs());
   const { db } = store;
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
   const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");

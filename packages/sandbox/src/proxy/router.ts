@@ -85,9 +85,11 @@ export class Router {
     if ("status" in address) return address;
     const { directory, wakes } = this.#options;
     // Whoever it is, it is asked for its credentials where the sandbox is then.
+    // I49
     if (directory.isMoving(address.sandboxID)) return wakes.wait(address.sandboxID, client, address.port === ENVD_PORT ? ENVD : APPLICATION);
     const entry = directory.find(address.sandboxID);
     const access = entry ?? directory.sleeping(address.sandboxID);
+    // I7
     if (access === undefined) return directory.isPaused(address.sandboxID) ? paused(address.sandboxID) : absent(directory, address.sandboxID);
     const conflict = conflictOf(head, this.#ids);
     if (conflict !== undefined) return conflict;

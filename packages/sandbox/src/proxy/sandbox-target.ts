@@ -15,6 +15,7 @@ const envdIdleMs = 30_000;
 
 /** SDKs tell a sandbox that is gone from one whose port is closed by these very words. */
 export function notFound(sandboxID: string): Answer {
+  // I45
   return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
 }
 

@@ -109,7 +109,7 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
           return { name, sizeBytes, sealed };
         }
         const { size: sizeBytes } = await stat(join(directory, name));
-        return { name, sizeBytes, xxh128: found.get(name) ?? fail("CAPTURE_FAILED", `${name} got no checksum`) };
+        return { name, sizeBytes, xxh128: found.get(name) ?? fail("CHECKPOINT_FAILED", `${name} got no checksum`) };
       }),
     );
   }
@@ -266,7 +266,7 @@ function heldBytes(files: readonly FileEntry[]): number {
 function checkpointFailure(error: unknown): Failure {
   const failure = asFailure(error);
   if (failure.name !== "INTERNAL" && error instanceof Failure) return failure;
-  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CAPTURE_FAILED", `no checkpoint of the sandbox could be made: ${failure.message}`, {
+  return new Failure(failure.name === "DISK_FULL" ? "DISK_FULL" : "CHECKPOINT_FAILED", `no checkpoint of the sandbox could be made: ${failure.message}`, {
     cause: error,
   });
 }

@@ -52,6 +52,7 @@ export function decline(known: KeyTurn | undefined, turn: number, registrar: str
 
 /** Without a turn a client asks this node itself, which may create where no gateway has been told otherwise. */
 export function mayCreate(self: string, known: KeyTurn | undefined, turn: number | undefined): boolean {
+  // I52
   if (turn !== undefined) return turn > (known?.declined ?? 0);
   return known === undefined || (known.declined === 0 && (known.node ?? self) === self && known.registrar === self);
 }

@@ -48,7 +48,7 @@ function atHome(found: SandboxRecord, folder: string): SandboxRecord {
   const directory = join(folder, found.sandboxID);
   const { status } = found;
   if (!("handle" in status) || status.handle === undefined) return { ...found, directory };
-  // A sandbox that went on in a blank runs in the blank's.
+  // A sandbox that went on in a precreated sandbox runs in the precreated sandbox's.
   const own = join(folder, basename(status.handle.directory));
   const isHere = isSame(dirname(found.directory), folder) && isSame(status.handle.directory, own) && basename(own) === status.handle.runtimeID;
   const handle = isHere ? { ...status.handle, directory: own } : notHere(status.handle, directory);

@@ -3,18 +3,18 @@ import { dirname } from "node:path";
 import { openStore, type Schema, type StoreOptions } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
 import { type CreateKeys, createKeyTables, type IdempotentCreate, openCreateKeys } from "./create-keys.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { readRecord } from "./record-shape.ts";
-import type { SetAside } from "./set-aside.ts";
 import { openSnapshots, type Snapshots, snapshotTables } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
-import { upgradeToVersion2, upgradeToVersion3 } from "./upgrade-records.ts";
 
 /** For an hour after its end a sandbox's reason can be asked for. */
 export const ENDED_KEPT_MS = 3_600_000;
 const MAX_ENDED_ROWS = 100_000;
 
 const schema: Schema = {
-  version: 3,
+  version: 4,
+  oldest: 4,
   tables: `
     CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
@@ -22,13 +22,12 @@ const schema: Schema = {
     ${createKeyTables}
     ${snapshotTables}
   `,
-  migrations: { 2: upgradeToVersion2, 3: upgradeToVersion3 },
 };
 
 export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };
 
 export interface Records {
-  /** As they were when the file was opened, but for those set aside. */
+  /** As they were when the file was opened, but for those quarantined. */
   all(): SandboxRecord[];
   /** @throws DISK_FULL, as all that follow but `remove`s: they use the reserve. */
   put(record: SandboxRecord): void;
@@ -47,18 +46,18 @@ export interface Records {
   close(): void;
 }
 
-export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly aside: Pick<SetAside, "addUnreadable"> };
+export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly quarantine: Pick<Quarantine, "addUnreadable"> };
 
 const ADVICE = "bring it back from a backup; without the file the node starts, and knows nothing of the sandboxes and snapshots that it named";
 
 /**
- * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is set aside.
+ * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is quarantined.
  * @throws HOST_UNSUITABLE when another node holds it, the file is damaged, or a newer version of svc wrote it.
  */
-export function openRecords(path: string, { aside, ...options }: RecordsOptions): Records {
+export function openRecords(path: string, { quarantine, ...options }: RecordsOptions): Records {
   const store = openStore(path, { ...options, schema, advice: ADVICE });
   const { db } = store;
-  const snapshots = openSnapshots(store, aside);
+  const snapshots = openSnapshots(store, quarantine);
   const keys = openCreateKeys(store);
   const put = db.prepare("INSERT INTO sandboxes VALUES (?, ?) ON CONFLICT (sandbox_id) DO UPDATE SET record = excluded.record");
   const remove = db.prepare("DELETE FROM sandboxes WHERE sandbox_id = ?");
@@ -70,7 +69,7 @@ export function openRecords(path: string, { aside, ...options }: RecordsOptions)
       try {
         return [readRecord(sandboxID, row["record"] as string, dirname(path))];
       } catch (error) {
-        aside.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
+        quarantine.addUnreadable({ kind: "sandbox", name: sandboxID, reason: (error as Error).message });
         return [];
       }
     });
@@ -87,6 +86,7 @@ export function openRecords(path: string, { aside, ...options }: RecordsOptions)
     putClaimed(record, idempotent, nowWallMs) {
       store.write(() => {
         put.run(record.sandboxID, JSON.stringify(record));
+        // I4: the claim and its idempotency key are in the file before the client gets its answer.
         if (idempotent !== undefined) keys.put(idempotent, nowWallMs);
       });
     },

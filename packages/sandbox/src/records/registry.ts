@@ -4,8 +4,8 @@ import { deriveToken } from "@svc/kit/secret.ts";
 import type { Clock } from "./clock.ts";
 import type { IdempotentCreate } from "./create-keys.ts";
 import type { Access, ProxyEntry, SandboxDirectory } from "./directory.ts";
+import type { Quarantine } from "./quarantine.ts";
 import type { Records } from "./records.ts";
-import type { SetAside } from "./set-aside.ts";
 import { advance, type Claim, type Event, type SandboxRecord, type Status } from "./state.ts";
 
 type Of<S extends Status["state"]> = SandboxRecord & { readonly status: Extract<Status, { state: S }> };
@@ -66,7 +66,7 @@ export function shownState({ status }: Pick<OwnedRecord, "status">): "running" |
   return status.state === "running" || status.state === "pausing" ? "running" : "paused";
 }
 
-export function openRegistry(records: Records, seed: string, clock: Clock, aside: Pick<SetAside, "find">): Registry {
+export function openRegistry(records: Records, seed: string, clock: Clock, quarantine: Pick<Quarantine, "find">): Registry {
   /** Moved back in memory alone. */
   const unsaved = new Set<string>();
   const byID = new Map<string, SandboxRecord>();
@@ -109,13 +109,13 @@ export function openRegistry(records: Records, seed: string, clock: Clock, aside
   function owned(sandboxID: string): OwnedRecord {
     const record = byID.get(sandboxID);
     if (isOwned(record)) return record;
-    const held = aside.find("sandbox", sandboxID);
+    const held = quarantine.find("sandbox", sandboxID);
     const nodeID = record === undefined ? movedAway.get(sandboxID) : undefined;
     if (nodeID !== undefined)
       throw new Failure("SANDBOX_MOVED", `sandbox '${sandboxID}' moved to node ${nodeID}: send the request there, or to a gateway`, {
         details: { node: nodeID },
       });
-    if (record === undefined && held !== undefined) fail("SET_ASIDE", `sandbox '${sandboxID}' is set aside: ${held.reason}`);
+    if (record === undefined && held !== undefined) fail("QUARANTINED", `sandbox '${sandboxID}' is quarantined: ${held.reason}`);
     const ended = records.ended(sandboxID);
     if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
     const endedAt = new Date(ended.endedAtWallMs).toISOString();

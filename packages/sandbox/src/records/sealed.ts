@@ -35,6 +35,7 @@ export function failDamaged(checkpointID: string, what: string, cause?: unknown)
 
 /** @throws SNAPSHOT_DAMAGED. */
 export async function checkSealed(checkpointID: string, path: string, expected: Sealed & { readonly sizeBytes: number }): Promise<void> {
+  // I30
   const found = await sealedAs(path).catch((cause: unknown) => failDamaged(checkpointID, `has a file that cannot be read: ${(cause as Error).message}`, cause));
   if (isSameTime(found.changedNs, expected.changedNs) && found.sizeBytes === expected.sizeBytes) return;
   failDamaged(

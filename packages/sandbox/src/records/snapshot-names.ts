@@ -29,6 +29,7 @@ export const snapshotNameTables = `
 `;
 
 export function openSnapshotNames({ db }: Pick<Store, "db">): SnapshotNames {
+  // I57
   const put = db.prepare("INSERT OR REPLACE INTO snapshot_name_records VALUES (?, ?, ?, ?)");
   const remove = db.prepare("DELETE FROM snapshot_name_records WHERE name = ?");
   const known = new Map<string, NameRecord>();

@@ -6,7 +6,7 @@ import { bearsName } from "@svc/contract/list-filter.ts";
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
 import { type CheckpointKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
-import type { SetAside } from "./set-aside.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { openSnapshotNames, type SnapshotNames, snapshotNameTables } from "./snapshot-names.ts";
 
 export type Snapshot = {
@@ -83,8 +83,8 @@ const readable = z.looseObject({
   createdAtWallMs: z.number(),
 });
 
-/** All rows are in memory, too, newest first: SQLite is read here only. A row that cannot be read is set aside. */
-export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable">): Snapshots {
+/** All rows are in memory, too, newest first: SQLite is read here only. A row that cannot be read is quarantined. */
+export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnreadable">): Snapshots {
   const { db } = store;
   const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
   const name = db.prepare("INSERT INTO snapshot_names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET snapshot_id = excluded.snapshot_id");
@@ -141,7 +141,7 @@ export function openSnapshots(store: Store, aside: Pick<SetAside, "addUnreadable
     } catch {
       unread.add(snapshotID);
       const alias = names.length === 0 ? "" : ` (its name is ${names.join(", ")})`;
-      aside.addUnreadable({ kind: "snapshot", name: snapshotID, reason: `its record cannot be read${alias}` });
+      quarantine.addUnreadable({ kind: "snapshot", name: snapshotID, reason: `its record cannot be read${alias}` });
     }
   }
   const names = openSnapshotNames(store);

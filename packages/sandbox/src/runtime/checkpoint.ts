@@ -12,18 +12,18 @@ export const SEALED = "sealed-";
 
 export type Offer = { readonly name: RuntimeName; readonly checkpoints: ReadonlySet<CheckpointKind> };
 
-/** @throws CAPTURE_UNAVAILABLE with what to do instead. */
+/** @throws CHECKPOINT_UNAVAILABLE with what to do instead. */
 export function mustOffer({ name, checkpoints }: Offer, kind: CheckpointKind, runtimeID: string): void {
   if (checkpoints.has(kind)) return;
   const instead =
     checkpoints.size > 0 ? "pass memory: false to keep its files alone, or run the node with the gvisor driver" : "run the node with the gvisor driver";
   const what = kind === "memory" ? "the memory" : "the files";
-  fail("CAPTURE_UNAVAILABLE", `sandbox ${runtimeID}: the ${name} driver cannot keep ${what} of a sandbox; ${instead}`);
+  fail("CHECKPOINT_UNAVAILABLE", `sandbox ${runtimeID}: the ${name} driver cannot keep ${what} of a sandbox; ${instead}`);
 }
 
 export async function mustBeEmpty(directory: string): Promise<void> {
-  const names = await readdir(directory).catch((cause: Error) => fail("CAPTURE_FAILED", `${directory} cannot be written to: ${cause.message}`, { cause }));
-  if (names.length > 0) fail("CAPTURE_FAILED", `${directory} is not empty: it holds ${names[0]}`);
+  const names = await readdir(directory).catch((cause: Error) => fail("CHECKPOINT_FAILED", `${directory} cannot be written to: ${cause.message}`, { cause }));
+  if (names.length > 0) fail("CHECKPOINT_FAILED", `${directory} is not empty: it holds ${names[0]}`);
 }
 
 export async function emptied(directory: string): Promise<void> {

@@ -23,7 +23,9 @@ const wordsOf = (error: unknown) => (error instanceof Error ? error.message : St
 export function checkpointFailure(runtimeID: string, error: unknown): Failure {
   const failure = asFailure(error);
   if (isDiskFull(error)) return new Failure("DISK_FULL", `sandbox ${runtimeID} got no checkpoint: ${wordsOfFull(error)}`, { cause: error });
-  return failure.name === "INTERNAL" ? new Failure("CAPTURE_FAILED", `sandbox ${runtimeID} got no checkpoint: ${failure.message}`, { cause: error }) : failure;
+  return failure.name === "INTERNAL"
+    ? new Failure("CHECKPOINT_FAILED", `sandbox ${runtimeID} got no checkpoint: ${failure.message}`, { cause: error })
+    : failure;
 }
 
 export function startFailure(runtimeID: string, error: unknown): Failure {

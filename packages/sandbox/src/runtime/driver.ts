@@ -2,20 +2,20 @@
 import { access, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { diskFull, fail } from "@svc/contract/failures.ts";
-import { keyOfKind } from "./blank-kind.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./checkpoint.ts";
 import { checkpointFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
+import { keyOfKind } from "./precreated-kind.ts";
 import { eventually, isSameProcess, startTicksOf } from "./process.ts";
 import { type Proof, prove } from "./prove.ts";
 import type {
-  Blank,
-  BlankKind,
-  Blanks,
   Checkpoint,
   CheckpointKind,
   Limits,
+  Precreated,
+  PrecreatedKind,
+  Precreation,
   Runtime,
   RuntimeHandle,
   RuntimeName,
@@ -26,7 +26,7 @@ import type {
 
 type Parts = Pick<RuntimeHandle, "runtimeID" | "directory">;
 type Started = Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">;
-/** Where a sandbox is made, or a blank. */
+/** Where a sandbox is made, or a precreated sandbox. */
 export type Place = Pick<StartSpec, "runtimeID" | "directory" | "network">;
 
 /** What differs between drivers. */
@@ -36,10 +36,10 @@ export type Engine = {
   readonly pidsMax: ((limits: Limits) => number) | undefined;
   /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
   launch(spec: StartSpec): Promise<Started>;
-  /** `make` stands on group, mark and directory, too; `fill` is the `launch` of a blank. */
-  readonly blanks?: Pick<Blanks, "kindOf"> & {
-    make(kind: BlankKind, place: Place): Promise<Started>;
-    fill(spec: StartSpec, blank: Blank): Promise<void>;
+  /** `make` stands on group, mark and directory, too; `fill` is the `launch` of a precreated sandbox. */
+  readonly precreation?: Pick<Precreation, "kindOf"> & {
+    make(kind: PrecreatedKind, place: Place): Promise<Started>;
+    fill(spec: StartSpec, precreated: Precreated): Promise<void>;
   };
   /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
@@ -82,27 +82,27 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   const { cgroups, marks, spawner } = host;
 
   async function start(spec: StartSpec): Promise<RuntimeHandle> {
-    const { runtimeID, directory, blank, from } = spec;
+    const { runtimeID, directory, precreated, from } = spec;
     await check(spec);
     if (from !== undefined) {
       mustOffer(engine, from.kind, runtimeID);
       await mustExist(from.directory, "the checkpoint to start from");
     }
-    const parts: [Parts, ...Parts[]] = blank === undefined || blank.handle.runtimeID === runtimeID ? [spec] : [spec, blank.handle];
+    const parts: [Parts, ...Parts[]] = precreated === undefined || precreated.handle.runtimeID === runtimeID ? [spec] : [spec, precreated.handle];
     return orNothing(parts, from?.directory, async () => {
-      if (blank !== undefined) return fill(spec, blank);
+      if (precreated !== undefined) return fill(spec, precreated);
       await marks.set(runtimeID, directory);
       return make(spec, spec.limits, () => engine.launch(spec));
     });
   }
 
-  async function makeBlank(kind: BlankKind, place: Place): Promise<Blank> {
-    const { blanks } = engine;
-    if (blanks === undefined) fail("INTERNAL", `the ${engine.name} driver does not support blanks`);
+  async function makePrecreated(kind: PrecreatedKind, place: Place): Promise<Precreated> {
+    const { precreation } = engine;
+    if (precreation === undefined) fail("INTERNAL", `the ${engine.name} driver does not support precreated sandboxes`);
     await check({ ...kind, ...place });
     return orNothing([place], undefined, async () => {
       await marks.set(place.runtimeID, place.directory);
-      return { kind, handle: await make(place, kind.limits, () => blanks.make(kind, place)) };
+      return { kind, handle: await make(place, kind.limits, () => precreation.make(kind, place)) };
     });
   }
 
@@ -137,22 +137,23 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     return { runtime: engine.name, runtimeID, directory, pid, pidStartTicks, ...found, network };
   }
 
-  async function fill(spec: StartSpec, blank: Blank): Promise<RuntimeHandle> {
-    const { kind, handle } = blank;
+  async function fill(spec: StartSpec, precreated: Precreated): Promise<RuntimeHandle> {
+    const { kind, handle } = precreated;
     // From here on its end is the sandbox's, also when another process has to find it.
-    if (spec.runtimeID !== handle.runtimeID) await marks.setBlank(spec.runtimeID, handle.runtimeID);
-    const wanted = await engine.blanks?.kindOf(spec);
-    if (engine.blanks === undefined || wanted === undefined || keyOfKind(wanted) !== keyOfKind(kind))
-      fail("INTERNAL", `sandbox ${spec.runtimeID} was given a blank of another kind`);
-    await engine.blanks.fill(spec, blank);
+    if (spec.runtimeID !== handle.runtimeID) await marks.setPrecreated(spec.runtimeID, handle.runtimeID);
+    const wanted = await engine.precreation?.kindOf(spec);
+    if (engine.precreation === undefined || wanted === undefined || keyOfKind(wanted) !== keyOfKind(kind))
+      fail("INTERNAL", `sandbox ${spec.runtimeID} was given a precreated sandbox of another kind`);
+    await engine.precreation.fill(spec, precreated);
     if (!isAlive(handle)) fail("SANDBOX_START_FAILED", `sandbox ${spec.runtimeID} ended at once; its envd could not start`);
     return handle;
   }
 
   async function destroy({ runtimeID, directory }: Parts): Promise<void> {
     if (!runtimeIDPattern.test(runtimeID)) return; // never ours; and it would name a path
-    const blankID = await marks.blankOf(runtimeID);
-    if (blankID !== undefined && runtimeIDPattern.test(blankID)) await destroy({ runtimeID: blankID, directory: join(dirname(directory), blankID) });
+    const precreatedID = await marks.precreatedOf(runtimeID);
+    if (precreatedID !== undefined && runtimeIDPattern.test(precreatedID))
+      await destroy({ runtimeID: precreatedID, directory: join(dirname(directory), precreatedID) });
     const marked = await marks.directoryOf(runtimeID);
     const directories = [...new Set([directory, ...(marked === undefined ? [] : [marked])])];
     // Members first: a runtime's own delete waits for processes that a full group may never end.
@@ -170,7 +171,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   async function list(): Promise<string[]> {
     const [marked, known, groups, everyMark] = await Promise.all([marks.list(), engine.known(), cgroups.list(), host.allMarked()]);
-    const taken = new Set(await Promise.all(marked.map((id) => marks.blankOf(id))));
+    const taken = new Set(await Promise.all(marked.map((id) => marks.precreatedOf(id))));
     // A group that no driver has marked belongs to nobody else: whoever asks takes it away.
     return [...new Set([...marked, ...known, ...groups.filter((id) => !everyMark.has(id))])].filter((id) => !taken.has(id)).sort();
   }
@@ -231,7 +232,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   return {
     name: engine.name,
-    blanks: engine.blanks && { kindOf: engine.blanks.kindOf, make: makeBlank },
+    precreation: engine.precreation && { kindOf: engine.precreation.kindOf, make: makePrecreated },
     start,
     destroy,
     isAlive,

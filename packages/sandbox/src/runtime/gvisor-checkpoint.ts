@@ -32,7 +32,7 @@ export function openCheckpoint(spawner: Spawner, runsc: Runsc, kernel: Kernel, f
     const { code, words } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
     // Without its client the sandbox finishes all the same, and stands still until then.
     if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
-    if (code !== 0) fail("CAPTURE_FAILED", words);
+    if (code !== 0) fail("CHECKPOINT_FAILED", words);
     const { layersEnd, keptIn } = await checkPages({ directory, kind });
     await keepPages(spawner, handle.directory, keptIn, directory);
     // Without an end it holds all pages itself: the sandbox is of an earlier version, or too much was unused in its layers.

@@ -26,11 +26,11 @@ find . \\( -type f -o -type d \\) -print0 >"$between/paths"
 export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (handle: RuntimeHandle, into: string) => Promise<void> {
   return async (handle, into) => {
     const { runtimeID, directory } = handle;
-    if (await freezer.isFrozen(handle)) fail("CAPTURE_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
+    if (await freezer.isFrozen(handle)) fail("CHECKPOINT_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
     const archive = join(directory, "upper.tar");
     try {
       const { code, words } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
-      if (code !== 0) fail("CAPTURE_FAILED", words);
+      if (code !== 0) fail("CHECKPOINT_FAILED", words);
       const argv = [
         script,
         "sh",
@@ -54,5 +54,5 @@ export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (h
 async function envdOf(directory: string): Promise<string> {
   const config = JSON.parse(await readFile(join(directory, "config.json"), "utf8")) as { mounts: { destination: string; source: string }[] };
   const mount = config.mounts.find(({ destination }) => destination === envdPathInside);
-  return mount?.source ?? fail("CAPTURE_FAILED", `${directory}/config.json names no envd`);
+  return mount?.source ?? fail("CHECKPOINT_FAILED", `${directory}/config.json names no envd`);
 }

@@ -34,7 +34,7 @@ export async function nextLayer(directory: string): Promise<string | undefined> 
 
 /**
  * Names what lies below `next` in a checkpoint, too. `end`: where the layers that the checkpoint lies on end.
- * @throws CAPTURE_FAILED when they end elsewhere.
+ * @throws CHECKPOINT_FAILED when they end elsewhere.
  */
 export async function keepLayers(spawner: Spawner, directory: string, next: string, end: number, into: string): Promise<void> {
   const folder = join(directory, UPPER);
@@ -49,7 +49,7 @@ export async function keepLayers(spawner: Spawner, directory: string, next: stri
     await linkOrCopy(spawner, path, join(into, `${SEALED}${numbered(number++)}.img`));
     begin = size;
   }
-  if (begin !== end) fail("CAPTURE_FAILED", `the checkpoint lies on layers up to ${end}, and there are some up to ${begin}`);
+  if (begin !== end) fail("CHECKPOINT_FAILED", `the checkpoint lies on layers up to ${end}, and there are some up to ${begin}`);
 }
 
 /** Below what the sandbox will write; which takes in the newest of them where that costs little, so that they stay few. */
@@ -57,7 +57,7 @@ export async function stackLayers(spawner: Spawner, checkpoint: string, director
   const names = await layersIn(checkpoint, IN_CHECKPOINT);
   const held = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
   const kept = keptLayers(held);
-  // A blank has the file that it will write already.
+  // A precreated sandbox has the file that it will write already.
   const [own] = await layersIn(join(directory, UPPER), IN_SANDBOX);
   if (own !== undefined) await rename(join(directory, UPPER, own), join(directory, UPPER, `runsc-filestore-${numbered(kept)}`));
   const place = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);

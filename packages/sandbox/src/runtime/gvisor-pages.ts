@@ -32,15 +32,17 @@ export type Pages = { readonly bytes: number; readonly layersEnd: number; readon
 
 /**
  * A file system that ran full may cut the pages short; their checksum would agree with the short file.
- * @throws CAPTURE_FAILED when they are not what the metadata says, or that cannot be read.
+ * @throws CHECKPOINT_FAILED when they are not what the metadata says, or that cannot be read.
  */
 export async function checkPages({ directory, kind }: Checkpoint): Promise<Pages> {
-  const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) => fail("CAPTURE_FAILED", `the checkpoint has no ${METADATA}`, { cause }));
+  const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) =>
+    fail("CHECKPOINT_FAILED", `the checkpoint has no ${METADATA}`, { cause }),
+  );
   const expected = pagesOf(metadata, kind);
   if (expected === undefined)
-    fail("CAPTURE_FAILED", `the checkpoint's ${METADATA} (${metadata.length} bytes) cannot be read: it is cut short, or of another version`);
+    fail("CHECKPOINT_FAILED", `the checkpoint's ${METADATA} (${metadata.length} bytes) cannot be read: it is cut short, or of another version`);
   const { size } = await stat(join(directory, PAGES));
-  if (size !== expected.bytes) fail("CAPTURE_FAILED", `the checkpoint's ${PAGES} has ${size} bytes where its metadata says ${expected.bytes}`);
+  if (size !== expected.bytes) fail("CHECKPOINT_FAILED", `the checkpoint's ${PAGES} has ${size} bytes where its metadata says ${expected.bytes}`);
   return expected;
 }
 

@@ -1,4 +1,4 @@
-// A runsc that waits beside each blank for the rest of its command: a start that goes on in the blank forks nothing, starts no program
+// A runsc that waits beside each precreated sandbox for the rest of its command: a start that goes on in the precreated sandbox forks nothing, starts no program
 // of 80 MB, and enters no control group, for which the kernel waits for all its readers (some 10 ms in version 1).
 import { constants } from "node:fs";
 import { open, rm, writeFile } from "node:fs/promises";
@@ -10,7 +10,7 @@ import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
 
 const PIPE = "starter";
 const END_OF_WORDS = ".";
-/** As long as a timer may take: it is ended with its blank. */
+/** As long as a timer may take: it is ended with its precreated sandbox. */
 const WAIT_MS = 2 ** 31 - 1;
 /** Each is one of the programs that the spawn helper may run at once. */
 const MAX_WAITING = 128;
@@ -23,14 +23,14 @@ const script = [
 type Of = { readonly runtimeID: string; readonly directory: string };
 
 export type Starters = {
-  /** One waits for `goOn` from soon on, until it or its blank ends. `argv`: what is known of its command. */
+  /** One waits for `goOn` from soon on, until it or its precreated sandbox ends. `argv`: what is known of its command. */
   wait(of: Of, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
   /** Runs the command with further words to its end; undefined where none waits. @throws TIMED_OUT. */
   goOn(of: Of, words: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
 };
 
 export function openStarters(spawner: Spawner): Starters {
-  /** By the blank's id. */
+  /** By the precreated sandbox's id. */
   const waiting = new Map<string, Promise<RunResult>>();
 
   return {

@@ -9,7 +9,6 @@ import { type Engine, type Place, pidFrom } from "./driver.ts";
 import { lastWords } from "./driver-failures.ts";
 import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
-import { openFilestores } from "./gvisor-filestore.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
 import { openKernel } from "./gvisor-kernel.ts";
 import { dropMerged, layerBytes, stackLayers } from "./gvisor-layers.ts";
@@ -20,7 +19,7 @@ import { identityFiles, tarOf } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
 import { gvisorReport } from "./reports.ts";
-import type { Blank, BlankKind, Limits, StartSpec } from "./runtime.ts";
+import type { Limits, Precreated, PrecreatedKind, StartSpec } from "./runtime.ts";
 
 /** What programs inside may do to gVisor's own kernel: enough for sudo, su, ping, apt and servers on low ports, no mounts, no interfaces. */
 // biome-ignore format: one list, read across
@@ -49,7 +48,6 @@ type Started = { readonly pid: number; readonly endpoint: { readonly kind: "tcp"
 
 export function gvisorEngine(host: Host): Engine {
   const { spawner, cgroups } = host;
-  const filestoreBytes = openFilestores();
   const runsc = openRunsc(host);
   const { stateRoot } = runsc;
   const kernel = openKernel(stateRoot);
@@ -75,7 +73,7 @@ export function gvisorEngine(host: Host): Engine {
   }
 
   /** Of a checkpoint of before this runsc, or of a sandbox that began with files alone, the system must be made as that one's was. */
-  async function kindOf({ image, limits, envd, from }: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<BlankKind | undefined> {
+  async function kindOf({ image, limits, envd, from }: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<PrecreatedKind | undefined> {
     const program = await runsc.programs.current();
     if (from?.kind === "filesystem") return undefined;
     if (from !== undefined) {
@@ -85,7 +83,7 @@ export function gvisorEngine(host: Host): Engine {
     return { image, limits, envd, program };
   }
 
-  async function makeBlank({ program, ...kind }: BlankKind, place: Place): Promise<Started> {
+  async function makePrecreated({ program, ...kind }: PrecreatedKind, place: Place): Promise<Started> {
     const spec = { ...kind, ...place, hostname: place.runtimeID, bootID: randomUUID() };
     const address = await bundle(spec, program);
     const pidFile = join(place.directory, "pid");
@@ -95,9 +93,9 @@ export function gvisorEngine(host: Host): Engine {
     return started(pidFile, address);
   }
 
-  async function fill({ from, limits, bootID, hostname }: StartSpec, { kind, handle }: Blank): Promise<void> {
+  async function fill({ from, limits, bootID, hostname }: StartSpec, { kind, handle }: Precreated): Promise<void> {
     const { runtimeID, directory } = handle;
-    if (from === undefined && hostname !== runtimeID) fail("INTERNAL", `blank ${runtimeID} was made with its hostname and cannot be ${hostname}`);
+    if (from === undefined && hostname !== runtimeID) fail("INTERNAL", `precreated sandbox ${runtimeID} was made with its hostname and cannot be ${hostname}`);
     // In place: the sandbox has the file already.
     await Promise.all([writeFile(join(directory, bootIDFile), `${bootID}\n`), from && stackLayers(spawner, from.directory, directory)]);
     await start({ runtimeID, directory, limits, from }, kind.program, from === undefined ? ["start"] : [...verbFor(from), "-hostname", hostname, "-detach"]);
@@ -170,7 +168,7 @@ export function gvisorEngine(host: Host): Engine {
     pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + HOST_TASKS_ENDING + PIDS_HEADROOM,
     checkpoints: new Set(["memory", "filesystem"]),
     launch,
-    blanks: { kindOf, make: makeBlank, fill },
+    precreation: { kindOf, make: makePrecreated, fill },
     forget,
     freeze: freezer.freeze,
     thaw: freezer.thaw,
@@ -179,7 +177,7 @@ export function gvisorEngine(host: Host): Engine {
     known: runsc.known,
     sweepPrograms: runsc.programs.sweep,
     program: async () => basename(await runsc.programs.current()),
-    diskBytes: async ({ pid, directory }) => layerBytes(directory) || filestoreBytes(pid),
+    diskBytes: async ({ directory }) => layerBytes(directory),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
       return text === "" ? undefined : lastWords(text);

@@ -7,10 +7,10 @@ import { lastWords } from "./driver-failures.ts";
 /** Far beyond a disk of 50 MB/s and the largest layer. */
 export const COPY_TIMEOUT_MS = 10 * 60_000;
 
-/** @throws CAPTURE_FAILED with what the script said last. */
+/** @throws CHECKPOINT_FAILED with what the script said last. */
 export async function runCopy(spawner: Spawner, argv: readonly string[]): Promise<void> {
   const { code, signal, stderr } = await spawner.run(argv, { timeoutMs: COPY_TIMEOUT_MS });
-  if (code !== 0) fail("CAPTURE_FAILED", `copying its files ended with ${code ?? signal}: ${lastWords(stderr)}`);
+  if (code !== 0) fail("CHECKPOINT_FAILED", `copying its files ended with ${code ?? signal}: ${lastWords(stderr)}`);
 }
 
 /** Made by the node for each sandbox; never part of a template. */

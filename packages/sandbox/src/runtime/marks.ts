@@ -4,10 +4,10 @@ import { dirname, join } from "node:path";
 
 export type Marks = {
   set(runtimeID: string, directory: string): Promise<void>;
-  /** What bears this id is in another's place: in a blank that it took. */
-  setBlank(runtimeID: string, blankID: string): Promise<void>;
-  /** The id of the blank that this one took, or undefined. */
-  blankOf(runtimeID: string): Promise<string | undefined>;
+  /** What bears this id is in another's place: in a precreated sandbox that it took. */
+  setPrecreated(runtimeID: string, precreatedID: string): Promise<void>;
+  /** The id of the precreated sandbox that this one took, or undefined. */
+  precreatedOf(runtimeID: string): Promise<string | undefined>;
   /** The directory that was given at `set`, or undefined. */
   directoryOf(runtimeID: string): Promise<string | undefined>;
   clear(runtimeID: string): Promise<void>;
@@ -15,7 +15,7 @@ export type Marks = {
 };
 
 /** Directories are absolute. */
-const BLANK = "blank ";
+const PRECREATED = "precreated ";
 
 /** `home`: the real path of the home whose sandboxes they are. A mark in a copy of a home may still name the directory in the home it was taken from. */
 export async function openMarks(folder: string, home: string): Promise<Marks> {
@@ -23,14 +23,14 @@ export async function openMarks(folder: string, home: string): Promise<Marks> {
   return {
     // Not synced to disk: it must outlive this process, and after a power cut there is nothing left to find but directories.
     set: (runtimeID, directory) => writeFile(join(folder, runtimeID), directory, { mode: 0o600 }),
-    setBlank: (runtimeID, blankID) => writeFile(join(folder, runtimeID), BLANK + blankID, { mode: 0o600 }),
-    async blankOf(runtimeID) {
+    setPrecreated: (runtimeID, precreatedID) => writeFile(join(folder, runtimeID), PRECREATED + precreatedID, { mode: 0o600 }),
+    async precreatedOf(runtimeID) {
       const text = await readFile(join(folder, runtimeID), "utf8").catch(() => "");
-      return text.startsWith(BLANK) ? text.slice(BLANK.length) : undefined;
+      return text.startsWith(PRECREATED) ? text.slice(PRECREATED.length) : undefined;
     },
     async directoryOf(runtimeID) {
       const text = await readFile(join(folder, runtimeID), "utf8").catch(() => "");
-      if (text.startsWith(BLANK)) return undefined;
+      if (text.startsWith(PRECREATED)) return undefined;
       if (text === "" || !text.endsWith(`/sandboxes/${runtimeID}`)) return text === "" ? undefined : text;
       const owner = await realpath(dirname(dirname(text))).catch(() => "");
       return owner === home ? text : undefined;

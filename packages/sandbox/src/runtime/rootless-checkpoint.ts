@@ -114,7 +114,7 @@ async function stateOf(pid: string): Promise<string> {
 
 async function parentOf(pid: number): Promise<number> {
   const parent = Number((await statOf(pid))[1]);
-  return parent > 1 ? parent : fail("CAPTURE_FAILED", `process ${pid} is not a bubblewrap sandbox that still has its starter`);
+  return parent > 1 ? parent : fail("CHECKPOINT_FAILED", `process ${pid} is not a bubblewrap sandbox that still has its starter`);
 }
 
 /** Every process of the sandbox's pid namespace. */

@@ -36,22 +36,22 @@ export type Checkpoint = {
 };
 
 /**
- * What a blank is made for: a system of which all is there but what it runs. Only a start that agrees in all of it may use it,
+ * What a precreated sandbox is made for: a system of which all is there but what it runs. Only a start that agrees in all of it may use it,
  * so that none runs with another's limits.
  */
-export type BlankKind = Pick<StartSpec, "image" | "limits" | "envd"> & {
+export type PrecreatedKind = Pick<StartSpec, "image" | "limits" | "envd"> & {
   /** The driver's program that makes it: memory goes on in the very one that wrote it. */
   readonly program: string;
 };
 
 /** Made, and nothing runs in it. No record names it before it is used: whoever finds one after a kill destroys it. */
-export type Blank = { readonly kind: BlankKind; readonly handle: RuntimeHandle };
+export type Precreated = { readonly kind: PrecreatedKind; readonly handle: RuntimeHandle };
 
-export type Blanks = {
-  /** What a blank for this start is made for; undefined where it has to be made for its own. */
-  kindOf(spec: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<BlankKind | undefined>;
+export type Precreation = {
+  /** What a precreated sandbox for this start is made for; undefined where it has to be made for its own. */
+  kindOf(spec: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<PrecreatedKind | undefined>;
   /** Leaves nothing behind when it throws. Its hostname is its id. */
-  make(kind: BlankKind, place: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Blank>;
+  make(kind: PrecreatedKind, place: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Precreated>;
 };
 
 export type StartSpec = {
@@ -81,10 +81,10 @@ export type StartSpec = {
    */
   readonly from?: Checkpoint | undefined;
   /**
-   * Goes on in this blank, on its network and in its directory, whether or not it bears its id: `destroy` with the id of the
-   * sandbox finds it. The blank is used up, also when the start fails.
+   * Goes on in this precreated sandbox, on its network and in its directory, whether or not it bears its id: `destroy` with the id of the
+   * sandbox finds it. The precreated sandbox is used up, also when the start fails.
    */
-  readonly blank?: Blank | undefined;
+  readonly precreated?: Precreated | undefined;
 };
 
 /** All that is needed to find a started sandbox again after the node was killed; kept as JSON in its record. */
@@ -133,7 +133,7 @@ export type RuntimeReport = {
 export interface Runtime {
   readonly name: RuntimeName;
   /** Absent where the driver makes none. */
-  readonly blanks?: Blanks | undefined;
+  readonly precreation?: Precreation | undefined;
   /** Returns when the sandbox's first process runs (not: when envd answers). Leaves nothing behind when it throws. */
   start(spec: StartSpec): Promise<RuntimeHandle>;
   /** Ends every process and removes mounts, cgroups and files of the sandbox; succeeds when there is nothing left to do. */
@@ -159,7 +159,7 @@ export interface Runtime {
    * Writes the sandbox as it is at one moment into `into.directory`, which is there and empty. Stops the sandbox meanwhile;
    * afterwards it goes on, unless it was frozen before, also when this throws; then the directory is empty again. The files
    * are not synced to disk: who means to keep them over a power cut syncs them.
-   * @throws CAPTURE_FAILED, DISK_FULL, CAPTURE_UNAVAILABLE.
+   * @throws CHECKPOINT_FAILED, DISK_FULL, CHECKPOINT_UNAVAILABLE.
    */
   checkpoint(handle: RuntimeHandle, into: Checkpoint): Promise<void>;
   /**

@@ -1,6 +1,6 @@
-// Templates, builds and tags as a start finds them; a row that cannot be read is set aside by name.
+// Templates, builds and tags as a start finds them; a row that cannot be read is quarantined by name.
 import { z } from "zod";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
 import type { Database } from "./database.ts";
 
@@ -16,7 +16,7 @@ const readableBuild = z.looseObject({
   result: z.looseObject({ chain, env: z.record(z.string(), z.string()) }).optional(),
 });
 
-/** By the name that it is set aside under: a template's, a build's id. */
+/** By the name that it is quarantined under: a template's, a build's id. */
 export type UnreadRow = { readonly kind: "template" | "build"; readonly name: string; readonly templateID: string };
 
 export type BuildRows = {
@@ -31,7 +31,7 @@ export type BuildRows = {
   readonly unread: Map<string, UnreadRow>;
 };
 
-export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">): BuildRows {
+export function readBuilds(db: Database, quarantine: Pick<Quarantine, "addUnreadable">): BuildRows {
   const templates = new Map<string, BuiltTemplate>();
   const idByName = new Map<string, string>();
   const builds = new Map<string, Build>();
@@ -43,7 +43,7 @@ export function readBuilds(db: Database, aside: Pick<SetAside, "addUnreadable">)
       return schema.parse(JSON.parse(text));
     } catch {
       unread.set(row.name, row);
-      return void aside.addUnreadable({ kind: row.kind, name: row.name, reason: "its record cannot be read" });
+      return void quarantine.addUnreadable({ kind: row.kind, name: row.name, reason: "its record cannot be read" });
     }
   };
   for (const row of db.all("SELECT template_id, name, record FROM templates")) {

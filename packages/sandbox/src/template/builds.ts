@@ -1,7 +1,7 @@
 // Templates that were built here, their builds and tags: the rows, and what a name stands for.
 import { randomUUID } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
 import { readBuilds, type UnreadRow } from "./builds-read.ts";
 import type { Database } from "./database.ts";
@@ -24,7 +24,7 @@ export interface Builds {
   /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
   /** The tags that move to it where it is published now. */
-  tagsToMove(buildID: string): readonly string[];
+  tagsToMove(buildID: string): readonly string[]; // I18
   setPublic(templateID: string, isPublic: boolean): void;
   /** A template, by name or id, or a build, by id, whose record cannot be read. */
   unreadable(asked: string): UnreadRow | undefined;
@@ -41,15 +41,15 @@ export interface Builds {
   abandon(buildID: string): void;
 }
 
-/** All rows are in memory, too: SQLite is read here only. A row that cannot be read is set aside. */
+/** All rows are in memory, too: SQLite is read here only. A row that cannot be read is quarantined. */
 export function openBuilds(
   db: Database,
   nowMs: () => number,
-  aside: Pick<SetAside, "addUnreadable" | "find">,
+  quarantine: Pick<Quarantine, "addUnreadable" | "find">,
   /** What other nodes may start of a template is another now. */
   onChanged: (templateID: string) => void = () => {},
 ): Builds {
-  const { templates, idByName, builds, idsOf, tags, unread } = readBuilds(db, aside);
+  const { templates, idByName, builds, idsOf, tags, unread } = readBuilds(db, quarantine);
 
   const putTemplate = (template: BuiltTemplate) =>
     db.run(
@@ -129,8 +129,8 @@ export function openBuilds(
 
   return {
     request(name, tagNames, asked) {
-      const held = aside.find("template", name);
-      if (held !== undefined) fail("SET_ASIDE", `template '${name}' is set aside: ${held.reason}`);
+      const held = quarantine.find("template", name);
+      if (held !== undefined) fail("QUARANTINED", `template '${name}' is quarantined: ${held.reason}`);
       const now = nowMs();
       const known = template(name) ?? { templateID: newTemplateID(), name, public: false, createdAtMs: now, updatedAtMs: now };
       const made: Build = {
@@ -200,8 +200,8 @@ export function openBuilds(
       const known = template(name);
       if (known !== undefined) {
         const named = tags.get(known.templateID)?.get(tag ?? DEFAULT_TAG);
-        const held = named === undefined ? undefined : aside.find("build", named.buildID);
-        if (held !== undefined) fail("SET_ASIDE", `build '${held.name}' of template '${asked}' is set aside: ${held.reason}`);
+        const held = named === undefined ? undefined : quarantine.find("build", named.buildID);
+        if (held !== undefined) fail("QUARANTINED", `build '${held.name}' of template '${asked}' is quarantined: ${held.reason}`);
         const found = ready(builds.get(named?.buildID ?? ""));
         return found === undefined ? undefined : { template: known, build: found };
       }

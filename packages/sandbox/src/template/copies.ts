@@ -36,6 +36,7 @@ const readable = z.looseObject({
 
 /** All rows are in memory, too. One that cannot be read is forgotten: it can be fetched again. */
 export function openCopies(db: Database): Copies {
+  // I48
   const copies = new Map<string, Copy>();
   for (const row of db.all("SELECT build_id, record FROM copies")) {
     const copy = read(row["record"] as string);

@@ -1,7 +1,6 @@
 // Templates, builds, tags, logs, step cache and uploads in one SQLite file, held by one node.
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { openStore, type StoreOptions } from "@svc/kit/database.ts";
-import { upgradeTemplatesToVersion2 } from "../records/upgrade-records.ts";
 
 type Row = Record<string, SQLOutputValue>;
 
@@ -34,7 +33,7 @@ const tables = `
 
 /** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
 export function openDatabase(path: string, options: Omit<StoreOptions, "schema"> = {}): Database {
-  const store = openStore(path, { ...options, schema: { version: 2, tables, migrations: { 2: upgradeTemplatesToVersion2 } } });
+  const store = openStore(path, { ...options, schema: { version: 3, oldest: 3, tables } });
   const { db } = store;
   const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
   const statement = (sql: string) => {

@@ -92,9 +92,9 @@ async function bootstrapped(job: Job, suite: string): Promise<string> {
 
 /** Of what the sandbox changed only the new root counts; it takes the layer's place. */
 async function keepOnlyRoot(diff: string): Promise<void> {
-  const aside = `${diff}.root`;
-  await rename(join(diff, INSIDE), aside);
+  const moved = `${diff}.root`;
+  await rename(join(diff, INSIDE), moved);
   for (const name of await readdir(diff)) await rm(join(diff, name), { recursive: true, force: true });
-  for (const name of await readdir(aside)) await rename(join(aside, name), join(diff, name));
-  await rm(aside, { recursive: true, force: true });
+  for (const name of await readdir(moved)) await rename(join(moved, name), join(diff, name));
+  await rm(moved, { recursive: true, force: true });
 }

@@ -7,7 +7,7 @@ import type { Durability } from "@svc/kit/database.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 
 // $SVC_HOME/layers/<layerID>.part/   half-made; the next start removes it
 //                  <layerID>/diff/       as overlayfs has it: a device 0,0 for what was deleted, trusted.overlay.opaque
@@ -34,7 +34,7 @@ export interface Layers {
   add(note: string, write: (diff: string) => Promise<void>, below?: string): Promise<LayerInfo | undefined>;
   info(layerID: string): LayerInfo | undefined;
   all(): LayerInfo[];
-  /** Ids of those that are set aside. */
+  /** Ids of those that are quarantined. */
   unread(): string[];
   /** Once in a process's life. @throws SNAPSHOT_DAMAGED naming layer and file. */
   verify(layerID: string): Promise<void>;
@@ -64,9 +64,9 @@ const compare = `set -o pipefail
 ${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a -- ../entries - | grep -a '^[<>]' | head -n 1; exit 0; }
 ${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
 
-export type LayersOptions = { readonly aside: Pick<SetAside, "add" | "drop">; readonly durability: Durability };
+export type LayersOptions = { readonly quarantine: Pick<Quarantine, "add" | "drop">; readonly durability: Durability };
 
-export async function openLayers(folder: string, spawner: Spawner, { aside, durability }: LayersOptions): Promise<Layers> {
+export async function openLayers(folder: string, spawner: Spawner, { quarantine, durability }: LayersOptions): Promise<Layers> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
   await chmod(folder, 0o700);
@@ -80,7 +80,7 @@ export async function openLayers(folder: string, spawner: Spawner, { aside, dura
         (info) => void known.set(name, info),
         (error: unknown) => {
           unread.add(name);
-          aside.add({ kind: "layer", name, reason: `its layer.json cannot be read: ${asFailure(error).message}` });
+          quarantine.add({ kind: "layer", name, reason: `its layer.json cannot be read: ${asFailure(error).message}` });
         },
       );
   }
@@ -191,7 +191,7 @@ export async function openLayers(folder: string, spawner: Spawner, { aside, dura
       const part = join(folder, `${layerID}.part`);
       await rename(join(folder, layerID), part).catch(() => undefined);
       await rm(part, { recursive: true, force: true });
-      if (unread.delete(layerID)) aside.drop("layer", layerID);
+      if (unread.delete(layerID)) quarantine.drop("layer", layerID);
     },
     sync,
   };

@@ -6,7 +6,7 @@ import type { StoreOptions } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import { openBuildCache } from "./build-cache.ts";
 import { openBuildLog } from "./build-log.ts";
 import { type BuildQueue, openBuildQueue, type ReportBuild } from "./build-queue.ts";
@@ -40,7 +40,7 @@ export type TemplatesOptions = {
   readonly envdVersion: string;
   /** Signs the addresses of uploads. */
   readonly secret: string;
-  readonly storage: Omit<StoreOptions, "schema"> & { readonly aside: SetAside };
+  readonly storage: Omit<StoreOptions, "schema"> & { readonly quarantine: Quarantine };
   /** `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
   readonly imagesInUse: () => Iterable<string>;
   readonly report: (
@@ -96,13 +96,13 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
   } = options;
   const { nowMs = Date.now } = options;
   const db = openDatabase(join(home, "templates.db"), storage);
-  const { aside, durability = "process" } = storage;
+  const { quarantine, durability = "process" } = storage;
   await sweepHalfFetched(home);
-  const layers = await openLayers(join(home, "layers"), spawner, { aside, durability });
+  const layers = await openLayers(join(home, "layers"), spawner, { quarantine, durability });
   const images = await openImages(home, layers, db, spawner, nowMs);
-  const builds = openBuilds(db, nowMs, aside, onChanged);
+  const builds = openBuilds(db, nowMs, quarantine, onChanged);
   const copies = openCopies(db);
-  const index = openTemplateIndex({ builds, copies, images, setUp, snapshots, db, aside, log, nowMs, envdVersion });
+  const index = openTemplateIndex({ builds, copies, images, setUp, snapshots, db, quarantine, log, nowMs, envdVersion });
   const uploads = await openUploads(join(home, "files"), secret, { maxBytes: settings.upload_mb * MIB, db, nowMs, durability });
   const builder: Builder = {
     home,
@@ -130,7 +130,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
   /** One at a time; whoever asks meanwhile gets the one under way. */
   function collectOnce(): Promise<Collected> {
     // What a record that cannot be read stands on is not known.
-    collecting ??= collect(builder, queue.running + queue.waiting > 0 || aside.isBlind, imagesInUse()).finally(() => {
+    collecting ??= collect(builder, queue.running + queue.waiting > 0 || quarantine.isBlind, imagesInUse()).finally(() => {
       collecting = undefined;
     });
     return collecting;
@@ -140,7 +140,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     const unread = builds.unreadable(asked);
     if (unread?.kind === "build") {
       builds.removeBuild(unread.name);
-      aside.drop("build", unread.name);
+      quarantine.drop("build", unread.name);
       return onDeleted(unread.templateID);
     }
     const template = unread ?? builds.template(splitReference(asked).name);
@@ -154,7 +154,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     const { templateID, name } = template;
     await queue.drop(templateID);
     const taken = builds.of(templateID).flatMap(({ result }) => result?.checkpointID ?? []);
-    for (const each of [templateID, ...builds.remove(templateID)]) for (const kind of ["template", "build"] as const) aside.drop(kind, each);
+    for (const each of [templateID, ...builds.remove(templateID)]) for (const kind of ["template", "build"] as const) quarantine.drop(kind, each);
     await onDeleted(templateID);
     for (const checkpointID of taken) await checkpoints.remove(checkpointID);
     report("template.deleted", templateID, { name });

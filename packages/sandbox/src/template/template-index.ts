@@ -2,7 +2,7 @@
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { SetAside } from "../records/set-aside.ts";
+import type { Quarantine } from "../records/quarantine.ts";
 import type { BuildResult } from "./build-record.ts";
 import type { Builds } from "./builds.ts";
 import type { Copies, Copy } from "./copies.ts";
@@ -35,12 +35,12 @@ export function openTemplateIndex(parts: {
   setUp: TemplateSource;
   snapshots: SnapshotLookup;
   db: Database;
-  aside: Pick<SetAside, "find">;
+  quarantine: Pick<Quarantine, "find">;
   log: Log;
   nowMs: () => number;
   envdVersion: string;
 }): TemplateIndex {
-  const { builds, copies, images, setUp, snapshots, db, aside, log, nowMs, envdVersion } = parts;
+  const { builds, copies, images, setUp, snapshots, db, quarantine, log, nowMs, envdVersion } = parts;
 
   function built({ template, build }: NonNullable<ReturnType<Builds["resolve"]>>): Template {
     return templateOf({ ...build, name: template.name });
@@ -102,8 +102,8 @@ export function openTemplateIndex(parts: {
       // By its build alone: what a name means, the node that built it says.
       const copy = copies.get(asked);
       if (copy !== undefined) return templateOf(copy);
-      const held = aside.find("template", name) ?? aside.find("snapshot", snapshots.unreadable(asked) ?? "") ?? aside.find("build", name);
-      if (held !== undefined) fail("SET_ASIDE", `${held.kind} '${asked}' is set aside: ${held.reason}`);
+      const held = quarantine.find("template", name) ?? quarantine.find("snapshot", snapshots.unreadable(asked) ?? "") ?? quarantine.find("build", name);
+      if (held !== undefined) fail("QUARANTINED", `${held.kind} '${asked}' is quarantined: ${held.reason}`);
       return fail("TEMPLATE_NOT_FOUND", notFound(asked, builds, setUp));
     },
     list: () => [

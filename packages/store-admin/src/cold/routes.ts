@@ -108,7 +108,7 @@ export function coldRoutes({ tier, offloads, masters }: ColdParts): Route[] {
         message: `${freed} objects that memory has too were freed`,
       });
     }),
-    get(`${DEVICE}/orphan-quarantine`, "Files that were set aside", async (call, tenant) => {
+    get(`${DEVICE}/orphan-quarantine`, "Files that were quarantined", async (call, tenant) => {
       const { device, rootDir, count, totalBytes, files } = await tier.quarantine(tenant, idOf(call));
       const { cold_tier_id } = device.definition;
       return { device_id: cold_tier_id, cold_tier_id, root_dir: rootDir, count, total_bytes: totalBytes, files };

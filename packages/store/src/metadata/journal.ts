@@ -1,10 +1,9 @@
 // Records on disk: changes appended to files, whose outdated ones are rewritten; room kept back for deletions on a full disk.
-import { statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { type FileHandle, mkdir, open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail, isDiskFull } from "@svc/contract/failures.ts";
 import { type Change, frameBytes, printFrame } from "./frames.ts";
-import { importDatabase } from "./journal-import.ts";
 import type { Journal, Place, Records } from "./records.ts";
 import { type Damage, listSegments, newSegment, readSegment, type Segment } from "./segments.ts";
 import type { Durability } from "./settings.ts";
@@ -179,6 +178,9 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     write,
     tidy,
     async restore(records) {
+      const former = join(home, "metadata", "records.db");
+      if (existsSync(former))
+        fail("HOST_UNSUITABLE", `${former} was written by a version of svc before 0.1.0 and is unchanged; move it away, or use another --home`);
       const damages: Damage[] = [];
       const damaged: Segment[] = [];
       for (const segment of segments) {
@@ -186,7 +188,6 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
         if (found.length > 0 && !segment.isUnreadable) damaged.push(segment);
         damages.push(...found);
       }
-      await importDatabase(join(home, "metadata", "records.db"), async (change) => records.load(change, await write([change])), damages);
       await reserveRoom(true);
       // Damage would be found, and set aside, at each start; and each start leaves a small file of its own.
       const small = segments.filter(({ sizeBytes, isUnreadable }) => sizeBytes < SEGMENT_BYTES / 4 && !isUnreadable);

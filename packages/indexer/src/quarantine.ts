@@ -1,0 +1,67 @@
+// What could not be read or begun at the start: quarantined under its name, with the reason, in the log and in what /services answers.
+import { copyFileSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { join } from "node:path";
+import type { Log } from "@svc/kit/log.ts";
+
+export type Quarantined = { readonly name: string; readonly reason: string };
+
+const FOLDER = "quarantine";
+/** Named in an answer; the log has all. */
+const MAX_NAMED = 100;
+
+export class Quarantine {
+  readonly #folder: string;
+  readonly #log: Log;
+  readonly #entries = new Map<string, string>();
+
+  constructor(log: Log, folder: string) {
+    this.#log = log;
+    this.#folder = join(folder, FOLDER);
+    for (const name of namesIn(this.#folder))
+      this.#entries.set(join(FOLDER, name), "quarantined at an earlier start, whose log has the reason; repair or delete it");
+  }
+
+  get entries(): Quarantined[] {
+    return [...this.#entries].slice(0, MAX_NAMED).map(([name, reason]) => ({ name, reason }));
+  }
+
+  /** Moves a file away so that the next start does not meet it again; a later one of its name takes its place. */
+  move(path: string, name: string, reason: string): void {
+    let named = join(FOLDER, name);
+    try {
+      mkdirSync(this.#folder, { recursive: true });
+      renameSync(path, join(this.#folder, name));
+    } catch (error) {
+      named = name;
+      this.#log.error({ err: error, file: path }, "an unreadable file could not be moved; it stays where it is");
+    }
+    this.note(named, reason);
+  }
+
+  /** Keeps what a file says whose other records are taken over. */
+  copy(path: string, name: string): void {
+    try {
+      mkdirSync(this.#folder, { recursive: true });
+      copyFileSync(path, join(this.#folder, name));
+    } catch (error) {
+      this.#log.error({ err: error, file: path }, "an unreadable file could not be copied");
+    }
+  }
+
+  note(name: string, reason: string): void {
+    this.#entries.set(name, reason);
+    this.#log.error({ name, reason }, "quarantined; everything else starts");
+  }
+
+  forget(name: string): void {
+    this.#entries.delete(name);
+  }
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,26 @@
+// What seals manifests, and by what name a home is known in object storage.
+import { createHmac, type KeyObject, randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { InitKeys } from "../agent/init-keys.ts";
+import type { Deployment } from "./manifest.ts";
+
+/** The nodes of a deployment share the seeds that envd's keys come from; what seals manifests is no key that envd knows. */
+export const deploymentOf = (initKeys: InitKeys): Deployment => ({
+  key: codeKeyOf(seedOf(initKeys.signer(initKeys.current))),
+  keys: () => initKeys.seeds().map(codeKeyOf),
+  isOurs: initKeys.has,
+});
+
+const codeKeyOf = (seed: string) => createHmac("sha256", seed).update("svc:transfer:v1").digest("hex");
+/** An Ed25519 key's own 32 bytes stand last. */
+const seedOf = (key: KeyObject) => key.export({ format: "der", type: "pkcs8" }).subarray(-32).toString("hex");
+
+export async function storageIDOf(folder: string): Promise<string> {
+  const path = join(folder, "node-id");
+  const kept = await readFile(path, "utf8").catch(() => "");
+  if (/^[0-9a-f]{24}$/.test(kept)) return kept;
+  const made = randomBytes(12).toString("hex");
+  await writeFile(path, made);
+  return made;
+}

@@ -1,0 +1,41 @@
+// Whether a checkpoint that was transferred can go on here; where not, why, and what to do.
+import { access } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { missingHere, thisProcessor } from "../runtime/cpu.ts";
+import type { RuntimeName } from "../runtime/runtime.ts";
+import type { Deployment, ReadManifest } from "./manifest.ts";
+
+export type Here = {
+  readonly home: string;
+  /** Whether this node holds the key that an envd obeys. */
+  readonly isOurs: Deployment["isOurs"];
+  readonly runtimes: ReadonlySet<RuntimeName>;
+  /** The program of new sandboxes, where memory needs the one that wrote it. */
+  readonly program: (runtime: RuntimeName) => Promise<string | undefined>;
+};
+
+/** @throws SNAPSHOT_UNSUITABLE. */
+export async function mustFit({ manifest, isOwn }: ReadManifest, here: Here): Promise<void> {
+  const unsuitable = (why: string) => fail("SNAPSHOT_UNSUITABLE", `the snapshot cannot be used here: ${why}`);
+  const { runtime, kind, program, processor, deployment } = manifest;
+  if (!here.runtimes.has(runtime)) unsuitable(`it needs the ${runtime} driver, and this node has ${[...here.runtimes].join(", ")}`);
+  if (kind === "filesystem") {
+    // Its files are unpacked by root, and only gVisor does so inside the sandbox.
+    if (!isOwn && runtime !== "gvisor")
+      unsuitable(`it is of another deployment, and files of the ${runtime} driver are taken from nodes of the same one alone`);
+    return;
+  }
+  if (!here.isOurs(deployment) || !isOwn)
+    unsuitable(
+      "it holds memory of another deployment, whose envd obeys that deployment's key alone; take a snapshot of files there (svc snapshot create --files-only) and export that, or give both nodes one deployment secret (node.deployment_secret_file)",
+    );
+  const misfit = processor === undefined ? undefined : missingHere(processor, thisProcessor());
+  if (misfit !== undefined) unsuitable(`${misfit}, which its programs may be using; its memory goes on where the processor has at least that`);
+  if (program === undefined || program === (await here.program(runtime))) return;
+  const isKept = await access(join(here.home, "bin", program)).then(
+    () => true,
+    () => false,
+  );
+  if (!isKept) unsuitable(`its memory was written by ${program}, another version of runsc than this node's; use the same version of svc on both`);
+}

@@ -1,0 +1,43 @@
+// Bounds what is transferred: so many at once, and so many bytes a second.
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Ends with the first failure, once what was begun by then is over. */
+export async function eachAtOnce<T>(items: Iterable<T>, atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
+  const iterator = items[Symbol.iterator]();
+  let failure: { readonly error: unknown } | undefined;
+  const worker = async () => {
+    while (failure === undefined) {
+      const next = iterator.next();
+      if (next.done === true) return;
+      await work(next.value).catch((error: unknown) => {
+        failure ??= { error };
+      });
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+  if (failure !== undefined) throw failure.error;
+}
+
+/** Runs `work` when its bytes are due, beside at most `atOnce - 1` others, whoever asked for them. `bytesPerSecond` 0: as fast as it goes. */
+export function openPace(bytesPerSecond: number, atOnce: number): <T>(bytes: number, work: () => Promise<T>) => Promise<T> {
+  let running = 0;
+  let freeAtMs = 0;
+  const waiting: (() => void)[] = [];
+  return async (bytes, work) => {
+    if (running >= atOnce) await new Promise<void>((turn) => waiting.push(turn));
+    else running++;
+    try {
+      if (bytesPerSecond > 0) {
+        const now = performance.now();
+        const beginsAtMs = Math.max(now, freeAtMs);
+        freeAtMs = beginsAtMs + (bytes / bytesPerSecond) * 1000;
+        if (beginsAtMs > now) await sleep(beginsAtMs - now);
+      }
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) running--;
+      else next();
+    }
+  };
+}
