@@ -1,4 +1,4 @@
-// 1 GiB up to and down from envd in a sandbox, through the node: MB/s on gVisor and on runc.
+// 1 GiB to and from envd in a sandbox, through the node: MB/s on gVisor and on runc.
 
 import { createSandbox } from "@svc/contract/sandbox.ts";
 import { download, envdAt, peakResidentBytes, upload } from "@svc/harness/bulk.ts";

@@ -1,5 +1,5 @@
-// Creates of a whole deployment: what a gateway adds to one, how many requests it costs etcd, 300 at once, and a minute without etcd.
-// Needs root, runc, runsc and etcd. `./svc bench cluster-create`; part of `./svc bench cluster`.
+// Creates in a deployment: the latency a gateway adds, the requests to etcd per create, 300 at once, and a minute without etcd. Needs root,
+// runc, runsc and etcd. `./svc bench cluster-create`; part of `./svc bench cluster`.
 import { setTimeout as sleep } from "node:timers/promises";
 import { call } from "@svc/contract/call.ts";
 import { pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
@@ -14,7 +14,7 @@ const ROUNDS = 40;
 const BURST = 300;
 const OUTAGE_MS = 60_000;
 const CALL_MS = 600_000;
-/** What a client creates next is warm by then. */
+/** The wait until the pool has refilled, so that the next create gets a warm sandbox. */
 const REFILL_MS = 400;
 
 const rows: Row[] = [];
@@ -27,7 +27,7 @@ for (const [part, run] of Object.entries({ create: creates, burst, outage })) {
 }
 report(parts.size === 3 ? "cluster-create" : `cluster-create-${[...parts].join("-")}`, rows, raw);
 
-/** In turns, from a pool: the node's own time is short then, and what the gateway adds shows. */
+/** Creates alternate between node and gateway, from a pool, so that the node's own time is short and the gateway's share is visible. */
 async function creates(): Promise<void> {
   const flags = ["--pool.templates=base=4", "--sandbox.max_sandboxes=500"];
   await using cluster = await startCluster({ runtime: "runc", nodes: 3, gateways: 2, hasObjects: true, flags });
@@ -78,14 +78,14 @@ async function metricsOf(node: TestNode): Promise<string> {
   return (await fetch(`${node.url}/metrics`, { headers: { "x-api-key": node.apiKey } })).text();
 }
 
-/** Reads and writes that etcd has served; leases are kept alive all the time. */
+/** Counts the reads and writes that etcd has served, without lease renewals. */
 async function etcdRequests({ deployment }: Cluster): Promise<number> {
   const text = await (await fetch(`${deployment.server.endpoints[0]}/metrics`)).text();
   const found = [...text.matchAll(/^grpc_server_started_total\{grpc_method="(?:Range|Put|Txn|DeleteRange)",[^}]*\} (\S+)$/gm)];
   return found.reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-/** By the runtime that starts fastest: what counts is where the gateways send them. */
+/** Uses the fastest runtime, because only the gateways' choice of nodes matters. */
 async function burst(): Promise<void> {
   const flags = ["--sandbox.max_sandboxes=500", "--sandbox.memory_mb=64"];
   await using cluster = await startCluster({ runtime: "bubblewrap", nodes: 3, gateways: 2, hasObjects: false, flags });
@@ -110,7 +110,7 @@ async function burst(): Promise<void> {
   raw["burst"] = { held, failures, seconds };
 }
 
-/** Without object storage no node could take a paused sandbox over, and its resume asks nobody. */
+/** Without object storage no other node could take over a paused sandbox, so its resume needs no etcd. */
 async function outage(): Promise<void> {
   await using cluster = await startCluster({ runtime: "gvisor", nodes: 3, gateways: 2, hasObjects: false, flags: [] });
   const [etcd] = cluster.deployment.server.members;

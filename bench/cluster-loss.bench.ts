@@ -1,5 +1,5 @@
-// A killed node as the sandboxes of the others feel it: their requests beside the kill, beside the kill of a node that no gateway knows, and quiet.
-// Needs root with runc; takes about ROUNDS times 12 s. `./svc bench cluster-loss`; part of `./svc bench cluster`.
+// The effect of a killed node on the other nodes' sandboxes: their requests during the kill, during the kill of a node that no gateway
+// knows, and without one. Needs root with runc; takes about ROUNDS times 12 s. `./svc bench cluster-loss`; part of `./svc bench cluster`.
 import { setTimeout as sleep } from "node:timers/promises";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { createSandbox } from "@svc/contract/sandbox.ts";
@@ -10,10 +10,10 @@ import { median, percentile, progress, type Row, report } from "./report.ts";
 
 const ROUNDS = 20;
 const WINDOW_MS = 400;
-/** Before a window: what the one before began is over. */
+/** The pause before a window, for the effects of the previous one to end. */
 const SETTLE_MS = 2_000;
 const ASK_MS = 2;
-/** Ten times what a request waits at most while the gateway does not know yet that its node is lost. */
+/** Ten times the maximum wait of a request while the gateway does not yet know that its node is lost. */
 const ASK_BOUND_MS = 20_000;
 
 await using stack = new AsyncDisposableStack();
@@ -27,14 +27,14 @@ async function sandboxOn(node: TestNode): Promise<Held> {
   const { sandboxID, envdAccessToken = "" } = await node.call(createSandbox, { templateID: "base", timeout: 3_000 });
   return { node, headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": String(ENVD_PORT), "x-access-token": envdAccessToken } };
 }
-/** The answer is read to its end, so that its connection serves the next request. */
+/** Reads the answer to its end, so that its connection serves the next request. */
 async function ask({ headers }: Held): Promise<number> {
   const response = await fetch(`${gateway.url}/health`, { headers, signal: AbortSignal.timeout(ASK_BOUND_MS) });
   await response.arrayBuffer();
   return response.status;
 }
 
-/** The same load in each: one sandbox's requests one after the other, and the lost one asked every ASK_MS. */
+/** Every window has the same load: sequential requests to one sandbox, and a request to the lost one every ASK_MS. */
 async function look(act: () => void): Promise<{ readonly noticedMs: number | undefined; readonly others: readonly number[] }> {
   const others: number[] = [];
   let noticedMs: number | undefined;

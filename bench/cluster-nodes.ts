@@ -1,4 +1,4 @@
-// What the benches of a whole deployment run on: etcd, an object server, nodes and gateways, all on this machine.
+// The deployment of the cluster benches: etcd, an object server, nodes and gateways, all on this machine.
 
 import { EnvdClient } from "@svc/contract/envd.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
@@ -47,7 +47,7 @@ export async function startCluster({ runtime, nodes: count, gateways: front, has
   return { deployment, objects, nodes, gateways, allReady, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }
 
-/** What a command says. @throws where it does not come to a good end. */
+/** Returns the output of a command. @throws if the command does not succeed. */
 export async function saidBy(url: string, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }, script: string): Promise<string> {
   const envd = new EnvdClient({ baseURL: url, sandboxID: sandbox.sandboxID, envdAccessToken: sandbox.envdAccessToken });
   try {

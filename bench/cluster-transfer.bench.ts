@@ -1,4 +1,4 @@
-// What is transferred between the nodes of a deployment: a paused sandbox from its node or from object storage, and a snapshot that forks start from.
+// Transfers between the nodes of a deployment: a paused sandbox from its node or from object storage, and a snapshot that forks start from.
 // Needs root, runsc, etcd and the tests' object server. `./svc bench cluster-transfer`; part of `./svc bench cluster`.
 import { randomBytes } from "node:crypto";
 import { connectSandbox, createSnapshot, moveSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
@@ -12,7 +12,7 @@ import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { saidBy, startCluster, timed } from "./cluster-nodes.ts";
 import { median, progress, type Row, report } from "./report.ts";
 
-/** With what a sandbox has of its own, 100 MB of memory that does not shrink. */
+/** Together with a sandbox's own memory this makes 100 MB that cannot be compressed. */
 const NOISE_BYTES = 90_000_000;
 const SAMPLES = 3;
 const MEASURED_BYTES = 100_000_000;
@@ -80,7 +80,7 @@ rows.push({ what: "bytes moved for the first fork of a snapshot on another node"
 rows.push({ what: "bytes moved for the second fork there", value: forks[1] ?? Number.NaN, unit: "B", goal: { atMost: 0 } });
 raw["forks"] = { snapshotID, bytes: forks };
 
-/** One snapshot, started twice on a node that did not take it. */
+/** Starts one snapshot twice on a node that did not take it. */
 async function forksOfOne(): Promise<{ snapshotID: string; forks: number[] }> {
   const sandbox = await from.call(createSandbox, { templateID: "base", timeout: 3_000 });
   await saidBy(from.url, sandbox, `head -c ${NOISE_BYTES} /dev/urandom > /dev/shm/noise`);
@@ -98,7 +98,7 @@ async function forksOfOne(): Promise<{ snapshotID: string; forks: number[] }> {
   return { snapshotID: taken.snapshotID, forks: all };
 }
 
-/** What the object server gives to as many requests at once as a node sends. */
+/** Measures the object server's rate with as many concurrent requests as a node sends. */
 async function rateOfObjects(): Promise<number> {
   const { endpoint = "", env = {} } = cluster.objects ?? {};
   const settings = { url: "s3://test/rate", endpoint, region: "us-east-1", path_style: true, credentials_file: "", concurrency: AT_ONCE };

@@ -1,5 +1,5 @@
-// What a gateway costs and how fast it notices: CPU and time per small request beside nginx before the same nodes, bulk, creates, lost nodes.
-// Needs nginx and wrk, both Debian packages, and root with runc. `./svc bench cluster`
+// The gateway's cost and its reaction time: CPU and time per small request compared with nginx in front of the same nodes, bulk, creates,
+// lost nodes. Needs nginx and wrk, both Debian packages, and root with runc. `./svc bench cluster`
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -26,7 +26,7 @@ const bulkBytes = 1 << 30;
 const sinkPort = 9003;
 const creates = 20;
 const deaths = 5;
-/** Ten times what a request waits at most while the gateway does not know yet that its node is lost. */
+/** Ten times the maximum wait of a request while the gateway does not yet know that its node is lost. */
 const askBoundMs = 20_000;
 
 const run = promisify(execFile);
@@ -47,7 +47,7 @@ const headersOf = ({ sandboxID, envdAccessToken = "" }: SandboxAnswer, port = EN
 const ask = (url: string, sandbox: SandboxAnswer) => fetch(`${url}/health`, { headers: headersOf(sandbox), signal: AbortSignal.timeout(askBoundMs) });
 for (const each of held) await until("each sandbox", async () => ((await ask(gateway.url, each)).status === 204 ? true : undefined));
 
-/** The peer: a map from the sandbox's header to its node. */
+/** The peer maps the sandbox's header to its node. */
 const map = held.map(({ sandboxID }, index) => `${sandboxID} n${index};`).join(" ");
 const upstreams = nodes.map(({ port }, index) => `upstream n${index} { server 127.0.0.1:${port}; keepalive 64; keepalive_requests 1000000000; }`).join(" ");
 const peerPort = 9_105;
@@ -163,7 +163,7 @@ rows.push({
   note: "the node's own time + 2 ms were asked for",
 });
 
-/** From the signal to the first 502, and what requests to the other node's sandbox took meanwhile. */
+/** Measures the time from the signal to the first 502, and the latency of requests to the other node's sandbox meanwhile. */
 async function lose(node: TestNode, signal: "SIGKILL" | "SIGSTOP"): Promise<{ noticedMs: number; others: number[] }> {
   const others: number[] = [];
   let isOver = false;
@@ -211,7 +211,7 @@ for (let count = 0; count < 2_000; count++) quiet.push(await tookMs(() => ask(ga
 rows.push({ what: "requests on a quiet deployment, p99", value: percentile(quiet, 0.99), unit: "ms", samples: quiet.length });
 report("cluster", rows, raw);
 
-/** Reads what a request announces, and answers. */
+/** An application that reads the announced body and answers. */
 function sinkScript(): string {
   return `import re, socket
 server = socket.create_server(("0.0.0.0", ${sinkPort}), backlog=64)

@@ -1,4 +1,4 @@
-// Many idle sandboxes at once: what each costs by its control group and by what the host has less, and how commands fare among them.
+// Many idle sandboxes at once: the memory of each, by its cgroup and by the host's free memory, and the latency of commands among them.
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startNode } from "@svc/harness/node.ts";
@@ -6,14 +6,14 @@ import { parentNameOf } from "@svc/sandbox/runtime/cgroup.ts";
 import { Sandbox } from "e2b";
 import { median, percentile, type Row } from "./report.ts";
 
-/** How long sandboxes are left alone before their memory is read. */
+/** How long the sandboxes stay idle before their memory is read. */
 const IDLE_MS = 150_000;
 const COMMANDS = 120;
 const WARM_UP = 20;
 
 export type Crowd = { readonly rows: readonly Row[]; readonly raw: Readonly<Record<string, unknown>> };
 
-/** `count` idle sandboxes, envd included; with `commandGoalMs` also commands in one of them while all are up. */
+/** Starts `count` idle sandboxes, envd included; with `commandGoalMs` it also measures commands in one of them while all run. */
 export async function crowd(count: number, commandGoalMs?: number): Promise<Crowd> {
   await using node = await startNode({ runtime: "gvisor" });
   const headers = { "x-api-key": node.apiKey };
@@ -56,7 +56,7 @@ async function commandTimes(url: string, apiKey: string, sandboxID: string): Pro
   return times.slice(WARM_UP);
 }
 
-/** All that the kernel charges to the sandboxes of this home, page cache included; cgroup v1, else v2. */
+/** Returns all memory that the kernel charges to this home's sandboxes, page cache included; cgroup v1, otherwise v2. */
 function cgroupBytes(home: string): number | undefined {
   const parent = parentNameOf(realpathSync(home));
   const files = [`/sys/fs/cgroup/memory/${parent}/memory.usage_in_bytes`, `/sys/fs/cgroup/${parent}/memory.current`];

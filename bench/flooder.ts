@@ -1,4 +1,4 @@
-// Clients that keep a server busy on purpose, in a process of their own: slow heads and bodies, connections that never rest, new connections, RPC frames.
+// Clients that overload a server on purpose, in a separate process: slow heads and bodies, busy connections, new connections, RPC frames.
 import { connect, type Socket } from "node:net";
 
 const [kind = "", port = "", count = "1", path = "/v2/sandboxes"] = process.argv.slice(2);
@@ -7,7 +7,7 @@ const HEAD = `GET ${path} HTTP/1.1\r\nHost: a\r\n${Array.from({ length: 120 }, (
 const REQUEST = `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`;
 const BODY_BYTES = 8 * MIB;
 const UPLOAD = `PUT ${path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`;
-/** The head of an RPC request: magic, sequence, an unknown function, bytes of its body. */
+/** The head of an RPC request: magic, sequence, an unknown function, the body's length. */
 const RPC_HEAD_BYTES = 20;
 function rpcHead(bodyBytes: number): Buffer {
   const head = Buffer.alloc(RPC_HEAD_BYTES);
@@ -24,7 +24,7 @@ function dial(onConnect: (socket: Socket) => void): void {
 }
 
 const floods: Record<string, () => void> = {
-  /** `count` heads of 32 KiB, a byte each every 10 ms. */
+  /** `count` heads of 32 KiB, one byte each every 10 ms. */
   slow() {
     const places = new Map<Socket, number>();
     for (let index = 0; index < Number(count); index++) {
@@ -40,7 +40,7 @@ const floods: Record<string, () => void> = {
       }
     }, 10);
   },
-  /** `count` connections, each byte as soon as the one before was taken. */
+  /** `count` connections that send each byte once the previous one was accepted. */
   bytes() {
     for (let index = 0; index < Number(count); index++) {
       dial((socket) => {
@@ -65,11 +65,11 @@ const floods: Record<string, () => void> = {
       });
     }
   },
-  /** `count` clients that send half of a body of 8 MiB and stay. */
+  /** `count` clients that send half of a body of 8 MiB and then stay connected. */
   halves() {
     for (let index = 0; index < Number(count); index++) dial((socket) => socket.write(UPLOAD + "[".repeat(BODY_BYTES / 2)));
   },
-  /** `count` connections whose RPC heads come a byte each every 10 ms. */
+  /** `count` connections whose RPC heads arrive one byte every 10 ms. */
   rpcSlow() {
     const sockets = new Set<Socket>();
     for (let index = 0; index < Number(count); index++)
@@ -103,7 +103,7 @@ const floods: Record<string, () => void> = {
   },
 };
 
-// A bench that was ended must not leave its flood behind.
+// A flood must end with its bench.
 const startedBy = process.ppid;
 setInterval(() => {
   if (process.ppid !== startedBy) process.exit();

@@ -5,7 +5,7 @@ const dnsSetup = `import socket, threading
 server = next(line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver"))
 query = b"\\0\\7\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\5flood\\4test\\0\\0\\1\\0\\1"`;
 
-/** By what they do; PORT stands for the node's. */
+/** The commands by description; PORT stands for the node's port. */
 export const floods: Readonly<Record<string, string>> = {
   "DNS over UDP": python(`${dnsSetup}
 def flood():

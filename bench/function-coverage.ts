@@ -1,4 +1,5 @@
-// Which functions of the tree ran in a process since the last look: this one by a session of its own, another one by its inspector.
+// Lists the functions of the tree that ran in a process since the last call, through an inspector session in this process or another one's
+// inspector port.
 import { once } from "node:events";
 import { Session } from "node:inspector/promises";
 import { pathToFileURL } from "node:url";
@@ -12,10 +13,10 @@ type Coverage = {
   }[];
 };
 
-/** The functions that ran since the last call, as file#offset. */
+/** Returns the functions that ran since the last call, as file#offset. */
 export type Look = () => Promise<Set<string>>;
 
-/** What a process started with --inspect says of where it listens. */
+/** Returns the address that a process started with --inspect has printed. */
 export function inspectorOf(log: string): string {
   return /listening on (ws:\S+)/.exec(log)?.[1] ?? "";
 }

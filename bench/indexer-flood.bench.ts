@@ -1,4 +1,4 @@
-// The cache indexer under floods: how long /health takes, how an ordinary query fares, and how much memory it comes to.
+// The cache indexer under floods: the latency of /health and of an ordinary query, and its memory.
 
 import { spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
@@ -17,7 +17,7 @@ const MIB = 1024 * 1024;
 const BUDGET_MIB = 256;
 const SLOW_CLIENTS = 2000;
 const PUBLISHERS = 32;
-/** docs/indexer.md: the budget, bodies, their lists, and the program itself. */
+/** The bound of docs/indexer.md: the budget, bodies, their lists, and the program itself. */
 const BOUND_MIB = BUDGET_MIB + 128 + 9 * 16 + 250;
 
 const rows: Row[] = [];
@@ -95,7 +95,7 @@ await during(`${SLOW_CLIENTS} slow connections`, async (server) => {
     const socket = opened(server);
     sockets.add(socket);
     socket.once("close", () => sockets.delete(socket));
-    // Half of them with heads, half with bodies that do not become whole.
+    // Half of the clients send incomplete heads, half send incomplete bodies.
     socket.write(sockets.size % 2 === 0 ? "POST /query HTTP/1.1\r\nHost: x\r\nX-" : `POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: ${16 * MIB}\r\n\r\n[`);
   };
   for (let n = 0; n < SLOW_CLIENTS; n++) begin();

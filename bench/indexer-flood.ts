@@ -1,4 +1,4 @@
-// Publishers that send new blocks as fast as they can, in a process of their own; prints their endpoints as one line of JSON.
+// Publishers that send new blocks as fast as they can, in a separate process; prints their endpoints as one line of JSON.
 import { setImmediate as turn } from "node:timers/promises";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import { Packr } from "msgpackr";
@@ -10,7 +10,7 @@ const BATCHES = 2000;
 const packr = new Packr({ useRecords: false });
 const count = Number(process.argv[2]);
 
-// Made before, and sent again under new numbers: the sender shall not be what is slow.
+// The batches are created in advance and resent with new numbers, so that the sender is not the bottleneck.
 const batches = Array.from({ length: BATCHES }, (_, batch) => {
   const names = Array.from({ length: BLOCKS }, (_, i) => BigInt(batch + 1) * 1_000_003n * 2n ** 20n + BigInt(i));
   const tokens = Array.from({ length: BLOCKS * BLOCK_SIZE }, (_, i) => (batch * 31 + i * 17) % 150_000);

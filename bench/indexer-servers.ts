@@ -1,4 +1,4 @@
-// The indexers that the bench drives, each a process of its own: ours, and the field's crate where cargo can build it.
+// The indexers that the bench drives, each in its own process: ours, and the Dynamo crate if cargo can build it.
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -61,7 +61,7 @@ export class IndexerProcess {
     return peakBytes(this.#child.pid as number);
   }
 
-  /** CPU per request in microseconds, and the round trips. */
+  /** Returns the CPU time per request in microseconds, and the round trips. */
   async measure(form: Form, rounds: number): Promise<{ cpuUs: number; roundTripsUs: number[] }> {
     for (let i = 0; i < rounds / 4; i++) await this.ask(form);
     const before = this.cpuSeconds();
@@ -93,7 +93,7 @@ export async function startOurs(more: readonly string[] = []): Promise<IndexerPr
   return answering(new IndexerProcess("svc", child, port, home));
 }
 
-/** Undefined, with a word about it, where cargo is missing or the crate does not build. */
+/** Returns undefined, with a message, if cargo is missing or the crate does not build. */
 export async function startPeer(blockSize: number): Promise<IndexerProcess | undefined> {
   const target = process.env["SVC_BENCH_PEER_TARGET"] ?? join(process.env["SVC_CACHE"] ?? tmpdir(), "bench-indexer-peer");
   const built = spawnSync("cargo", ["build", "--release", "--quiet", "--target-dir", target], {

@@ -1,4 +1,5 @@
-// The cache indexer: its native core alone, the least kind cases first; then whole servers side by side: CPU per request, and per block taken in.
+// The cache indexer: first its native core alone, including worst cases; then whole servers compared: CPU per request, and per ingested
+// block.
 import { execFileSync } from "node:child_process";
 import { loadavg } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -14,14 +15,14 @@ const CORE = process.env["SVC_INDEXER_CORE_BENCH"] ?? fileURLToPath(new URL("../
 const INSTANCES = 64;
 const BLOCK_SIZE = 16;
 const PROMPT_TOKENS = 32_768;
-/** Forms are measured in turns, so that a busy minute of the machine falls to all of them. */
+/** Forms are interleaved, so that other load on the machine affects all of them. */
 const ROUNDS = 4;
 const ROUND_REQUESTS = 2000;
 const CORE_ROUNDS = 3;
-/** 2 million blocks: what the first second costs, when JavaScript is compiled and tables grow from nothing, is not what an indexer costs. */
+/** 2 million blocks, so that the first second, when JavaScript is compiled and tables grow, has little weight. */
 const INTAKE_EVENTS = 32_000;
 const EVENT_BLOCKS = 64;
-/** Blocks settle in the index; what is asked for meanwhile costs CPU, too. */
+/** The interval of queries while blocks settle in the index; each query costs CPU, too. */
 const POLL_MS = 300;
 const packr = new Packr({ useRecords: false });
 
@@ -29,7 +30,7 @@ type Core = Readonly<Record<string, number>>;
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
 
-/** Medians of its rounds; each stays in the results with the machine's load. */
+/** Rows show the medians of the rounds; the results keep each round with the machine's load. */
 const coreRounds = Array.from({ length: CORE_ROUNDS }, () => ({
   loadAverage: loadavg(),
   figures: JSON.parse(execFileSync(CORE, { encoding: "utf8" })) as Core,
@@ -124,7 +125,7 @@ const tokenIds = [...prompt];
 const bytes = (value: object, list: string, numbers: readonly bigint[]) =>
   Buffer.from(`${JSON.stringify(value).slice(0, -1)},"${list}":[${numbers.join(",")}]}`);
 type Sent = Omit<Form, "what">;
-/** `within`: at most so many times what the case of that name takes. */
+/** `within` limits the time to a multiple of the named case's time. */
 type Case = { what: string; ours: Sent; peer?: Sent; atMost?: number; within?: { of: string; times: number } };
 const json = "application/json";
 const msgpack = "application/msgpack";
@@ -179,7 +180,7 @@ const cases: Case[] = [
   },
 ];
 
-/** Each of the instances has the whole prompt; the peer counts its tiers in blocks or in tokens. */
+/** Counts the instances that have the whole prompt; the peer counts its tiers in blocks or in tokens. */
 async function wholeMatches(server: IndexerProcess, form: Sent): Promise<number> {
   const answer = await server.ask(form);
   if (form.type === msgpack) return answer.split("longest_matched").length - 1;
@@ -224,7 +225,8 @@ for (const { what, peer: theirs, within } of cases) {
     rows.push({ what: `svc over peer: ${what}`, value: own / (cpuOf.get(`${peer.name} ${what}`) ?? Number.NaN), unit: "x", goal: { atMost: 0.5 } });
 }
 
-// New blocks, as prefill makes them: one event of 64 blocks a batch, from all publishers in turn. Made before the clock runs.
+// New blocks as prefill creates them: one event of 64 blocks per batch, interleaved from all publishers. They are created before the
+// measurement.
 const batches = Array.from({ length: INTAKE_EVENTS }, (_, event) => {
   const tokens = Uint32Array.from({ length: EVENT_BLOCKS * BLOCK_SIZE }, (_, i) => (event * 31 + i * 17) % 150_000);
   const names = Array.from({ length: EVENT_BLOCKS }, (_, i) => BigInt(event + 1) * 1_000_003n * 2n ** 20n + BigInt(i));

@@ -1,4 +1,4 @@
-// The metadata server while clients try to hold it: how long others wait, and how much memory it takes; and its rate by durability.
+// The metadata server while clients try to block it: the latency of other requests and its memory; and its rate by durability.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -15,7 +15,7 @@ const SLOW_CLIENTS = 2000;
 const SECONDS = 8;
 const RATE_CONNECTIONS = 16;
 const MIB = 1 << 20;
-/** Of the guide: the records' own setting apart, of which these floods store nothing. */
+/** The bound of the guide, without the setting for records, because these floods store none. */
 const BOUND_BYTES = 150e6 + 3 * 64 * MIB + 4096 * 80 * 1024;
 
 async function startServer(...flags: string[]) {
@@ -36,7 +36,7 @@ async function startServer(...flags: string[]) {
   };
 }
 
-/** Milliseconds of each health check over a connection of its own, for some seconds. */
+/** Measures health checks for some seconds, each on a new connection, in milliseconds. */
 async function healthMs(url: URL): Promise<number[]> {
   const took: number[] = [];
   for (const until = performance.now() + SECONDS * 1000; performance.now() < until; ) {

@@ -1,11 +1,11 @@
-// What a process has used: processor time by the scheduler's clock, memory as the kernel counts it.
+// A process's resource usage: processor time by the scheduler's clock, memory as the kernel counts it.
 import { readdirSync, readFileSync } from "node:fs";
 
 const CLOCK_TICKS_PER_SECOND = 100;
 
 /**
- * Seconds of user and system time of all threads, so far. The scheduler counts nanoseconds of threads that live; what others used
- * is in the process's own sum, in ticks of 10 ms.
+ * Returns the user and system time of all threads so far, in seconds. The scheduler counts live threads in nanoseconds; ended threads are
+ * only in the process's sum, in ticks of 10 ms.
  */
 export function cpuSeconds(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
@@ -19,13 +19,13 @@ function runTime(pid: number, thread: string): string {
   try {
     return readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8").split(" ")[0] ?? "0";
   } catch {
-    return "0"; // it ended meanwhile
+    return "0"; // the thread ended meanwhile
   }
 }
 
 export const residentBytes = (pid: number) => statusBytes(pid, "VmRSS");
 
-/** The most memory that the process ever had. */
+/** The highest resident size of the process so far. */
 export const peakBytes = (pid: number) => statusBytes(pid, "VmHWM");
 
 function statusBytes(pid: number, field: string): number {

@@ -1,7 +1,7 @@
-// The far ends of the bulk measurement: a sink that counts, and a client that sends or receives; raw sockets on both.
+// The ends of the bulk measurement: a sink that counts bytes, and a client that sends or receives; both use raw sockets.
 import { connect, createServer } from "node:net";
 
-/** Listens where a sandbox's application would; answers a request when the announced body has come. */
+/** Listens in place of a sandbox's application; answers a request once the announced body has arrived. */
 export function startSink(host: string, port: number): void {
   createServer((socket) => {
     let remaining = -1;
@@ -22,7 +22,7 @@ export function startSink(host: string, port: number): void {
   }).listen(port, host);
 }
 
-/** Seconds until `bytes` of a GET's response have come. */
+/** The seconds until `bytes` of a GET's response have arrived. */
 export function download(port: number, head: string, bytes: number): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const started = performance.now();
@@ -47,7 +47,7 @@ export function download(port: number, head: string, bytes: number): Promise<num
   return promise;
 }
 
-/** Seconds until the answer to a body of `bytes` has come. */
+/** The seconds until the answer to a body of `bytes` has arrived. */
 export function upload(port: number, head: string, bytes: number): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const started = performance.now();

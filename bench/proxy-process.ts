@@ -1,4 +1,4 @@
-// A proxy in a process of its own, for the bench to measure: one secure and one private sandbox at loopback addresses.
+// A proxy in a separate process for the bench: one secure and one private sandbox at loopback addresses.
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { openProxy } from "@svc/sandbox/proxy/server.ts";

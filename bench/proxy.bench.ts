@@ -1,5 +1,5 @@
-// What the proxy costs: CPU per small request beside nginx's, interleaved in one run, and the rate of large bodies.
-// Needs nginx and wrk, both Debian packages. `node bench/proxy.bench.ts [--profile DIR]`
+// The proxy's cost: CPU per small request compared with nginx, interleaved in one run, and the rate of large bodies. Needs nginx and wrk,
+// both Debian packages. `node bench/proxy.bench.ts [--profile DIR]`
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -31,7 +31,7 @@ for (const [program, test] of [
   ["wrk", "-v"],
 ] as const) {
   await run(program, [test]).catch((error: NodeJS.ErrnoException) => {
-    // wrk ends with an error after it has printed its version.
+    // wrk exits with an error after it has printed its version.
     if (error.code !== "ENOENT") return;
     process.stderr.write(`bench proxy: needs ${program}; on Debian: apt-get install -y ${program === "nginx" ? "nginx-light" : program}\n`);
     process.exit(1);
@@ -57,7 +57,7 @@ const shared = (name: string) =>
   `user root; daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
 const answerLine = 'return 200 "the quick brown fox jumps over the lazy dog\\n";';
 const responder = `${shared("responder")} http { ${common} server { listen ${host}:${envd}; listen ${host}:${application}; location / { ${answerLine} } location /gigabyte { root ${home}; } } }`;
-// One proxy_pass for both ports: each of our two routes has the peer that does the same hop with the same heads.
+// One proxy_pass serves both ports, so that each of our two routes has a peer with the same hop and the same heads.
 const peer = `${shared("peer")} http { ${common} upstream u { server ${host}:${envd}; keepalive 64; keepalive_requests 1000000000; }
   server { listen 127.0.0.1:${nginxPort}; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr; } } }`;
 
@@ -124,7 +124,7 @@ const rows: Row[] = [...results].map(([name, { microseconds, perSecond }]) => ({
   samples: rounds,
   note: `${Math.round(median(perSecond))} requests/s`,
 }));
-// Each of our runs against nginx's run just before it, so that another program's work in between weighs on both.
+// Each of our runs is compared with nginx's run just before it, so that other load affects both.
 const ratio = (ours: number, nginx: number) => {
   const [mine, theirs] = [ours, nginx].map((index) => results.get((loads[index] as Load).name)?.microseconds ?? []) as [number[], number[]];
   return Number(median(mine.map((value, round) => value / (theirs[round] as number))).toFixed(2));

@@ -1,4 +1,4 @@
-// What every bench prints and writes: rows of a figure, what it was measured against, and the machine.
+// The output of every bench: rows of results with their goals, and the machine.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg, release, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
@@ -7,7 +7,7 @@ export type Row = {
   readonly what: string;
   readonly value: number;
   readonly unit: string;
-  /** The figure asked for, as `<=` or `>=` a number. */
+  /** The required value, as `<=` or `>=` a number. */
   readonly goal?: { readonly atMost: number } | { readonly atLeast: number };
   readonly samples?: number;
   readonly note?: string;
@@ -20,15 +20,15 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]) => percentile(values, 0.5);
 
-/** Where a bench is, on stderr: its table stays as it is, and whoever waits for it knows that it goes on. */
+/** Reports progress on stderr, so that the table stays clean and a person sees that the bench is running. */
 export function progress(text: string): void {
   process.stderr.write(`${(performance.now() / 1000).toFixed(0).padStart(5)} s  ${text}\n`);
 }
 
-/** So many of a longer list of samples are kept: order statistics at equal distances. */
+/** The number of samples kept of a longer list: order statistics at equal distances. */
 const MOST_SAMPLES = 1_000;
 
-/** Prints the table and, unless it is a part of a bench alone, writes bench/results/NAME.json with the raw samples. */
+/** Prints the table and, unless only a part of a bench ran, writes bench/results/NAME.json with the raw samples. */
 export function report(name: string, rows: readonly Row[], raw: Readonly<Record<string, unknown>>, isPart = false): void {
   const width = Math.max(...rows.map((row) => row.what.length));
   for (const row of rows) {
@@ -47,7 +47,7 @@ export function report(name: string, rows: readonly Row[], raw: Readonly<Record<
   writeFileSync(`${directory}${name}.json`, `${text({ name, date: new Date().toISOString(), machine, rows, raw })}\n`);
 }
 
-/** Indented JSON in which a list of numbers takes one line. */
+/** Formats indented JSON in which a list of numbers takes one line. */
 function text(result: unknown): string {
   const lists: string[] = [];
   const marked = JSON.stringify(

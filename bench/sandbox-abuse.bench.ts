@@ -1,4 +1,4 @@
-// One abuser and twenty victims: how long the victims' commands take while one sandbox, or one client, takes all it can get.
+// One abuser and twenty victims: the latency of the victims' commands while one sandbox, or one client, takes all it can get.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,7 +15,7 @@ const SETTLE_MS = 1_500;
 const ABUSER = fileURLToPath(new URL("abuser.ts", import.meta.url));
 const FLOODER = fileURLToPath(new URL("flooder.ts", import.meta.url));
 
-/** Run by the sandbox's own user, inside. */
+/** Commands that the sandbox's own user runs inside. */
 const inside: Readonly<Record<string, string>> = {
   "forks without end": abuses.forks.command,
   "memory without end": abuses.memory.command,
@@ -27,7 +27,7 @@ const inside: Readonly<Record<string, string>> = {
   "inotify without end": abuses.watches.command,
   "connections without end": floods["connections to the node's port"] ?? "",
 };
-/** From the outside, without a key: what the flooder does, and on how many connections. */
+/** Floods from outside, without a key: the flooder's kind, and the number of connections. */
 const outside: Readonly<Record<string, readonly [kind: string, count: number]>> = {
   "slow heads on 2,000 connections": ["slow", 2000],
   "connections that come and go": ["connects", 100],
@@ -39,7 +39,7 @@ const create = () => Sandbox.create("base", { ...connection, timeoutMs: 3_000_00
 const victims: Sandbox[] = [];
 for (let index = 0; index < VICTIMS; index++) victims.push(await create());
 
-/** One command of each victim after the other, so that what is measured is the abuser's doing and not the victims'. */
+/** The victims' commands run one at a time, so that only the abuser's load is measured. */
 async function commands(rounds: number): Promise<number[]> {
   const times: number[] = [];
   for (let round = 0; round < rounds; round++) {
@@ -75,7 +75,7 @@ async function measure(what: string): Promise<void> {
 }
 
 async function during(argv: readonly string[], work: () => Promise<void>): Promise<void> {
-  // A session of its own: the kernel shares processors out by session.
+  // The client gets its own session, because the kernel divides processors by session.
   const client = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"], detached: true });
   const ended = once(client, "exit");
   await once(client.stdout, "data");
@@ -85,7 +85,7 @@ async function during(argv: readonly string[], work: () => Promise<void>): Promi
 }
 
 await commands(2);
-// Before each kind: the machine's other work moves with the minute.
+// The baseline is measured before each kind, because other load on the machine varies.
 const takeQuiet = async () => {
   quiet = await commands(ROUNDS);
 };

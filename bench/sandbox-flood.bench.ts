@@ -1,4 +1,4 @@
-// What a node answers while somebody floods it: /health, from inside sandboxes and from outside, and the memory it takes meanwhile.
+// A node under floods from inside sandboxes and from outside: the latency of /health, and its memory.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { Agent, get } from "node:http";
@@ -13,7 +13,7 @@ import { percentile, type Row, report } from "./report.ts";
 const SAMPLES = 300;
 const EVERY_MS = 20;
 const SETTLE_MS = 1_500;
-/** docs/operations.md states it. */
+/** The bound that docs/operations.md states. */
 const MEMORY_BOUND_MB = 1024;
 const FLOODER = fileURLToPath(new URL("flooder.ts", import.meta.url));
 const ABUSER = fileURLToPath(new URL("abuser.ts", import.meta.url));
@@ -59,7 +59,7 @@ async function ended(child: ChildProcess): Promise<void> {
   await exit;
 }
 
-/** On runc, whose sandboxes flood with the speed of the host's kernel. */
+/** Uses runc, where a sandbox floods at the speed of the host's kernel. */
 await using node = await startNode({ runtime: "runc" });
 await measure("nothing", node);
 for (const [what, command] of Object.entries(floods)) {

@@ -1,5 +1,5 @@
-// The life of sandboxes: pause, resume, snapshot and fork of 100 MB of live heap, 200 idle ones, a neighbour under abuse.
-// SVC_BENCH_PARTS="pause snapshot forks written neighbours idle" runs some of it, which writes no results.
+// The life of sandboxes: pause, resume, snapshot and fork with 100 MB of live heap, 200 idle ones, a neighbour under abuse.
+// SVC_BENCH_PARTS="pause snapshot forks written neighbours idle" runs some parts, and then writes no results.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, statSync } from "node:fs";
@@ -17,7 +17,7 @@ const ROUNDS = 11;
 const FIRST_ROUNDS = 5;
 const FORKS = 10;
 const FORK_ROUNDS = 5;
-/** As the settings have it. */
+/** The default of the setting. */
 const PRECREATED = 2;
 const PRECREATED_READY_MS = 60_000;
 const COMMANDS = 150;
@@ -27,14 +27,14 @@ const raw: Record<string, unknown> = {};
 
 const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
 
-/** Holds the heap and sleeps. */
+/** A program that holds the heap and sleeps. */
 const HOLDER = `import os, time
 heap = os.urandom(${HEAP_BYTES})
 open("/tmp/ready", "w").close()
 while True:
     time.sleep(1)`;
 
-/** Holds the heap, and looks at the clock every millisecond, so that a stop shows as a gap. */
+/** A program that holds the heap and checks the clock every millisecond, so that a stop shows as a gap. */
 const WATCHER = `import os, time
 heap = os.urandom(${HEAP_BYTES})
 open("/tmp/ready", "w").close()
@@ -67,7 +67,7 @@ async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T 
 }
 
 async function pauseAndResume(): Promise<void> {
-  // Network slots and precreated sandboxes are kept ready as the settings have it without a word.
+  // The default settings keep network slots and precreated sandboxes ready.
   await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", `--pool.precreated=${PRECREATED}`] });
   const firsts: number[] = [];
   for (let round = 0; round < FIRST_ROUNDS; round++) {
@@ -153,7 +153,7 @@ async function precreatedReady(node: TestNode, count: number): Promise<void> {
   }
 }
 
-/** Of making one precreated sandbox, as the node timed it. */
+/** The node's own measurement of creating one precreated sandbox. */
 async function precreatedMs(node: TestNode): Promise<number> {
   const text = await (await fetch(`${node.url}/metrics`)).text();
   const of = (what: string) => Number(new RegExp(`^svc_node_stage_seconds_${what}\\{.*stage="precreate".*\\} (\\S+)$`, "m").exec(text)?.[1] ?? 0);
@@ -167,7 +167,7 @@ async function forks(precreated: number, goalMs: number): Promise<void> {
   let memoryMB = 0;
   let diskMB = 0;
   for (let round = 0; round < FORK_ROUNDS + 1; round++) {
-    // The first fork says which precreated sandboxes will be wanted.
+    // The first fork decides which sizes are precreated.
     if (round > 0) await precreatedReady(node, precreated);
     await sleep(2_000);
     const before = availableBytes();
@@ -212,7 +212,7 @@ async function commandTimes(sandbox: Sandbox, count: number): Promise<number[]> 
   return times;
 }
 
-/** What a sandbox does to its neighbour: each abuse for as long as the neighbour's commands take. */
+/** The effect of a sandbox on its neighbour: each abuse lasts as long as the neighbour's commands. */
 const abuses: Readonly<Record<string, string>> = {
   "fork bomb": "bash -c ':(){ :|:& };:' > /dev/null 2>&1",
   "memory bomb": "python3 -c 'b=[]\nwhile True: b.append(bytearray(10**7))'",
@@ -230,7 +230,7 @@ async function neighbours(): Promise<void> {
     const abuser = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 3_000_000 });
     const client = spawn(process.execPath, [ABUSER, node.url, node.apiKey, abuser.sandboxId, command], {
       stdio: ["ignore", "pipe", "inherit"],
-      detached: true, // a session of its own: the kernel shares processors out by session
+      detached: true, // the client gets its own session, because the kernel divides processors by session
     });
     const ended = once(client, "exit");
     await once(client.stdout, "data");
@@ -251,7 +251,7 @@ async function neighbours(): Promise<void> {
   }
 }
 
-/** A file with several names counts once. */
+/** Counts a file with several names once. */
 function diskBytes(folder: string): number {
   const bytes = new Map<number, number>();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {

@@ -1,6 +1,7 @@
-// Sandboxes that hold state and sleep, more of them than memory could hold awake, woken by traffic in random order at a steady rate.
+// Sandboxes that hold state and sleep, more than memory could hold awake, resumed by traffic in random order at a steady rate.
 //
-// SVC_BENCH_SLEEPERS (60; 0: only the small one), SVC_BENCH_SLEEPER_MB (200), SVC_BENCH_WAKES (all). Asked were 300 of 200 MB, 60 GB of disk.
+// SVC_BENCH_SLEEPERS (60; 0: only the small one), SVC_BENCH_SLEEPER_MB (200), SVC_BENCH_WAKES (all). The goal is 300 of 200 MB, which needs
+// 60 GB of disk.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,13 +16,13 @@ const HEAP_MB = number("SVC_BENCH_SLEEPER_MB", 200);
 const WAKES = Math.min(SLEEPERS, number("SVC_BENCH_WAKES", SLEEPERS));
 const SMALL_ROUNDS = 25;
 const PER_SECOND = 2;
-/** Then whoever was woken sleeps again. */
+/** After this time a resumed sandbox is paused again. */
 const IDLE_SECONDS = 10;
 const PORT = 8000;
 const ASLEEP_MS = 60_000;
 const FILLED_AT_ONCE = 2;
 
-/** Holds random memory, says the checksum of each MiB of it when it begins, and of one that it is asked for. */
+/** A program that holds random memory, stores the checksum of each MiB at startup, and returns the current one on request. */
 const holder = `import hashlib, http.server, mmap, os, sys
 MB = 1 << 20
 many = int(sys.argv[1])
@@ -53,7 +54,7 @@ async function filled(node: TestNode, heapMB: number): Promise<Sleeper> {
   return { sandbox, sums: (await sandbox.files.read("/tmp/sums")).split("\n") };
 }
 
-/** By traffic to its port, as anybody's request. @throws when what it remembers is not what it had. */
+/** Resumes it with an ordinary request to its port. @throws if its memory differs from before. */
 async function askedMs(node: TestNode, { sandbox, sums }: Sleeper): Promise<number> {
   const at = Math.floor(Math.random() * sums.length);
   const begin = performance.now();
@@ -122,7 +123,7 @@ async function crowd(): Promise<{ rows: Row[]; raw: Record<string, unknown> }> {
     );
   });
   await Promise.all(asked);
-  // Those that sleep again, with what they changed since: nothing is lost the second time either.
+  // Sandboxes that sleep again include their changes, and the second resume must lose nothing either.
   await untilAsleep(node, SLEEPERS - 2);
   const again: number[] = [];
   for (const sleeper of order.slice(0, Math.min(20, order.length))) again.push(await askedMs(node, sleeper));

@@ -1,4 +1,4 @@
-// Pause, resume, snapshot and fork of sandboxes that wrote much to their disk, or hold much in memory: does the cost follow what changed?
+// Pause, resume, snapshot and fork of sandboxes that wrote much to their disk, or hold much in memory: the cost should follow what changed.
 import { setTimeout as sleep } from "node:timers/promises";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { Sandbox } from "e2b";
@@ -93,7 +93,7 @@ async function measure({ what, writtenMB, heapMB, rounds }: Load): Promise<{ row
   };
 }
 
-/** `only`: a part of a load's name. */
+/** `only` selects loads by a part of their names. */
 export async function written(only = ""): Promise<{ rows: Row[]; raw: Record<string, unknown> }> {
   const all: { rows: Row[]; raw: Record<string, unknown> } = { rows: [], raw: {} };
   for (const load of loads.filter(({ what }) => what.includes(only))) {

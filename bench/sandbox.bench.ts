@@ -1,4 +1,4 @@
-// Sandboxes through the unmodified E2B JS SDK: create to first output, warm commands, bursts, density.
+// Sandboxes with the unmodified E2B JS SDK: create to first output, warm commands, bursts, density.
 import { setTimeout as sleep } from "node:timers/promises";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { Sandbox } from "e2b";
@@ -14,7 +14,7 @@ function connection(node: TestNode) {
   return { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey };
 }
 
-/** Waits until the pool of `base` holds `count`. */
+/** Waits until the pool of `base` holds `count` sandboxes. */
 async function poolReady(node: TestNode, count: number): Promise<void> {
   const end = performance.now() + POOL_READY_MS;
   for (;;) {

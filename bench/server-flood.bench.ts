@@ -1,4 +1,5 @@
-// The gateway, the store's master, service and admin server while ordinary clients try to hold them: how long /health takes, and their memory.
+// The gateway and the store's master, service and admin server while ordinary clients try to block them: the latency of /health, and their
+// memory.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,7 +17,7 @@ const SETTLE_MS = 1_500;
 const FLOODER = fileURLToPath(new URL("flooder.ts", import.meta.url));
 
 type Flood = { readonly what: string; readonly kind: string; readonly count: number; readonly port?: number };
-/** `memoryMB`: what its guide states as the most that clients can make it take. */
+/** `memoryMB` is the limit of memory under such clients that the guide states. */
 type Target = {
   readonly name: string;
   readonly url: string;
@@ -42,7 +43,7 @@ const overRPC = (port: number): Flood[] => [
 const rows: Row[] = [];
 const raw: Record<string, number[]> = {};
 
-/** A connection of its own for each: a server that accepts no more is seen, too. */
+/** Each check uses a new connection, so that a server that accepts no more is noticed. */
 async function healthMs(url: string): Promise<number> {
   const begin = performance.now();
   const response = await fetch(`${url}/health`, { headers: { connection: "close" }, signal: AbortSignal.timeout(10_000) });

@@ -1,4 +1,4 @@
-// From a fresh Debian root to the first program in gVisor: by set-up from an empty cache, and by the import of what another machine made.
+// From a fresh Debian root to the first program in gVisor: with set-up from an empty cache, and with an import from another machine.
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
@@ -8,7 +8,7 @@ import { median, type Row, report } from "./report.ts";
 
 const ROUNDS = Number(process.env.SVC_BENCH_ROUNDS ?? 3);
 const root = join(import.meta.dirname, "..");
-/** What `svc up` installs: without what only tests and benches need. */
+/** The steps of `svc up`, without those only tests and benches need. */
 const STEPS_OF_A_RUN = /^readonly run_steps="(.*)"$/m.exec(readFileSync(join(root, "setup/paths.sh"), "utf8"))?.[1]?.split(" ") ?? [];
 
 type Round = { readonly tookSeconds: number; readonly steps: Readonly<Record<string, number>>; readonly load: number };

@@ -1,4 +1,4 @@
-// Our store client against the field's, each on its own master with a holder of its own, in turns; and puts while a holder is killed.
+// Our store client compared with Mooncake's, each with its own master and holder, interleaved; and puts while a holder is killed.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { StoreClient } from "../packages/store/src/client/store-client.ts";
 import { type ClientProcess, openClient, startClient } from "../packages/store/test/client.ts";
@@ -7,7 +7,7 @@ import { startFieldMaster, startMaster } from "../packages/store/test/master.ts"
 import { median, type Row, report } from "./report.ts";
 
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
-/** Removed objects that had readers keep their memory until the leases are over: room for several rounds of them. */
+/** Removed objects keep their memory until their readers' leases end, so the segment has space for several rounds. */
 const SEGMENT_BYTES = 3072 * MIB;
 const AREA_BYTES = 8 * MIB;
 const PACE_MS = 5;
@@ -34,7 +34,7 @@ function timed(count: number, once: (i: number) => boolean): Measured {
   return { perSecond: (count * 1000) / (performance.now() - begun), p50: median(times) * 1000 };
 }
 
-/** One of our clients, with memory that is registered once and touched. */
+/** One of our clients, with memory that is registered and touched once. */
 class Ours {
   readonly client: StoreClient;
   readonly #area: Uint8Array;
@@ -90,7 +90,7 @@ async function throughput(): Promise<void> {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: SEGMENT_BYTES });
   const [tcp, shm] = [await Ours.open(master.rpcPort, false), await Ours.open(master.rpcPort, true)];
-  // Memory is touched once, by each process that maps it: what a first write of each page costs is the kernel's.
+  // Each process first touches the mapped memory, because the first write to a page costs kernel time.
   const most = { what: "1 MiB", length: MIB, batch: 1, count: Math.floor((SEGMENT_BYTES / MIB) * 0.8) };
   for (const each of [tcp, shm]) {
     each.run("put", "touch", most);
@@ -132,7 +132,7 @@ async function throughput(): Promise<void> {
 
 type Paced = { longestMs: number; failed: number; count: number };
 
-/** Two holders, one killed after a second. */
+/** Kills one of two holders after a second. */
 async function killedHolder(holders: readonly [{ kill(): Promise<void> }, unknown], puts: Promise<Paced>): Promise<Paced> {
   await sleep(1000);
   await holders[0].kill();
@@ -178,7 +178,7 @@ const of = (what: string) => median((samples.get(what) ?? []).map(({ perSecond }
 const p50Of = (what: string) => median((samples.get(what) ?? []).map(({ p50 }) => p50));
 function row(ours: string, peer: string, goal?: number): void {
   const ratio = of(ours) / of(peer);
-  // Beside other work the rates are those of whoever was disturbed less; medians of single calls are hardly touched by it.
+  // Under other load the rates depend on who was disturbed less; medians of single calls are hardly affected.
   const [call, theirCall] = [p50Of(ours), p50Of(peer)];
   const calls = `medians of a call ${call.toFixed(0)} us against ${theirCall.toFixed(0)}: ${(theirCall / call).toFixed(2)} x`;
   const note = `${Math.round(of(ours))}/s against ${Math.round(of(peer))}/s; ${calls}`;

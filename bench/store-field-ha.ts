@@ -1,4 +1,4 @@
-// The field's masters with etcd, one of which is killed: how long its client's puts fail, and what is left of what was acknowledged.
+// Mooncake's masters with etcd, one of which is killed: how long its client's puts fail, and which acknowledged objects remain.
 
 import { spawn } from "node:child_process";
 import { join } from "node:path";
@@ -37,13 +37,13 @@ function startOne(endpoints: string, rpcPort: number, httpPort: number): { kill(
   };
 }
 
-/** Undefined where they do not serve a client at all. */
+/** Returns undefined if they cannot serve a client at all. */
 export async function fieldTakeover(): Promise<FieldTakeover | undefined> {
   await using etcd = await startEtcd();
   const endpoints = etcd.endpoints.map((each) => each.replace("http://", "")).join(";");
   const [rpc = 0, http = 0, otherRpc = 0, otherHttp = 0] = await freePorts(4);
   const first = startOne(endpoints, rpc, http);
-  // The first one leads.
+  // The first one becomes the leader.
   await sleep(START_MS);
   const second = startOne(endpoints, otherRpc, otherHttp);
   await using client = new Holder();

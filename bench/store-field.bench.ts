@@ -1,4 +1,4 @@
-// The field's unmodified client on our master and on its own, in turns: one thread and sixteen, and the processor time of the masters.
+// Mooncake's unmodified client on our master and on its own, interleaved: one thread and sixteen, and the masters' processor time.
 import { type Holder, MIB, startHolder } from "../packages/store/test/holder.ts";
 import { startFieldMaster, startMaster } from "../packages/store/test/master.ts";
 import { cpuSeconds } from "./process-usage.ts";
@@ -7,7 +7,7 @@ import { median, type Row, report } from "./report.ts";
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 9);
 const SEGMENT_BYTES = 1024 * MIB;
 const LENGTH = 1024;
-/** Calls of all threads together; of a batch, of a hundred keys each. What is looked for was put before. */
+/** The number of calls of all threads together; a batch has a hundred keys. Objects are put before they are read. */
 const counts = { put: 4_000, get: 4_000, exist: 4_000, batch: 1_600 } as const;
 type What = keyof typeof counts;
 type Timed = { readonly perSecond: number; readonly wrong: number };

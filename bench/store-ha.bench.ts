@@ -1,4 +1,5 @@
-// Several masters: how long puts wait for a takeover, what is lost, how long a hand-over stalls, and what waiting for a standby costs.
+// Several masters: how long puts wait for a takeover, what is lost, how long a planned handover stalls, and the cost of waiting for a
+// standby.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -21,10 +22,10 @@ const CLIENTS = 64;
 const SEGMENT_BYTES = 1n << 40n;
 const FIELD_ROUNDS = 3;
 const quiet = ["--client_ttl=600s", "--store.suspect_after_ms=600000"];
-/** As they are by default; tests have longer ones. */
+/** The default settings; tests use longer ones. */
 const bounds = ["--store.takeover_after_ms=600", "--store.standby_timeout_ms=1000"];
 
-/** Writers that follow the lead and note when each put was acknowledged. */
+/** Writers that follow the leader and record when each put was acknowledged. */
 class Writers {
   readonly acknowledged: { key: string; begunMs: number; atMs: number }[] = [];
   #isOver = false;
@@ -65,7 +66,7 @@ class Writers {
     while (this.acknowledged.length < wanted) await sleep(1);
   }
 
-  /** From a moment on, until the next put that was begun afterwards is acknowledged. */
+  /** The time from `ms` until a put that began later is acknowledged. */
   gapAfter(ms: number): number {
     return (this.acknowledged.find(({ begunMs }) => begunMs > ms)?.atMs ?? Number.NaN) - ms;
   }
@@ -145,7 +146,7 @@ const relieved: Strike = async (leader, writers) => {
   return { gapMs: writers.longestGap(atMs), heal: async () => undefined };
 };
 
-/** Puts per second of start and end, one under way on each of 64 connections. */
+/** Returns puts per second (start and end), with one in progress on each of 64 connections. */
 async function rate(driven: Driven, folder: string, round: string): Promise<number> {
   const keys = Array.from({ length: KEYS }, (_, at) => `${round}-${at}`);
   const [start, end] = [join(folder, "start"), join(folder, "end")];

@@ -1,4 +1,4 @@
-// Our master under pressure: puts while it evicts, and what the log costs 64 clients.
+// Our master under load: puts during eviction, and the cost of the log with 64 clients.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,9 +12,9 @@ const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 3);
 const MILLION = Number(process.env["SVC_BENCH_KEYS"] ?? 1_000_000);
 const CLIENTS = 64;
 const PUTS = 20_000;
-/** Runs with the log and without, one after the other, in a round. */
+/** The number of pairs per round: a run with the log and one without. */
 const PAIRS = 4;
-/** Of the segment: how far it is filled before, and the share that one eviction frees. */
+/** The share of the segment that one eviction frees. */
 const EVICTED = 0.05;
 const quiet = ["--client_ttl=600s", "--store.suspect_after_ms=600000"];
 
@@ -43,10 +43,10 @@ const puts = (prefix: string, count: number) =>
     ),
   ] as const;
 
-/** p99 of the starts, which is where room is looked for, quiet and while the twentieth of all keys is evicted. */
+/** Measures the p99 of PutStart, where space is allocated, without eviction and while a twentieth of all keys is evicted. */
 async function eviction(): Promise<void> {
   const [calm, pressed]: [number[], number[]] = [[], []];
-  // Filled to just below the mark at which eviction begins: the puts that are measured go past it.
+  // The segment is filled to just below the eviction mark, which the measured puts exceed.
   const segmentBytes = (BigInt(MILLION) * OBJECT_BYTES * 100n) / 95n;
   await using master = await startMaster({ flags: [...quiet, "--store.snapshot_log_bytes=1000000000", `--eviction_ratio=${EVICTED}`] });
   const driven = await Driven.mount("ours", processOf(master), program, segmentBytes);
@@ -59,7 +59,7 @@ async function eviction(): Promise<void> {
   }
   const before = await evicted();
   for (let round = 0; round < ROUNDS; round++) {
-    // As many as one eviction frees: each round goes past the mark once.
+    // Each round puts as much as one eviction frees, so it exceeds the mark once.
     const [start, end] = puts(`pressed${round}`, Math.ceil(MILLION * EVICTED));
     pressed.push((await driven.load(start, 4, 1)).p99);
     await driven.load(end, 4, 1);
@@ -77,7 +77,7 @@ async function eviction(): Promise<void> {
   rows.push({ what: "  to the quiet one", value: median(pressed) / median(calm), unit: "x", goal: { atMost: 3 } });
 }
 
-/** The log's records are made either way; "off" takes its system calls away, by a library that answers them. */
+/** The log's records are created in both cases; "off" removes its system calls with a preloaded library. */
 async function log(): Promise<void> {
   const library = join(folder, "no-log.so");
   execFileSync("g++", ["-std=c++20", "-O2", "-shared", "-fPIC", "-o", library, new URL("store-no-log.cc", import.meta.url).pathname]);
@@ -97,7 +97,7 @@ async function log(): Promise<void> {
     }
   for (const each of pair) each.close();
   raw["log"] = { on: rates[0], off: rates[1], cpu };
-  // Each pair ran one after the other: what else the machine did meanwhile is nearly the same for both.
+  // The runs of a pair follow each other, so that other load is nearly the same for both.
   const ratios = rates[0].map((on, at) => on / (rates[1][at] as number));
   rows.push({
     what: `puts with the log on, ${CLIENTS} clients, to those with it off`,

@@ -1,4 +1,4 @@
-// Ten million keys in our master: memory, loading, look-ups among them, and two restarts; two minutes and 3 GB of memory and files.
+// Ten million keys in our master: memory, loading, lookups among them, and two restarts; takes two minutes and 3 GB of memory and files.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
 
 try {
-  // What was lost while it was down is a holder's business: the master waits for it for longer than this takes.
+  // The long client TTL keeps the master from expiring its client during the restarts.
   await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000"], level: "info" });
   const processOf = () => ({ rpcPort: master.rpcPort, httpPort: Number(new URL(master.url).port), pid: master.pid });
   const driven = await Driven.mount("ours", processOf(), buildRaw(folder), 1n << 44n);

@@ -1,4 +1,4 @@
-// The masters that the store bench drives, each a process of its own, and the load on them.
+// The masters that the store benches drive, each in its own process, and the load on them.
 import { execFile, execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ export function buildRaw(folder: string): string {
   return program;
 }
 
-/** One frame as it goes over the wire. */
+/** Returns one frame in its wire format. */
 export function frameOf<N extends OperationName>(name: N, ...args: ArgsOf<N>): Buffer {
   const { args: schema, argsHash } = operations[name] as unknown as Operation;
   const body = schema === undefined ? Buffer.alloc(0) : encodeBody(schema, argsHash, args, schema.literal);
@@ -63,7 +63,7 @@ export class Driven {
     this.#timer = setInterval(() => void rpc.call("Ping", clientID).catch(() => undefined), PING_MS);
   }
 
-  /** With one segment that needs no memory, since no bytes are moved. */
+  /** Mounts one segment without memory, since no bytes are transferred. */
   static async mount(name: string, process: Process, program: string, segmentBytes: bigint): Promise<Driven> {
     const rpc = await RpcClient.connect("127.0.0.1", process.rpcPort, { brand: BRAND });
     const segment = segmentOf(1, segmentBytes);
@@ -103,10 +103,10 @@ export const OBJECT_BYTES = 4096n;
 const BATCH = 100;
 const PART = 100_000;
 
-/** Forty bytes. */
+/** Every key has forty bytes. */
 export const keyOf = (prefix: string, at: number) => `${prefix}-${String(at).padStart(39 - prefix.length, "0")}`;
 
-/** Puts keys in batches, by frames in files of that folder; seconds that the puts took. */
+/** Puts keys in batches, with frames in files of that folder; returns the seconds that the puts took. */
 export async function fill(driven: Driven, folder: string, prefix: string, count: number): Promise<number> {
   let seconds = 0;
   const sizes = Array.from({ length: BATCH }, () => OBJECT_BYTES);

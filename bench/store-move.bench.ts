@@ -1,4 +1,4 @@
-// Route migrations: objects moved by the admin server and an executor of ours, beside the same bytes moved by the transfer engine alone.
+// Route migrations: objects moved by the admin server and our executor, compared with the same bytes moved by the transfer engine alone.
 import { setTimeout as sleep } from "node:timers/promises";
 import { openEngine } from "../packages/store/src/client/session/transfer-engine.ts";
 import { StoreClient } from "../packages/store/src/client/store-client.ts";
@@ -21,7 +21,7 @@ const [FAILED, SUCCEEDED] = [2, 3];
 type Place = { readonly address: bigint };
 const keys = Array.from({ length: OBJECTS }, (_, at) => `object-${at}`);
 
-/** Objects a second, from one segment into another, in batches of ranges. */
+/** Objects per second from one segment to another, in batches of ranges. */
 async function engineAlone(from: { name: string; places: readonly Place[] }, to: { name: string; places: readonly Place[] }): Promise<number> {
   const engine = await openEngine({ localHostname: "127.0.0.1", metadata: "P2PHANDSHAKE", protocol: "tcp", settings: {} });
   const memory = alloc(BATCH * OBJECT_BYTES);
@@ -40,7 +40,7 @@ async function engineAlone(from: { name: string; places: readonly Place[] }, to:
   return perSecond;
 }
 
-/** Objects a second, from the first request to the last task's end. */
+/** Objects per second, from the first request to the end of the last task. */
 async function migrations(cluster: Cluster, from: string, to: string): Promise<number> {
   const begun = performance.now();
   const left = [...keys];
@@ -69,7 +69,7 @@ async function migrations(cluster: Cluster, from: string, to: string): Promise<n
   }
 }
 
-/** Objects a second, from the moment the executor may begin: its tasks wait for it at the master. */
+/** Objects per second, from the moment the executor may begin; its tasks wait at the master. */
 async function byExecutor(cluster: Cluster, worker: Server, from: string, to: string): Promise<number> {
   const [host = "", port] = cluster.rpc.split(":");
   const rpc = await RpcClient.connect(host, Number(port));
@@ -90,7 +90,7 @@ async function byExecutor(cluster: Cluster, worker: Server, from: string, to: st
   worker.thaw();
   const begun = performance.now();
   let endedMs = begun;
-  // The last one is fetched last; only where others are still under way are they waited for one by one.
+  // The last task is fetched last, so the others are usually finished when it is.
   for (const id of ids.toReversed())
     while ((await stateOf(id)) !== SUCCEEDED) {
       await sleep(5);
@@ -123,7 +123,7 @@ await client.putBatch(
   scratch.map((key) => ({ key, value })),
   { preferredSegments: [b] },
 );
-/** As much room of the target as the moves take, behind what lies there: memory that a move would write is not in a cache either. */
+/** Returns unused addresses behind the target's objects, because a move also writes memory that is in no cache. */
 function roomBehind(places: readonly Place[]): Place[] {
   const last =
     places
@@ -136,9 +136,9 @@ const placesOf = async (names: readonly string[]): Promise<Place[]> =>
   Promise.all(names.map(async (key) => (await client.replicas(key))[0] ?? { address: 0n }));
 
 const [alone, moved, posted]: [number[], number[], number[]] = [[], [], []];
-// Readers' leases hold back what a move frees.
+// Readers' leases delay the memory that a move frees.
 const quiet = () => sleep(300);
-// Fresh memory costs its first user a fault for each page.
+// The first use of fresh memory costs a page fault per page.
 await engineAlone({ name: a, places: await placesOf(keys) }, { name: b, places: roomBehind(await placesOf(scratch)) });
 for (let round = 0; round < ROUNDS; round++) {
   alone.push(await engineAlone({ name: a, places: await placesOf(keys) }, { name: b, places: roomBehind(await placesOf(scratch)) }));

@@ -1,4 +1,4 @@
-// Preloaded into a master: what it writes to regular files is answered and goes nowhere, so that a bench sees what the log costs.
+// A library preloaded into a master that accepts writes to regular files and discards them, so that a bench can measure the log's cost.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Sends prepared frames over several connections, a number of them under way on each, and counts the answers: load that costs little.
+// Sends prepared frames over several connections, a number of them in progress on each, and counts the answers, with little CPU.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -28,7 +28,7 @@ struct Connection {
   std::string in;
 };
 
-// How long the first answer in the buffer is; 0 while it is not whole. `bad` counts answers that are errors.
+// Returns the length of the first answer in the buffer; 0 while it is incomplete. `bad` counts error answers.
 std::size_t answerSize(std::string_view in, bool http, std::uint64_t& bad) {
   if (!http) {
     if (in.size() < 16) return 0;
@@ -65,7 +65,7 @@ void fill(Connection& connection, std::size_t depth) {
 
 }  // namespace
 
-// store-raw FILE PORT CONNECTIONS DEPTH rpc|http; the file: u32 size and the frame, again and again, dealt out in turn.
+// store-raw FILE PORT CONNECTIONS DEPTH rpc|http; the file contains repeated pairs of a u32 size and a frame, which the connections share.
 int main(int, char** words) {
   const int file = open(words[1], O_RDONLY);
   struct stat found {};

@@ -1,4 +1,5 @@
-// The SSD tier beside its own disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the master's answers meanwhile.
+// The SSD tier compared with its disk: reads of 1 MiB from LOCAL_DISK and raw reads of the same files, offload and raw writes, and the
+// master's latency meanwhile.
 
 import { execFileSync, spawn } from "node:child_process";
 import { closeSync, constants, openSync, readdirSync, readSync } from "node:fs";
@@ -14,21 +15,21 @@ import { frameOf, writeFrames } from "./store-masters.ts";
 
 const MIB = 2 ** 20;
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
-/** Of 1 MiB, for each round of offload and for the reads. */
+/** The number of objects of 1 MiB, for each round of offload and for the reads. */
 const OBJECTS = Number(process.env["SVC_BENCH_OBJECTS"] ?? 256);
 const FOLDER = process.env["SVC_BENCH_FOLDER"];
 const PAGE = 4096;
 const QUIET_MS = 3000;
-/** As many threads write files in an owner. */
+/** An owner writes files with this many threads. */
 const WRITERS = 4;
-/** Between two looks at how far the owner is: each takes time from it. */
+/** The interval of progress queries, which take time from the owner. */
 const ASK_MS = 10;
 const flags = ["--enable_offload=true", "--default_kv_lease_ttl=200", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
 
-/** MiB/s of so many objects of 1 MiB. */
+/** MiB/s for this number of objects of 1 MiB. */
 const rate = (count: number, tookMs: number) => (count * 1000) / tookMs;
 
-/** Part of an area at which a file can be read past the page cache: where that is, the file system says. */
+/** Returns the part of an area into which a file can be read with O_DIRECT; the required alignment depends on the file system. */
 function alignedIn(area: Uint8Array, path: string): Uint8Array {
   const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECT);
   try {
@@ -37,7 +38,7 @@ function alignedIn(area: Uint8Array, path: string): Uint8Array {
         readSync(fd, area, from, PAGE, 0);
         return area.subarray(from, from + MIB);
       } catch {
-        // Not there.
+        // The file system refused this alignment.
       }
     }
   } finally {
@@ -57,8 +58,8 @@ function rawReads(paths: readonly string[], into: Uint8Array): number {
 }
 
 /**
- * By as many threads as an owner has, from memory that no cache holds; MiB/s. The files stay: ext4 without a journal looks at every inode that was
- * deleted a moment ago before it makes a file, which would be most of what is measured.
+ * Writes with as many threads as an owner, from memory that is in no cache; returns MiB/s. The files stay, because ext4 without a journal
+ * checks every recently deleted inode before it creates a file, which would dominate the measurement.
  */
 function rawWrites(path: string, way: "direct" | "cached"): number {
   const [perSecond, cpuMs] = JSON.parse(execFileSync(program, ["write", path, `${OBJECTS}`, `${WRITERS}`, way], { encoding: "utf8" })) as [number, number];
@@ -66,10 +67,10 @@ function rawWrites(path: string, way: "direct" | "cached"): number {
   return perSecond;
 }
 
-/** What was written before is written to the disk now, not while something is measured, and its pages are taken again instead of fresh ones. */
+/** Writes earlier data to the disk before the measurement, and frees its pages for reuse. */
 const settle = () => execFileSync(program, ["forget", folder.path]);
 
-/** Microseconds of one question a millisecond, asked by a process of its own until the promise is settled. */
+/** Queries once a millisecond in a separate process until the promise settles; returns the latencies in microseconds. */
 async function answersUntil<T>(over: () => Promise<T>): Promise<{ micros: readonly number[]; isFirst: boolean; value: T }> {
   const child = spawn(program, ["ask", frame, `${master.rpcPort}`], { stdio: ["pipe", "pipe", "inherit"] });
   endWithUs(child);
@@ -102,14 +103,14 @@ let isFirst = true;
   while ((await usedMiB()) < 1) await sleep(20);
   for (let round = 0; round < ROUNDS; round++) {
     settle();
-    // What a burst of writes costs the master's answers on this machine, whoever writes.
+    // The effect of any burst of writes on the master's latency on this machine.
     const beside = await answersUntil(async () => rawWrites(join(folder.path, `direct-${round}`), "direct"));
     note("direct", [beside.value]);
     note("besideRaw", beside.micros);
     settle();
     note("cached", [rawWrites(join(folder.path, `cached-${round}`), "cached")]);
     settle();
-    // While its owner stands still, memory of this host is written without it: puts and offload take no time from each other.
+    // The owner is stopped during the puts, so that puts and offload do not compete.
     await holder.freeze();
     for (let at = 0; at < OBJECTS; at++) await writer.put(`offload-${round}-${at}`, bytes);
     note("quiet", (await answersUntil(() => sleep(QUIET_MS))).micros);
@@ -140,7 +141,7 @@ let isFirst = true;
   const area = new Uint8Array(MIB + 2 * PAGE);
   await reader.registerBuffer(area);
   const into = alignedIn(area, paths[0] as string);
-  // The last ones lie in memory still.
+  // The last objects are still in memory.
   const onDisk = keys.slice(0, OBJECTS - 16);
   for (let round = 0; round < ROUNDS; round++) {
     note("rawReads", [rawReads(paths.slice(0, onDisk.length), into)]);

@@ -1,4 +1,4 @@
-// What the bench of the SSD tier compares with: files written as an owner writes them, and questions to the master at a steady pace.
+// The baselines of the SSD tier's bench: files written like an owner writes them, and queries to the master at a steady rate.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -36,8 +36,8 @@ double cpuSeconds() {
   return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-// Files of 1 MiB, each from memory of its own, written beside their place and renamed, into the page cache or past it; MiB/s, and milliseconds of
-// processor time for each.
+// Files of 1 MiB, each from separate memory, written under a temporary name and renamed, through the page cache or past it; prints MiB/s,
+// and milliseconds of processor time per file.
 int writeFiles(const std::string& folder, std::size_t count, std::size_t threads, bool isDirect) {
   const auto bytes = static_cast<char*>(mmap(nullptr, count * mib, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (bytes == MAP_FAILED) return 1;
@@ -65,7 +65,7 @@ int writeFiles(const std::string& folder, std::size_t count, std::size_t threads
   return failed ? 1 : 0;
 }
 
-// Writes to the disk what is not there yet, and lets the page cache forget all files below; they stay.
+// Syncs all files below and evicts them from the page cache; the files stay.
 int forget(const std::string& folder) {
   sync();
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -79,13 +79,13 @@ int forget(const std::string& folder) {
   return 0;
 }
 
-// The frame in the file, once a millisecond until standard input ends; microseconds from each to its whole answer.
+// Sends the frame in the file once a millisecond until standard input ends; prints the latency of each in microseconds.
 int ask(const char* path, std::uint16_t port) {
   char frame[4096];
   const int file = open(path, O_RDONLY);
   const ssize_t size = read(file, frame, sizeof frame);
   if (size <= 4) return 1;
-  // So that it waits for no processor itself, where it may ask for that.
+  // Real-time priority, if it is permitted, keeps the process from waiting for a processor.
   sched_param first{};
   first.sched_priority = 1;
   const bool isFirst = sched_setscheduler(0, SCHED_FIFO, &first) == 0;
@@ -100,7 +100,7 @@ int ask(const char* path, std::uint16_t port) {
   std::string times;
   for (pollfd input{0, POLLIN, 0}; poll(&input, 1, 0) == 0; nanosleep(&pace, nullptr)) {
     const auto begun = Clock::now();
-    // The file has the frame's length before it.
+    // The file contains the frame's length before the frame.
     if (send(fd, frame + 4, static_cast<std::size_t>(size) - 4, MSG_NOSIGNAL) != size - 4) return 1;
     char answer[4096];
     std::size_t got = 0, whole = 16;

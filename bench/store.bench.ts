@@ -1,4 +1,4 @@
-// The store's master against the field's own: raw RPC, bytes per key, load rate and HTTP, in turns on the same machine.
+// The store's master compared with Mooncake's: raw RPC, bytes per key, load rate and HTTP, interleaved on the same machine.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ const program = buildRaw(folder);
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
 
-/** Several loads one after the other count as one: an operation that takes several calls. */
+/** Several loads in sequence count as one operation that takes several calls. */
 async function measure(driven: Driven, files: readonly string[], depth: number): Promise<Load> {
   const loads: Load[] = [];
   for (const file of files) loads.push(await driven.load(file, CONNECTIONS, depth));

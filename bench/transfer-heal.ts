@@ -1,10 +1,10 @@
-// How long a peer that was killed and started again under its name stays out of reach, for the transfer bench.
+// The time until a peer that was killed and restarted under its name is reachable again, for the transfer bench.
 import type { TransferEngine } from "../packages/transfer/src/engine.ts";
 import { eventually, randomBytes, startChild } from "../packages/transfer/test/parts.ts";
 
 const LENGTH = 4096;
 
-/** Seconds from the moment the new process has registered its memory to the first write that completes there. */
+/** Returns the seconds from the new process's registration of memory to the first completed write. */
 export async function healOnce(engine: TransferEngine): Promise<number> {
   const source = randomBytes(LENGTH);
   const local = await engine.registerLocalMemory(source);
@@ -18,7 +18,7 @@ export async function healOnce(engine: TransferEngine): Promise<number> {
   const before = BigInt(await first.ask<string>({ op: "register", length: LENGTH }));
   await eventually(() => write(before), "the first peer is reached");
   await first[Symbol.asyncDispose]();
-  // Callers go on trying while it is away, so that every cache has seen it missing.
+  // Callers keep trying while the peer is away, so that every cache has recorded its absence.
   let away = true;
   const trying = (async () => {
     for (; away; await new Promise((resolve) => setTimeout(resolve, 5))) await write(before);

@@ -1,5 +1,5 @@
-// The metadata server beside the field's two: a Python program, and the one within its master. Ours keeps what it acknowledged through kill -9;
-// neither of the others keeps anything.
+// Our metadata server compared with Mooncake's two: a Python program, and the one in its master. Only ours keeps acknowledged records
+// through kill -9.
 import { spawn } from "node:child_process";
 import { freePorts } from "@svc/harness/ports.ts";
 import { startFieldMaster } from "../packages/store/test/master.ts";

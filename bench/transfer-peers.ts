@@ -1,4 +1,4 @@
-// What the transfer bench measures with: our engine, the field's Python engine, the bare machine, and load on a metadata server.
+// The peers of the transfer bench: our engine, Mooncake's Python engine, the bare machine, and load on a metadata server.
 import { execFileSync } from "node:child_process";
 import { connect } from "node:net";
 import type { TransferEngine } from "../packages/transfer/src/engine.ts";
@@ -6,11 +6,11 @@ import type { TransferRequest } from "../packages/transfer/src/request.ts";
 import type { LineChild } from "../packages/transfer/test/parts.ts";
 
 export const AREA_BYTES = 64 << 20;
-/** One call that ends when the bytes are there; a promise of it; or the specification's submit and its status, asked until all is over. */
+/** One call that ends when the bytes have arrived; a promise of it; or the specification's submit with polling of its status. */
 export type Way = "sync" | "promise" | "submit";
 export type Measured = { readonly perSecond: number; readonly p50: number; readonly cpuPerGB?: number };
 
-/** `batch` writes of `length` bytes in each call, walking over the area. perSecond counts writes. */
+/** Each call writes `batch` ranges of `length` bytes, advancing through the area. perSecond counts writes. */
 export async function ours(
   engine: TransferEngine,
   peer: LineChild,
@@ -69,7 +69,7 @@ function requestAt(words: BigUint64Array, at: number, targetID: bigint): Transfe
   return { opcode: "WRITE", source, targetID, targetOffset, length };
 }
 
-/** The same by the Python engine, from its process to another of its kind. */
+/** The same with the Python engine, from its process to another one. */
 export async function theirs(
   from: LineChild,
   to: LineChild & { segment: string },
@@ -97,7 +97,7 @@ export function buildRaw(folder: string): (mode: string, length: number, seconds
     JSON.parse(execFileSync(program, [mode, String(length), String(seconds), ...more], { encoding: "utf8" })) as Measured;
 }
 
-/** Requests per second of a metadata server: connections that each put a key once, then read it again and again. */
+/** Requests per second of a metadata server: each connection puts a key once, then reads it repeatedly. */
 export async function metadataLoad(url: string, connections: number, seconds: number): Promise<number> {
   const { hostname, port, pathname } = new URL(url);
   const value = JSON.stringify({ name: "x", protocol: "tcp", buffers: Array.from({ length: 4 }, (_, i) => ({ addr: 140306788904976 + i, length: 1048576 })) });
@@ -124,7 +124,7 @@ export async function metadataLoad(url: string, connections: number, seconds: nu
           resolve();
           return;
         }
-        // One write to nine reads: engines publish seldom and look each other up.
+        // One write per nine reads, because engines publish rarely and look each other up often.
         socket.write(answered % 10 === 0 ? put : get);
       });
       socket.on("error", reject);

@@ -1,4 +1,4 @@
-// What the machine itself does, for comparison: acknowledged sockets, memcpy, copies between processes, io_uring's file reads.
+// The machine's own performance for comparison: acknowledged sockets, memcpy, copies between processes, io_uring file reads.
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
@@ -109,7 +109,7 @@ void processVm(size_t length, double seconds) {
   if (pipe(ends) != 0) exit(1);
   pid_t child = fork();
   if (child == 0) {
-    // Its own pages, not copies made at the first write.
+    // Touching the pages avoids copy-on-write at the first write.
     memset(to, 1, AREA);
     if (write(ends[1], "x", 1) != 1) _exit(1);
     pause();
@@ -125,7 +125,7 @@ void processVm(size_t length, double seconds) {
   waitpid(child, nullptr, 0);
 }
 
-/** `depth` reads of `length` at a time, each waited for together, as one batch of the engine is. */
+/** Reads of `length`, `depth` at a time, which are awaited together like a batch of the engine. */
 void ring(const char* path, size_t length, unsigned depth, double seconds) {
   io_uring_params params{};
   int fd = int(syscall(SYS_io_uring_setup, depth, &params)), file = open(path, O_RDONLY | O_DIRECT);

@@ -1,4 +1,4 @@
-// The transfer engine beside the field's engine and the bare machine: interleaved rounds, medians.
+// The transfer engine compared with Mooncake's engine and the bare machine: interleaved rounds, medians.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -84,7 +84,7 @@ async function transfers(): Promise<void> {
   for (const child of [tcpPeer, hostPeer, ...wheels]) await child[Symbol.asyncDispose]();
 }
 
-/** How long requests take that were given `timeoutMs`, to a peer that stands still. */
+/** Measures how long requests with `timeoutMs` to a stopped peer take to fail. */
 async function timeouts(): Promise<void> {
   await using peer = await startChild();
   await using engine = await startEngine({ settings: { log_level: 0 } });

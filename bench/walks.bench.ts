@@ -1,5 +1,5 @@
-// How many files of a server a request enters: the functions that run for it and do not run anyway. `./svc bench walks`; their names
-// go to bench/results/walks.json.
+// Counts the files of a server that a request enters: those with functions that run for it and not otherwise. `./svc bench walks`; their
+// names go to bench/results/walks.json.
 import { writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -15,7 +15,7 @@ import { StoreClient } from "../packages/store/src/client/store-client.ts";
 import { startMaster } from "../packages/store/test/master.ts";
 import { inspectorOf, type Look, lookHere, lookInto } from "./function-coverage.ts";
 
-/** Longer than the slowest of a server's own rounds that a request could meet. */
+/** Longer than the slowest of a server's periodic tasks. */
 const IDLE_MS = 11_000;
 const INDEXER = fileURLToPath(new URL("../packages/indexer/src/main.ts", import.meta.url));
 const inspected = { NODE_OPTIONS: "--inspect=127.0.0.1:0" };
@@ -23,14 +23,14 @@ const inspected = { NODE_OPTIONS: "--inspect=127.0.0.1:0" };
 type Walks = Readonly<Record<string, () => Promise<unknown>>>;
 const entered: Record<string, readonly string[]> = {};
 
-/** `look`: into every process that has a part in them. */
+/** `look` covers every process that takes part in the walks. */
 async function follow(walks: Walks, look: Look): Promise<void> {
   await look();
   await sleep(IDLE_MS);
   const anyway = await look();
   for (const walk of Object.values(walks)) {
     await walk();
-    await look(); // once to be warm: modules that load late count for nobody
+    await look(); // a warm-up, so that lazily loaded modules are not counted
   }
   for (const [name, walk] of Object.entries(walks)) {
     await look();
@@ -72,7 +72,7 @@ async function ofSandboxes(): Promise<void> {
   envd.close();
 }
 
-/** The client's files are in this process, the master's in its own. */
+/** The client's files run in this process, the master's in its own. */
 async function ofStore(): Promise<void> {
   await using master = await startMaster({ env: inspected });
   const [ours, its] = [await lookHere(), await lookInto(inspectorOf(master.log()))];

@@ -1,13 +1,13 @@
-# What the two apt steps share: which packages are missing, installing them, and what to say where that may not be.
+# Shared by the two apt steps: finding missing packages, installing them, and the message if that is not possible.
 
 packages_of() { awk -v groups=" $* " 'index(groups, " " $1 " ") { print $2 }' "$SVC_ROOT/setup/packages.txt"; }
 
-# Where an export and an import keep the packages' files, below the cache: they fit one release of one system.
+# The folder of package files for an export and an import, below the cache: the files fit one release of one system.
 packed_debs() {
   echo "debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-$(dpkg --print-architecture)-$(packages_of run data | sha256sum | cut -c1-16)"
 }
 
-# Prints the packages of the named groups whose program is not there.
+# Prints the packages of the named groups whose program is missing.
 missing_packages() {
   local group package proof
   while read -r group package proof; do
@@ -21,7 +21,7 @@ apt_advice() {
   if [[ -n $1 ]]; then echo "install by hand: apt-get install --no-install-recommends" $1; fi
 }
 
-# Without root, or on a system without apt, the person is told; what is there gets used.
+# Without root, or on a system without apt, a message says what is missing, and set-up continues with what exists.
 apt_refuses() {
   if ! type -P apt-get >/dev/null; then
     echo "this system has no apt; going on without:" $1
@@ -37,7 +37,7 @@ run_apt() {
     -o Dpkg::Options::=--force-confold -o Dpkg::Options::=--force-confdef "$@"
 }
 
-# A server package starts its server when installed; ours are only run by tests and benches.
+# Installing a server package would start its server, but only tests and benches run these.
 with_no_service_started() {
   local policy=/usr/sbin/policy-rc.d
   if [[ -e $policy ]]; then "$@"; return; fi
@@ -51,13 +51,13 @@ with_no_service_started() {
 
 installed_packages() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort -u; }
 
-# Kept while packages are being installed: what was there before. An installation that was killed is found by it, since programs lie in
-# their places before dpkg is done with their packages.
+# Exists while packages are being installed, and lists the packages from before. It reveals an interrupted installation, since programs are
+# in place before dpkg has finished their packages.
 readonly apt_begun=$SVC_CACHE/apt-begun
 apt_interrupted() { ((EUID == 0)) && [[ -e $apt_begun ]]; }
 
-# What dpkg was killed in the middle of unpacking it refuses to configure, and apt cannot install over. Only what an interrupted run of ours
-# brought is removed; the install that follows brings it again.
+# dpkg refuses to configure a package that it was unpacking when it was killed, and apt cannot install over it. Only packages of our own
+# interrupted run are removed; the following install brings them again.
 remove_half_installed() {
   local package
   [[ -s $apt_begun ]] || return 0
@@ -69,7 +69,7 @@ remove_half_installed() {
 
 apt_install() {
   local before after bundle=/etc/ssl/certs/ca-certificates.crt kept=$SVC_CACHE/host-authorities.pem
-  # A policy file that an interrupted run left is ours by its text.
+  # The text identifies a policy file that an interrupted run left.
   if grep -qs 'svc set-up' /usr/sbin/policy-rc.d; then rm -f /usr/sbin/policy-rc.d; fi
 
   remove_half_installed
@@ -79,18 +79,18 @@ apt_install() {
     mv "$apt_begun.new" "$apt_begun"
   fi
   before=$(<"$apt_begun")
-  # Installing ca-certificates rewrites the bundle; authorities that the host put there by hand would be lost.
+  # Installing ca-certificates rewrites the bundle, which would lose authorities that were added by hand.
   if [[ -s $bundle && ! -s $kept ]] && ! grep -qx ca-certificates <<<"$before"; then cp "$bundle" "$kept"; fi
 
   if (($# == 0)) || install_imported "$@"; then
     :
   elif ! { have_candidates "$@" && with_no_service_started run_apt install --no-install-recommends --no-upgrade "$@"; }; then
-    # A third party's broken source makes the update fail, and matters to nobody here: the install decides.
+    # A broken third-party source makes the update fail, but only the install matters here.
     run_apt update || true
     with_no_service_started run_apt install --no-install-recommends --no-upgrade --fix-missing "$@"
   fi
   after=$(installed_packages)
-  # `./svc uninstall` tells, or removes, what set-up brought to the machine.
+  # `./svc uninstall` lists or removes the packages that set-up installed.
   comm -13 <(echo "$before") <(echo "$after") >>"$SVC_CACHE/debian-packages-added"
   if [[ -s $kept ]]; then
     certificates_lacking "$bundle" "$kept" >>"$bundle"
@@ -99,7 +99,7 @@ apt_install() {
   rm -f "$apt_begun"
 }
 
-# From the files that an import brought, as from a source of its own; apt compares their checksums.
+# Installs from the files of an import, as a separate source; apt verifies their checksums.
 install_imported() {
   local folder=$SVC_CACHE/$(packed_debs) own=$SVC_CACHE/.apt options
   [[ -s $folder/Packages ]] || return 1
@@ -109,7 +109,7 @@ install_imported() {
   options=(-o "Dir::Etc::SourceList=$own/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$own/lists"
     -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root)
   run_apt "${options[@]}" update || return 1
-  # What is lost in a power cut, apt installs again.
+  # A power cut may lose files, but apt then installs them again.
   with_no_service_started run_apt "${options[@]}" -o Dpkg::Options::=--force-unsafe-io install --no-install-recommends --no-upgrade "$@" || return 1
   rm -rf "$own"
 }

@@ -1,5 +1,5 @@
-// Completes package-lock.json after `npm install`: a registry may lack the binaries of foreign platforms, npm then leaves
-// them out of the lock file, and `npm ci` refuses it. Run: node setup/complete-lock.ts
+// Completes package-lock.json after `npm install`. If a registry lacks the binaries of other platforms, npm leaves them out of the lock
+// file, and `npm ci` refuses it. Run: node setup/complete-lock.ts
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
@@ -18,7 +18,7 @@ for (const owner of Object.values(lock.packages)) {
     const words = name.split(/[-/]/);
     const os = words.filter((word) => systems.includes(word));
     const cpu = words.filter((word) => processors.includes(word));
-    // Only what names its platform may be left out by others; anything else is missing for another reason.
+    // Only packages that name a platform may be missing; for any other package there must be a different reason.
     if (os.length === 0) continue;
     lock.packages[place] = {
       version,

@@ -13,14 +13,14 @@ if [[ $target == - && -t 1 ]]; then say "export: standard output is a terminal; 
 if [[ $target != - && ! -d ${target%/*} ]]; then say "export: there is no folder ${target%/*}"; exit 2; fi
 
 work=$SVC_CACHE/.making-export-$$
-# Beside its target, and with its ending: tar compresses by it.
+# The file is created next to its target, with the same suffix, because tar chooses the compression by it.
 making=${target%/*}/.making-$$-${target##*/}
 trap 'rm -rf "$work"; rm -f "$making"' EXIT
 mkdir "$work"
 printf 'svc-export 1\narch %s\n' "$(uname -m)" >"$work/manifest"
 
-# Owners by number: the other machine may call them otherwise. A node that starts meanwhile links a program into its home, and tar, which sees
-# another time on the inode, ends with 1. Only a comparison tells whether what the file holds changed, too.
+# Owners are numbers, because names may differ on the other machine. A node that starts meanwhile links a program into its home; tar notices
+# the inode's new time and exits with 1, so a comparison decides whether the content changed.
 archive() {
   local file=$1 part=$2 status=0
   tar --create --numeric-owner --xattrs --xattrs-include='*' --file "$file" --directory "$SVC_CACHE" "$part" 2>"$work/said" || status=$?

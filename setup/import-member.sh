@@ -1,9 +1,9 @@
-# One member of an export, on standard input. Started by the tar of `import.sh`, which names the member in TAR_FILENAME; SVC_WANTED has the
-# parts that this tree wants. Into SVC_IMPORT, which `import.sh` then reads, it puts:
+# Reads one member of an export from standard input. The tar of `import.sh` starts it, with the member's name in TAR_FILENAME; SVC_WANTED
+# lists the parts that this tree needs. It writes into SVC_IMPORT, which `import.sh` then reads:
 #
-#   manifest             as it came
-#   refused              why this is no export for here; nothing more is looked at
-#   N.sum, N/, N.error   part N: its SHA-256, what it held if it is wanted and not there yet, and why it could not be unpacked
+#   manifest             as received
+#   refused              why this export does not fit here; the rest is then ignored
+#   N.sum, N/, N.error   part N: its SHA-256, its content if it is needed and missing, and why it could not be unpacked
 
 readonly manifest_bytes=65536
 work=$SVC_IMPORT manifest=$SVC_IMPORT/manifest
@@ -25,7 +25,7 @@ read_manifest() {
   done < <(grep '^part ' "$manifest")
 }
 
-# Unpacked and summed in one pass, since writing and reading it twice takes as long again.
+# Unpacks and hashes in one pass, since writing and rereading the data would take twice as long.
 read_part() {
   local number=$1 path
   path=$(grep '^part ' "$manifest" | sed -n "${number}s/^part [^ ]* //p")
@@ -36,7 +36,7 @@ read_part() {
   mkdir "$work/$number"
   mkfifo "$work/$number.bytes"
   sha256sum <"$work/$number.bytes" >"$work/$number.sum" &
-  # What tar leaves unread counts for the sum as well.
+  # Bytes that tar does not read must be part of the hash as well.
   tee -p "$work/$number.bytes" | tar --extract --numeric-owner --preserve-permissions --xattrs --xattrs-include='*' \
     --directory "$work/$number" "$path" 2>"$work/$number.error" && rm "$work/$number.error"
   wait

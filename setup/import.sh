@@ -1,4 +1,4 @@
-# `./svc setup --import FILE`: takes in what another machine exported, as far as this tree wants it. Sourced by `setup.sh`; $1 is FILE, or -.
+# `./svc setup --import FILE`: imports the parts of an export that this tree needs. Sourced by `setup.sh`; $1 is FILE, or -.
 
 export SVC_SETUP_PURPOSE=run
 step() { bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$@"; }
@@ -17,7 +17,7 @@ mkdir "$work"
 refuse() { say "import: $*; nothing was taken in"; exit 1; }
 
 wanted=" $(for name in $run_steps; do step "$name" parts; done | tr '\n' ' ')"
-# Each part is checked against the manifest before any is taken in.
+# All parts are checked against the manifest before any is imported.
 SVC_IMPORT=$work SVC_WANTED=$wanted tar --extract --file "$source" --directory "$work" --no-same-owner \
   --to-command='bash -euo pipefail "$SVC_ROOT/setup/import-member.sh"' 2>"$work/errors" ||
   refuse "$source is not a whole export ($(tail -n 1 "$work/errors"))"
@@ -38,7 +38,7 @@ taken=0
 for ((at = 0; at < count; at++)); do
   path=${paths[at]}
   if [[ $wanted != *" $path "* ]]; then say "import: $path is not what this tree and machine use, and is left out"; continue; fi
-  # There before, or taken in by another set-up meanwhile.
+  # The part already existed, or another set-up has imported it meanwhile.
   if [[ ! -d $work/$((at + 1)) || -e $SVC_CACHE/$path ]]; then continue; fi
   mkdir -p "$SVC_CACHE/${path%/*}"
   mv -T "$work/$((at + 1))/$path" "$SVC_CACHE/$path"

@@ -1,10 +1,10 @@
-# Runs the steps that a command needs, side by side; silent when nothing is missing. Sourced by `svc`; $1 names the purpose.
+# Runs the steps that a command needs in parallel; prints nothing if nothing is missing. Sourced by `svc`; $1 names the purpose.
 
-# How long a step that failed and that one can do without is left alone before a command tries it again.
+# How long a failed optional step is skipped before a command tries it again.
 readonly retry_after_seconds=600
-# A second ./svc waits this long for the first one's step.
+# How long a second ./svc waits for the first one's step.
 readonly lock_wait_seconds=1800
-# While it waits, it says so this often.
+# The interval of messages during that wait.
 readonly say_wait_seconds=30
 
 mode=$1
@@ -26,7 +26,7 @@ if ! mkdir -p "$SVC_CACHE/logs" "$SVC_CACHE/locks" 2>/dev/null || [[ ! -w $SVC_C
   exit 1
 fi
 
-# Where the steps tell each other how they ended; those of killed runs go.
+# The board, where steps report their results to each other; boards of killed runs are removed.
 for board in "$SVC_CACHE"/.run-*; do
   [[ -d /proc/${board##*.run-} ]] || rm -rf "$board"
 done
@@ -44,22 +44,22 @@ trap 'end_steps; exit 143' TERM HUP
 
 step() { bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$@"; }
 
-# Writes one word to the board: present, made, skipped, failed; the table and the steps that wait read it.
+# Writes a step's result to the board: present, made, skipped or failed; the table and waiting steps read it.
 finish() { printf '%s %s\n' "$2" "${3-0}" >"$board/.$1" && mv "$board/.$1" "$board/$1"; }
 
 wait_for_step() {
   while [[ ! -f $board/$1 ]]; do
-    # The runner is gone (kill -9): so is this step's reason.
+    # If the runner was killed, this step has no purpose any more.
     [[ -d $board ]] || exit 1
     sleep 0.05
   done
   [[ $(<"$board/$1") != failed* ]]
 }
 
-# Takes the step's lock on descriptor 9, or says for whom it waits and how long it has.
+# Takes the step's lock on descriptor 9, or reports who holds it and for how long.
 take_lock() {
   local name=$1 file=$SVC_CACHE/locks/$1.lock waited=0 holder
-  # Opened without emptying it: whoever holds it has written its process id.
+  # The file is opened without truncating it, because its holder has written its process id.
   exec 9<>"$file"
   until flock -n 9; do
     read -r holder <"$file" 2>/dev/null || holder=
@@ -77,7 +77,8 @@ run_step() {
   local name=$1 log=$SVC_CACHE/logs/$1.log failed=$SVC_CACHE/logs/$1.failed dependency started took reason
   if step "$name" probe >/dev/null 2>&1; then finish "$name" present; return; fi
 
-  # Without a limit each `up` on a machine without a mirror would wait for the network again. Packages that came since may have been what lacked.
+  # Without this limit each `up` on a machine without a mirror would wait for the network again. Packages installed since then may have
+  # solved the problem.
   if [[ $retry == no && -f $failed && ! /var/lib/dpkg/status -nt $failed && " apt-first node npm " != *" $name "* ]] && (($(date +%s) - $(stat -c %Y "$failed") < retry_after_seconds)); then
     finish "$name" skipped
     say "$name: failed a short while ago and is left alone; \`./svc setup\` tries again, $log says why"
@@ -122,8 +123,8 @@ run_step() {
 retry=no
 [[ ${SVC_SETUP_RETRY-} == yes ]] && retry=yes
 begun=${EPOCHREALTIME/./}
-# Each step gets a process group of its own, so that Ctrl-C can end what it started. Job control is on for the start
-# alone: between commands it would print a line for each job that ended.
+# Each step gets its own process group, so that Ctrl-C can end everything it started. Job control is only on during the start, because it
+# would otherwise print a line for each job that ends.
 for name in "${steps[@]}"; do
   set -m
   run_step "$name" &
@@ -152,7 +153,7 @@ if ((${#made[@]})); then
   } >&2
 fi
 
-# Node and its packages are needed by every command; what else is missing, the command itself and `doctor` judge.
+# Every command needs Node and its packages; the command itself and `doctor` judge what else is missing.
 for name in "${missing[@]}"; do
   case $name in
     node | npm) say "cannot go on without $name"; exit 1 ;;

@@ -1,4 +1,4 @@
-# Exits 1 when a package of the npm lock file is missing from node_modules or has another version.
+# Exits with 1 if a package of the npm lock file is missing from node_modules or has another version.
 /^    "node_modules\// {
   name = $0
   sub(/^    "/, "", name)
@@ -7,7 +7,7 @@
   skip = 0
   next
 }
-# Optional packages are those of other platforms; development ones matter to tests and benches only.
+# Optional packages belong to other platforms; development packages are only needed by tests and benches.
 /^      "(optional|devOptional)": true/ { skip = 1 }
 /^      "dev": true/ { if (dev != "all") skip = 1 }
 /^      "version": "/ {

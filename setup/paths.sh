@@ -1,4 +1,4 @@
-# Where everything lives, and the checks that are cheap enough for every command; variables that the user set win.
+# The paths of everything, and checks that are cheap enough for every command; the user's variables take precedence.
 source "$SVC_ROOT/setup/versions.sh"
 
 # An archive of a release brings a cache in which everything is made already.
@@ -9,35 +9,35 @@ if ((EUID == 0)); then
 else
   : "${SVC_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/svc}" "${SVC_HOME:=${XDG_DATA_HOME:-$HOME/.local/share}/svc}"
 fi
-# A relative folder would mean another one after each cd.
+# A relative folder would change its meaning with each cd.
 [[ $SVC_CACHE == /* ]] || SVC_CACHE=$PWD/$SVC_CACHE
 [[ $SVC_HOME == /* ]] || SVC_HOME=$PWD/$SVC_HOME
 
 SVC_NODE=${SVC_NODE:-$SVC_CACHE/node/$SVC_NODE_VERSION/bin/node}
 SVC_RUNSC=${SVC_RUNSC:-$SVC_CACHE/runsc/$SVC_RUNSC_VERSION-$SVC_RUNSC_TUNING/runsc}
 SVC_TEMPLATES_DIR=${SVC_TEMPLATES_DIR:-$SVC_CACHE/templates}
-# Keyed by what is in it; a sum by bash alone, since every command passes here.
+# A key of the folder's content, computed in bash alone, since every command runs this.
 python_key() {
   local sum=5381 at
   for ((at = 0; at < ${#SVC_PYTHON_PACKAGES}; at++)); do printf -v code %d "'${SVC_PYTHON_PACKAGES:at:1}"; sum=$(((sum * 33 + code) % 4294967296)); done
   printf %08x "$sum"
 }
 [[ -n ${SVC_PYTHON_CLIENTS-} ]] || SVC_PYTHON_CLIENTS=$SVC_CACHE/python-clients/$(python_key)
-# The steps of set-up that what moves, stores and indexes data needs, those of a server that runs sandboxes, and all of them.
+# The steps of set-up for data servers, for servers with sandboxes, and all of them.
 readonly data_steps="apt-first apt node npm native"
 readonly run_steps="$data_steps go envd runsc host base"
 readonly all_steps="$run_steps python-clients object-server"
-# Benches also have peers that no test uses.
+# Benches also use peers that no test needs.
 readonly bench_steps="$run_steps python-clients object-server python-peers"
 [[ -n ${SVC_PYTHON_PEERS-} ]] || SVC_PYTHON_PEERS=$SVC_CACHE/python-peers/${SVC_PYTHON_PEER_PACKAGES//[^a-z0-9.]/-}
 export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS SVC_PYTHON_PEERS
 # An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
-# One hash over the named files' names and contents: the key of what is built from them.
+# One hash of the names and contents of the given files: the key of what is built from them.
 recipe_hash() { (cd "$SVC_ROOT" && find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16; }
 
-# Where envd for the present sources is; sets SVC_ENVD unless the user did.
+# Finds envd for the present sources; sets SVC_ENVD unless the user did.
 find_envd() {
   if [[ -z ${SVC_ENVD-} && -f $SVC_ROOT/packages/envd/build.sh ]]; then
     SVC_ENVD=$SVC_CACHE/envd/$(recipe_hash packages/envd)/envd
@@ -45,7 +45,7 @@ find_envd() {
   fi
 }
 
-# Where the S3-compatible server of the tests is; sets SVC_OBJECT_SERVER unless the user did.
+# Finds the tests' S3-compatible server; sets SVC_OBJECT_SERVER unless the user did.
 find_object_server() {
   if [[ -z ${SVC_OBJECT_SERVER-} && -d $SVC_ROOT/packages/harness/object-server ]]; then
     SVC_OBJECT_SERVER=$SVC_CACHE/object-server/$(recipe_hash packages/harness/object-server)/object-server
@@ -55,7 +55,7 @@ find_object_server() {
 
 node_present() { [[ -x $SVC_NODE && -s $SVC_NODE ]]; }
 
-# Every package of the lock file lies in node_modules in its version; $1 = all asks for the development ones too.
+# Checks that node_modules has every package of the lock file in its version; $1 = all includes the development packages.
 modules_present() {
   # npm writes this file last, so it is missing after an interrupted install.
   [[ -f $SVC_ROOT/node_modules/.package-lock.json ]] || return 1
@@ -66,7 +66,7 @@ install_for() { source "$SVC_ROOT/setup/install.sh" "$1"; }
 
 exec_node() {
   find_envd
-  # Node keeps its compiled form of our sources here; a cache that cannot be written is only slower.
+  # Node stores compiled sources here; if the cache is not writable, it is only slower.
   export NODE_COMPILE_CACHE=${NODE_COMPILE_CACHE-$SVC_CACHE/compile}
   export PATH="${SVC_NODE%/*}:$PATH"
   exec "$SVC_NODE" --disable-warning=ExperimentalWarning "$@"

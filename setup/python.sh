@@ -1,6 +1,6 @@
-# Whether Python packages in a folder can be used.
+# Checks whether the Python packages in a folder can be used.
 
-# python_imports FOLDER MODULE,MODULE…: importing them all takes seconds, so a Python that could is noted in the folder.
+# python_imports FOLDER MODULE,MODULE…: importing them takes seconds, so the folder records the Python that succeeded.
 python_imports() {
   local version
   version=$(python3 -VV) || return 1

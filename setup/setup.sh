@@ -1,4 +1,4 @@
-# `./svc setup`: makes everything now, or only the named steps, and tries again what failed before. Sourced by `svc`.
+# `./svc setup`: runs all steps now, or only the named ones, including those that failed before. Sourced by `svc`.
 
 setup_help() {
   cat <<TEXT

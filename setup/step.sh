@@ -1,15 +1,15 @@
-# One set-up step in a process of its own, so that its errors stop it: step.sh NAME probe|needs|after|refuses|make|note|advice|parts|pack.
+# Runs one set-up step in a separate process, which its errors stop: step.sh NAME probe|needs|after|refuses|make|note|advice|parts|pack.
 source "$SVC_ROOT/setup/paths.sh"
 
-needs() { :; }                # the steps without which this one cannot be made
+needs() { :; }                # the steps that this one requires
 after() { :; }                # the steps to wait for, whether they succeed or not
-refuses() { return 1; }       # prints why the step cannot be done here and returns 0
+refuses() { return 1; }       # prints why the step is impossible here and returns 0
 note() { :; }                 # a remark for the progress line
-parts() { :; }                # what it made, as paths below the cache named by what they were made from: --export and --import
-pack() { :; }                 # makes what `parts` names where it is made for an export alone
+parts() { :; }                # the results for --export and --import: paths below the cache, named by the hash of their inputs
+pack() { :; }                 # creates those of `parts` that only an export needs
 advice() { echo "read the log above, then run ./svc setup --only $step_name"; }
 
-# A new temporary folder beside its target, so that a rename publishes it; what an interrupted run left goes first.
+# Creates a temporary folder next to its target, which a rename publishes later; a previous interrupted run's folder is removed first.
 fresh_beside() {
   mkdir -p "${1%/*}"
   rm -rf --one-file-system "${1%/*}/.making-${1##*/}"

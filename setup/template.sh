@@ -1,10 +1,10 @@
-# What the two template steps share: a template's key, its template.json, and the link by which servers find the one in force.
+# Shared by the two template steps: a template's key, its template.json, and the link with which servers find the current one.
 #
-#   templates/base → base-KEY/   {rootfs/, template.json}     the link says which recipe is in force
+#   templates/base → base-KEY/   {rootfs/, template.json}     the link names the current recipe
 #   templates/host → host-KEY/
-#   templates/aliases.json       only while `base` is an alias of `host`: {"base": {"template": "host-KEY", "reason": "…"}}
+#   templates/aliases.json       exists only while `base` is an alias of `host`: {"base": {"template": "host-KEY", "reason": "…"}}
 
-# The key of template $1: its recipe, what both share, and the authorities that the host adds to the distribution's.
+# The key of template $1: its recipe, the parts that both templates share, and the authorities that the host adds to the distribution's.
 template_key() {
   {
     recipe_hash setup/templates/skeleton setup/templates/lay-skeleton.sh "setup/templates/$1" "setup/steps/$1.sh" setup/template.sh
@@ -15,7 +15,7 @@ template_key() {
   } | sha256sum | cut -c1-16
 }
 
-# 20 characters as the field's clients print them; the same for a template's name on every machine.
+# An id of 20 characters, as E2B's clients print it; a template's name has the same id on every machine.
 template_id() { printf 'svc-template:%s' "$1" | sha256sum | cut -c1-20; }
 
 # json_string TEXT: the text as a JSON string.
@@ -50,19 +50,19 @@ write_template() {
 JSON
 }
 
-# publish_template MAKING FOLDER: under its name, and then its template.json, by which servers take it for whole.
+# publish_template MAKING FOLDER: renames the folder and then its template.json, which marks the template as complete for servers.
 publish_template() {
   publish "$1" "$2"
   mv "$2/.template.json" "$2/template.json"
 }
 
-# Puts the link NAME on FOLDER in one step, so that a server never sees none.
+# Points the link NAME to FOLDER atomically, so that a server always finds one.
 point_at() {
   ln -sfn "$2" "$SVC_TEMPLATES_DIR/.$1.link"
   mv -fT "$SVC_TEMPLATES_DIR/.$1.link" "$SVC_TEMPLATES_DIR/$1"
 }
 
-# The template in folder $1 is whole: a shell that runs from its root, and a template.json that was written last.
+# Checks that the template in folder $1 is complete: the template.json, which is written last, and the root's main files.
 template_whole() {
   [[ -s $1/template.json && -d $1/rootfs/etc && -f $1/rootfs/etc/passwd && $(tail -n 1 "$1/template.json") == '}' ]]
 }

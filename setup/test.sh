@@ -1,4 +1,4 @@
-# `./svc test [NAME…]`: installs what the tests need, then hands over to test/run.ts. Sourced by `svc`.
+# `./svc test [NAME…]`: installs what the tests need, then runs test/run.ts. Sourced by `svc`.
 if [[ ! -f $SVC_ROOT/test/run.ts ]]; then echo "svc: this is a release, which comes without its tests; run ./svc test in a clone" >&2; exit 1; fi
 source "$SVC_ROOT/setup/words.sh"
 check_words test "$@"
@@ -6,7 +6,7 @@ if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   install_for test
   find_object_server
   source "$SVC_ROOT/setup/go.sh"
-  # The Go checks share set-up's caches; without a fitting Go the runner names them as skipped, and fails in CI.
+  # The Go checks share set-up's caches; without a suitable Go the runner reports them as skipped, and fails in CI.
   if find_go >/dev/null; then
     use_go
     export SVC_GO=$GO

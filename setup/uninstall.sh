@@ -1,7 +1,7 @@
-# `./svc uninstall`: stops what runs, then removes state, cache and node_modules, or one home alone; Debian packages only when asked.
-# Sourced by `svc`.
+# `./svc uninstall`: stops what runs, then removes state, cache and node_modules, or a single home; Debian packages only on request. Sourced
+# by `svc`.
 
-# The node's own bound for a clean stop is 10 s.
+# A node limits its own clean stop to 10 s.
 readonly stop_wait_seconds=15
 agreed=no packages=no alone=no
 while (($#)); do
@@ -30,7 +30,7 @@ TEXT
   esac
 done
 
-# Only folders that set-up or a server made are ours to remove.
+# Only folders that set-up or a server created may be removed.
 looks_ours() {
   case $1 in
     "$SVC_CACHE") [[ -d $1/locks && -d $1/logs ]] ;;
@@ -38,16 +38,16 @@ looks_ours() {
   esac
 }
 
-# What the servers beside the node leave in a home of their own: master, service, admin server, indexer, metadata server.
+# Recognizes a home without a node by the files of master, service, admin server, indexer or metadata server.
 has_kept() {
   compgen -G "$1/store/log-*.log" >/dev/null || [[ -e $1/store-service/identity.json || -d $1/store-admin || -e $1/indexer/index.snapshot || -d $1/metadata/records ]]
 }
 
-# What servers keep in a home; each name may have something behind a dot, as databases and half-written files do.
+# The names that servers use in a home; each may have a suffix after a dot, as databases and incomplete files do.
 readonly kept_names=' audit bin draining etcd events files indexer keys layers logs lost+found membership metadata network node node-id nodes objects oci
   reserve run sandboxes secrets quarantine snapshots store store-admin store-service templates snapshot-transfer up '
 
-# Entries of the home that no server made: a folder of somebody's work was given as one.
+# Lists entries of the home that no server created, in case somebody's own folder was given as a home.
 foreign_in() {
   local file name
   for file in "$1"/* "$1"/.[!.]*; do
@@ -76,7 +76,7 @@ if [[ $alone == yes && ${#targets[@]} -eq 0 ]]; then
   echo "svc: --home: expected the folder of a home, got \"$SVC_HOME\", in which no server has left anything; nothing was removed" >&2
   exit 2
 fi
-# The client's saved credentials and compiled sources; then what set-up put into the tree.
+# The client's saved credentials and compiled sources, and what set-up put into the tree.
 [[ $alone == yes ]] || for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
   "$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
@@ -106,7 +106,7 @@ for folder in "$SVC_HOME"/nodes/*/; do if [[ -d $folder ]]; then homes+=("${fold
 
 node_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$1/node.json" 2>/dev/null || true; }
 
-# A node that `up` does not look after. The file can outlive its process, and the number belong to another by now.
+# Stops a node that `up` does not supervise. The file may outlive its process, and its process id may belong to another program.
 stop_node() {
   local pid waited=0
   pid=$(node_pid "$1")
@@ -116,19 +116,19 @@ stop_node() {
   if [[ -d /proc/$pid ]]; then kill -KILL "$pid" || true; fi
 }
 
-# Runs a program of the tree; what it says is for people only where it fails.
+# Runs a program of the tree; its output is shown only if it fails.
 quietly() {
   local said
   said=$(exec_node "$@" 2>&1) || { tail -n 20 <<<"$said" >&2; return 1; }
 }
 
-# By the tree's own programs, which know every part of a sandbox; Node and its packages are brought back where they are missing.
+# Uses the tree's own programs, which know every part of a sandbox; Node and its packages are installed again if they are missing.
 stop_all() {
   local home
   { node_present && modules_present; } || (install_for client) || return 1
   SVC_HOME=$SVC_HOME quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1
   for home in "${homes[@]}"; do stop_node "$home"; done
-  # Sandboxes outlive the node on purpose; the node ends them by its own records.
+  # Sandboxes outlive their node on purpose; the node's records are needed to end them.
   for home in "${homes[@]}"; do
     [[ -f $home/sandboxes.db ]] || continue
     SVC_HOME=$home quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$home" || return 1
@@ -142,13 +142,13 @@ has_records() {
   return 1
 }
 
-# A line for each process that names the home on its command line, and for each mount below it. Whoever called us names it, too.
+# Prints a line for each process with the home on its command line, and for each mount below it, except for our own callers.
 # I47: a home is removed only when this list is empty.
 living() {
   local real pid=$BASHPID callers=' ' file names=()
   real=$(CDPATH='' cd -- "$SVC_HOME" && pwd -P) || return 0
   while [[ -n $pid && $pid != 0 ]]; do callers+="$pid "; pid=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null || true); done
-  # The whole path, and no other that begins or ends with it.
+  # The pattern matches the whole path, and no longer path that contains it.
   for file in "$SVC_HOME" "$real"; do
     names+=(-e "(^|[^[:alnum:]_./-])$(sed 's/[^[:alnum:]_/]/[&]/g; s/\[^\]/\\^/g' <<<"$file")(/|\$|[^[:alnum:]_.-])")
   done
@@ -159,21 +159,21 @@ living() {
   UNDER="${real// /\\040}/" awk 'index($2, ENVIRON["UNDER"]) == 1 { print "mount " $2 }' /proc/mounts
 }
 
-# The names that a node gives to what it puts into the host's network and control groups begin with a piece of its home's hash
-# (sandbox/src/network/names.ts, sandbox/src/runtime/cgroup.ts).
+# The names of a node's network parts and cgroups begin with a part of its home's hash (sandbox/src/network/names.ts,
+# sandbox/src/runtime/cgroup.ts).
 hashes=()
 for home in "${homes[@]}"; do
   [[ -d $home && -x $(type -P sha256sum) ]] || continue
   hashes+=("$(printf %s "$(CDPATH='' cd -- "$home" && pwd -P)" | sha256sum)")
 done
 
-# The control groups of those homes, the innermost first.
+# Lists the cgroups of those homes, innermost first.
 groups_of_homes() {
   local hash
   for hash in "${hashes[@]}"; do find /sys/fs/cgroup -depth -type d \( -name "svc-${hash:0:8}" -o -path "*/svc-${hash:0:8}/*" \) 2>/dev/null || true; done
 }
 
-# A line for each network namespace, interface, table and control group of those homes, with the command that removes it.
+# Prints, for each network namespace, interface, table and cgroup of those homes, the command that removes it.
 parts_left() {
   local hash token file
   for hash in "${hashes[@]}"; do
@@ -190,11 +190,11 @@ parts_left() {
 
 if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then
   if has_records && ! stop_all; then for home in "${homes[@]}"; do stop_node "$home"; done; fi
-  # Layers of images that builds left mounted; one in which something still runs stays, and is named below.
+  # Unmounts layers of images that builds left mounted; a layer in use stays, and is named below.
   for home in "${homes[@]}"; do
     while read -r mount; do umount "$mount" || true; done < <(awk -v under="$home/run/images/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r)
   done
-  # What was killed is gone a moment later.
+  # Killed processes take a moment to end.
   for ((until = SECONDS + 3; ; )); do
     left=$(living)
     [[ -n $left ]] && ((SECONDS < until)) || break
@@ -208,16 +208,16 @@ if [[ " ${targets[*]-} " == *" $SVC_HOME "* ]]; then
 fi
 
 for folder in "${targets[@]}"; do
-  # A mount left below would have its contents deleted with the folder.
+  # The contents of a mount below would be deleted with the folder.
   while read -r mount; do umount -l "$mount" || true; done < <(awk -v under="$folder/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r)
   if ((EUID != 0)); then chmod -R u+rwX "$folder" 2>/dev/null || true; fi
-  # Without root, what sandboxes made belongs to user ids of theirs, which only a user namespace may change.
+  # Without root, files of sandboxes belong to other user ids, which only a user namespace can change.
   if ((EUID != 0)) && [[ -n $(find "$folder" -xdev ! -uid "$EUID" -print -quit 2>/dev/null) ]]; then
     unshare --map-root-user --map-auto find "$folder" -mindepth 1 -xdev -delete 2>/dev/null || true
   fi
   if mountpoint -q "$folder"; then find "$folder" -mindepth 1 -xdev -delete || true; else rm -rf --one-file-system "$folder" || true; fi
 done
-# Nothing runs in them any more.
+# The cgroups are empty now.
 groups_of_homes | while read -r group; do rmdir "$group" 2>/dev/null || true; done
 
 if [[ -n $added ]]; then
@@ -228,7 +228,7 @@ if [[ -n $added ]]; then
     echo "    apt-get purge $added"
   fi
 fi
-# Empty now, unless something else lies there.
+# These folders are empty now, unless they contain other files.
 [[ $alone == yes ]] || rmdir "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc" 2>/dev/null || true
 left=()
 for folder in "${targets[@]}"; do

@@ -1,6 +1,6 @@
-# Reads the words of `./svc test` and `./svc bench` before anything is installed for them: a mistyped name costs nothing.
+# Checks the arguments of `./svc test` and `./svc bench` before anything is installed, so that a mistyped name costs nothing.
 
-# $1: test or bench. Ends with 2 at a word that names nothing.
+# $1 is test or bench. Exits with 2 at an argument that names nothing.
 check_words() {
   local verb=$1 word takes_pattern=
   shift
@@ -15,7 +15,7 @@ check_words() {
   done
 }
 
-# A group or a piece of a path, as test/run.ts takes them.
+# A group or a part of a path, as test/run.ts accepts them.
 names_test() {
   [[ $1 == long ]] || {
     printf '%s\n' setup checks tsc biome 'go vet packages/envd' 'go test packages/envd'
@@ -23,5 +23,5 @@ names_test() {
   } | grep -F -- "${1#./}" >/dev/null
 }
 
-# A bench, or what several begin with.
+# A bench, or the common prefix of several.
 names_bench() { compgen -G "$SVC_ROOT/bench/$1.bench.ts" || compgen -G "$SVC_ROOT/bench/$1-*.bench.ts"; } >/dev/null

@@ -1,12 +1,12 @@
-// Runs one program in a process group of its own, keeps what it says, and lets nothing outlive the runner.
+// Runs a program in its own process group, keeps its output, and ensures that nothing outlives the runner.
 import { spawn } from "node:child_process";
 
 export type Ended = { readonly code: number | string; readonly output: string };
 
 const running = new Set<number>();
-/** A program that says more than this is cut at the front: the end is what tells. */
+/** Longer output is cut at the front, because the end is what matters. */
 const KEPT_OUTPUT_CHARS = 2_000_000;
-/** After SIGTERM a test gets this long to take its own children and sandboxes down. */
+/** After SIGTERM a test has this long to end its own children and sandboxes. */
 const GRACE_MS = 15_000;
 
 export async function runChild(command: string, args: readonly string[], options: { cwd: string; env?: NodeJS.ProcessEnv; limitMs: number }): Promise<Ended> {
@@ -29,7 +29,7 @@ export async function runChild(command: string, args: readonly string[], options
   }, options.limitMs);
   child.once("exit", (code, signal) => {
     clearTimeout(limit);
-    // What the program left running would hold its pipes, and the runner, open.
+    // Processes that the program left running would keep its pipes, and the runner, open.
     signalGroup(group, "SIGKILL");
     running.delete(group);
     child.once("close", () => resolve({ code: code ?? signal ?? "unknown", output }));
@@ -37,7 +37,7 @@ export async function runChild(command: string, args: readonly string[], options
   return promise;
 }
 
-/** SIGTERM to all; the groups' own tests end what they started. */
+/** Sends SIGTERM to all groups; their tests end what they started. */
 export function endChildren(): void {
   for (const group of running) signalGroup(group, "SIGTERM");
 }

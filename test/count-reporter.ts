@@ -1,7 +1,7 @@
 // A reporter for node:test that writes how many tests passed, failed and were skipped, as one JSON object.
 import type { TestEvent } from "node:test/reporters";
 
-/** node:test finds a reporter by its default export; this is the one place where one is. */
+/** node:test requires a reporter to be a default export; no other module has one. */
 export default async function* countReporter(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const counts = { passed: 0, failed: 0, skipped: 0 };
   for await (const event of source) {

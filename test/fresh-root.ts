@@ -1,4 +1,4 @@
-// A fresh Debian root without Node, Go or compiler, and commands inside it: a mount and pid namespace each, ended with -9.
+// A fresh Debian root without Node, Go or compiler; each command inside runs in its own mount and pid namespace and ends with SIGKILL.
 import { execFileSync, spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,10 +7,10 @@ import { join } from "node:path";
 const root = join(import.meta.dirname, "..");
 const tree = "/opt/svc";
 const bundle = "/etc/ssl/certs/ca-certificates.crt";
-/** From the caller's environment, what says how packages are reached. */
+/** The variables of the caller's environment that say how packages are reached. */
 const passed = /^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|GOPROXY|GOSUMDB|GONOSUMDB|PIP_INDEX_URL|PIP_DEFAULT_TIMEOUT|NPM_CONFIG_REGISTRY)$/;
 
-/** Runs in the namespaces: the mounts die with them, whatever kills the command. Not chroot: in one, no user namespace may be made. */
+/** Runs in the namespaces, so that the mounts end with the command. It is not chroot, which forbids user namespaces. */
 const enter = `set -e
 mount --make-rprivate /
 mount --bind "$0" "$0"
@@ -37,9 +37,9 @@ export class FreshRoot implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), "svc-test-fresh-"));
   readonly root = join(this.folder, "root");
 
-  /** `archive`: a release to unpack there, in the place of this tree. */
+  /** `archive` is a release, which is unpacked in the root instead of this tree. */
   constructor(archive?: string) {
-    // The same release, mirrors and settings as the host's, read by the scripts that set-up itself uses.
+    // The root has the host's release, mirrors and settings, read by the scripts that set-up itself uses.
     const script = `source setup/mirrors.sh
       options=(); while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
       mirror_lines | mmdebstrap --mode=root --variant=minbase --dpkgopt=force-unsafe-io '--aptopt=Acquire::Languages "none"' "\${options[@]}" "$(mirror_suite)" "$1" -`;
@@ -55,17 +55,17 @@ export class FreshRoot implements Disposable {
       execFileSync("tar", ["--extract", "--numeric-owner", "--xattrs", "--strip-components=1", "--file", archive, "--directory", join(this.root, tree)]);
       return;
     }
-    // What a clone would hold: neither modules nor builds.
+    // The copy contains what a clone would: no modules and no builds.
     const pack = 'tar -C "$1" --exclude=node_modules --exclude=.git --exclude=native/build -cf - . | tar -C "$2" -xf -';
     execFileSync("bash", ["-euo", "pipefail", "-c", pack, "bash", root, join(this.root, tree)]);
   }
 
-  /** Runs a command in the root; `killWhen` looks at what it said so far and may end all of it with SIGKILL. */
+  /** Runs a command in the root; `killWhen` checks its output and may end everything with SIGKILL. */
   async run(command: readonly string[], options: RunOptions = {}): Promise<Said> {
     const env: Record<string, string> = { HOME: "/root", PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", TERM: "dumb", ...options.env };
     for (const [name, value] of Object.entries(process.env)) if (value !== undefined && passed.test(name)) env[name] = value;
     const started = performance.now();
-    // The first process of the pid namespace: with it everything inside ends at once.
+    // This is the first process of the pid namespace, so everything inside ends with it.
     const network = options.isOffline === true ? ["--net"] : [];
     const script = options.isOffline === true ? `ip link set lo up\n${enter}` : enter;
     const args = ["--mount", "--pid", ...network, "--fork", "--kill-child=KILL", "bash", "-c", script, this.root, ...command];
@@ -92,7 +92,7 @@ export class FreshRoot implements Disposable {
     return this.run([`${tree}/svc`, ...args]);
   }
 
-  /** Runs a Python expression in gVisor on the base template, by the runsc that set-up made. */
+  /** Runs a Python expression in gVisor on the base template, with the runsc that set-up built. */
   runInGvisor(expression: string): Promise<Said> {
     const cache = "/var/cache/svc";
     const config = {

@@ -1,6 +1,6 @@
-// Which package may import which: the arrows of the tree, as a table.
+// The table of which package may import which.
 
-/** Packages that the named one may import, besides itself. */
+/** The packages that each package may import, besides itself. */
 const allowed: Readonly<Record<string, readonly string[]>> = {
   contract: [],
   kit: ["contract"],
@@ -26,7 +26,7 @@ export function packageOf(file: string): string | undefined {
   return /^packages\/([^/]+)\//.exec(file)?.[1];
 }
 
-/** Tests may use the harness; what ships may not. */
+/** Tests may use the harness; shipped code may not. */
 export function mayImport(file: string, target: string): boolean {
   const own = packageOf(file);
   const other = /^@svc\/([^/]+)/.exec(target)?.[1];

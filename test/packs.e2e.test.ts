@@ -1,4 +1,4 @@
-// What others install, npm packs and the Python wheel, as they do it: into an empty folder, with types, against real servers.
+// Installs the npm packs and the Python wheel as their users do, into an empty folder, and runs them with types against real servers.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";

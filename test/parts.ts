@@ -1,4 +1,4 @@
-// The parts of a test run: the checks, and a part for each test file.
+// The parts of a test run: the checks, and one part per test file.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { type Ended, runChild } from "./child.ts";
@@ -6,7 +6,7 @@ import { type Ended, runChild } from "./child.ts";
 export type Outcome = { passed: number; failed: number; skipped: number; output: string };
 export type Part = { readonly name: string; readonly group: string; run(logs: string): Promise<Outcome> };
 
-/** No part hangs a run: ten times and more what the longest of its kind takes. */
+/** The limits prevent a hang; they are at least ten times what the longest part of each kind takes. */
 const CHECK_LIMIT_MS = 10 * 60_000;
 const FILE_LIMIT_MS = 10 * 60_000;
 const LONG_FILE_LIMIT_MS = 110 * 60_000;
@@ -14,7 +14,7 @@ const LONG_FILE_LIMIT_MS = 110 * 60_000;
 /** `pattern` picks tests by name, so the checks, which have no tests with names, are left out with it. */
 export function allParts(root: string, { long, pattern }: { long: boolean; pattern?: string | undefined }): readonly Part[] {
   const files = testFiles(root).filter((file) => file.endsWith(".long.test.ts") === long);
-  // The longest kind first, so that no long one is left alone at the end.
+  // Long kinds come first, so that no long part runs alone at the end.
   const order = (file: string) => (file.startsWith("test/") ? 0 : file.endsWith(".e2e.test.ts") ? 1 : 2);
   const fileParts = files.sort((a, b) => order(a) - order(b) || a.localeCompare(b)).map((file) => fileSuite(root, file, pattern));
   return long || pattern !== undefined ? fileParts : [...checks(root), ...fileParts];

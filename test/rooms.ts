@@ -1,10 +1,10 @@
-// Which room of a package may import which, and whether files import each other in a circle.
+// The order of the layers (folders) of a package, and the search for import cycles.
 import { join } from "node:path";
 import { packageOf } from "./imports.ts";
 
 /**
- * The rooms (folders below `src`) of each package that has more than three, from the ground up: a room imports only rooms named
- * before it. What lies in `src` itself may import all of them, and none of them imports it.
+ * The layers (folders below `src`) of each package with more than three, from the bottom up: a layer imports only layers named before it.
+ * Files in `src` itself may import all of them, and no layer imports them.
  */
 const rooms: Readonly<Record<string, readonly string[]>> = {
   sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "snapshot-transfer", "cluster", "doctor", "node"],
@@ -14,21 +14,21 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
 };
 const MOST_WITHOUT_ORDER = 3;
 
-/** Folder below `src`; "" for a file in `src` itself, undefined for any other. */
+/** Returns the folder below `src`; "" for a file in `src` itself, undefined for any other. */
 function roomOf(file: string): string | undefined {
   const [, , source, ...rest] = file.split("/");
   if (packageOf(file) === undefined || source !== "src") return undefined;
   return rest.length > 1 ? rest[0] : "";
 }
 
-/** The file that an import names, where it is one of the tree. */
+/** Returns the file that an import names, if it belongs to the tree. */
 export function targetOf(file: string, target: string): string | undefined {
   if (target.startsWith(".")) return join(file, "..", target);
   const [, name, path] = /^@svc\/([^/]+)\/(.+)$/.exec(target) ?? [];
   return name === undefined || path === undefined ? undefined : `packages/${name}/src/${path}`;
 }
 
-/** What is wrong about an import between two rooms of one package, if anything. */
+/** Returns the fault of an import between two layers of one package, if there is one. */
 export function climb(file: string, target: string): string | undefined {
   // I31
   const [from, to] = [roomOf(file), roomOf(target)];
@@ -40,7 +40,7 @@ export function climb(file: string, target: string): string | undefined {
   return above > below && below !== -1 ? undefined : `${file} imports ${target}: '${from}' stands below '${to === "" ? "src" : to}'`;
 }
 
-/** Rooms that the table lacks, or names though they are gone. */
+/** Returns layers that the table lacks, and those it names that no longer exist. */
 export function undeclaredRooms(files: readonly string[]): readonly string[] {
   const found = new Map<string, Set<string>>();
   for (const file of files) {
@@ -56,7 +56,7 @@ export function undeclaredRooms(files: readonly string[]): readonly string[] {
   });
 }
 
-/** Groups of two or more nodes of a graph that lead to each other. */
+/** Returns groups of two or more nodes of a graph that reach each other. */
 export function circlesOf(graph: ReadonlyMap<string, readonly string[]>): readonly string[][] {
   const order = new Map<string, number>();
   const lowest = new Map<string, number>();

@@ -1,4 +1,4 @@
-// The test runner behind `./svc test`: checks and test files side by side, a line each, failures in full, one closing line.
+// The test runner behind `./svc test`: runs checks and test files in parallel, prints a line for each, failures in full, and a total.
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
@@ -8,11 +8,11 @@ import { allParts, type Outcome, type Part } from "./parts.ts";
 import { whyOf } from "./why.ts";
 
 const root = join(import.meta.dirname, "..");
-/** Killed tests of earlier runs leave at most a few sandboxes. */
+/** Killed tests of earlier runs leave a few sandboxes at most. */
 const SWEEP_LIMIT_MS = 120_000;
-/** Side by side: tests wait more than they compute. */
+/** More jobs than processors, because tests wait more than they compute. */
 const JOBS = availableParallelism() + 1;
-/** Logs of this many runs are kept. */
+/** The number of runs whose logs are kept. */
 const KEPT_RUNS = 10;
 
 const help = `Usage: ./svc test [long] [NAME…] [--name PATTERN]
@@ -23,16 +23,16 @@ long runs the *.long.test.ts files, which a plain ./svc test leaves out.
 Example: ./svc test packages/cli --name 'exit code'
 SVC_TEST_JOBS sets how many run side by side (${JOBS} here); logs are kept in ${process.env["SVC_TEST_LOGS"] ?? "the cache"}.`;
 
-async function main(words: readonly string[]): Promise<number> {
-  if (words.includes("-h") || words.includes("--help")) {
+async function main(args: readonly string[]): Promise<number> {
+  if (args.includes("-h") || args.includes("--help")) {
     console.log(help);
     return 0;
   }
-  const { values, positionals } = readFlags(words);
+  const { values, positionals } = readFlags(args);
   if (values === undefined) return 2;
   const all = allParts(root, { long: positionals.includes("long"), pattern: values.name });
   const names = positionals.filter((word) => word !== "long");
-  // A name that picks nothing beside others that do is a mistake worth stopping for.
+  // If one of several names matches nothing, it is probably a mistake.
   const stray = names.find((name) => !all.some((part) => fits(part, name)));
   if (stray !== undefined) {
     console.error(`svc: no test is named ${stray}; NAME is a group or a piece of a path, see ./svc test --help`);
@@ -80,7 +80,8 @@ async function runAll(parts: readonly Part[], logs: string): Promise<Omit<Outcom
       totals.skipped += outcome.skipped;
       writeFileSync(join(logs, `${part.name.replaceAll("/", "-").replaceAll(" ", "-")}.log`), outcome.output);
       console.log(line(part.name, outcome, performance.now() - started));
-      if (outcome.failed > 0) for (const words of whyOf(outcome.output)) console.log(`       ${words}`);
+      if (outcome.failed > 0) for (const reason of whyOf(outcome.output)) console.log(`       ${reason}`);
+      for (const note of notes(outcome.output)) console.log(`       ${note}`);
       if (outcome.failed > 0) failures.push(`\n──── ${part.name}\n${outcome.output.trimEnd()}`);
       else if (outcome.skipped > 0) for (const reason of reasons(outcome.output)) console.log(`       skipped: ${reason}`);
     }
@@ -97,9 +98,14 @@ function line(name: string, outcome: Outcome, tookMs: number): string {
   return `${outcome.failed > 0 ? "FAIL" : "ok  "}   ${name.padEnd(58)} ${(tookMs / 1000).toFixed(1).padStart(6)} s   ${counts.join(", ")}`;
 }
 
-/** The distinct reasons that the spec reporter, or a check, printed for what it left out. */
+/** Returns the distinct reasons of skipped tests and checks. */
 function reasons(output: string): readonly string[] {
   return [...new Set([...output.matchAll(/(?:# |skipped: )(missing [^\n]*)/g)].map((found) => found[1] ?? ""))];
+}
+
+/** A test may leave a note for people: a diagnostic that begins with "note:". */
+function notes(output: string): readonly string[] {
+  return [...output.matchAll(/^\s*ℹ note: (.*)$/gm)].map((found) => found[1] ?? "");
 }
 
 function makeLogs(): string {
@@ -109,7 +115,7 @@ function makeLogs(): string {
     .sort()
     .reverse()
     .slice(KEPT_RUNS - 1);
-  // Not those of a run that goes on beside this one.
+  // Logs of a run in progress are kept.
   const isOver = (name: string) => !existsSync(`/proc/${name.slice(name.lastIndexOf("-") + 1)}`);
   for (const name of old.filter(isOver)) rmSync(join(all, name), { recursive: true, force: true });
   const logs = join(all, `${new Date().toISOString().replaceAll(":", "-")}-${process.pid}`);

@@ -1,4 +1,4 @@
-// What one machine made, taken in by a fresh one that reaches no registry and no mirror.
+// An export of one machine, imported by a fresh one that reaches no registry and no mirror.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { statSync } from "node:fs";
@@ -14,7 +14,7 @@ void test("a fresh machine without a network runs its first gVisor sandbox from 
   const file = join(fresh.root, "opt/export.tar");
   execFileSync(join(root, "svc"), ["setup", "--export", file], { stdio: ["ignore", "ignore", "pipe"] });
   t.diagnostic(`the export: ${(statSync(file).size / 1e6).toFixed(0)} MB`);
-  // A name that leads nowhere: whatever would be fetched fails.
+  // A resolver that does not exist makes every download fail.
   fresh.write("/etc/resolv.conf", "nameserver 127.0.0.1\n");
   await fresh.run(["bash", "-c", "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*"]);
   const env = { http_proxy: "http://127.0.0.1:9", https_proxy: "http://127.0.0.1:9", GOPROXY: "off", NPM_CONFIG_OFFLINE: "true" };

@@ -1,4 +1,4 @@
-// What an import refuses: a file that is no export, of another machine, damaged, or that names what is no part of one; exports beside a node.
+// Refused imports: a file that is not an export, one for another machine, damaged ones, invalid parts; and exports next to a running node.
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -13,7 +13,7 @@ const version = /^SVC_NODE_VERSION=(.*)$/m.exec(readFileSync(join(import.meta.di
 
 type Export = { readonly head?: string; readonly arch?: string; readonly path?: string; readonly damage?: boolean };
 
-/** An export with one part: a Node that only says its version. */
+/** Creates an export with one part: a Node that only prints its version. */
 function layExport(tree: SetupTree, { head = "svc-export 1", arch = machine(), path = `node/${version}`, damage = false }: Export): string {
   const folder = join(tree.folder, "made");
   mkdirSync(join(folder, path, "bin"), { recursive: true });
@@ -28,10 +28,10 @@ function layExport(tree: SetupTree, { head = "svc-export 1", arch = machine(), p
   return file;
 }
 
-/** With a runsc that is there already: this machine's Go would build one. */
+/** The import runs with an existing runsc, because this machine's Go would otherwise build one. */
 const importInto = (tree: SetupTree, file: string) => tree.run(["setup", "--import", file], { PATH: tree.barePath(), SVC_RUNSC: tree.echoNode() });
 
-void test("a part that this tree wants is taken in, and its step finds it there", async () => {
+void test("a part that this tree needs is imported, and its step finds it", async () => {
   using tree = new SetupTree();
   const { stderr } = await importInto(tree, layExport(tree, {}));
   assert.match(stderr, /import: 1 of 1 parts taken in/);
@@ -43,14 +43,14 @@ void test("a part that this tree wants is taken in, and its step finds it there"
   );
 });
 
-void test("a part of another version is named and left out", async () => {
+void test("a part of another version is named and skipped", async () => {
   using tree = new SetupTree();
   const { stderr } = await importInto(tree, layExport(tree, { path: "node/1.2.3" }));
   assert.match(stderr, /node\/1\.2\.3 is not what this tree and machine use, and is left out/);
   assert.equal(existsSync(join(tree.cache, "node/1.2.3")), false);
 });
 
-void test("what is no whole export of this machine's kind is refused with the reason, and nothing is taken in", async () => {
+void test("an incomplete export, or one for another kind of machine, is refused with the reason, and nothing is imported", async () => {
   const cases: readonly (readonly [Export, RegExp])[] = [
     [{ head: "svc-export 2" }, /not an export of svc, or one of a later version/],
     [{ arch: "vax" }, /was made on vax, and this machine is /],
@@ -68,7 +68,7 @@ void test("what is no whole export of this machine's kind is refused with the re
   }
 });
 
-void test("a file that is cut off, and one that is not there, are named", async () => {
+void test("a truncated file, and a missing one, are named", async () => {
   using tree = new SetupTree();
   const file = layExport(tree, {});
   writeFileSync(file, readFileSync(file).subarray(0, 700));
@@ -80,7 +80,7 @@ void test("a file that is cut off, and one that is not there, are named", async 
   assert.match(absent.stderr, /nowhere\.tar is not there/);
 });
 
-void test("export and import ask for one file, and stand alone", async () => {
+void test("export and import require one file, and no other arguments", async () => {
   using tree = new SetupTree();
   for (const args of [["--export"], ["--import"], ["--import", "a", "--export"], ["--only", "node", "--import", "a"]]) {
     const { code, stderr } = await tree.run(["setup", ...args]);
@@ -89,14 +89,14 @@ void test("export and import ask for one file, and stand alone", async () => {
   }
 });
 
-/** The export of a part with one file of 64 MB, while a shell does something to that file over and over. */
+/** Exports a part with one file of 64 MB while a shell repeatedly does something to that file. */
 async function exportBeside(tree: SetupTree, deed: string) {
   const part = join(tree.cache, `node/${version}`);
   for (const folder of [part, join(tree.cache, "logs")]) mkdirSync(folder, { recursive: true });
   writeFileSync(join(part, "program"), Buffer.alloc(64 << 20, 1));
   const other = spawn("sh", ["-c", `while :; do ${deed}; done`], { cwd: part, stdio: "ignore" });
   try {
-    // What `setup --export` does once everything is made, with one step in place of all.
+    // The script runs the last stage of `setup --export`, with one step instead of all.
     const script = `source "$SVC_ROOT/setup/export.sh" "$0"`;
     const env = { ...process.env, SVC_ROOT: tree.tree, SVC_CACHE: tree.cache, run_steps: "node" };
     const { status: code, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", script, join(tree.folder, "export.tar")], { env, encoding: "utf8" });
@@ -107,7 +107,7 @@ async function exportBeside(tree: SetupTree, deed: string) {
   }
 }
 
-void test("an export does not mind that a node links a program into its home meanwhile", async () => {
+void test("an export tolerates a node that links a program into its home meanwhile", async () => {
   using tree = new SetupTree();
   const { code, stderr } = await exportBeside(tree, "ln program ../link; rm ../link");
   assert.equal(code, 0, stderr);
@@ -115,7 +115,7 @@ void test("an export does not mind that a node links a program into its home mea
   assert.doesNotMatch(stderr, /changed/);
 });
 
-void test("an export of a part that is written to meanwhile says so and leaves no file", async () => {
+void test("an export of a part that is modified meanwhile reports that and leaves no file", async () => {
   using tree = new SetupTree();
   const { code, stderr } = await exportBeside(tree, "date +%s.%N >>program");
   assert.equal(code, 1, stderr);

@@ -1,4 +1,4 @@
-// Set-up in a fresh Debian root, killed with -9 inside each of its steps in turn: the next run goes on, and nothing half-made is taken for whole.
+// Set-up in a fresh Debian root, killed with SIGKILL inside each of its steps: the next run continues, and nothing incomplete is used.
 import assert from "node:assert/strict";
 import { existsSync, globSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,16 +8,16 @@ import { FreshRoot, type Said } from "./fresh-root.ts";
 
 const CACHE = "/var/cache/svc";
 
-void test("set-up that is killed inside each of its steps is whole after one more run", needs("root", "mmdebstrap", "unshare"), async (t) => {
+void test("set-up that is killed inside each of its steps is complete after one more run", needs("root", "mmdebstrap", "unshare"), async (t) => {
   using fresh = new FreshRoot();
   let begunMs = 0;
   const isOfThisRun = (file: string) => statSync(file).ctimeMs > begunMs;
-  /** What the step printed in this run. */
+  /** Checks the step's output in this run. */
   const said = (step: string, text: RegExp) => (): boolean => {
     const file = join(fresh.root, CACHE, "logs", `${step}.log`);
     return existsSync(file) && isOfThisRun(file) && text.test(readFileSync(file, "utf8"));
   };
-  /** What the step makes, in this run. */
+  /** Checks for files that the step created in this run. */
   const made = (pattern: string) => (): boolean => globSync(join(fresh.root, pattern)).some(isOfThisRun);
   const moments: readonly (readonly [string, () => boolean])[] = [
     ["apt-first while it unpacks", said("apt-first", /^Unpacking (.*\n)*Unpacking /m)],
@@ -34,7 +34,7 @@ void test("set-up that is killed inside each of its steps is whole after one mor
     ["envd", made("var/cache/svc/envd/.making-*")],
     ["native", made("var/cache/svc/native/.making-*/objects/CMakeFiles")],
   ];
-  // Steps run side by side: whichever moment comes first is taken, until none is left or everything is made.
+  // Steps run in parallel, so we take whichever moment comes first, until none is left or everything is done.
   const left = new Map(moments);
   for (let code: Said["code"] = "SIGKILL"; code === "SIGKILL"; ) {
     begunMs = Date.now();
@@ -60,12 +60,12 @@ void test("set-up that is killed inside each of its steps is whole after one mor
   assert.equal((await fresh.runInGvisor("6*7")).output.trim(), "42");
 });
 
-void test("set-up goes on where dpkg was killed while it unpacked a package", needs("root", "mmdebstrap", "unshare"), async () => {
+void test("set-up continues where dpkg was killed while it unpacked a package", needs("root", "mmdebstrap", "unshare"), async () => {
   using fresh = new FreshRoot();
   const steps = ["setup", "--only", "apt-first", "apt"];
   const first = await fresh.svc(...steps);
   assert.equal(first.code, 0, first.output);
-  // As dpkg leaves it: it notes that a package must be unpacked anew before it touches the first of its files.
+  // The status that dpkg leaves: it marks a package for reinstallation before it touches the first file.
   const status = join(fresh.root, "var/lib/dpkg/status");
   const entry = /(Package: busybox-static\nStatus: )install ok installed/;
   const text = readFileSync(status, "utf8");

@@ -1,4 +1,4 @@
-// The tree's npm packages: installed beside the ones that are there, so that nothing is ever pulled away from what runs.
+// The tree's npm packages are installed next to the existing ones, so that running programs never lose theirs.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -11,7 +11,7 @@ import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { SetupTree } from "./setup-tree.ts";
 
-/** A registry with one package, `left` 1.2.4; it keeps requests waiting until it is let go. */
+/** A registry with one package, `left` 1.2.4, which delays requests until it is released. */
 async function openRegistry(folder: string) {
   mkdirSync(join(folder, "package"));
   writeFileSync(join(folder, "package/package.json"), '{\n  "name": "left",\n  "version": "1.2.4"\n}\n');
@@ -37,7 +37,7 @@ async function openRegistry(folder: string) {
   };
 }
 
-void test("an npm install that hangs or is killed leaves the modules as they were, and the next one replaces them whole", async () => {
+void test("an npm install that hangs or is killed leaves the modules unchanged, and the next one replaces them completely", async () => {
   using tree = new SetupTree();
   using registry = await openRegistry(tree.folder);
   const modules = join(tree.tree, "node_modules");
@@ -68,7 +68,7 @@ void test("an npm install that hangs or is killed leaves the modules as they wer
   assert.equal(readFileSync(join(tree.tree, "package-lock.json"), "utf8"), lock);
 });
 
-void test("a kill between the two renames of an npm install is finished by the next run, without a registry", async () => {
+void test("a kill between the two renames of an npm install is completed by the next run, without a registry", async () => {
   using tree = new SetupTree();
   const making = join(tree.tree, ".making-node_modules");
   for (const [folder, version] of [

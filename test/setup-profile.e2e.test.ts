@@ -1,4 +1,4 @@
-// The templates as a guest sees them: a login shell that forks nothing, the programs that clients expect, the host's trust store.
+// The templates from inside: a login shell that forks nothing, the programs that clients expect, the host's trust store.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -13,7 +13,7 @@ function templateNamed(name: string): Template {
   return JSON.parse(readFileSync(join(templates, name, "template.json"), "utf8")) as Template;
 }
 
-/** Runs bash in the template's root, read-only, in a pid namespace of its own; the uid inside is 1000. */
+/** Runs bash in the template's root, read-only, in a separate pid namespace; the uid inside is 1000. */
 function inside(name: string, ...args: readonly string[]): string {
   const binds = (templateNamed(name).binds ?? []).flatMap((path) => ["--ro-bind", path, path]);
   const sandbox = ["--ro-bind", join(templates, name, "rootfs"), "/", ...binds, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"];
@@ -36,7 +36,7 @@ function inside(name: string, ...args: readonly string[]): string {
 
 for (const name of ["base", "host"]) {
   void test(`a login shell of the template ${name} forks nothing`, needs("bwrap", "base"), () => {
-    // The last field of loadavg is the newest pid of the namespace: the shell's own, when nothing was forked.
+    // The last field of loadavg is the namespace's newest pid, which is the shell's own if nothing was forked.
     const newest = 'read -r _ _ _ _ last </proc/loadavg; echo "$last $$"';
     const [last, own] = inside(name, "-l", "-c", newest).trim().split(" ");
     assert.equal(last, own);
@@ -51,7 +51,7 @@ for (const name of ["base", "host"]) {
     assert.doesNotMatch(inside(name, "-l", "-c", 'printf %s "$PATH"'), /:\.(:|$)/);
   });
 
-  void test(`the template ${name} trusts whom the host trusts`, needs("bwrap", "base"), (t) => {
+  void test(`the template ${name} trusts the host's authorities`, needs("bwrap", "base"), (t) => {
     const bundle = "/etc/ssl/certs/ca-certificates.crt";
     if (!existsSync(bundle)) return t.skip("the host has no trust store");
     const blocks = (text: string) => new Set(text.split("-----BEGIN CERTIFICATE-----").slice(1));
@@ -62,7 +62,7 @@ for (const name of ["base", "host"]) {
   });
 }
 
-void test("the template base holds every program that clients call", needs("bwrap", "base"), (t) => {
+void test("the template base has every program that clients call", needs("bwrap", "base"), (t) => {
   const template = templateNamed("base");
   if (template.source === "host") return t.skip("base is an alias of host on this machine");
   const programs = ["bash", "python", "python3", "pip", "git", "curl", "sudo", "ps", "ss", "getfattr", "setfattr", "apt-get", "wget", "unzip"];

@@ -1,4 +1,4 @@
-// runsc as set-up builds it: its seccomp programs are what its own source gives, and two builds are the same file.
+// The runsc that set-up builds: its seccomp programs match its source, and two builds are identical.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -22,7 +22,7 @@ for (const architecture of ["amd64", "arm64"] as const) {
     architecture !== native && (native !== "amd64" || !hasEmulator)
       ? "an emulator for the other architecture (Debian: qemu-user-static) is not installed"
       : false;
-  void test(`the seccomp programs for ${architecture} in the tree are those that the pinned runsc's source gives`, { skip }, () => {
+  void test(`the seccomp programs for ${architecture} in the tree match the pinned runsc's source`, { skip }, () => {
     using made = temporary();
     execFileSync(join(root, "setup/runsc/generate.sh"), [architecture, "--into", made.folder], { stdio: "pipe", timeout: BUILD_LIMIT_MS });
     const names = readdirSync(made.folder);
@@ -33,7 +33,7 @@ for (const architecture of ["amd64", "arm64"] as const) {
   });
 }
 
-void test("runsc built twice, in two folders, is the same file byte for byte", () => {
+void test("two builds of runsc in different folders are identical", () => {
   using made = temporary();
   const script =
     'source "$1/setup/paths.sh"; source "$1/setup/go.sh"; source "$1/setup/runsc/tune.sh"; use_go_to_build; fetch_runsc "$2/source"; tune_runsc "$2/source"; build_runsc "$2/source" "$2/runsc"';

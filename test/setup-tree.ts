@@ -1,4 +1,4 @@
-// A copy of the entry and its set-up scripts with a cache and a home of its own, for tests that break and remove things.
+// A copy of the entry and its set-up scripts with a separate cache and home, for tests that break and remove things.
 import { spawn } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,14 +6,14 @@ import { delimiter, join } from "node:path";
 import { onPath } from "@svc/harness/needs.ts";
 
 const root = join(import.meta.dirname, "..");
-/** Ten times and more what the slowest command of these tests takes. */
+/** At least ten times what the slowest command of these tests takes. */
 const LIMIT_MS = 120_000;
 
 export type Run = { readonly code: number | string; readonly stdout: string; readonly stderr: string };
 export type Running = { readonly done: Promise<Run>; readonly pid: number; readonly says: () => string };
 
 export class SetupTree implements Disposable {
-  /** With a space, which every script must bear. */
+  /** The path contains a space, which every script must handle. */
   readonly folder = mkdtempSync(join(tmpdir(), "svc-test setup-"));
   readonly tree = join(this.folder, "tree");
   readonly cache = join(this.folder, "cache");
@@ -49,7 +49,7 @@ export class SetupTree implements Disposable {
     return this.start(args, env).done;
   }
 
-  /** A PATH with what every system has, and nothing that could install anything. */
+  /** Returns a PATH with the programs of every system, and none that could install anything. */
   barePath(...without: readonly string[]): string {
     const bare = join(this.folder, `bin-${readdirSync(this.folder).length}`);
     mkdirSync(bare);
@@ -67,14 +67,14 @@ export class SetupTree implements Disposable {
     return bare;
   }
 
-  /** Kills, with -9, every process that works for this tree; by its environment, so nobody else's. */
+  /** Sends SIGKILL to every process that works for this tree, identified by its environment. */
   killAll(): number {
     const ours = readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid && this.#owns(name));
     for (const pid of ours) {
       try {
         process.kill(Number(pid), "SIGKILL");
       } catch {
-        // It ended by itself.
+        // The process ended by itself.
       }
     }
     return ours.length;
@@ -88,7 +88,7 @@ export class SetupTree implements Disposable {
     }
   }
 
-  /** A Node that only says how it was called. */
+  /** Returns a Node that only prints its arguments. */
   echoNode(): string {
     const file = join(this.folder, "echo-node");
     writeFileSync(file, '#!/bin/sh\nprintf "%s\\n" "$@"\n', { mode: 0o755 });
@@ -103,7 +103,7 @@ export class SetupTree implements Disposable {
 
 export const hasBubblewrap = (): boolean => onPath("bwrap");
 
-/** npm packages that are all there: one, in the version of the lock file. */
+/** Creates a complete set of npm packages: one, in the version of the lock file. */
 export function layModules(tree: SetupTree): void {
   const lock =
     '{\n  "packages": {\n    "node_modules/left": {\n      "version": "1.2.3"\n    },\n    "node_modules/far": {\n      "version": "1.0.0",\n      "optional": true\n    }\n  }\n}\n';

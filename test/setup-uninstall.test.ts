@@ -1,4 +1,4 @@
-// `./svc uninstall`: it asks first, removes what is its own, ends what runs, and names what it could not.
+// `./svc uninstall`: it asks first, removes only its own files, ends what runs, and names what it could not remove.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -28,7 +28,7 @@ void test("uninstall asks first, and then leaves nothing", async () => {
   assert.deepEqual([tree.cache, tree.home, join(tree.tree, "node_modules"), join(tree.folder, ".config/svc")].filter(existsSync), []);
 });
 
-void test("uninstall needs neither Node nor envd where nothing of the home runs, and removes nothing where something does", async () => {
+void test("uninstall needs neither Node nor envd if nothing of the home runs, and removes nothing if something does", async () => {
   using tree = new SetupTree();
   const bare = { PATH: tree.barePath() };
   mkdirSync(join(tree.cache, "locks"), { recursive: true });
@@ -48,7 +48,7 @@ void test("uninstall needs neither Node nor envd where nothing of the home runs,
   assert.deepEqual([tree.cache, tree.home].filter(existsSync), []);
 });
 
-void test("uninstall --home removes one home alone, and no other home, cache or package", async () => {
+void test("uninstall --home removes only that home, and no other home, cache or package", async () => {
   using tree = new SetupTree();
   layModules(tree);
   await tree.run(["setup", "--only", "host"]);
@@ -73,7 +73,7 @@ void test("uninstall --home removes one home alone, and no other home, cache or 
   assert.deepEqual([tree.home, empty].map(existsSync), [true, true]);
 });
 
-void test("uninstall --home knows the home of a server beside the node by what it leaves", async () => {
+void test("uninstall --home recognizes the home of a server without a node by its files", async () => {
   using tree = new SetupTree();
   layModules(tree);
   await tree.run(["setup", "--only", "host"]);
@@ -91,7 +91,7 @@ void test("uninstall --home knows the home of a server beside the node by what i
   assert.equal(existsSync(theirs), true);
 });
 
-void test("uninstall --home names what it could not end, of each node of a cluster too, removes nothing then, and minds no other home", async () => {
+void test("uninstall --home names what it could not end, also of a cluster's nodes, then removes nothing, and ignores other homes", async () => {
   using tree = new SetupTree();
   const bare = { PATH: tree.barePath() };
   const home = join(tree.folder, "cluster");
@@ -121,12 +121,12 @@ void test("uninstall --home names what it could not end, of each node of a clust
   }
 });
 
-void test("uninstall names the network parts of its home that are left, with the command that removes each", needs("root", "ip", "nft"), async () => {
+void test("uninstall names the remaining network parts of its home, with the command that removes each", needs("root", "ip", "nft"), async () => {
   using tree = new SetupTree();
   const home = join(tree.folder, "alone");
   mkdirSync(join(home, "secrets"), { recursive: true });
   const token = createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 6);
-  const run = (...words: readonly [string, ...string[]]) => spawnSync(words[0], words.slice(1));
+  const run = (...args: readonly [string, ...string[]]) => spawnSync(args[0], args.slice(1));
   try {
     run("ip", "netns", "add", `svc-${token}-2`);
     run("nft", "add", "table", "inet", `svc_${token}`);
@@ -147,11 +147,11 @@ void test("uninstall names the network parts of its home that are left, with the
   }
 });
 
-void test("uninstall empties a home that is a file system of its own, and removes its control groups", needs("root"), async () => {
+void test("uninstall empties a home that is a separate file system, and removes its cgroups", needs("root"), async () => {
   using tree = new SetupTree();
   const home = join(tree.folder, "mounted");
   mkdirSync(home);
-  const run = (...words: readonly [string, ...string[]]) => assert.equal(spawnSync(words[0], words.slice(1)).status, 0, words.join(" "));
+  const run = (...args: readonly [string, ...string[]]) => assert.equal(spawnSync(args[0], args.slice(1)).status, 0, args.join(" "));
   const hash = createHash("sha256").update(realpathSync(home)).digest("hex").slice(0, 8);
   const top = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].find(existsSync) ?? "";
   run("mount", "-t", "tmpfs", "tmpfs", home);
@@ -168,7 +168,7 @@ void test("uninstall empties a home that is a file system of its own, and remove
   }
 });
 
-void test("uninstall leaves a folder alone that is not svc's", async () => {
+void test("uninstall does not touch a folder that is not svc's", async () => {
   using tree = new SetupTree();
   mkdirSync(tree.home);
   writeFileSync(join(tree.home, "diary"), "mine");
@@ -177,12 +177,12 @@ void test("uninstall leaves a folder alone that is not svc's", async () => {
   assert.equal(readFileSync(join(tree.home, "diary"), "utf8"), "mine");
 });
 
-void test("uninstall removes nothing of a home that also holds somebody's own files, and names them", async () => {
+void test("uninstall removes nothing of a home that also contains other people's files, and names them", async () => {
   using tree = new SetupTree();
   mkdirSync(join(tree.home, "secrets"), { recursive: true });
   for (const name of ["node.json", "sandboxes.db-wal", ".node.json.1.tmp", "thesis.txt", ".profile"]) writeFileSync(join(tree.home, name), "{}");
-  for (const words of [["--yes"], ["--yes", "--home", tree.home]]) {
-    const { code, stderr } = await tree.run(["uninstall", ...words]);
+  for (const args of [["--yes"], ["--yes", "--home", tree.home]]) {
+    const { code, stderr } = await tree.run(["uninstall", ...args]);
     assert.equal(code, 1);
     assert.match(stderr, /nothing was removed: .* also holds what no server of svc made; .*\n {4}thesis\.txt\n {4}\.profile\n$/);
   }

@@ -1,4 +1,4 @@
-// Set-up and the first sandbox for a plain user of a fresh Debian, in a path with spaces, by the commands that svc itself names.
+// Set-up and the first sandbox for an ordinary user of a fresh Debian, in a path with spaces, with only the commands that svc names.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -8,7 +8,7 @@ import { FreshRoot } from "./fresh-root.ts";
 const tree = "/home/ann/my work/svc";
 const asks = /As root: (apt-get install [^\n]+)/g;
 
-void test("a plain user comes to a sandbox by what the messages say, in a path with spaces", needs("root", "mmdebstrap", "unshare"), async (t) => {
+void test("an ordinary user gets a sandbox by following the messages, in a path with spaces", needs("root", "mmdebstrap", "unshare"), async (t) => {
   using fresh = new FreshRoot();
   const made = await fresh.run(["bash", "-c", `useradd -m ann && mkdir -p "${join(tree, "..")}" && mv /opt/svc "${tree}" && chown -R ann: /home/ann`]);
   assert.equal(made.code, 0, made.output);
@@ -22,7 +22,7 @@ void test("a plain user comes to a sandbox by what the messages say, in a path w
   const installed = await fresh.run(["bash", "-c", ["apt-get update", ...commands].join(" && ")]);
   assert.equal(installed.code, 0, installed.output);
 
-  // One run, since what it starts ends with it.
+  // All commands run in one call, since background processes end with it.
   const used = await asAnn(`set -e
     ./svc up >up.log 2>&1 & up=$!
     for _ in $(seq 1200); do grep -q "API key" up.log && break; kill -0 $up || { cat up.log; exit 1; }; sleep 1; done

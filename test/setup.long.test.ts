@@ -1,4 +1,4 @@
-// The whole set-up in a fresh Debian root: killed in the middle, resumed, probed with a real gVisor sandbox, uninstalled.
+// The whole set-up in a fresh Debian root: killed during it, resumed, checked with a real gVisor sandbox, uninstalled.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ void test(
     using fresh = new FreshRoot();
     const before = new Set(readdirSync(join(fresh.root, "opt/svc")));
 
-    // Half-way: Go is there, runsc and the template are being built.
+    // At this point Go is installed, and runsc and the template are being built.
     const killed = await fresh.run(["/opt/svc/svc", "setup"], { killWhen: (output) => output.includes("runsc …") && output.includes("base …") });
     assert.equal(killed.code, "SIGKILL", killed.output);
     assert.equal(fresh.has(`${cache}/templates/base/rootfs/usr/bin/bash`), false);

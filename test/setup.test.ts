@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { layModules, SetupTree } from "./setup-tree.ts";
 
-void test("a command of the entry with a word it does not know says so and installs nothing", async () => {
+void test("a command of the entry with an unknown argument says so and installs nothing", async () => {
   using tree = new SetupTree();
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [["setup", "--fast"], /setup knows no option --fast/],
@@ -42,7 +42,7 @@ void test("without pip, npm and apt the entry names what it needs and what to in
   assert.match(stderr, /cannot go on without node/);
 });
 
-void test("a cache that may not be written is named with the variable that moves it", async () => {
+void test("a cache without write permission is named with the variable that moves it", async () => {
   using tree = new SetupTree();
   writeFileSync(join(tree.folder, "file"), "");
   const { code, stderr } = await tree.run(["list"], { SVC_CACHE: join(tree.folder, "file/cache") });
@@ -67,20 +67,20 @@ void test("after set-up a command prints only its own output", async (t) => {
   assert.ok(Math.min(...tookMs) < 600, "ten times what it may take");
 });
 
-void test("a command of the store, the transfer engine or the indexer waits for no template and no runtime of sandboxes", async () => {
+void test("commands of the store, the transfer engine and the indexer do not wait for templates or sandbox runtimes", async () => {
   using tree = new SetupTree();
   const env = { SVC_NODE: tree.echoNode(), PATH: tree.barePath() };
   layModules(tree);
-  for (const words of [
+  for (const args of [
     ["store", "leader"],
     ["store", "master", "--home", "x"],
     ["metadata", "--port", "1"],
     ["transfer", "ls"],
     ["index", "status"],
   ]) {
-    const { code, stderr } = await tree.run(words, env);
+    const { code, stderr } = await tree.run(args, env);
     assert.equal(code, 0, stderr);
-    assert.doesNotMatch(stderr, /go …|envd …|runsc …|host …|base …|bubblewrap/, words.join(" "));
+    assert.doesNotMatch(stderr, /go …|envd …|runsc …|host …|base …|bubblewrap/, args.join(" "));
   }
 });
 
@@ -100,7 +100,7 @@ void test("a package that is missing from node_modules, or of another version, i
   }
 });
 
-void test("the host template is made at once and the link names it", async () => {
+void test("the host template is created at once and the link names it", async () => {
   using tree = new SetupTree();
   const { code, stderr } = await tree.run(["setup", "--only", "host"]);
   assert.equal(code, 0, stderr);
@@ -117,7 +117,7 @@ void test("the host template is made at once and the link names it", async () =>
   assert.equal(again.stderr, "", "what is there is not made again");
 });
 
-void test("where no Debian root can be made, base is an alias of host and says why", async () => {
+void test("if no Debian root can be created, base is an alias of host and gives the reason", async () => {
   using tree = new SetupTree();
   const { stderr } = await tree.run(["setup", "--only", "host", "base"], { PATH: tree.barePath("mmdebstrap") });
   assert.match(stderr, /mmdebstrap is not installed; base is an alias of host/);
@@ -149,17 +149,17 @@ void test("a second ./svc waits for the first one's step and says so", async () 
   }
 });
 
-void test("a set-up killed half-way is resumed by the next one, and leaves nothing half-made", async () => {
+void test("a set-up killed half-way is resumed by the next one, and leaves nothing incomplete", async () => {
   using tree = new SetupTree();
   const templates = join(tree.cache, "templates");
   const entries = () => (existsSync(templates) ? readdirSync(templates) : []);
-  // A program that set-up calls before it is done, and that does not come back.
+  // A program that set-up calls before it is done, and that does not return.
   const slow = join(tree.folder, "slow");
   mkdirSync(slow);
   writeFileSync(join(slow, "du"), "#!/bin/sh\nexec sleep 1000\n", { mode: 0o755 });
   const first = tree.start(["setup", "--only", "host"], { PATH: `${slow}:${process.env["PATH"]}` });
   for (let look = 0; look < 5000 && !entries().some((name) => name.startsWith(".making-")); look++) await delay(2);
-  // One look misses what begins another program just then.
+  // One check can miss a process that is just starting another program.
   for (let quietLooks = 0; quietLooks < 3; await delay(10)) quietLooks = tree.killAll() === 0 ? quietLooks + 1 : 0;
   await first.done;
   assert.equal(existsSync(join(templates, "host")), false, "the kill came before the end");
@@ -176,7 +176,7 @@ void test("a set-up killed half-way is resumed by the next one, and leaves nothi
   );
 });
 
-void test("the tuning of runsc is kept under the hash of its files, and refuses a source that it was not written for", () => {
+void test("the tuning of runsc is keyed by the hash of its files, and refuses a source that it was not written for", () => {
   const root = new URL("..", import.meta.url).pathname;
   const programs = readdirSync(join(root, "setup/runsc/programs")).sort();
   assert.deepEqual(programs, ["gofer_amd64.go", "gofer_arm64.go", "sentry_amd64.go", "sentry_arm64.go"]);
@@ -206,7 +206,7 @@ void test("the tuning of runsc is kept under the hash of its files, and refuses 
   }
 });
 
-void test("addons are found in a tree whose path has a space, and the base template's last step is run there", () => {
+void test("addons are found in a tree whose path has a space, and the base template's last step runs there", () => {
   using tree = new SetupTree();
   const root = join(tree.folder, "a tree");
   symlinkSync(new URL("..", import.meta.url).pathname, root);
@@ -214,7 +214,7 @@ void test("addons are found in a tree whose path has a space, and the base templ
     spawnSync("bash", ["-euo", "pipefail", "-c", script, "bash"], { env: { ...process.env, SVC_ROOT: root }, encoding: "utf8", cwd: tree.folder });
   const probed = step('bash -euo pipefail "$SVC_ROOT/setup/step.sh" native probe');
   assert.equal(probed.status, 0, probed.stderr);
-  // What mmdebstrap does with a hook: the shell runs it with the new root's path as an argument.
+  // This imitates mmdebstrap's hooks: the shell runs them with the new root's path as an argument.
   const hooked = step(`mmdebstrap() { local word; for word; do case $word in --customize-hook=*) sh -c "\${word#*=}" exec "$PWD/a root";; esac; done; }
     source "$SVC_ROOT/setup/paths.sh"; source "$SVC_ROOT/setup/steps/base.sh"; bootstrap "$PWD"`);
   assert.match(hooked.stderr, /^chroot: .*a root/m, hooked.stdout);

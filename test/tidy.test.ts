@@ -1,11 +1,12 @@
-// Keeps the tree as the house rules say: imports point one way, files are short and open with a sentence, packages have a README.
+// Checks the house rules: import directions, short files that open with a sentence, READMEs, wording.
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { commentsOf, type Passage, proseOf, testNamesOf } from "./comments.ts";
 import { importsOf, mayImport, packageOf } from "./imports.ts";
 import { machineWords } from "./machine-words.ts";
-import { phraseIn, textsOf } from "./phrases.ts";
+import { faultOfComment, faultOfProse, notYetRewritten, phraseIn, textsOf } from "./phrases.ts";
 import { circlesOf, climb, targetOf, undeclaredRooms } from "./rooms.ts";
 import { sourceFiles } from "./source-files.ts";
 
@@ -23,7 +24,7 @@ const generated = (file: string) => /_pb\.ts$|\.pb\.go$|connect\.go$/.test(file)
 
 const isModule = (text: string) => /^(\.{1,2}|@svc)\/\S+\.ts$/.test(text);
 
-/** Lists what is wrong in one failure, so that one run shows all of it. */
+/** Reports all faults in one failure. */
 function none(wrong: readonly string[], rule: string): void {
   assert.equal(wrong.length, 0, `${rule}:\n  ${wrong.join("\n  ")}`);
 }
@@ -45,7 +46,7 @@ void test("a package imports another by name and lists it", () => {
     const listed = read(`packages/${own}/package.json`);
     for (const target of importsOf(read(file))) {
       const other = target.startsWith("@svc/") ? target.split("/")[1] : undefined;
-      // npm links every workspace; listing the harness in what it starts would close a circle.
+      // npm links every workspace; listing the harness as a dependency would create a cycle.
       if (other !== undefined && other !== own && other !== "harness" && !listed.includes(`"@svc/${other}"`)) wrong.push(`${file} imports ${target}`);
       if (target.startsWith(".") && packageOf(join(file, "..", target)) !== own) wrong.push(`${file} reaches out of its package: ${target}`);
     }
@@ -53,20 +54,20 @@ void test("a package imports another by name and lists it", () => {
   none(wrong, "these imports lack a line in package.json, or go around it");
 });
 
-/** What the files of the tree import of each other. */
+/** The imports of each file of the tree. */
 const imported = new Map(typescript.map((file) => [file, importsOf(read(file)).flatMap((target) => targetOf(file, target) ?? [])] as const));
 
-void test("a room of a package imports only the rooms below it, in the order that test/rooms.ts declares", () => {
+void test("a layer of a package imports only the layers below it, in the order that test/rooms.ts declares", () => {
   const climbs = [...imported].flatMap(([file, targets]) => targets.flatMap((target) => climb(file, target) ?? []));
   none([...climbs, ...undeclaredRooms(typescript)], "rooms");
 });
 
-void test("no files import each other in a circle", () => {
+void test("no files import each other in a cycle", () => {
   const circles = circlesOf(imported).map((circle) => circle.join(" ⇄ "));
   none(circles, "these files import each other in a circle");
 });
 
-void test("help, errors, settings and guides use the field's words", () => {
+void test("help, errors, settings and guides use standard terms", () => {
   const inSource = typescript
     .filter((file) => /^packages\/(?!harness\/)[^/]+\/src\//.test(file))
     .flatMap((file) => textsOf(read(file)).map(({ line, text }) => ({ place: `${file}:${line}`, text })));
@@ -81,6 +82,43 @@ void test("help, errors, settings and guides use the field's words", () => {
     const phrase = phraseIn(text);
     return phrase === undefined || isModule(text) ? [] : [`${place}: ${phrase}: ${text.trim()}`];
   });
+  none(wrong, "these sentences need other words");
+});
+
+/** Returns the faults in the wording of a file, one line each. */
+function wordingOf(file: string): readonly string[] {
+  const text = read(file);
+  const faults = (passages: readonly Passage[], faultOf: (text: string) => string | undefined) =>
+    passages.flatMap((passage) => {
+      const fault = faultOf(passage.text);
+      return fault === undefined ? [] : [`${file}:${passage.line}: ${fault}: ${passage.text.trim().slice(0, 160)}`];
+    });
+  if (file.endsWith(".md")) return faults(proseOf(text), faultOfProse);
+  return [...faults(commentsOf(file, text), faultOfComment), ...(/\.(test|suite)\.ts$/.test(file) ? faults(testNamesOf(text), faultOfProse) : [])];
+}
+
+void test("comments, test names and papers are sentences in standard terms", (t) => {
+  const isListed = (file: string) => notYetRewritten.find((folder) => file === folder || file.startsWith(`${folder}/`));
+  const wrong: string[] = [];
+  const exceptions = new Map<string, number>();
+  const checked = files.filter((file) => (code.includes(file) && !generated(file)) || /\.(md|tsx|c|py)$/.test(file));
+  for (const file of checked) {
+    const listed = isListed(file);
+    const faults = wordingOf(file);
+    if (listed === undefined) wrong.push(...faults);
+    else exceptions.set(listed, (exceptions.get(listed) ?? 0) + faults.length);
+  }
+  const total = [...exceptions.values()].reduce((sum, count) => sum + count, 0);
+  const folders = [...exceptions].map(([folder, count]) => `${folder} ${count}`).join(", ");
+  t.diagnostic(`note: ${total} sentences are not in plain English yet: ${folders}`);
+  // `SVC_TIDY_LIST=packages/store` prints what is left to rewrite there.
+  const folder = process.env["SVC_TIDY_LIST"];
+  const inFolder = folder === undefined ? [] : checked.filter((file) => file.startsWith(folder));
+  for (const fault of inFolder.flatMap(wordingOf)) console.log(fault);
+  none(
+    notYetRewritten.filter((folder) => !exceptions.has(folder)),
+    "these lines of notYetRewritten name no file",
+  );
   none(wrong, "these sentences need other words");
 });
 

@@ -1,4 +1,4 @@
-// What the runner says below the name of a part that failed.
+// The lines that the runner prints below the name of a failed part.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdtempDisposableSync, writeFileSync } from "node:fs";
@@ -12,7 +12,7 @@ function reportOf(source: string): string {
   const file = join(folder.path, "some.test.mjs");
   writeFileSync(file, `import assert from "node:assert/strict";\nimport { test } from "node:test";\n${source}`);
   const env = { ...process.env };
-  delete env["NODE_TEST_CONTEXT"]; // else the child reports to this test's own runner
+  delete env["NODE_TEST_CONTEXT"]; // otherwise the child reports to this test's own runner
   return spawnSync(process.execPath, ["--test-reporter=spec", file], { encoding: "utf8", env }).stdout;
 }
 
@@ -28,7 +28,7 @@ void test("the reason of a failure is cut in lines and in width", () => {
   assert.ok(why.every((line) => line.length <= 301));
 });
 
-void test("of an output that names no failing test, the beginning and the end are shown", () => {
+void test("if an output names no failing test, its beginning and end are shown", () => {
   const why = whyOf(`${Array.from({ length: 100 }, (_, index) => `line ${index}`).join("\n")}\nthe file ended before its tests did\n`);
   assert.equal(why[0], "line 0");
   assert.equal(why.at(-1), "the file ended before its tests did");

@@ -1,11 +1,11 @@
-// Why a part of a test run failed, in a few lines that stand right below its name: a log that was cut off still says it.
+// Extracts why a part of a test run failed, in a few lines directly below its name, so that even a truncated log shows the reason.
 
 const MAX_LINES = 30;
 const MAX_CHARS = 300;
-/** Of an output that names no failing test: its beginning, and more of its end. */
+/** The lines shown of the beginning of an output that names no failing test; more are shown of its end. */
 const FIRST_LINES = 10;
 
-/** What says nothing of a failure: frames of Node itself, and Go's words on tests that pass. */
+/** Lines that do not explain a failure: stack frames of Node itself, and Go's messages about passing tests. */
 const noise = /^\s+at .*\(?node:internal|^=== (RUN|PAUSE|CONT|NAME)|^\s*--- (PASS|SKIP)|^(PASS|ok)\b|^\?\s/;
 
 export function whyOf(output: string): readonly string[] {

@@ -37,7 +37,7 @@ def run(c):
     if op == "connect":
         return agent.add_remote_agent(bytes.fromhex(c["metadata"])).decode()
     if op == "repeat":
-        # Prepared before the clock starts, as our lists of ranges are.
+        # The transfers are prepared before the clock starts, like our lists of ranges.
         span = c["length"] * c["batch"]
         places = min(c["area"] // span, 64)
         handles = []

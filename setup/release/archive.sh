@@ -12,7 +12,7 @@ build_archive() {
   trap 'rm -rf --one-file-system "$stage"' EXIT
   # Tests and benches need compilers and registries; a clone has them.
   git -C "$SVC_ROOT" archive HEAD | tar -x -C "$tree" --exclude='packages/*/test' --exclude='packages/harness/*/*' --exclude='packages/harness/README.md' --exclude=bench --exclude=test
-  # What tells a tree from an archive which commit it is.
+  # An unpacked archive has no .git, so this file says which commit it is.
   git -C "$SVC_ROOT" rev-parse HEAD >"$tree/COMMIT"
   for step in $run_steps; do
     SVC_SETUP_PURPOSE=run bash -euo pipefail "$SVC_ROOT/setup/step.sh" "$step" pack >"$SVC_CACHE/logs/release-$step.log" 2>&1 ||

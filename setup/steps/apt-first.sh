@@ -1,4 +1,4 @@
-# Debian packages without which no other step can begin: certificates, and pip where there is no npm.
+# Debian packages that all other steps require: certificates, and pip if there is no npm.
 source "$SVC_ROOT/setup/apt.sh"
 
 wanted() {

@@ -1,16 +1,16 @@
-# Debian packages that the runtimes, the network and the templates use (not where only data is served), and those of the tests where tests run.
+# Debian packages for the runtimes, the network and the templates (not for data servers), and those of the tests if tests run.
 source "$SVC_ROOT/setup/apt.sh"
 
 groups() {
   echo data
   [[ $SVC_SETUP_PURPOSE == data ]] || echo run
   case $SVC_SETUP_PURPOSE in test | bench) echo "$SVC_SETUP_PURPOSE" ;; esac
-  # A compiler is for addons that nobody has built yet.
+  # A compiler is only needed for addons that have not been built yet.
   bash -euo pipefail "$SVC_ROOT/setup/step.sh" native all_built || echo native
 }
 wanted() { missing_packages $(groups); }
 
-# apt-first holds dpkg's lock and fetches the lists; two at once would only wait for each other.
+# apt-first holds dpkg's lock and fetches the lists, so running both at once would only wait.
 after() { echo apt-first; }
 probe() { [[ -z $(wanted) ]] && ! apt_interrupted; }
 refuses() { apt_refuses "$(wanted)"; }
@@ -19,7 +19,7 @@ advice() { apt_advice "$(wanted)"; }
 
 parts() { if type -P apt-get >/dev/null; then packed_debs; fi; }
 
-# The files of the packages that a command needs and of all that they depend on, whatever the other machine has of them.
+# Packs the package files that a command needs with all their dependencies, since the other machine may have none of them.
 pack() {
   type -P apt-get >/dev/null || return 0
   local folder making file

@@ -1,8 +1,8 @@
-# The template `base`: a Debian root made by mmdebstrap from the host's own mirrors, or an alias of `host` where none answers.
+# The template `base`: a Debian root that mmdebstrap builds from the host's own mirrors, or an alias of `host` if no mirror answers.
 source "$SVC_ROOT/setup/template.sh"
 source "$SVC_ROOT/setup/mirrors.sh"
 
-# Not mirror_suite: asking apt costs a second, and each `up` asks for the key.
+# The release comes from os-release, because asking apt for it costs a second, and each `up` needs the key.
 key=$(template_key base "$(. /etc/os-release 2>/dev/null && echo "${ID-}:${VERSION_CODENAME-}")")
 folder=$SVC_TEMPLATES_DIR/base-$key
 aliases=$SVC_TEMPLATES_DIR/aliases.json
@@ -12,7 +12,7 @@ advice() { echo "until a Debian mirror answers, the template base is an alias of
 
 parts() { echo "templates/base-$key"; }
 
-# Why this machine cannot make it, if so; the alias stands in.
+# Prints why this machine cannot build the template, if so; the alias then replaces it.
 refuses() {
   local reason
   if template_whole "$folder"; then
@@ -41,12 +41,12 @@ alias_to_host() {
 
 make() {
   local started=${EPOCHREALTIME/./} making
-  # Made for another tree, or imported.
+  # The template exists already, because another tree built it, or an import brought it.
   if template_whole "$folder"; then
     put_in_force
     return
   fi
-  # Servers find some base from here on, whatever becomes of this one; an older real one stays in force meanwhile.
+  # Servers find some base from here on, even if this build fails; an older real one stays current meanwhile.
   [[ -e $SVC_TEMPLATES_DIR/base/template.json ]] || alias_to_host "the Debian root is being made"
   making=$(fresh_beside "$folder")
   if ! bootstrap "$making"; then
@@ -67,7 +67,7 @@ put_in_force() {
 bootstrap() {
   local recipe=$SVC_ROOT/setup/templates/base options=(--variant=minbase) line target=$1/rootfs
   options+=("--include=$(grep -v '^#' "$recipe/packages.txt" | paste -sd,)" "--customize-hook=\"\$SVC_RECIPE/customize.sh\" \"\$1\"")
-  # The root is a cache: losing it in a power cut costs a rebuild, syncing each file costs half the time.
+  # The root is a cache: losing it in a power cut only costs a rebuild, while syncing each file would take half of the build time.
   for line in force-unsafe-io path-exclude=/usr/share/{doc,man,info,locale,lintian}/\* path-include=/usr/share/doc/\*/copyright; do
     options+=("--dpkgopt=$line")
   done
@@ -80,10 +80,10 @@ bootstrap() {
     options+=(--mode=unshare)
     target=$1/rootfs.tar
   fi
-  # By its environment, since mmdebstrap hands the hook to a shell, and a folder's name may have spaces or quotes.
+  # The recipe's path is an environment variable, since mmdebstrap passes the hook to a shell, and the path may contain spaces or quotes.
   mirror_lines | SVC_RECIPE=$recipe mmdebstrap "${options[@]}" "$(mirror_suite)" "$target" - || return 1
   if ((EUID != 0)); then
-    # Everything belongs to whom runs the sandboxes, and is mapped inside; device files cannot be made and are not needed.
+    # All files belong to the user who runs the sandboxes, and are mapped inside. Device files cannot be created and are not needed.
     mkdir "$1/rootfs" && tar -C "$1/rootfs" --no-same-owner --exclude='./dev/*' -xf "$target" && rm "$target" || return 1
     chmod u+rwX -R "$1/rootfs"
   fi

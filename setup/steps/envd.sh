@@ -14,6 +14,6 @@ make() {
   use_go_to_build
   "$SVC_ROOT/packages/envd/build.sh" "$making/envd"
   publish "$making" "$folder"
-  # Each edit of the sources makes a folder; of those that no tree made lately the last few are enough.
+  # Each edit of the sources creates a folder; only the last few and recent ones are kept.
   ls -dt "$SVC_CACHE"/envd/*/ | tail -n +5 | while read -r folder; do find "$folder" -maxdepth 0 -mtime +0 -exec rm -rf {} +; done
 }

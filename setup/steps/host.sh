@@ -1,7 +1,7 @@
-# The template `host`: a skeleton over which a sandbox gets the host's /usr read-only; there at once, nothing downloaded.
+# The template `host`: a skeleton in which a sandbox gets the host's /usr read-only; it is ready at once and needs no download.
 source "$SVC_ROOT/setup/template.sh"
 
-# Packages bring python3 and library paths, which the skeleton takes over.
+# The skeleton copies python3 and library paths that packages install.
 after() { echo apt; }
 
 key=$(template_key host)

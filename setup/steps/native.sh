@@ -5,7 +5,7 @@ addons() { compgen -G "$SVC_ROOT/packages/*/native/CMakeLists.txt" || true; }
 advice() { echo "the addons need g++, make and cmake; read the log above, then run ./svc setup --only apt native"; }
 
 folder_of() { echo "$SVC_CACHE/native/$(basename "${1%/native}")-$(recipe_hash "${1#"$SVC_ROOT"/}")"; }
-# Of what the addon is made from: its tests, fuzzers and benches are built elsewhere.
+# The key of an addon's inputs; its tests, fuzzers and benches are built elsewhere.
 recipe_hash() {
   {
     (cd "$SVC_ROOT" && find "$1" \( -path "$1/build" -o -path "$1/test" -o -path "$1/fuzz" -o -path "$1/bench" \) -prune -o -type f -print0 |
@@ -16,7 +16,7 @@ recipe_hash() {
 loads() { local addon=("$1"/*.node); [[ -f ${addon[0]} ]] && "$SVC_NODE" -e 'process.dlopen({ exports: {} }, process.argv[1])' "${addon[0]}"; }
 lacks_bench() { [[ $SVC_SETUP_PURPOSE == bench && -d $1/bench && ! -x $(folder_of "$1")/core_bench ]]; }
 
-# Whether every addon is built, by this machine or another: then nobody needs a compiler.
+# Checks whether every addon has been built, here or on another machine, so that no compiler is needed.
 all_built() {
   local list
   while read -r list; do [[ -n $(compgen -G "$(folder_of "${list%/CMakeLists.txt}")/*.node") ]] || return 1; done < <(addons)
@@ -58,12 +58,12 @@ make_addon() {
     mv "$making/core_bench" "$folder/core_bench"
     rm -rf "$making"
   fi
-  # A build made by hand in its place would take the link into itself.
+  # If a manual build left a folder here, ln would create the link inside it.
   [[ -L $source/build ]] || rm -rf "$source/build"
   ln -sfn "$folder" "$source/build"
 }
 
-# Side by side, since each target is one file to the compiler.
+# The addons are built in parallel, since each compiles as one unit on a single processor.
 make() {
   local list pid makers=() failed=0
   while read -r list; do

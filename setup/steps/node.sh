@@ -1,4 +1,4 @@
-# The pinned Node: from a registry package through pip or npm, or the host's own when it is that very version.
+# The pinned Node: from a registry package with pip or npm, or the host's own if it has that exact version.
 after() { echo apt-first; }
 probe() { [[ $("$SVC_NODE" --version) == "v$SVC_NODE_VERSION" || $SVC_NODE != "$SVC_CACHE"/* ]] && "$SVC_NODE" --version; }
 advice() { echo "set-up needs Node $SVC_NODE_VERSION and found neither pip nor npm that could bring it; install python3-pip (or npm) and run ./svc again, or name a Node ${SVC_NODE_VERSION%%.*} in SVC_NODE"; }
@@ -42,7 +42,7 @@ from_npm() {
   link_npm "$1"
 }
 
-# A package may hold npm's starters as copies, which do not find their own library: a link does.
+# A package may contain copies of npm's launchers, which do not find their library; links do.
 link_npm() {
   chmod +x "$1/bin/node"
   ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$1/bin/npm"

@@ -1,17 +1,17 @@
-# The npm packages of the tree, without their install scripts; tests and benches need the development ones too.
+# The npm packages of the tree, without their install scripts; tests and benches also need the development packages.
 needs() { echo node; }
 kind() { case $SVC_SETUP_PURPOSE in test | bench) echo all ;; esac; }
 probe() { modules_present "$(kind)"; }
-# The packages that a user needs, packed for an export; what an import brought is laid out instead of fetched.
+# The packages that a user needs, packed for an export; an import unpacks them instead of fetching.
 packed() { echo "npm/$(sha256sum <"$SVC_ROOT/package-lock.json" | cut -c1-16)"; }
 parts() { packed; }
 advice() { echo "set-up ran npm ci for $SVC_ROOT; check that a registry answers (npm ping) and that the folder can be written, then run ./svc again"; }
 
-# Installed beside the tree's own folder and renamed into its place: servers that run keep their modules meanwhile, and
-# an interrupted install changes nothing.
+# Installs next to the tree's own folder and renames: running servers keep their modules meanwhile, and an interrupted install changes
+# nothing.
 make() {
   export PATH="${SVC_NODE%/*}:$PATH"
-  # Node trusts its own list alone unless told of the host's authorities.
+  # Without this variable Node trusts only its built-in authorities, not the host's.
   export NODE_USE_SYSTEM_CA=1
   local making file
   finish_swap
@@ -32,17 +32,17 @@ make() {
     return
   fi
   [[ $(kind) == all ]] || options+=(--omit=dev)
-  # A lock file written where the registry lacks other platforms' packages lists none of them, and `npm ci` refuses it;
-  # `npm install` takes the versions of the same lock file and leaves those packages out.
+  # If the registry lacks other platforms' packages, a lock file written there omits them, and `npm ci` refuses it. `npm install` uses the
+  # versions of the same lock file and skips those packages.
   npm ci "${options[@]}" || npm install --no-save "${options[@]}"
-  # A tree without packages has no folder.
+  # A tree without packages has no such folder.
   mkdir -p node_modules
   swap
   cd "$SVC_ROOT"
   rm -rf --one-file-system "$making"
 }
 
-# One process, so that there is next to no time between the two renames; a package's own folder goes before the tree's.
+# A single process keeps the time between the two renames minimal; each package's own folder is renamed before the tree's.
 swap() {
   "$SVC_NODE" -e '
     const { existsSync, mkdirSync, readdirSync, renameSync } = require("node:fs");
@@ -62,7 +62,7 @@ pack() {
   [[ ! -d $folder ]] || return 0
   making=$(fresh_beside "$folder")
   cd "$SVC_ROOT"
-  # Links to the packages of the tree are relative, and fit any tree.
+  # Links to the packages of the tree are relative, so they fit any tree.
   for path in node_modules packages/*/node_modules; do
     if [[ -d $path ]]; then mkdir -p "$making/$(dirname "$path")" && cp -a "$path" "$making/$path"; fi
   done
@@ -72,7 +72,7 @@ pack() {
   publish "$making" "$folder"
 }
 
-# What was killed between the two renames had whole new modules.
+# A run that was killed between the two renames has complete new modules, which are put into place.
 finish_swap() {
   local making=$SVC_ROOT/.making-node_modules
   if [[ ! -e $SVC_ROOT/node_modules && -d $making/old/node_modules && -d $making/node_modules ]]; then mv -T "$making/node_modules" "$SVC_ROOT/node_modules"; fi

@@ -1,4 +1,4 @@
-# The field's Python SDKs, publishers and engines, unmodified, for the tests that use them as clients and peers.
+# Unmodified Python SDKs, publishers and engines (E2B, vLLM's event format, Mooncake), which tests use as clients and peers.
 source "$SVC_ROOT/setup/python.sh"
 after() { echo apt-first; }
 probe() { python_imports "$SVC_PYTHON_CLIENTS" e2b,e2b_code_interpreter,msgspec,zmq,xxhash,mooncake,agents; }

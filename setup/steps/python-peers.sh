@@ -1,4 +1,4 @@
-# Python packages that benches measure beside ours, and nothing else uses; a bench without them prints no row of theirs.
+# Python packages that only benches use for comparison; a bench without them omits their rows.
 source "$SVC_ROOT/setup/python.sh"
 after() { echo apt-first; }
 probe() { python_imports "$SVC_PYTHON_PEERS" nixl_cu12._api; }

@@ -1,8 +1,8 @@
-# gVisor's runsc, built from the pinned module version through the Go module proxy, and tuned by setup/runsc.
+# gVisor's runsc, built from the pinned module version through the Go module proxy, with the changes of setup/runsc.
 source "$SVC_ROOT/setup/go.sh"
 source "$SVC_ROOT/setup/runsc/tune.sh"
 needs() { echo go; }
-# gVisor needs root: a plain user has the bubblewrap driver.
+# gVisor needs root; an ordinary user has the bubblewrap driver.
 probe() { ((EUID != 0)) || "$SVC_RUNSC" --version; }
 advice() { echo "without runsc the gVisor driver is off and ./svc goes on with runc or bubblewrap; see that a Go module proxy answers, then run ./svc setup --only go runsc"; }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lays what both templates share over a root: profiles, hosts, sudo's rule, pip's settings, and the host's trust store.
+# Copies the files that both templates share over a root: profiles, hosts, sudo's rule, pip's settings, and the host's trust store.
 set -eu
 root=$1
 here=$(dirname "$0")

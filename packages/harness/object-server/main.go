@@ -1,4 +1,4 @@
-// An S3-compatible server for tests: objects in memory, every signature checked, a bucket made at the start.
+// An S3-compatible server for tests: it keeps objects in memory, checks every signature, and creates one bucket at startup.
 package main
 
 import (

@@ -1,17 +1,17 @@
-// Programs that take all they can get of a sandbox, and how that sandbox may come out of it.
+// Programs that exhaust a sandbox's resources, and how that sandbox may end.
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 
 export type Abuse = {
-  /** Ends a sentence that begins with "a sandbox that". */
+  /** Completes a sentence that begins with "a sandbox that". */
   readonly what: string;
   readonly command: string;
   readonly user?: "root" | "user";
-  /** `lives`: a limit inside refuses it. `may end`: the whole sandbox may die of it, for want of memory and of nothing else. */
+  /** `lives`: a limit inside refuses the request. `may end`: the whole sandbox may die, but only for lack of memory. */
   readonly outcome: "lives" | "may end";
 };
 
 const python = (program: string) => `exec python3 - <<'END'\n${program}\nEND`;
-/** Again and again until it is refused, then holds on to all it got. */
+/** Repeats the allocation until it is refused, then keeps everything it got. */
 const takeAll = (setup: string, take: string) =>
   python(
     `import errno, os, socket, sys, time, ctypes, resource\n${setup}\nheld = []\nwhile True:\n  try:\n    held.append(${take})\n  except (OSError, MemoryError): time.sleep(0.05)`,
@@ -105,7 +105,7 @@ export const abuses = {
 
 export type AbuseName = keyof typeof abuses;
 
-/** Answers every request with a body that has no end, as fast as it is read. */
+/** A server that answers every request with an endless body, as fast as it is read. */
 export const endlessServer = `import http.server
 class Endless(http.server.BaseHTTPRequestHandler):
     def do_GET(self):

@@ -1,40 +1,40 @@
-// A small file system of a test's own: filled to the last byte and freed at will, copied as a power cut would leave it.
+// A small file system for a test: it can be filled to the last byte and freed, and copied as a power cut would leave it.
 import { execFileSync } from "node:child_process";
 import { closeSync, copyFileSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync, statSync, truncateSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { makeHome, removeHome } from "./home.ts";
 
 const MIB = 1024 * 1024;
-/** Tried one after the other, so that not one block is left. */
+/** The sizes are tried in this order, so that not a single block remains free. */
 const CHUNKS = [4 * MIB, 256 * 1024, 4096, 512];
 const FILLER = "filler";
 const MAX_COPIES = 50;
 
 export type BoundedDisk = {
-  /** Where it is mounted: a server's home. */
+  /** The mount point, which serves as a server's home. */
   readonly path: string;
-  /** Takes what is free, but `leaveBytes`. May be called again, for what was freed meanwhile. */
+  /** Fills the free space except for `leaveBytes`. May be called again for space that was freed meanwhile. */
   fill(leaveBytes?: number): void;
-  /** Gives back what `fill` took. */
+  /** Frees the space that `fill` took. */
   free(): void;
   freeBytes(): number;
   /**
-   * What a power cut at this moment would leave on the disk, mounted in the place of the file system as it is now. Whoever has
-   * files open in it must have ended before `use` is called.
+   * Copies what a power cut at this moment would leave on the disk; `use` mounts the copy in place of the file system. All processes with
+   * open files there must have ended before `use` is called.
    */
   powerCut(): { use(): void };
   [Symbol.dispose](): void;
 };
 
-/** For `needs(…)`. */
+/** Arguments for `needs(…)`. */
 export const boundedDiskNeeds = ["root", "mkfs.ext4", "mount", "umount", "losetup"] as const;
 
-/** ext4 on a loop device, as servers have it; what is not synced stays in the page cache above for as long as the test lasts. */
+/** Uses ext4 on a loop device, like servers; data that is not synced stays in the page cache for the duration of the test. */
 export function openBoundedDisk(sizeMB: number): BoundedDisk {
-  const place = makeHome();
-  const path = join(place, "home");
+  const parent = makeHome();
+  const path = join(parent, "home");
   const filler = join(path, FILLER);
-  let image = join(place, "image");
+  let image = join(parent, "image");
   let copies = 0;
   mkdirSync(path);
   closeSync(openSync(image, "w"));
@@ -43,7 +43,7 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
   mount();
 
   function mount(): void {
-    // commit: ext4 alone would write its journal every five seconds, and so sync what the server did not.
+    // Without `commit` ext4 would write its journal every five seconds, and thus sync data that the server did not.
     execFileSync("mount", ["-o", "loop,commit=600", image, path]);
   }
 
@@ -69,8 +69,8 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
     },
     free: () => rmSync(filler, { force: true }),
     powerCut() {
-      const copy = join(place, `image-${++copies}`);
-      // A disk loses power at one moment: a copy that the kernel wrote meanwhile is none.
+      const copy = join(parent, `image-${++copies}`);
+      // A power cut happens at one moment, so a copy during which the kernel wrote is invalid.
       for (let left = MAX_COPIES; ; left--) {
         copyFileSync(image, copy);
         if (readFileSync(image).equals(readFileSync(copy))) break;
@@ -86,7 +86,7 @@ export function openBoundedDisk(sizeMB: number): BoundedDisk {
     },
     [Symbol.dispose]() {
       execFileSync("umount", ["-l", path]);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }

@@ -1,4 +1,4 @@
-// Large bodies of known content, streamed up to and down from envd through a node, and compared by hash.
+// Large bodies of known content, streamed to and from envd through a node, and compared by hash.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { request } from "node:http";
@@ -8,20 +8,20 @@ const BLOCK_BYTES = 1024 * 1024;
 
 export type Envd = { readonly port: number; readonly headers: Readonly<Record<string, string>> };
 
-/** Headers that reach envd of this sandbox through the node. */
+/** The headers that reach this sandbox's envd through the node. */
 export function envdAt(port: number, sandbox: { sandboxID: string; envdAccessToken?: string | undefined }): Envd {
   const token: Record<string, string> = sandbox.envdAccessToken === undefined ? {} : { "x-access-token": sandbox.envdAccessToken };
   return { port, headers: { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(ENVD_PORT), ...token } };
 }
 
-/** Every block differs from the others, so that a lost or repeated one shows. */
+/** Every block differs from the others, so that a lost or repeated one is detected. */
 function block(number: number): Buffer {
   const bytes = Buffer.alloc(BLOCK_BYTES, number % 251);
   bytes.writeUInt32BE(number, 0);
   return bytes;
 }
 
-/** POSTs `sizeBytes` to /files?path=…; the SHA-256 of what was sent, hexadecimal. */
+/** POSTs `sizeBytes` to /files?path=…; returns the hexadecimal SHA-256 of the sent bytes. */
 export function upload(envd: Envd, path: string, sizeBytes: number): Promise<string> {
   const hash = createHash("sha256");
   return new Promise((resolve, reject) => {
@@ -46,7 +46,7 @@ export function upload(envd: Envd, path: string, sizeBytes: number): Promise<str
   });
 }
 
-/** GETs /files?path=…; the size and the SHA-256 of what came. */
+/** GETs /files?path=…; returns the size and the SHA-256 of the received bytes. */
 export function download(envd: Envd, path: string): Promise<{ sizeBytes: number; sha256: string }> {
   const hash = createHash("sha256");
   let sizeBytes = 0;
@@ -65,7 +65,7 @@ export function download(envd: Envd, path: string): Promise<{ sizeBytes: number;
   });
 }
 
-/** Highest resident size of a process so far, in bytes. */
+/** The highest resident size of a process so far, in bytes. */
 export function peakResidentBytes(pid: number): number {
   return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) * 1024;
 }

@@ -1,19 +1,19 @@
-// Takes the default route from the sandboxes of a test's home: what they send reaches this machine and its namespaces, and nothing else.
+// Removes the default route for the sandboxes of a test's home: their packets reach only this machine and its namespaces.
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** Two rules a block: its packets take any route but the default one; what is left goes nowhere. */
+/** Each block gets two rules: its packets use any route except the default one, and the rest is rejected. */
 const PREFERENCES = { routes: 7_000, end: 7_001 } as const;
-/** Refused at once, so that a name which no test serves costs no time and no packet. */
+/** An address that refuses at once, so that an unknown name costs neither time nor packets. */
 export const NO_RESOLVER = "127.0.0.1:9";
 
-/** Nothing where the home has no networks (without root). Undone by `unconfine`, or by the next test run. */
+/** Does nothing if the home has no networks (without root). Undone by `unconfine`, or by the next test run. */
 export function confine(home: string): void {
   const block = blockOf(home);
   if (block === undefined || confined().includes(block)) return;
   rule("add", PREFERENCES.routes, block, ["lookup", "main", "suppress_prefixlength", "0"]);
-  // As a blackhole, but the sender hears of it: a test need not wait for silence.
+  // Like a blackhole, but the sender gets an error, so that a test need not wait for a time-out.
   rule("add", PREFERENCES.end, block, ["unreachable"]);
 }
 
@@ -22,7 +22,7 @@ export function unconfine(home: string): void {
   if (block !== undefined) release(block);
 }
 
-/** Rules of killed tests: another home may have their block by now. */
+/** Removes the rules of killed tests, because another home may use their block by now. */
 export function sweepConfined(isInUse: (block: string) => boolean): void {
   for (const block of confined()) if (!isInUse(block)) release(block);
 }
@@ -37,7 +37,7 @@ function release(block: string): void {
     try {
       rule("del", preference, block, []);
     } catch {
-      // gone already
+      // The rule is already gone.
     }
   }
 }

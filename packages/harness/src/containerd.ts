@@ -1,4 +1,5 @@
-// Images of deploy/container built by buildah on the template base, and run by a containerd of the test's own; nothing of either is left.
+// Builds the images of deploy/container with buildah on the template base, and runs them in a separate containerd; both leave nothing
+// behind.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -8,43 +9,43 @@ import { promisify } from "node:util";
 import { TREE } from "./deploy-files.ts";
 import { until } from "./until.ts";
 
-/** Ten times what it takes on two idle cores: it compiles the native parts, runsc and envd. */
+/** Ten times what the build takes on two idle cores: it compiles the native parts, runsc and envd. */
 const BUILD_MS = 4 * 3_600_000;
 const CALL_MS = 10 * 60_000;
 const MAX_OUTPUT_BYTES = 2 ** 28;
 const BASE_IMAGE = "localhost/svc-test-debian";
-/** Names what runc keeps of a container, too, wherever containerd keeps its own. */
+/** runc's state uses this namespace, too, independently of containerd's own directories. */
 const NAMESPACE = `svc-test-${process.pid}`;
 
 const run = promisify(execFile);
 
 export type Images = AsyncDisposable & {
-  /** The image of this target of the container file, as an archive. */
+  /** Builds the image of this target of the container file; returns the archive's path. */
   archive(target: string): Promise<string>;
 };
 
 export type ContainerOptions = {
   readonly image: string;
   readonly id: string;
-  /** The whole command line, instead of the image's. */
+  /** The whole command line, which replaces the image's. */
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Folders of the host, by where the container has them. */
+  /** Folders of the host, by their path in the container. */
   readonly mounts?: Readonly<Record<string, string>>;
   readonly isPrivileged?: boolean;
 };
 
 export type Containerd = AsyncDisposable & {
-  /** The image's name. */
+  /** Returns the image's name. */
   load(archive: string): Promise<string>;
-  /** On the host's network. */
+  /** The container uses the host's network. */
   start(options: ContainerOptions): Promise<void>;
   running(): Promise<readonly string[]>;
   stop(id: string): Promise<void>;
   log(id: string): Promise<string>;
 };
 
-/** Needs root, buildah, tar and the template base, from which the images are made instead of one of a registry. */
+/** Needs root, buildah, tar and the template base, which replaces an image from a registry. */
 export async function openImages(): Promise<Images> {
   const folder = mkdtempSync(join(tmpdir(), "svc-images-"));
   const where = ["--root", join(folder, "storage"), "--runroot", join(folder, "run")];
@@ -66,9 +67,9 @@ export async function openImages(): Promise<Images> {
   return {
     async archive(target) {
       const file = "deploy/container/Containerfile";
-      const words = ["--isolation", "chroot", "--network", "host", "--layers", "--pull-never", "--build-arg", `DEBIAN=${BASE_IMAGE}`];
+      const options = ["--isolation", "chroot", "--network", "host", "--layers", "--pull-never", "--build-arg", `DEBIAN=${BASE_IMAGE}`];
       const image = `localhost/svc-${target}:test`;
-      await buildah(["build", ...words, "--ignorefile", `${file}.dockerignore`, "--file", file, "--target", target, "--tag", image, "."], BUILD_MS);
+      await buildah(["build", ...options, "--ignorefile", `${file}.dockerignore`, "--file", file, "--target", target, "--tag", image, "."], BUILD_MS);
       const path = join(folder, `${target}.tar`);
       await buildah(["push", "--quiet", image, `oci-archive:${path}:${image}`]);
       return path;
@@ -77,7 +78,7 @@ export async function openImages(): Promise<Images> {
   };
 }
 
-/** Needs root, containerd, ctr and runc. Ends with the test, and all containers with it. */
+/** Needs root, containerd, ctr and runc. It ends with the test, along with all containers. */
 export async function startContainerd(): Promise<Containerd> {
   const folder = mkdtempSync(join(tmpdir(), "svc-containerd-"));
   const address = join(folder, "containerd.sock");

@@ -1,4 +1,5 @@
-// Preloaded into a server: from the n-th write that takes room in a folder on, there is none; what is freed there may be taken again.
+// A library that is preloaded into a server: from the n-th allocating write in a folder on, the disk is full; freed space may be used
+// again.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,13 +17,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// Shared with the test and between the processes of a server; counted-disk.ts writes and reads it by the same layout.
+// Shared with the test and among the processes of a server; counted-disk.ts uses the same layout.
 struct control {
-  _Atomic int64_t limit;   // writes that find room; -1: all
-  _Atomic int64_t seen;    // that did
+  _Atomic int64_t limit;   // writes that succeed; -1 means all
+  _Atomic int64_t seen;    // writes that succeeded
   _Atomic int64_t refused;
-  _Atomic int64_t room;    // bytes that were freed since the limit was reached
-  _Atomic int64_t torn;    // 1: half of the first write that is refused is taken
+  _Atomic int64_t room;    // bytes freed since the limit was reached
+  _Atomic int64_t torn;    // 1: the first refused write stores half of its data
 };
 
 static struct control *control;
@@ -61,7 +62,7 @@ static int isOurs(int fd) {
   return isUnder(path);
 }
 
-// The folder of a path, resolved: the last part may not be there yet.
+// Resolves the folder of a path, whose last part may not exist yet.
 static int isOursAt(int at, const char *path) {
   if (control == NULL || path == NULL) return 0;
   char parent[PATH_MAX], whole[PATH_MAX];
@@ -77,7 +78,7 @@ static int isOursAt(int at, const char *path) {
   return found;
 }
 
-// What a file has on the disk: its bytes, and what was reserved behind them.
+// The space that a file uses: its bytes, and the bytes reserved behind them.
 static int64_t heldBytes(const struct stat *file) {
   const int64_t blocks = (int64_t)file->st_blocks * 512;
   const int64_t rounded = (file->st_size + file->st_blksize - 1) / file->st_blksize * file->st_blksize;
@@ -108,7 +109,7 @@ static int full(void) {
   return -1;
 }
 
-// How many of `length` bytes at `offset` (-1: where the file stands) may be written: all, a part, or none (-1).
+// Returns how many of `length` bytes at `offset` (-1: the file's position) may be written: all, a part, or none (-1).
 static ssize_t granted(int fd, size_t length, off_t offset) {
   struct stat file;
   if (!isOurs(fd) || length == 0 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) return (ssize_t)length;
@@ -141,7 +142,7 @@ static size_t lengthOf(const struct iovec *parts, int count) {
   return length;
 }
 
-// Of several parts that are torn, half of the first is taken.
+// If a write of several parts is torn, half of the first part is stored.
 ssize_t writev(int fd, const struct iovec *parts, int count) {
   REAL(writev);
   const size_t length = lengthOf(parts, count);
@@ -191,7 +192,7 @@ ssize_t sendfile64(int to, int from, off64_t *offset, size_t length) {
 }
 ssize_t sendfile(int to, int from, off_t *offset, size_t length) { return sendfile64(to, from, offset, length); }
 
-// libuv copies files by the bare system call.
+// libuv copies files with the plain system call.
 long syscall(long number, ...) {
   REAL(syscall);
   va_list list;
@@ -203,7 +204,7 @@ long syscall(long number, ...) {
   return real(number, given[0], given[1], given[2], given[3], given[4], given[5]);
 }
 
-// A name that is not there yet takes room in its folder.
+// A new name uses space in its folder.
 static int mayName(int at, const char *path) {
   if (!isOursAt(at, path)) return 1;
   const int saved = errno;
@@ -235,7 +236,7 @@ static int mayName(int at, const char *path) {
     return real(at, path, flags, mode); \
   }
 
-// What goes with a file that is emptied, removed or replaced; one with another name keeps its room.
+// The space freed when a file is truncated, removed or replaced; a file with another name keeps it.
 static void emptied(int at, const char *path) {
   struct stat file;
   const int saved = errno;

@@ -1,4 +1,4 @@
-// A folder in which room ends at the n-th write that takes some, for a server and what it starts: a full disk at each write of its own.
+// A folder whose space ends at the n-th allocating write of a server and its children, which tests a full disk at each write.
 import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readSync, realpathSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -6,33 +6,33 @@ import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "./home.ts";
 
 const SOURCE = fileURLToPath(new URL("counted-disk.c", import.meta.url));
-/** As counted-disk.c lays them out: 64 bits each, in this order. */
+/** The layout of counted-disk.c: 64 bits each, in this order. */
 const fields = ["limit", "seen", "refused", "room", "torn"] as const;
 const FIELD_BYTES = 8;
 
 export type CountedDisk = {
-  /** A server's home, on an ordinary disk. */
+  /** The server's home, on an ordinary disk. */
   readonly folder: string;
-  /** For the server. Static programs among its children (runsc, envd) are not counted. */
+  /** The server's environment. Static programs among its children (runsc, envd) are not counted. */
   readonly env: Readonly<Record<string, string>>;
   /**
-   * From now on `writes` more take room and the next finds none: files do not grow and no names are added until something is removed.
-   * `torn`: the first that finds none writes half of what it was given.
+   * Allows `writes` more allocations and refuses the next: files cannot grow and names cannot be added until something is removed. With
+   * `torn` the first refused write stores half of its data.
    */
   fillAfter(writes: number, torn?: boolean): void;
   free(): void;
-  /** Since `fillAfter`. */
+  /** The number of refusals since `fillAfter`. */
   refused(): number;
   [Symbol.dispose](): void;
 };
 
-/** For `needs(…)`. */
+/** Arguments for `needs(…)`. */
 export const countedDiskNeeds = ["cc"] as const;
 
 export function openCountedDisk(): CountedDisk {
-  const place = makeHome();
-  const folder = join(place, "home");
-  const control = join(place, "control");
+  const parent = makeHome();
+  const folder = join(parent, "home");
+  const control = join(parent, "control");
   mkdirSync(folder);
   const file = openSync(control, "w+");
   const write = (values: Record<(typeof fields)[number], bigint>) => {
@@ -44,7 +44,7 @@ export function openCountedDisk(): CountedDisk {
   free();
   return {
     folder,
-    env: { LD_PRELOAD: build(place), SVC_COUNTED_DISK_FOLDER: realpathSync(folder), SVC_COUNTED_DISK_CONTROL: control },
+    env: { LD_PRELOAD: build(parent), SVC_COUNTED_DISK_FOLDER: realpathSync(folder), SVC_COUNTED_DISK_CONTROL: control },
     fillAfter: (writes, torn = false) => write({ limit: BigInt(writes), seen: 0n, refused: 0n, room: 0n, torn: torn ? 1n : 0n }),
     free,
     refused() {
@@ -54,13 +54,13 @@ export function openCountedDisk(): CountedDisk {
     },
     [Symbol.dispose]() {
       closeSync(file);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }
 
-function build(place: string): string {
-  const library = join(place, "counted-disk.so");
+function build(folder: string): string {
+  const library = join(folder, "counted-disk.so");
   execFileSync("cc", ["-std=c11", "-O1", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"]);
   return library;
 }

@@ -1,4 +1,4 @@
-// Kills a node at a stage of its work, which its debug log names, and looks at what is left: on the host, and in a sandbox.
+// Kills a node at a stage of its work, which its debug log names, and checks what remains on the host and in a sandbox.
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Sandbox } from "e2b";
@@ -6,16 +6,16 @@ import { leftovers } from "./leftovers.ts";
 import type { TestNode } from "./node.ts";
 import { until } from "./until.ts";
 
-/** Which of the moments of the n-th step are tried: right at its beginning, and somewhat into it. */
+/** Chooses the moments of the n-th step: right at its beginning, or some time into it. */
 export type MomentsOf = (at: number, momentsMs: readonly number[]) => readonly number[];
 export const everyMoment: MomentsOf = (_, momentsMs) => momentsMs;
-/** One of each step, in turn. */
+/** One moment of each step, in rotation. */
 export const oneMoment =
   (first: number): MomentsOf =>
   (at, momentsMs) =>
     momentsMs.filter((_, index) => index === (first + at) % momentsMs.length);
 
-/** kill -9 of the node `delayMs` after `stage` of `work` began. Whether `work` was answered before. */
+/** Kills the node with SIGKILL `delayMs` after `stage` of `work` began; returns whether `work` was answered before. */
 export async function killDuring(node: TestNode, stage: string, delayMs: number, work: () => Promise<unknown>): Promise<"answered" | "failed"> {
   const { outcome } = await reached(node, stage, work);
   if (delayMs > 0) await sleep(delayMs);
@@ -34,7 +34,7 @@ export async function reached(node: TestNode, stage: string, work: () => Promise
   return { outcome };
 }
 
-/** Every part on this host belongs to a listed sandbox; of paused ones nothing is there. */
+/** Asserts that everything on this host belongs to a listed sandbox; paused ones have nothing here. */
 export async function assertNothingBut(node: TestNode, alive: readonly string[], when: string): Promise<void> {
   const look = () => {
     const left = leftovers(node.home);
@@ -42,13 +42,13 @@ export async function assertNothingBut(node: TestNode, alive: readonly string[],
     return { directories: [...left.directories].sort(), netns: left.netns.length, links: left.links.length, foreign };
   };
   const expected = { directories: [...alive].sort(), netns: alive.length, links: alive.length, foreign: [] };
-  // A paused sandbox's network goes after its pause was acknowledged.
+  // A paused sandbox's network is removed after its pause has been acknowledged.
   await until("the host to be clean", () => (JSON.stringify(look()) === JSON.stringify(expected) ? true : undefined)).catch(() =>
     assert.deepEqual(look(), expected, `parts after ${when}`),
   );
 }
 
-/** The first to go may take the others along. */
+/** A process may already have ended because another one did. */
 export function killIfThere(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
@@ -57,7 +57,7 @@ export function killIfThere(pid: number): void {
   }
 }
 
-/** A sandbox with files that change with each check, and a process that must go on where it was. */
+/** Creates a sandbox whose files change with each check, with a process that must continue across pauses. */
 export async function busySandbox(node: TestNode): Promise<{ sandboxID: string; check: (when: string) => Promise<void> }> {
   const connection = () => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
   const sandbox = await Sandbox.create("base", { ...connection(), timeoutMs: 3_000_000 });
@@ -71,7 +71,7 @@ export async function busySandbox(node: TestNode): Promise<{ sandboxID: string; 
       const again = await Sandbox.connect(sandboxID, connection());
       const { stdout } = await again.commands.run("sha256sum -c sum; kill -0 $(cat pid) && hostname");
       assert.equal(stdout, `kept: OK\n${sandboxID}\n`, when);
-      // What was changed since the last pause must not be mixed up with what was there before.
+      // The next pause must not mix changed data with that of earlier checkpoints.
       await again.commands.run("head -c 100k /dev/urandom | dd of=kept bs=1k seek=$((RANDOM % 8000)) conv=notrunc 2>/dev/null; sha256sum kept > sum");
     },
   };

@@ -1,4 +1,4 @@
-// Clients of a deployment whose network is cut: each creates, uses, pauses, resumes, moves, forks and deletes sandboxes of its own.
+// Clients of a deployment with network cuts: each creates, uses, pauses, resumes, moves, forks and deletes its own sandboxes.
 import { call } from "@svc/contract/call.ts";
 import { EnvdClient } from "@svc/contract/envd.ts";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
@@ -12,18 +12,18 @@ export type Client = {
   readonly gateway: { readonly url: string; readonly apiKey: string };
   readonly history: History;
   readonly random: () => number;
-  /** Of all sandboxes of this client: one request at a time for each. */
+  /** The sandboxes of this client, each with one request at a time. */
   readonly own: Set<string>;
   readonly name: string;
   written: number;
 };
 
 const LIFE_SECONDS = 80_000;
-/** Longer than most cuts: what is not answered by then may be done later, or not at all. */
+/** This exceeds most cuts: an unanswered request may still be executed later, or not at all. */
 const ANSWER_MS = 10_000;
-/** Of one client. */
+/** The limit of one client. */
 const MAX_SANDBOXES = 2;
-/** A request that was not answered may still arrive for this long, and resume what was paused meanwhile. */
+/** An unanswered request may arrive this much later, and resume a sandbox that was paused meanwhile. */
 const LATE_MS = 15_000;
 const weights: readonly (readonly [Kind, number])[] = [
   ["append", 8],
@@ -36,7 +36,7 @@ const weights: readonly (readonly [Kind, number])[] = [
 ];
 const deck = weights.flatMap(([kind, weight]) => Array.from({ length: weight }, () => kind));
 
-/** Something to lose: two sandboxes with a line each, one of them paused. */
+/** Creates something to lose: two sandboxes with a line each, one of them paused. */
 export async function begin(client: Client): Promise<void> {
   for (let index = 0; index < MAX_SANDBOXES; index++) await create(client);
   const all = [...client.own].flatMap((sandboxID) => client.history.known.get(sandboxID) ?? []);
@@ -50,7 +50,7 @@ const pause = (client: Client, known: Known) =>
     return "paused";
   });
 
-/** One request of what can be done now. */
+/** Sends one request, chosen from those that are possible now. */
 export async function step(client: Client): Promise<void> {
   const { history, own, random } = client;
   const all = [...own].flatMap((sandboxID) => history.known.get(sandboxID) ?? []);
@@ -71,7 +71,7 @@ export async function step(client: Client): Promise<void> {
   });
 }
 
-/** Does it, with what its answer says of the sandbox. Undefined where it was refused or not answered. */
+/** Runs the request and records the new state. Returns undefined if it was refused or not answered. */
 async function attempt(client: Client, kind: Kind, known: Known, work: () => Promise<Known["state"]>): Promise<Known["state"] | undefined> {
   const before = known.state;
   known.state = "unknown";
@@ -82,7 +82,7 @@ async function attempt(client: Client, kind: Kind, known: Known, work: () => Pro
     return known.state;
   } catch (error) {
     known.mayWakeUntilMs = performance.now() + LATE_MS;
-    // The proxy's answer is one for a sandbox that is gone, ended or unknown; the control plane says which.
+    // The proxy gives the same answer for a sandbox that is gone, ended or unknown; the control plane distinguishes them.
     const isProxys = asFailure(error).name === "SANDBOX_NOT_RUNNING";
     const reason = isProxys
       ? await ask(client, getSandbox, { sandboxID: known.sandboxID }).then(
@@ -105,7 +105,7 @@ async function create(client: Client): Promise<void> {
   }
 }
 
-/** One line more in both logs, which are read with it; a paused sandbox is resumed by it. Whether it was answered. */
+/** Appends a line to both logs and reads them, which resumes a paused sandbox. Returns whether it was answered. */
 export async function append(client: Client, known: Known): Promise<boolean> {
   const line = `${client.name}-${client.written++}`;
   known.attempted.add(line);

@@ -1,33 +1,33 @@
-// What clients of a deployment were told of their sandboxes while its network was cut, and what must therefore hold.
-// Every sandbox keeps a log of its own, on its disk and in its memory, to which only acknowledged and attempted lines may belong:
-// a sandbox that ran twice, or from an older state, lacks a line that was acknowledged.
+// The answers that clients got about their sandboxes during network cuts, and what must therefore hold. Every sandbox keeps its own log, on
+// disk and in memory, which may contain only acknowledged and attempted lines. A sandbox that ran twice, or from an older state, lacks an
+// acknowledged line.
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
 
 export type Known = {
   readonly sandboxID: string;
   readonly envdAccessToken: string | undefined;
-  /** Lines whose append was answered, in this order. */
+  /** The lines whose append was acknowledged, in order. */
   readonly acknowledged: string[];
-  /** Every line that it may have. */
+  /** Every line that may be in the log. */
   readonly attempted: Set<string>;
-  /** Certain only where nothing was attempted since the answer that says so. */
+  /** The state is certain only if no request was attempted since the answer that reported it. */
   state: "running" | "paused" | "unknown";
   mayWakeUntilMs: number;
-  /** Why the newest request that was not answered was not. */
+  /** The reason why the latest failed request got no answer. */
   refusal: string | undefined;
-  /** A delete was attempted. */
+  /** True if a delete was attempted. */
   mayBeGone: boolean;
 };
 
 export type History = {
   readonly known: Map<string, Known>;
-  /** Deleted, and the delete was answered; or lost with its node. */
+  /** Sandboxes whose delete was acknowledged, or that were lost with their node. */
   readonly gone: Set<string>;
   readonly acknowledged: Record<Kind, number>;
   readonly refused: Map<string, number>;
-  /** Running sandboxes that went with a node that was declared dead. */
+  /** The number of running sandboxes lost with a node that was declared dead. */
   lost: number;
-  /** What must not have happened. */
+  /** Violations, which must not happen. */
   readonly wrong: string[];
 };
 
@@ -53,7 +53,7 @@ export function know(history: History, answer: { sandboxID: string; envdAccessTo
   return known;
 }
 
-/** A log of `known` as it was read: all that was acknowledged, once and in order, and nothing that nobody wrote. */
+/** Checks a log of `known`: it must contain all acknowledged lines, once and in order, and no unknown line. */
 export function judgeLog(history: History, { sandboxID, acknowledged, attempted }: Known, text: string): void {
   const lines = text.split("\n").filter((line) => line !== "");
   const says = (what: string) => history.wrong.push(`${sandboxID}: ${what}; acknowledged ${acknowledged.join(",")}; found ${lines.join(",")}`);
@@ -64,8 +64,8 @@ export function judgeLog(history: History, { sandboxID, acknowledged, attempted 
 }
 
 /**
- * A refusal of `kind`, by which the sandbox may have changed or not: "not found" only of what may be gone. True where it is lost.
- * A sandbox is lost where it ran, or may have run, on a node that was declared dead.
+ * Judges a refusal of `kind` after which the sandbox may have changed: "not found" is allowed only if it may be gone. Returns true if the
+ * sandbox is lost, which means that it ran, or may have run, on a node that was declared dead.
  */
 export function judgeFailure(history: History, kind: Kind, known: Known | undefined, state: Known["state"], error: unknown): boolean {
   const failure: Failure = asFailure(error);

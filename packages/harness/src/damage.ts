@@ -1,4 +1,4 @@
-// Damages rows of a stopped node's databases, and reads what `svc doctor` says of them.
+// Damages rows of a stopped node's databases, and reads what `svc doctor` reports about them.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { join } from "node:path";
@@ -9,13 +9,13 @@ import type { Diagnosis } from "@svc/sandbox/doctor/report.ts";
 
 const DOCTOR = fileURLToPath(new URL("../../sandbox/src/doctor/main.ts", import.meta.url));
 
-/** Names and reasons, as `svc doctor` shows them. */
+/** Returns names and reasons, as `svc doctor` shows them. */
 export async function diagnosed(home: string): Promise<string[]> {
   const { stdout } = await promisify(execFile)(process.execPath, [DOCTOR, "--home", home, "--output", "json"]);
   return (JSON.parse(stdout) as Diagnosis).checks.filter(({ says }) => says.startsWith("quarantined")).map(({ name, says }) => `${name}: ${says}`);
 }
 
-/** Cuts the text of these rows short; each is put back by what is returned for it. */
+/** Truncates the text of these rows; each returned function restores one of them. */
 export function damage(home: string, rows: readonly (readonly [file: string, table: string, key: string, column: string, id: string])[]): (() => void)[] {
   return rows.map(([file, table, key, column, id]) => {
     const change = (text: string) => {

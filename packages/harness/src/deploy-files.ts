@@ -1,24 +1,24 @@
-// What deploy/ says: the stages of the container file, the units of systemd, the manifests of Kubernetes, and the command lines in them.
+// Parses deploy/: the stages of the container file, systemd units, Kubernetes manifests, and the command lines in them.
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 
 export const TREE = join(import.meta.dirname, "../../..");
 const DEPLOY = join(TREE, "deploy");
-/** Where images and units have the tree. */
+/** The tree's path in images and units. */
 export const INSTALLED = "/opt/svc";
 export const SERVE = `${INSTALLED}/deploy/serve.sh`;
 
-/** `store master` and its flags; `place` names it in a failure. */
-export type ServerLine = { readonly place: string; readonly verb: string; readonly flags: readonly string[] };
+/** A verb such as `store master` and its flags; `source` names the file or unit in a failure. */
+export type ServerLine = { readonly source: string; readonly verb: string; readonly flags: readonly string[] };
 
-/** @throws where it does not run a server by serve.sh. */
-export function serverLine(place: string, words: readonly string[]): ServerLine {
-  const at = words.indexOf(SERVE);
-  if (at < 0) throw new Error(`${place}: ${words.join(" ")} does not run ${SERVE}`);
-  const rest = words.slice(at + 1);
+/** @throws if the command does not run a server with serve.sh. */
+export function serverLine(source: string, args: readonly string[]): ServerLine {
+  const at = args.indexOf(SERVE);
+  if (at < 0) throw new Error(`${source}: ${args.join(" ")} does not run ${SERVE}`);
+  const rest = args.slice(at + 1);
   const end = rest.findIndex((word) => word.startsWith("-"));
-  return { place, verb: rest.slice(0, end < 0 ? undefined : end).join(" "), flags: end < 0 ? [] : rest.slice(end) };
+  return { source, verb: rest.slice(0, end < 0 ? undefined : end).join(" "), flags: end < 0 ? [] : rest.slice(end) };
 }
 
 export type Stage = {
@@ -39,13 +39,13 @@ export function containerStages(): Stage[] {
   return stages;
 }
 
-/** The last of these instructions in a stage, read as the list that it is. */
+/** Returns the last such instruction of a stage, parsed as a JSON list. */
 export function listOf(stage: Stage, word: "ENTRYPOINT" | "CMD"): string[] {
   const found = stage.instructions.findLast((instruction) => instruction.word === word);
   return found === undefined ? [] : (JSON.parse(found.rest) as string[]);
 }
 
-/** The words that an image begins with, by its name. */
+/** Returns the entry point of an image, by the image's name. */
 export function entryOf(stages: readonly Stage[], image: string): string[] {
   const stage = stages.find(({ name }) => `svc-${name}` === image);
   if (stage === undefined) throw new Error(`no stage of the container file makes the image ${image}`);
@@ -65,7 +65,7 @@ export function systemdUnits(): Unit[] {
     });
 }
 
-/** Names in a file of NAME=VALUE lines. */
+/** Returns the names in a file of NAME=VALUE lines. */
 export function variablesOf(file: string): string[] {
   const text = readFileSync(join(DEPLOY, file), "utf8");
   return [...text.matchAll(/^([A-Z_]+)=/gm)].map(([, name = ""]) => name);
@@ -114,7 +114,7 @@ export type Manifest = {
   };
 };
 
-/** One Python for all files: it is the parser of YAML that every host of the tests has. */
+/** One Python process parses all files, since every test host has its YAML parser. */
 const PARSE = `import json, sys, yaml
 for file in sys.argv[1:]:
     for document in yaml.safe_load_all(open(file)):
@@ -134,20 +134,19 @@ export type Service = {
   readonly depends_on?: readonly string[];
 };
 
-/** Each service of the compose file, by its name. */
+/** Returns the services of the compose file by name. */
 export function composeServices(): Map<string, Service> {
   const [file] = parsed<{ services: Record<string, Service> }>([join(DEPLOY, "compose/three-nodes.yaml")]);
   return new Map(Object.entries(file?.services ?? {}));
 }
 
-/** Every document below deploy/kubernetes. */
 export function manifests(): Manifest[] {
   const folder = join(DEPLOY, "kubernetes");
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".yaml"));
   return parsed<Manifest>(files.map((name) => join(folder, name))).map((document) => ({ ...document, file: document.file.slice(folder.length + 1) }));
 }
 
-/** The kustomizations, each with the files beside it. */
+/** Returns the kustomizations, each with the files next to it. */
 export function kustomizations(all: readonly Manifest[]): { folder: string; named: readonly string[]; there: readonly string[]; images: readonly string[] }[] {
   return all
     .filter(({ kind }) => kind === "Kustomization")

@@ -1,4 +1,4 @@
-// Nodes of one deployment over a real etcd: shared key and seed, and what etcd says of them.
+// Nodes of one deployment over a real etcd, with a shared key and seed, and their records in etcd.
 import { clusterKeys, type LiveRecord, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { type Etcd, openEtcd } from "@svc/kit/etcd/client.ts";
 import { startEtcd, type TestEtcd } from "./etcd.ts";
@@ -9,19 +9,19 @@ export type Deployment = AsyncDisposable & {
   readonly server: TestEtcd;
   readonly etcd: Etcd;
   readonly keys: ReturnType<typeof clusterKeys>;
-  /** What `startNode` needs for a node of it. */
+  /** Returns the options for a node of this deployment. */
   options(more?: NodeOptions): NodeOptions;
   start(more?: NodeOptions): Promise<TestNode>;
   nodes(): Promise<NodeRecord[]>;
   lives(): Promise<LiveRecord[]>;
-  /** The record of the node at this URL, once it satisfies. */
+  /** Returns the record of the node at this URL once `holds` accepts it. */
   nodeAt(url: string, what: string, holds: (record: NodeRecord) => boolean): Promise<NodeRecord>;
 };
 
 export const DEPLOYMENT_KEY = "k".repeat(40);
 export const DEPLOYMENT_SEED = "s".repeat(40);
 
-/** `leaseSeconds`, `deadAfterSeconds`: of its nodes. */
+/** `leaseSeconds` and `deadAfterSeconds` are settings of its nodes. */
 export async function startDeployment(leaseSeconds = 10, deadAfterSeconds = 60): Promise<Deployment> {
   const server = await startEtcd();
   const etcd = openEtcd({ endpoints: server.endpoints, attemptMs: 10_000, callMs: 60_000 });

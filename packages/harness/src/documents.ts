@@ -1,9 +1,9 @@
-// The commands of a guide, as one shell script in the order in which they stand.
+// Joins the commands of a guide into one shell script, in order.
 import { readFileSync } from "node:fs";
 
 const MARK = "<!-- tested";
 
-/** Undefined where the guide does not promise to be tested. */
+/** Returns undefined if the guide is not marked as tested. */
 export function scriptOf(path: string): string | undefined {
   const text = readFileSync(path, "utf8");
   if (!text.includes(MARK)) return undefined;

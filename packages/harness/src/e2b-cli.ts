@@ -7,10 +7,10 @@ import type { TestNode } from "./node.ts";
 const BOUND_MS = 60_000;
 const manifest = createRequire(import.meta.url).resolve("@e2b/cli/package.json");
 
-/** What it printed on stdout, and all that it said. `node`: or a gateway. */
-export async function e2b(node: Pick<TestNode, "url" | "apiKey" | "home">, ...words: string[]): Promise<{ code: number | null; out: string; said: string }> {
+/** Returns the output on stdout, and on both streams. `node` may also be a gateway. */
+export async function e2b(node: Pick<TestNode, "url" | "apiKey" | "home">, ...args: string[]): Promise<{ code: number | null; out: string; said: string }> {
   const env = { ...process.env, E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: node.apiKey, HOME: node.home };
-  const child = spawn(process.execPath, [join(dirname(manifest), "dist/index.js"), ...words], { env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
+  const child = spawn(process.execPath, [join(dirname(manifest), "dist/index.js"), ...args], { env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
   let out = "";
   let said = "";
   child.stdout.on("data", (chunk: Buffer) => void (out += chunk.toString()));

@@ -1,19 +1,23 @@
-// Tries changes of a server with the disk full from their n-th write on, for each n: acknowledged is kept, refused is not there.
+// Repeats a server's changes with the disk full from their n-th write on, for each n: acknowledged changes are kept, refused ones are
+// absent.
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { CountedDisk } from "./counted-disk.ts";
 
-/** One kind of change, tried on something new each time. */
+/** One kind of change, which is tried on a new object each time. */
 type EachChange = {
   readonly name: string;
-  /** With room. What it gives is tried once. */
+  /** Prepares an attempt while there is space; each attempt is tried once. */
   prepare(): Promise<Attempt>;
 };
 export type Attempt = {
-  /** True where it was acknowledged, false where it was refused as on a full disk; throws for any other answer. */
+  /** Returns true if the change was acknowledged, false if it was refused because of a full disk; throws for any other answer. */
   act(): Promise<boolean>;
   isThere(): Promise<boolean>;
-  /** Right after it was judged, with room: what would be in the way of the next. Without it, it is looked at once more at the end. */
+  /**
+   * Runs right after the attempt was judged, with space, if its result would disturb the next one. Without it, the result is checked once
+   * more at the end.
+   */
   undo?(): Promise<unknown>;
 };
 export type EachServer = { kill(signal: "SIGKILL"): Promise<unknown>; start(): Promise<unknown> };
@@ -21,19 +25,19 @@ export type EachServer = { kill(signal: "SIGKILL"): Promise<unknown>; start(): P
 export type EachWriteOptions = {
   readonly disk: CountedDisk;
   readonly server: EachServer;
-  /** For which n the server is killed and started on the full disk. */
+  /** Selects each n at which the server is killed and started on the full disk. */
   readonly restartsAt?: (n: number) => boolean;
-  /** The next n; the first without a refusal is the last. */
+  /** Returns the next n; the first n without a refusal is the last one. */
   readonly next?: (n: number) => number;
 };
 
-/** More writes than any change has. */
+/** This exceeds the number of writes of any change. */
 const MAX_WRITES = 5_000;
-/** A server that looks for room now and then may refuse once more before it has seen it. */
+/** A server that checks for space periodically may refuse once more before it notices. */
 const ROOM_SEEN_MS = 60_000;
 const LOOK_MS = 500;
 
-/** How many writes of the change met the full disk. */
+/** Returns how many writes of the change met the full disk. */
 async function eachWrite({ disk, server, restartsAt = () => true, next = (n) => n + 1 }: EachWriteOptions, change: EachChange): Promise<number> {
   const kept: { readonly attempt: Attempt; readonly acknowledged: boolean; readonly where: string }[] = [];
   const restart = async (where: string) => {
@@ -80,7 +84,7 @@ async function eachWrite({ disk, server, restartsAt = () => true, next = (n) => 
 
 export type Changes = Readonly<Record<string, () => Promise<Attempt>>>;
 
-/** All of them, one after the other; `say` hears how many writes of each met the full disk. */
+/** Runs all changes in order; `say` reports how many writes of each met the full disk. */
 export async function tryEach(say: (line: string) => void, options: EachWriteOptions, changes: Changes): Promise<void> {
   let met = 0;
   for (const [name, prepare] of Object.entries(changes)) {

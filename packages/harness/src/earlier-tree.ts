@@ -1,4 +1,4 @@
-// An earlier commit of this repository as a tree of its own that servers run from: its sources and its envd, beside the packages that set-up installed.
+// An earlier commit of this repository as a runnable tree: its sources and its envd, with the packages that set-up installed.
 import { execFile, spawnSync } from "node:child_process";
 import { lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 
 export type EarlierTree = AsyncDisposable & {
   readonly root: string;
-  /** What its nodes need in their environment. */
+  /** The environment that its nodes need. */
   readonly env: Readonly<Record<string, string>>;
 };
 
@@ -18,14 +18,14 @@ const BUILD_MS = 20 * 60_000;
 const MAX_OUTPUT_BYTES = 2 ** 26;
 const run = promisify(execFile);
 
-/** Why there is no such tree here; undefined where there is one. */
+/** Returns why the commit is unavailable here; undefined if it is available. */
 export function missingCommit(commit: string): string | undefined {
   const asked = spawnSync("git", ["-C", ROOT, "cat-file", "-e", `${commit}^{commit}`], { encoding: "utf8" });
   if (asked.status === 0) return undefined;
   return `this tree's history does not have commit ${commit}: it is a shallow clone or no clone (${(asked.error?.message ?? asked.stderr).trim()})`;
 }
 
-/** Needs git, tar and SVC_GO. @throws where a package that it depends on is installed in another version. */
+/** Needs git, tar and SVC_GO. @throws if a package that it depends on is installed in another version. */
 export async function earlierTree(commit: string): Promise<EarlierTree> {
   const root = mkdtempSync(join(tmpdir(), "svc-earlier-"));
   const remove = async () => rmSync(root, { recursive: true, force: true });
@@ -45,7 +45,7 @@ export async function earlierTree(commit: string): Promise<EarlierTree> {
   }
 }
 
-/** As npm lays them out: its own packages are its own sources, all others are those of this tree. */
+/** Follows npm's layout: its own packages link to its own sources, all others to those of this tree. */
 function linkModules(root: string): void {
   const installed = join(ROOT, "node_modules");
   checkVersions(root, installed);

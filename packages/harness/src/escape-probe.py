@@ -1,4 +1,4 @@
-# Runs inside a sandbox: tries what would lead out of it, and prints what came of each attempt as JSON.
+# Runs inside a sandbox: attempts possible ways out, and prints the result of each as JSON.
 import ctypes
 import errno
 import json

@@ -1,4 +1,4 @@
-// Starts a real etcd for tests: one member or three, each a process to kill, stop and start again; all of it ends with the test.
+// Starts a real etcd for tests: one or three members, each a process that can be killed, stopped and restarted; all end with the test.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -10,17 +10,17 @@ import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
 
 export type EtcdMember = {
-  /** `http://127.0.0.1:PORT`, for clients; the same after a new start. */
+  /** `http://127.0.0.1:PORT` for clients; it stays the same after a restart. */
   readonly url: string;
   readonly pid: number;
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves when the process is stopped; `thaw` continues it. */
   freeze(): Promise<void>;
   thaw(): void;
-  /** SIGKILL, and waits for its end. */
+  /** Sends SIGKILL and waits for the process to end. */
   kill(): Promise<void>;
-  /** A new process on the same ports and data. */
+  /** Starts a new process on the same ports and data. */
   start(): Promise<void>;
-  /** SIGKILL, and a new start with nothing in it; of a single member. */
+  /** Sends SIGKILL and starts an empty one; only for a single member. */
   wipe(): Promise<void>;
 };
 
@@ -40,7 +40,7 @@ export async function startEtcd(size: 1 | 3 = 1): Promise<TestEtcd> {
   }
 }
 
-/** Undefined where a port was taken by somebody else meanwhile. */
+/** Returns undefined if another process took a port meanwhile. */
 async function begin(size: number): Promise<TestEtcd | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "svc-test-etcd-"));
   const ports = await freePorts(size * 2);
@@ -88,7 +88,7 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
     child.kill("SIGKILL");
     await ended;
   }
-  /** Its ports may stay taken for a moment. */
+  /** Its ports may stay occupied for a moment. */
   async function start(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       begin();
@@ -116,7 +116,7 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
   };
 }
 
-/** /health writes through the leader; /version needs none. */
+/** /health writes through the leader; /version does not need one. */
 const isHealthy = async (url: string) => (await ask(`${url}/health`)) === true;
 const answersAtAll = async (url: string) => (await ask(`${url}/version`)) !== undefined;
 

@@ -1,9 +1,9 @@
-// Reads server-sent events the way the standard says, one after another, with the id a client would come back with.
+// Reads server-sent events as the standard defines, in order, and keeps the id with which a client would reconnect.
 export type Sent = { readonly id: number; readonly event: string; readonly data: string };
 
 export type Stream = AsyncDisposable & {
   readonly status: number;
-  /** The next event; undefined at the end of the stream, however it ended. */
+  /** Returns the next event; undefined at the end of the stream, however it ended. */
   next(): Promise<Sent | undefined>;
   take(count: number): Promise<Sent[]>;
   lastEventID(): string;

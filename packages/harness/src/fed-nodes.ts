@@ -1,4 +1,4 @@
-// Two nodes of one deployment in etcd, without object storage, behind a gateway: what one has the other fetches from it.
+// Two nodes of one deployment in etcd, without object storage, behind a gateway: each fetches the other's data from it.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,17 +20,17 @@ export type FedNodes = AsyncDisposable & {
   readonly nodes: readonly [TestNode, TestNode];
   isUp(node: TestNode, isUp?: boolean): Promise<unknown>;
   setStatus(node: TestNode, status: "ready" | "draining"): Promise<void>;
-  /** A snapshot, taken on this node, of a sandbox in which `command` was run. */
+  /** Takes a snapshot on this node of a sandbox in which `command` was run. */
   snapshotOn(node: TestNode, command: string, name?: string): Promise<string>;
-  /** What `command` says in a new sandbox, started through the gateway. */
+  /** Returns the output of `command` in a new sandbox, started through the gateway. */
   shown(template: string, command: string): Promise<string>;
 };
 
 export const nodeIDOf = ({ home }: TestNode) => readFileSync(join(home, "node-id"), "utf8").trim();
-/** Bytes that this node fetched from others so far, by what it logged. */
+/** The bytes of each fetch from other nodes, according to the log. */
 export const fetchedBytes = (node: TestNode) =>
   [...node.log().matchAll(/"movedBytes":(\d+)[^\n]*"fetched from another node"/g)].map(([, bytes]) => Number(bytes));
-/** What a fetch that is under way has on the disk. */
+/** The files of a running fetch on the disk. */
 export const coming = ({ home }: TestNode) => readdirSync(join(home, "snapshot-transfer")).filter((name) => /^(in|pack)-/.test(name));
 export const checkpoints = ({ home }: TestNode) => readdirSync(join(home, "snapshots"));
 

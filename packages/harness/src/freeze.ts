@@ -1,8 +1,8 @@
-// A process that stands still: SIGSTOP and SIGCONT.
+// Stops a process with SIGSTOP and continues it with SIGCONT.
 import { readdir, readFile } from "node:fs/promises";
 import { until } from "./until.ts";
 
-/** Back when no thread of it runs any more: they stop one after the other, and what still runs still answers. */
+/** Resolves when all threads are stopped: they stop one by one, and a running thread still answers. */
 export async function freeze(pid: number): Promise<void> {
   process.kill(pid, "SIGSTOP");
   const tasks = `/proc/${pid}/task`;

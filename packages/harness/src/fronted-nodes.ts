@@ -1,4 +1,4 @@
-// Nodes and gateways of a test's own, with one key and one seed.
+// Nodes and gateways of one test, with one key and one seed.
 import { nodesOperations } from "@svc/contract/nodes.ts";
 import { startGateway, type TestGateway } from "./gateway.ts";
 import { type NodeOptions, startNode, type TestNode } from "./node.ts";
@@ -10,9 +10,9 @@ const SEED = "first-seed-".repeat(6);
 export type FrontedNodes = {
   readonly nodes: readonly TestNode[];
   readonly gateways: readonly TestGateway[];
-  /** The first of them. */
+  /** The first gateway. */
   readonly gateway: TestGateway;
-  /** All processes anew, with this environment beside the one they began with. */
+  /** Restarts all processes, with this environment in addition to the original one. */
   restart(signal: NodeJS.Signals, options?: { readonly env: Readonly<Record<string, string>> }): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
@@ -21,17 +21,17 @@ export type FrontedNodesOptions = {
   readonly nodes?: number;
   readonly gateways?: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** Of the gateways. */
+  /** Flags of the gateways. */
   readonly flags?: readonly string[];
   readonly node?: Pick<NodeOptions, "runtime" | "flags">;
 };
 
-/** A node that could be one of a deployment. */
+/** Starts a node that could belong to the deployment. */
 export function startMember({ env, ...options }: NodeOptions = {}): Promise<TestNode> {
   return startNode({ runtime: "runc", ...options, env: { SVC_API_KEY: KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: SEED, ...env } });
 }
 
-/** Its gateways know all nodes when this returns. */
+/** When it resolves, its gateways know all nodes. */
 export async function startFrontedNodes({
   nodes: count = 2,
   gateways: front = 1,
@@ -63,7 +63,7 @@ export async function allUp(gateway: TestGateway): Promise<void> {
   await until("all nodes", async () => ((await gateway.call(nodesOperations.listNodes, {})).every(({ status }) => status === "ready") ? true : undefined));
 }
 
-/** A gateway in front of two nodes on `runtime`, for suites that know one address alone. */
+/** Starts a gateway in front of two nodes on `runtime`, for suites that use a single address. */
 export async function gatewayEntry(runtime: NonNullable<NodeOptions["runtime"]>): Promise<Pick<TestGateway, "url" | "apiKey" | "call"> & AsyncDisposable> {
   const deployment = await startFrontedNodes({ node: { runtime } });
   const { url, apiKey, call } = deployment.gateway;

@@ -1,11 +1,11 @@
-// Starts a real gateway as a process of its own in front of nodes, and what tests do to it.
+// Starts a real gateway as a separate process in front of nodes, and controls it for tests.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Answer, call, callForAnswer } from "@svc/contract/call.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { makeHome, removeHome } from "./home.ts";
-import type { Place } from "./places.ts";
+import type { Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 import { endProcess, type Started, startProcess } from "./server-process.ts";
 
@@ -13,16 +13,16 @@ const MAIN = fileURLToPath(new URL("../../gateway/src/main.ts", import.meta.url)
 const MAIN_IN_TREE = "packages/gateway/src/main.ts";
 
 export type GatewayOptions = {
-  /** URLs of a fixed list, or of etcd's members. */
+  /** The URLs of a fixed list of nodes; `etcd` lists etcd's members instead. */
   readonly nodes?: readonly string[];
   readonly etcd?: readonly string[];
   readonly apiKey: string;
-  /** Of another version: the root of its tree. */
+  /** The root of another version's tree. */
   readonly tree?: string;
   readonly flags?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** A network namespace of the test's own. */
-  readonly place?: Place;
+  /** The network namespace to run in. */
+  readonly namespace?: Namespace;
 };
 
 export type TestGateway = {
@@ -35,24 +35,24 @@ export type TestGateway = {
   log(): string;
   call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
   callForAnswer<T extends Operation>(operation: T, input: Input<T>): Promise<Answer<T>>;
-  /** A new process on the same port; it knows nothing that the one before it did. */
+  /** Starts a new process on the same port; it has no state of the previous one. */
   restart(signal?: NodeJS.Signals, options?: { readonly env: Readonly<Record<string, string>> }): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** A gateway that accepts requests on a port of its own. */
-export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env: own = {}, place }: GatewayOptions): Promise<TestGateway> {
+/** Starts a gateway that accepts requests on its own port. */
+export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env: own = {}, namespace }: GatewayOptions): Promise<TestGateway> {
   const home = makeHome();
   let started: Started | undefined;
   let logged = "";
-  const host = place?.host ?? "127.0.0.1";
+  const host = namespace?.host ?? "127.0.0.1";
 
   async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
     const set = [
       `--listen=${host}:${port}`,
       "--metrics-listen=127.0.0.1:0",
       `--home=${home}`,
-      // A machine that stands still for a while is no fault; a test of silence says its own time.
+      // A machine that stalls for a while is not a fault; a test of silence sets its own limit.
       "--gateway.node_silence_ms=20000",
       ...(nodes === undefined ? [] : [`--nodes=${nodes.join(",")}`]),
       ...(etcd === undefined ? [] : [`--etcd=${etcd.join(",")}`]),
@@ -60,10 +60,10 @@ export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env:
     const onLog = (text: string) => {
       logged += text;
     };
-    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, place);
+    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, namespace);
   }
 
-  // Its own also while it is down.
+  // The port stays reserved while the gateway is down.
   const [port = 0] = await freePorts(1);
   started = await start(port);
   const url = `http://${host}:${port}`;

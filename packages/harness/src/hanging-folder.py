@@ -1,4 +1,4 @@
-# A file system over a folder that stops answering when told to: every call of the kernel waits until it is told to go on, or gets EACCES.
+# A file system over a folder that stops answering on request: every kernel call waits until "go", or gets EACCES.
 #   python3 hanging-folder.py FOLDER MOUNTPOINT, then lines "hang", "refuse" and "go" on standard input; its end ends the file system.
 import errno
 import os
@@ -106,7 +106,7 @@ def obey():
         refuses = word == "refuse"
         (gate.clear if word == "hang" else gate.set)()
         print(f"{word} {waiting}", flush=True)
-    # What waits gets an error from the kernel.
+    # Waiting calls get an error from the kernel.
     os._exit(0)
 
 

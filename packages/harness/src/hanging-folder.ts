@@ -1,4 +1,4 @@
-// A folder on a file system of the test's own that stops answering when told to, reads and all, and answers again later.
+// A folder on a test's file system that stops answering on request, including reads, and answers again later.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "./home.ts";
 import { needs } from "./needs.ts";
 
-/** For test options. */
+/** Test options for `test(…)`. */
 export const needsHangingFolder = needs("root", "python3-fusepy", "/dev/fuse");
 
 const DEBIANS_PYTHON = "/usr/bin/python3";
@@ -15,19 +15,19 @@ const program = fileURLToPath(new URL("hanging-folder.py", import.meta.url));
 
 export type HangingFolder = {
   readonly path: string;
-  /** Where its files really are. */
+  /** The real location of its files. */
   readonly below: string;
-  /** From when this resolves on, whoever asks for anything there waits; until `go`, or the end of the block: no process that waits can be ended. */
+  /** Once this resolves, every access waits until `go` or the end of the block; a waiting process cannot be killed. */
   hang(): Promise<AsyncDisposable>;
-  /** The same with EACCES. */
+  /** Refuses every access with EACCES. */
   refuse(): Promise<AsyncDisposable>;
-  /** How many calls of the kernel had waited, or were refused. */
+  /** Ends it, and returns how many kernel calls waited or were refused. */
   go(): Promise<number>;
 } & AsyncDisposable;
 
 export async function startHangingFolder(): Promise<HangingFolder> {
-  const place = makeHome();
-  const [below, path] = [join(place, "below"), join(place, "folder")];
+  const parent = makeHome();
+  const [below, path] = [join(parent, "below"), join(parent, "folder")];
   mkdirSync(below);
   mkdirSync(path);
   const child = spawn(DEBIANS_PYTHON, [program, below, path], { stdio: ["pipe", "pipe", "inherit"] });
@@ -61,7 +61,7 @@ export async function startHangingFolder(): Promise<HangingFolder> {
       await ended;
       process.off("exit", onExit);
       execFileSync("umount", ["--lazy", path]);
-      removeHome(place);
+      removeHome(parent);
     },
   };
 }

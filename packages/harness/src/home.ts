@@ -1,4 +1,4 @@
-// A home directory of a test's own, and the clearing away of those whose test was killed.
+// A home directory for a test, and the removal of homes whose test was killed.
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 const PREFIX = "svc-test-";
 export const OWNER = "owner-pid";
 
-/** Short, because unix sockets in it have at most 107 characters. */
+/** The path is short, because unix sockets in it have at most 107 characters. */
 export function makeHome(): string {
   const home = mkdtempSync(join(tmpdir(), PREFIX));
   writeFileSync(join(home, OWNER), String(process.pid));
@@ -17,7 +17,7 @@ export function removeHome(home: string): void {
   rmSync(home, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
 }
 
-/** Homes of tests that run no more. */
+/** Returns the homes of tests that no longer run. */
 export function staleHomes(): string[] {
   const stale: string[] = [];
   for (const name of readdirSync(tmpdir())) {

@@ -1,13 +1,13 @@
-// JSON of any kind for a server's HTTP: what is sent, and what every answer must be.
+// Arbitrary JSON for a server's HTTP interface: what is sent, and what every answer must satisfy.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-/** A method, a path, and the members that its body may have. */
+/** A method, a path, and the possible members of its body. */
 export type JsonCall = readonly [method: string, path: string, members: readonly string[]];
 
 export const residentBytes = (pid: number) => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) * 1024;
 
-/** Repeatable: what failed is found again by its seed. */
+/** A seeded generator, so that a failure can be reproduced. */
 export function chance(seed: number): (below: number) => number {
   let state = seed >>> 0 || 1;
   return (below) => {
@@ -62,7 +62,7 @@ function bodies(fields: readonly string[], next: (below: number) => number): str
   return [...oddities, ...Array.from({ length: 40 }, object)];
 }
 
-/** Sends each call every oddity as its body and as its members; `onAnswer` says what else must hold. */
+/** Sends every oddity with each call, as the body and as each member; `onAnswer` makes further checks. */
 export async function fuzzJson(
   url: string,
   calls: readonly JsonCall[],
@@ -75,12 +75,12 @@ export async function fuzzJson(
       const said = await answer.text();
       const what = `${method} ${path} ${body.slice(0, 120)}: ${answer.status} ${said.slice(0, 200)}`;
       assert.ok(answer.status < 500, what);
-      // What was given is named, and no more than that.
+      // The answer names the input without growing beyond it.
       assert.ok(said.length < 2 * body.length + 10_000, what);
       onAnswer(path, answer.status, what);
     }
   for (const [method, path, fields] of calls) {
-    // In Latin-1, which is not UTF-8: with a replacement character two names would be one.
+    // Latin-1 is not valid UTF-8, and replacement characters would make two names equal.
     const body = Buffer.from(JSON.stringify(Object.fromEntries((fields.length === 0 ? ["x"] : fields).map((name) => [name, "\xff"]))), "latin1");
     const { status } = await fetch(`${url}${path}`, { method, headers: { "Content-Type": "application/json" }, body, signal: AbortSignal.timeout(60_000) });
     assert.equal(status, 400, `${method} ${path} with a body that is not UTF-8`);

@@ -1,4 +1,4 @@
-// What a node keeps of Idempotency-Keys, without the rest of it: for histories of many nodes in one process.
+// The part of a node that handles Idempotency-Keys, alone, so that one process can simulate many nodes.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openStore } from "@svc/kit/database.ts";
@@ -7,7 +7,7 @@ import { type CreateKeys, createKeyTables, openCreateKeys } from "@svc/sandbox/r
 
 export type KeyedNode = {
   readonly keys: CreateKeys;
-  /** A new process on the same home, which finds these other nodes in the deployment. */
+  /** Starts a new process on the same home, which finds these other nodes in the deployment. */
   start(others: readonly string[]): KeyedCreates;
   close(): void;
 };

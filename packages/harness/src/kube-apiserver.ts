@@ -1,4 +1,4 @@
-// A real Kubernetes API server over an etcd of its own: built once from its released modules, with no kubelet and no controller beside it.
+// A real Kubernetes API server with its own etcd, built once from its released modules; there is no kubelet and no controller.
 import { execFile, spawn } from "node:child_process";
 import { createHash, generateKeyPairSync, randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -18,11 +18,11 @@ const LOOK_MS = 500;
 
 export type Answer = { readonly status: number; readonly body: Record<string, unknown> };
 export type KubeApiserver = AsyncDisposable & {
-  /** `body`: an object as it is applied. */
+  /** `body` is an object to apply. */
   ask(method: "GET" | "PATCH", path: string, body?: object): Promise<Answer>;
 };
 
-/** The program; it is kept beside what set-up made, by its recipe. Needs SVC_GO. */
+/** Returns the program, which is cached by its recipe next to what set-up made. Needs SVC_GO. */
 export async function builtApiserver(): Promise<string> {
   const recipe = createHash("sha256");
   for (const name of ["go.mod", "go.sum", "main.go"]) recipe.update(readFileSync(join(SOURCE, name)));
@@ -31,8 +31,8 @@ export async function builtApiserver(): Promise<string> {
   if (existsSync(program)) return program;
   mkdirSync(folder, { recursive: true });
   const made = `${program}.${process.pid}`;
-  const words = ["-n", "10", process.env["SVC_GO"] ?? "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made, "."];
-  await promisify(execFile)("nice", words, { cwd: SOURCE, timeout: BUILD_MS, maxBuffer: 2 ** 24 });
+  const args = ["-n", "10", process.env["SVC_GO"] ?? "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made, "."];
+  await promisify(execFile)("nice", args, { cwd: SOURCE, timeout: BUILD_MS, maxBuffer: 2 ** 24 });
   renameSync(made, program);
   return program;
 }
@@ -61,7 +61,7 @@ export async function startApiserver(program: string): Promise<KubeApiserver> {
     "token-auth-file": join(folder, "tokens.csv"),
     "authorization-mode": "RBAC",
     "endpoint-reconciler-type": "none",
-    // As in every cluster whose nodes run a network plug-in; the pods of nodes need it.
+    // Every cluster with a network plug-in on its nodes sets this; the pods of our nodes need it.
     "allow-privileged": "true",
   };
   const child = spawn(
@@ -85,10 +85,10 @@ export async function startApiserver(program: string): Promise<KubeApiserver> {
 
   function ask(method: string, path: string, body?: object): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      // JSON is YAML, too. A request without a body may not name a type.
+      // JSON is also valid YAML. A request without a body may not name a content type.
       const type = body === undefined ? {} : { "content-type": "application/apply-patch+yaml" };
       const headers = { authorization: `Bearer ${token}`, accept: "application/json", ...type };
-      // Its certificate is one that it made for itself in this folder.
+      // The server created its self-signed certificate in this folder.
       const call = request({ host: "127.0.0.1", port, method, path, headers, rejectUnauthorized: false, timeout: 30_000 }, (answer) => {
         let text = "";
         answer.setEncoding("utf8").on("data", (chunk: string) => void (text += chunk));

@@ -1,4 +1,4 @@
-// What the kernel and the disk hold of a home: processes, mounts, network namespaces, links, cgroups, directories.
+// Lists what remains of a home in the kernel and on the disk: processes, mounts, network namespaces, links, cgroups, directories.
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { mountsUnder } from "@svc/sandbox/runtime/mounts.ts";
 const CGROUPS = "/sys/fs/cgroup";
 
 export type Leftovers = {
-  /** Sandboxes by the directories in the home. */
+  /** Sandboxes that have a directory in the home. */
   readonly directories: readonly string[];
   readonly netns: readonly string[];
   readonly links: readonly string[];
@@ -22,7 +22,7 @@ export type Leftovers = {
   readonly processes: readonly string[];
 };
 
-/** Everything that belongs to a sandbox of this home; all lists are empty where none lives. */
+/** Lists everything that belongs to a sandbox of this home; all lists are empty if none is running. */
 export function leftovers(home: string): Leftovers {
   const real = realpathSync(home);
   const sandboxes = join(real, "sandboxes");
@@ -39,7 +39,7 @@ export function leftovers(home: string): Leftovers {
   };
 }
 
-/** Nothing of this home is on the host: neither a sandbox nor what its sandboxes share. */
+/** Returns whether the host has nothing of this home: neither sandboxes nor the parts that they share. */
 export function isBare(home: string): boolean {
   const real = realpathSync(home);
   const path = join(real, "network.json");
@@ -50,16 +50,16 @@ export function isBare(home: string): boolean {
   return Object.values(leftovers(home)).every((found) => found.length === 0);
 }
 
-/** Host pids of a sandbox's processes, by its cgroup. */
+/** Returns the host pids of a sandbox's processes, by its cgroup. */
 export function membersOf(home: string, sandboxID: string): number[] {
-  const places = cgroupsOf(parentNameOf(realpathSync(home))).filter((place) => place.endsWith(`/${sandboxID}`));
-  const pids = places.flatMap((place) => {
+  const cgroups = cgroupsOf(parentNameOf(realpathSync(home))).filter((cgroup) => cgroup.endsWith(`/${sandboxID}`));
+  const pids = cgroups.flatMap((cgroup) => {
     try {
-      return readFileSync(join(place, "cgroup.procs"), "utf8")
+      return readFileSync(join(cgroup, "cgroup.procs"), "utf8")
         .split("\n")
         .filter((line) => line !== "");
     } catch {
-      return []; // taken away since it was listed
+      return []; // the cgroup was removed after it was listed
     }
   });
   return [...new Set(pids.map(Number))];
@@ -71,12 +71,12 @@ function linkNames(): string[] {
 }
 
 function cgroupsOf(parent: string): string[] {
-  const places = [join(CGROUPS, parent), ...readdirSync(CGROUPS).map((controller) => join(CGROUPS, controller, parent))];
-  return places.flatMap((place) => {
+  const cgroups = [join(CGROUPS, parent), ...readdirSync(CGROUPS).map((controller) => join(CGROUPS, controller, parent))];
+  return cgroups.flatMap((cgroup) => {
     try {
-      return readdirSync(place, { withFileTypes: true })
+      return readdirSync(cgroup, { withFileTypes: true })
         .filter((entry) => entry.isDirectory())
-        .map((entry) => join(place, entry.name));
+        .map((entry) => join(cgroup, entry.name));
     } catch {
       return [];
     }

@@ -1,10 +1,13 @@
-// Says what a test needs of the host: missing programs fail in CI, and are named and skipped on a laptop.
+// Declares what a test needs of the host: a missing program fails in CI; on a laptop the test is skipped and names it.
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
 type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "python3-yaml" | "python3-fusepy" | (string & {});
 
-/** For `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible), python-clients (the E2B SDKs), python3-yaml, python3-fusepy, a path, or a program on the PATH. */
+/**
+ * Options for `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible),
+ * python-clients (the E2B SDKs), python3-yaml, python3-fusepy, a path, or a program on the PATH.
+ */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
   if (missing.length === 0) return { skip: false };
@@ -13,7 +16,7 @@ export function needs(...all: Need[]): { skip: string | false } {
   return { skip: says };
 }
 
-/** What set-up does not install and no server of ours uses: checked by where it is there. */
+/** Programs that set-up does not install and no server uses; tests with them run only on hosts that have them. */
 const hostsOwn: ReadonlySet<Need> = new Set(["kubectl", "systemd-analyze", "buildah", "containerd", "ctr"]);
 
 function has(need: Need): boolean {

@@ -1,15 +1,15 @@
-// A DNS server of a test's own, on the loopback: says of each name what the test wants, over UDP and TCP.
+// A DNS server for a test, on loopback: it answers each name as the test specifies, over UDP and TCP.
 import { createSocket } from "node:dgram";
 import { createServer } from "node:net";
 
 export type Said = { readonly name: string; readonly ttlSeconds?: number } & ({ readonly a: string } | { readonly cname: string } | { readonly aaaa: true });
 
 export type Names = {
-  /** For `dns.upstreams`. */
+  /** A value for `dns.upstreams`. */
   readonly upstream: string;
-  /** The records of an answer to this name; what is not there does not exist. */
+  /** The answers by name; a name without an entry does not exist. */
   readonly records: Map<string, readonly Said[]>;
-  /** Names asked for since the last call, with the transport. */
+  /** Returns the queries since the last call, each with its transport. */
   asked(): string[];
 } & AsyncDisposable;
 
@@ -20,7 +20,7 @@ export async function startNames(records: Record<string, readonly Said[]>): Prom
     const name = nameOf(query);
     asked.push(`${transport} ${name}`);
     const said = known.get(name);
-    // A name that begins with long does not fit into a datagram.
+    // The answer of a name that begins with "long." does not fit into a datagram.
     const truncated = transport === "udp" && name.startsWith("long.");
     return write(query, name, truncated ? [] : typeOf(query, name) === 1 ? (said ?? []) : [], said === undefined ? 3 : 0, truncated);
   };
@@ -86,6 +86,6 @@ function write(query: Buffer, name: string, said: readonly Said[], rcode: number
     fixed.writeUInt16BE(data.length, 8);
     return Buffer.concat([writtenName(record.name), fixed, data]);
   });
-  // The question as it was asked, letter case included.
+  // The question is repeated exactly, including letter case.
   return Buffer.concat([header, query.subarray(12, 12 + name.length + 2 + 4), ...answers]);
 }

@@ -1,4 +1,4 @@
-// Starts a real node as a process of its own, and everything a test does to it: call, kill, restart, stop.
+// Starts a real node as a separate process, and controls it for tests: call, kill, restart, stop.
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,32 +9,32 @@ import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { confine, NO_RESOLVER, unconfine } from "./confine.ts";
 import { makeHome, removeHome } from "./home.ts";
 import { isBare } from "./leftovers.ts";
-import { inside, type Place } from "./places.ts";
+import { inside, type Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 import { ended, endProcess, type Started, startProcess } from "./server-process.ts";
 
 const MAIN = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
 const MAIN_IN_TREE = "packages/sandbox/src/node/main.ts";
 
-/** A node that does not answer has its sandboxes ended without it. */
+/** If the node does not answer within this time, its sandboxes are ended without it. */
 const DELETE_MS = 15_000;
 
 export type NodeOptions = {
   readonly runtime?: "gvisor" | "runc" | "bubblewrap";
   readonly env?: Readonly<Record<string, string>>;
-  /** Of another version: the root of its tree. */
+  /** The root of another version's tree. */
   readonly tree?: string | undefined;
-  /** Further flags, as `--pool.size=0`. Pool and precreated sandboxes are off unless a test asks for them. */
+  /** Additional flags, such as `--pool.size=0`. The pool and precreated sandboxes are off by default. */
   readonly flags?: readonly string[];
-  /** A home that the caller made and removes. */
+  /** A home that the caller creates and removes. */
   readonly home?: string;
-  /** Its sandboxes have the host's default route and its resolvers; else nothing they send leaves the machine. */
+  /** If true, its sandboxes use the host's default route and resolvers; otherwise their packets never leave the machine. */
   readonly internet?: boolean;
-  /** A network namespace of the test's own, which leads nowhere else. */
-  readonly place?: Place;
+  /** The network namespace to run in, which leads nowhere else. */
+  readonly namespace?: Namespace;
 };
 
-/** `tree`: that of this test where there is none. */
+/** `tree` defaults to that of this test. */
 type StartOptions = Pick<NodeOptions, "env" | "flags" | "tree">;
 
 export type TestNode = {
@@ -43,30 +43,30 @@ export type TestNode = {
   readonly port: number;
   readonly apiKey: string;
   readonly pid: number;
-  /** It stopped by itself, or was killed. */
+  /** True if it stopped by itself or was killed. */
   readonly hasEnded: boolean;
-  /** All that the node wrote to stderr so far: its log. */
+  /** Returns everything that the node has written to stderr: its log. */
   log(): string;
   call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
   callForAnswer<T extends Operation>(operation: T, input: Input<T>): Promise<Answer<T>>;
-  /** Ends the process by this signal and waits for its end; sandboxes go on. */
+  /** Ends the process with this signal and waits for its end; sandboxes continue. */
   kill(signal?: NodeJS.Signals): Promise<void>;
-  /** A new process on the same home and port. */
+  /** Starts a new process on the same home and port. */
   start(options?: StartOptions): Promise<void>;
   restart(signal?: NodeJS.Signals, options?: StartOptions): Promise<void>;
   /** Stops the node, destroys all its sandboxes and removes the home. */
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** A node that accepts requests on a port of its own. */
+/** Starts a node that accepts requests on its own port. */
 export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   const home = options.home ?? makeHome();
   let process_: Started | undefined;
-  // Its own also while it is down.
+  // The port stays reserved while the node is down.
   let [port = 0] = await freePorts(1);
   let logged = "";
-  const { place } = options;
-  const host = place?.host ?? "127.0.0.1";
+  const { namespace } = options;
+  const host = namespace?.host ?? "127.0.0.1";
 
   async function start(next: StartOptions = {}): Promise<void> {
     const runtime = options.runtime === undefined ? [] : [`--runtime=${options.runtime}`];
@@ -86,9 +86,9 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
     const onLog = (text: string) => {
       logged += text;
     };
-    process_ = await startProcess(next.tree === undefined ? MAIN : join(next.tree, MAIN_IN_TREE), flags, { ...options.env, ...next.env }, onLog, place);
+    process_ = await startProcess(next.tree === undefined ? MAIN : join(next.tree, MAIN_IN_TREE), flags, { ...options.env, ...next.env }, onLog, namespace);
     port = process_.port;
-    if (isAlone && place === undefined) confine(home);
+    if (isAlone && namespace === undefined) confine(home);
   }
 
   async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
@@ -128,12 +128,12 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       await start(next);
     },
     async [Symbol.asyncDispose]() {
-      // A node that serves takes all along when it stops without a sandbox, in less time than another process needs for it.
+      // A node without sandboxes cleans up when it stops, which is faster than a separate cleanup process.
       if (process_ !== undefined) await deleteAll(where()).catch(() => undefined);
       try {
         await kill("SIGTERM");
       } finally {
-        await destroyLeft(home, options.env, place);
+        await destroyLeft(home, options.env, namespace);
         unconfine(home);
         if (options.home === undefined) removeHome(home);
       }
@@ -147,14 +147,14 @@ async function deleteAll(where: { readonly baseURL: string; readonly apiKey: str
   await Promise.all(all.map(({ sandboxID }) => call(deleteSandbox, { sandboxID }, bounded)));
 }
 
-/** After a test, where something of this home may be on the host. */
-export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>, place?: Place): Promise<void> {
-  if (!isBare(home)) await destroyAll(home, env, place);
+/** Cleans up after a test, if anything of this home remains on the host. */
+export async function destroyLeft(home: string, env?: Readonly<Record<string, string>>, namespace?: Namespace): Promise<void> {
+  if (!isBare(home)) await destroyAll(home, env, namespace);
 }
 
-/** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed; what it said. */
-export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<string> {
-  const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
+/** Ends every sandbox of a home with the node's own command, which needs neither the token seed nor envd; returns what it said. */
+export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, namespace?: Namespace): Promise<string> {
+  const [program = "", ...args] = inside(namespace, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
   const child = spawn(program, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },

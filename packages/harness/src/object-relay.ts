@@ -1,4 +1,4 @@
-// Stands before an S3-compatible server of a test and troubles its requests: refused as busy, never answered, cut, or done and not answered.
+// A relay in front of a test's S3-compatible server that disturbs requests: busy, no answer, cut, or executed without an answer.
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
@@ -6,9 +6,9 @@ export type Trouble = "none" | "busy" | "hang" | "down" | "lost";
 
 export type ObjectRelay = AsyncDisposable & {
   readonly endpoint: string;
-  /** Of the requests from now on; with `method`, of those alone. */
+  /** Sets the trouble of further requests; with `method`, only of those with this method. */
   trouble(trouble: Trouble, method?: string): void;
-  /** Requests that came so far. */
+  /** The number of requests so far. */
   readonly requests: number;
 };
 
@@ -39,7 +39,7 @@ export async function startObjectRelay(target: string): Promise<ObjectRelay> {
   };
 }
 
-/** Heads as they are: the signature covers the name of the host that was asked. */
+/** Passes the head unchanged, because the signature covers the Host header. */
 function pass(target: string, request: IncomingMessage, answer: ServerResponse, isLost: boolean): void {
   const { hostname, port } = new URL(target);
   const onward = httpRequest({ host: hostname, port, method: request.method, path: request.url, headers: request.headers, agent: false }, (reply) => {

@@ -1,23 +1,23 @@
-// An S3-compatible server of a test's own, on loopback, which checks every signature and keeps its objects in memory.
+// An S3-compatible server for a test, on loopback, which checks every signature and keeps its objects in memory.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { inside, type Place } from "./places.ts";
+import { inside, type Namespace } from "./namespaces.ts";
 
 export type ObjectServer = AsyncDisposable & {
   readonly endpoint: string;
   readonly bucket: string;
-  /** For the environment of whoever uses it. */
+  /** The credentials for a client's environment. */
   readonly env: Readonly<Record<string, string>>;
 };
 
 const READY_MS = 30_000;
 
-/** Needs object-server. Ends with this process. */
-export async function startObjectServer(place?: Place): Promise<ObjectServer> {
+/** Needs object-server. The server ends with this process. */
+export async function startObjectServer(namespace?: Namespace): Promise<ObjectServer> {
   const env = { AWS_ACCESS_KEY_ID: "test-key-id", AWS_SECRET_ACCESS_KEY: "test/secret+key" };
-  const flags = ["-bucket", "test", "-listen", `${place?.host ?? "127.0.0.1"}:0`];
-  const [program = "", ...args] = inside(place, [process.env["SVC_OBJECT_SERVER"] ?? "", ...flags]);
+  const flags = ["-bucket", "test", "-listen", `${namespace?.host ?? "127.0.0.1"}:0`];
+  const [program = "", ...args] = inside(namespace, [process.env["SVC_OBJECT_SERVER"] ?? "", ...flags]);
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, ...env } });
   const end = () => void child.kill("SIGKILL");
   process.once("exit", end);

@@ -1,4 +1,4 @@
-// Runs inside the namespace of outside.ts: servers on every address there, and a list of what they saw.
+// Runs inside the namespace of outside.ts: serves on every address there, and records what it received.
 import { createSocket, type RemoteInfo } from "node:dgram";
 import { createServer as createHttpServer } from "node:http";
 import { connect, createServer, type Server } from "node:net";
@@ -13,7 +13,7 @@ const DIAL_TIMEOUT_MS = 10_000;
 const seen: Seen[] = [];
 const note = (what: Seen): void => void (seen.length < MAX_SEEN && seen.push(what));
 
-/** The ports, the same on every address. */
+/** The ports are the same on every address. */
 const ports = { http: 80, httpsEcho: 443, echo: 7, dns: 53 } as const;
 
 function listen(server: Server, port: number): Promise<void> {
@@ -22,7 +22,7 @@ function listen(server: Server, port: number): Promise<void> {
 
 type OnDatagram = (message: Buffer, from: RemoteInfo, answer: (message: Buffer) => void) => void;
 
-/** A socket per address: one for all would answer from the wrong one. */
+/** Opens a socket per address, because a single one would answer from the wrong address. */
 async function listenUdp(port: number, onDatagram: OnDatagram): Promise<void> {
   for (const { address, family } of Object.values(networkInterfaces()).flatMap((all) => all ?? [])) {
     if (family !== "IPv4") continue;
@@ -54,7 +54,9 @@ async function serve(): Promise<void> {
   await serveDns();
 }
 
-/** Every name has the address 8.8.8.8, but `nothing.*` has none, `long.*` is truncated over UDP, `silent.*` gets no answer. */
+/**
+ * Every name resolves to 8.8.8.8, except that `nothing.*` does not exist, `long.*` is truncated over UDP, and `silent.*` gets no answer.
+ */
 async function serveDns(): Promise<void> {
   await listenUdp(ports.dns, (query, from, answer) => {
     const name = nameOf(query);
@@ -91,7 +93,7 @@ function answerTo(query: Buffer, name: string, size: "whole" | "truncated"): Buf
   header[3] = 0x80 | (name.startsWith("nothing.") ? 3 : 0);
   header.writeUInt16BE(1, 4);
   header.writeUInt16BE(isAddress ? 1 : 0, 6);
-  // The name by reference to the question, type A, class IN, 60 s, four bytes.
+  // The record refers to the question's name: type A, class IN, 60 s, four bytes.
   const record = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 8, 8, 8, 8]);
   return Buffer.concat([header, question, isAddress ? record : Buffer.alloc(0)]);
 }
@@ -117,5 +119,5 @@ process.on("message", (message: OutsideOrder) => {
     (error: unknown) => reply({ reply: "failed", error: String(error) }),
   );
 });
-// The namespace ends with its only process, and with it the interface and the host's routes.
+// The namespace ends with its only process, and its interface and the host's routes end with it.
 process.on("disconnect", () => process.exit(0));

@@ -1,4 +1,4 @@
-// An "internet" of the test's own: a network namespace that owns public and private addresses and serves on them.
+// A simulated internet for a test: a network namespace with public and private addresses and servers on them.
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, fork } from "node:child_process";
 import { once } from "node:events";
@@ -9,12 +9,12 @@ import type { OutsideOrder, OutsideReply, Seen } from "./outside-server.ts";
 
 export type { Seen } from "./outside-server.ts";
 
-/** The host's address on the link to the outside: what NAT shows. */
+/** The host's address on the link to the outside, which is the source address after NAT. */
 export const hostAddress = "198.51.100.1";
-/** Also answers there, as a neighbour on a public network would. */
+/** Another address of the host, like that of a neighbour on a public network. */
 export const neighbourAddress = "198.51.100.2";
 export const publicAddresses = ["1.1.1.1", "8.8.8.8"] as const;
-/** One in each closed range that the host can route, so that a test's denial is the firewall's doing and nobody else's. */
+/** One address in each blocked range that the host can route, so that only the firewall can be the reason for a denial. */
 export const privateAddresses = [
   "10.9.9.9",
   "100.100.100.200",
@@ -28,24 +28,26 @@ export const privateAddresses = [
   "240.0.0.1",
 ] as const;
 
-/** Tests that need these addresses take turns; each holds them for a test's time. */
+/** Tests that need these addresses run one at a time. */
 const TURN_WAIT_MS = 240_000;
 const TURN_RETRY_MS = 100;
 const REPLY_WAIT_MS = 30_000;
 
 export interface Outside extends AsyncDisposable {
-  /** For `dns.upstreams`: the outside's own DNS. */
+  /** A value for `dns.upstreams`: the outside's own DNS server. */
   readonly dnsServer: string;
-  /** What reached its servers since the last call. */
+  /** Returns what its servers received since the last call. */
   seen(): Promise<Seen[]>;
-  /** Connects from the outside, by way of this host: "connected", an error code or "timeout". */
+  /** Connects from the outside through this host; returns "connected", an error code or "timeout". */
   dial(host: string, port: number): Promise<string>;
 }
 
-/** HTTP on port 80, echo on TCP 7, 443 and UDP 7, DNS on 53 of all addresses. Needs root. Gone with this process, however that ends. */
+/**
+ * Serves HTTP on port 80, echo on TCP 7, 443 and UDP 7, and DNS on 53 of all addresses. Needs root. It ends with this process in any case.
+ */
 export async function startOutside(): Promise<Outside> {
   const link = `outside${process.pid % 10_000_000}`;
-  // The namespace has no name: it lives as long as its one process, which ends when our channel to it does.
+  // The namespace is anonymous: it lives as long as its only process, which ends when our channel to it closes.
   const server = fork(fileURLToPath(new URL("./outside-server.ts", import.meta.url)), {
     execPath: "unshare",
     execArgv: ["--net", process.execPath, "--disable-warning=ExperimentalWarning"],
@@ -82,7 +84,7 @@ export async function startOutside(): Promise<Outside> {
   };
 }
 
-/** The route to the first public address is the turn: the kernel gives it to one interface only. */
+/** The route to the first public address serves as a lock, because the kernel allows only one such route. */
 async function takeTurn(link: string, pid: number): Promise<void> {
   const lines = [`link add ${link} type veth peer name out0 netns ${pid}`, `addr add ${hostAddress}/32 dev ${link}`, `link set ${link} up`];
   ip("-batch", lines);
@@ -99,7 +101,7 @@ async function takeTurn(link: string, pid: number): Promise<void> {
   throw new Error(`another test has held the route to ${publicAddresses[0]} for ${TURN_WAIT_MS} ms`);
 }
 
-/** unshare(1) enters the new namespace a moment after it was started. */
+/** unshare(1) enters the new namespace shortly after it was started. */
 async function inNamespaceOfItsOwn(server: ChildProcess): Promise<void> {
   const ours = readlinkSync("/proc/self/ns/net");
   for (let waitedMs = 0; waitedMs < REPLY_WAIT_MS; waitedMs += 5) {
@@ -123,11 +125,11 @@ async function end(server: ChildProcess, link: string): Promise<void> {
     server.kill("SIGKILL");
     await ended;
   }
-  // The namespace's end takes the interface along, but not at once: the next test must find the routes gone.
+  // The interface ends with the namespace, but with a delay, and the next test must find the routes gone.
   try {
     execFileSync("ip", ["link", "del", link], { stdio: "pipe" });
   } catch {
-    // gone already
+    // The link is already gone.
   }
 }
 

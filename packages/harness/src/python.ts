@@ -5,7 +5,7 @@ import type { TestNode } from "./node.ts";
 
 const BOUND_MS = 600_000;
 
-/** The exit code, and everything it said. */
+/** Returns the exit code and the complete output. */
 export async function runPython(at: Pick<TestNode, "url" | "apiKey">, file: URL): Promise<{ code: number | null; said: string }> {
   const env = {
     ...process.env,

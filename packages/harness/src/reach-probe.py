@@ -1,4 +1,4 @@
-# Runs inside a sandbox: tries to reach each target of the JSON list in the file named, side by side, and prints what came of each.
+# Runs inside a sandbox: tries to reach each target of the JSON list in the given file concurrently, and prints the results.
 import concurrent.futures
 import errno
 import json
@@ -34,7 +34,7 @@ def udp(host, port):
 
 
 def url(address):
-    # Spellings that only a resolver of URLs would take.
+    # Only a URL parser would accept these spellings.
     return f"answered {urllib.request.urlopen(address, timeout=LIMIT).status}"
 
 

@@ -1,4 +1,4 @@
-// A real image registry on loopback, with or without a password, and small images pushed to it.
+// A real image registry on loopback, with an optional password, and small images pushed to it.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,7 +8,7 @@ import { until } from "./until.ts";
 
 export const registryUser = "tester";
 export const registryPassword = "open-sesame";
-/** bcrypt of the password: the only form the registry takes. */
+/** The bcrypt hash of the password, which is the only format that the registry accepts. */
 const passwordHash = "$2b$04$RWmTGBcYtpf1KcPF4moZ.uy7HIRsjEYUVqt14k6B.Hg8uObE1XS46";
 
 export type ImageOptions = {
@@ -18,18 +18,18 @@ export type ImageOptions = {
   readonly user?: string;
   readonly entrypoint?: readonly string[];
   readonly cmd?: readonly string[];
-  /** Files by path; the content of each. */
+  /** The contents of files, by path. */
   readonly files?: Readonly<Record<string, string>>;
 };
 
 export type Registry = AsyncDisposable & {
   /** 127.0.0.1:PORT */
   readonly host: string;
-  /** An image of a static busybox and the files; its full name. */
+  /** Pushes an image with a static busybox and the files; returns its full name. */
   push(options: ImageOptions): string;
 };
 
-/** Needs docker-registry, skopeo, umoci and a static busybox. Ends with this process. */
+/** Needs docker-registry, skopeo, umoci and a static busybox. It ends with this process. */
 export async function startRegistry(options: { readonly password?: boolean } = {}): Promise<Registry> {
   const folder = mkdtempSync(join(tmpdir(), "svc-registry-"));
   const [port = 0] = await freePorts(1);
@@ -48,8 +48,8 @@ export async function startRegistry(options: { readonly password?: boolean } = {
   return {
     host,
     push({ name, env = {}, workdir, user, entrypoint = [], cmd = [], files = {} }) {
-      const place = join(folder, `image-${images++}`);
-      const root = join(place, "rootfs");
+      const imageFolder = join(folder, `image-${images++}`);
+      const root = join(imageFolder, "rootfs");
       for (const each of ["bin", "etc", "tmp", "usr/bin", "usr/sbin", "sbin"]) mkdirSync(join(root, each), { recursive: true });
       execFileSync("cp", ["/bin/busybox", join(root, "bin/busybox")]);
       execFileSync("chroot", [root, "/bin/busybox", "--install", "-s", "/bin"]);
@@ -57,7 +57,7 @@ export async function startRegistry(options: { readonly password?: boolean } = {
         mkdirSync(join(root, path, ".."), { recursive: true });
         writeFileSync(join(root, path), content);
       }
-      const layout = join(place, "layout");
+      const layout = join(imageFolder, "layout");
       const image = `${layout}:image`;
       execFileSync("umoci", ["init", "--layout", layout]);
       execFileSync("umoci", ["new", "--image", image]);

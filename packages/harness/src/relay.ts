@@ -1,4 +1,4 @@
-// A TCP relay with faults: between a client and a server's port it can cut, stall and go half-open.
+// A TCP relay between a client and a server that can cut, stall and delay connections.
 import { connect, createServer, type Socket } from "node:net";
 
 export type Relay = AsyncDisposable & {
@@ -6,11 +6,10 @@ export type Relay = AsyncDisposable & {
   /** Cuts once, after this many more bytes towards the peer. */
   cutAfterBytes: number;
   readonly cuts: number;
-  /** Passes nothing on while true: what a half-open connection looks like. */
+  /** While true, nothing is passed on, like on a half-open connection. */
   stalled: boolean;
-  /** Each chunk waits this long. */
+  /** The delay of each chunk. */
   delayMs: number;
-  /** Ends all connections that are open now. */
   cutAll(): void;
 };
 

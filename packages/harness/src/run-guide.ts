@@ -1,13 +1,13 @@
-// Runs the commands of a guide as one script, in a process group of its own that ends with it.
+// Runs the commands of a guide as one script, in a process group that ends with it.
 import { spawn } from "node:child_process";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-/** Ten times and more what a guide takes. */
+/** At least ten times what a guide takes. */
 const BOUND_MS = 5 * 60_000;
 
-/** The exit code, and everything that was said. */
+/** Returns the exit code and the complete output. */
 export async function runGuide(commands: string, env: Readonly<Record<string, string | undefined>>): Promise<{ code: number | null; said: string }> {
   const child = spawn("bash", ["-c", `set -euxo pipefail\n${commands}`], {
     cwd: ROOT,
@@ -21,7 +21,7 @@ export async function runGuide(commands: string, env: Readonly<Record<string, st
     try {
       process.kill(-(child.pid ?? 0), "SIGKILL");
     } catch {
-      // Nothing was left.
+      // The group was already empty.
     }
   };
   const bound = setTimeout(end, BOUND_MS);

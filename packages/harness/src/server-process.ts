@@ -1,25 +1,25 @@
-// A server as a process of its own: started until it is ready, ended by a signal, and never left behind by the tests.
+// A server as a separate process: started until it is ready, ended by a signal, and never left behind by tests.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { endWithUs } from "./children.ts";
-import { inside, type Place } from "./places.ts";
+import { inside, type Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 
-/** Ten times and more what a start, and a stop, should take. */
+/** At least ten times what a start or a stop should take. */
 const READY_MS = 60_000;
 const STOP_MS = 30_000;
 
 export type Started = { readonly child: ChildProcess; readonly port: number };
 
-/** Until it says where it listens. */
+/** Resolves when the server reports its address. */
 export function startProcess(
   main: string,
   flags: readonly string[],
   env: Readonly<Record<string, string>>,
   onLog: (text: string) => void,
-  place?: Place,
+  namespace?: Namespace,
 ): Promise<Started> {
-  const [program = "", ...args] = inside(place, [process.execPath, main, ...flags]);
+  const [program = "", ...args] = inside(namespace, [process.execPath, main, ...flags]);
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
   endWithUs(child);
   return new Promise((resolve, reject) => {
@@ -51,15 +51,15 @@ export type OpenServer = {
   readonly url: string;
   log(): string;
   kill(signal: NodeJS.Signals): Promise<void>;
-  /** Again, at the same address. */
+  /** Starts it again at the same address. */
   start(): Promise<void>;
 } & AsyncDisposable;
 
-/** Any server on a port of its own; `program` is its main file, or what Node is told to begin it. */
+/** Starts any server on its own port; `program` is its main file, or Node's arguments to start it. */
 export async function openServer(program: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<OpenServer> {
   const [main = "", ...more] = program;
   let started: Started | undefined;
-  // Its own also while it is down.
+  // The port stays reserved while the server is down.
   const [port] = await freePorts(1);
   let logged = "";
   const kill = async (signal: NodeJS.Signals) => {

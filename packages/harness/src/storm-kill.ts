@@ -1,4 +1,4 @@
-// Kills one part of a node's machinery; which sandboxes that may end.
+// Kills one part of a node's machinery, and returns which sandboxes that may end.
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync, realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -10,11 +10,11 @@ import { pick, type Target } from "./storm-plan.ts";
 type Process = { readonly pid: number; readonly line: string };
 export type Killed = { readonly what: string; readonly sandboxIDs: readonly string[] };
 
-/** A program that runs for milliseconds is waited for this long. */
+/** The wait for a program that runs only for milliseconds. */
 const WATCH_MS = 800;
 const SANDBOX_ID = /\bi[a-z0-9]{19}\b/;
 
-/** Undefined where there was nothing of the kind. */
+/** Returns undefined if there was no such process. */
 export async function kill(node: TestNode, target: Target, random: () => number): Promise<Killed | undefined> {
   const state = join(realpathSync(node.home), "run/gvisor/state");
   const of = (named: RegExp) => processes().filter(({ line }) => named.test(line) && line.includes(state));
@@ -44,7 +44,7 @@ export async function kill(node: TestNode, target: Target, random: () => number)
     case "envd": {
       const sandboxID = SANDBOX_ID.exec(pick(of(/^runsc-sandbox /), random)?.line ?? "")?.[0];
       if (sandboxID === undefined) return undefined;
-      // envd is the first process inside; only its kernel can reach it.
+      // envd is the first process inside, which only the sandbox's kernel can signal.
       spawnSync(process.env["SVC_RUNSC"] ?? "runsc", [`--root=${state}`, "kill", sandboxID, "KILL"], { timeout: 10_000 });
       return { what: `envd of ${sandboxID}`, sandboxIDs: [sandboxID] };
     }
@@ -65,7 +65,7 @@ function processes(): Process[] {
     try {
       return [{ pid: Number(name), line: readFileSync(`/proc/${name}/cmdline`, "utf8").replaceAll("\0", " ") }];
     } catch {
-      return []; // ended since it was listed
+      return []; // the process ended after it was listed
     }
   });
 }

@@ -1,4 +1,4 @@
-// The operations of a storm, each as a client does it, with what its answer obliges the node to.
+// The operations of a storm, each as a client performs it, with the obligations that its answer creates.
 import { setTimeout as sleep } from "node:timers/promises";
 import { call } from "@svc/contract/call.ts";
 import { EnvdClient } from "@svc/contract/envd.ts";
@@ -17,11 +17,11 @@ const MAX_SANDBOXES = 8;
 const MAX_SNAPSHOTS = 5;
 const TEMPLATES = ["storm-a", "storm-b"] as const;
 const LIFE_SECONDS = 80_000;
-/** Ten times and more what the slowest of them takes. */
+/** At least ten times what the slowest of them takes. */
 const ANSWER_MS = 120_000;
 const AGAIN_MS = 200;
 
-/** Does `wanted`, or what can be done instead; returns when its end is known. */
+/** Performs `wanted`, or another possible operation; resolves when its outcome is known. */
 export async function operate(storm: Storm, wanted: Kind): Promise<void> {
   const { world, random } = storm;
   const running = idle(world, "running").filter(({ mark }) => mark !== undefined);
@@ -49,7 +49,7 @@ async function create(storm: Storm): Promise<void> {
   ];
   const [templateID, marks] = pick(origins, random);
   const idempotencyKey = `storm-${process.pid}-${world.marks++}`;
-  // As a client does whose line was cut: the same key again, until there is an answer.
+  // Like a client with a lost connection, we repeat the same key until there is an answer.
   for (;;) {
     const made = await ask(storm, createSandbox, { templateID, timeout: LIFE_SECONDS, idempotencyKey });
     if ("failure" in made && isLost(made.failure)) {
@@ -137,7 +137,7 @@ async function build(storm: Storm): Promise<void> {
       if ((status.value.reason?.message ?? "").length < 10) world.wrong.push(`a build failed without a reason (${storm.during})`);
       return;
     }
-    // Nothing was begun: the line was cut before the request came through.
+    // The build was not started: the connection broke before the request arrived.
     if ("value" in status && status.value.status === "waiting" && "failure" in started) return;
     if ("failure" in status && !isLost(status.failure)) return;
     await sleep(AGAIN_MS);
@@ -146,7 +146,7 @@ async function build(storm: Storm): Promise<void> {
 
 export type Asked<T> = { readonly value: T } | { readonly failure: Failure };
 
-/** One request; a failure is judged, and counted where it is an answer. */
+/** Sends one request; a failure is judged, and counted if it is an answer. */
 export async function ask<T extends Operation>({ node, world, during }: Storm, operation: T, input: Input<T>, kind?: Kind): Promise<Asked<Output<T>>> {
   try {
     const value = await call(operation, input, { baseURL: node.url, apiKey: node.apiKey, timeoutMs: ANSWER_MS });
@@ -163,7 +163,7 @@ export function envdOf(node: TestNode, { sandboxID, envdAccessToken }: { sandbox
   return new EnvdClient({ baseURL: node.url, sandboxID, envdAccessToken });
 }
 
-/** Stdout of a command; undefined where it did not come to its end. */
+/** Returns the stdout of a command; undefined if it did not finish. */
 export async function said(envd: EnvdClient, script: string): Promise<string | undefined> {
   try {
     let text = "";

@@ -1,18 +1,18 @@
-// What a storm does in a round, drawn from its seed and the round's number alone, so that any round can be run again.
+// The plan of a storm's round, derived only from its seed and number, so that any round can be repeated.
 
 export type Target = "node" | "spawn helper" | "runsc" | "sandbox" | "envd" | "gofer";
 export type Kind = "create" | "pause" | "resume" | "fork" | "snapshot" | "build" | "delete";
 export type RoundPlan = {
   readonly target: Target;
-  /** After the first operation began. */
+  /** The delay after the first operation began. */
   readonly killAfterMs: number;
   readonly operations: readonly { readonly wanted: Kind; readonly afterMs: number }[];
-  /** Chooses among what there is by then. */
+  /** Chooses among the objects that exist by then. */
   readonly random: () => number;
 };
 
 const targets: readonly Target[] = ["node", "spawn helper", "runsc", "sandbox", "envd", "gofer"];
-/** Dealt out like cards, each of them once before any comes again: every kind gets its part, whatever the seed. */
+/** Drawn like cards from a deck, so that every kind gets its share whatever the seed. */
 const deck: readonly Kind[] = ["create", "pause", "pause", "resume", "resume", "fork", "fork", "snapshot", "snapshot", "build", "build", "delete"];
 const OPERATIONS = 3;
 const MAX_STAGGER_MS = 300;
@@ -28,18 +28,18 @@ export function planOf(seed: number, round: number): RoundPlan {
   return { target: pick(targets, random), killAfterMs, operations, random };
 }
 
-/** The deck is shuffled anew for each deal of it. */
-function cardAt(seed: number, place: number): Kind {
-  const random = generator(Math.imul(seed, 0xc2b2ae35) ^ Math.floor(place / deck.length));
+/** The deck is shuffled again for each deal. */
+function cardAt(seed: number, position: number): Kind {
+  const random = generator(Math.imul(seed, 0xc2b2ae35) ^ Math.floor(position / deck.length));
   const cards = deck.map((kind) => ({ kind, order: random() })).sort((a, b) => a.order - b.order);
-  return (cards[place % deck.length] as (typeof cards)[number]).kind;
+  return (cards[position % deck.length] as (typeof cards)[number]).kind;
 }
 
 export function pick<T>(from: readonly T[], random: () => number): T {
   return from[Math.floor(random() * from.length)] as T;
 }
 
-/** Numbers from 0 to 1 (mulberry32): small, and the same everywhere. */
+/** Returns numbers from 0 to 1 (mulberry32); the sequence is the same on every machine. */
 export function generator(seed: number): () => number {
   let state = seed | 0;
   return () => {

@@ -1,4 +1,4 @@
-// What a storm's clients were told, and so what a node must still have: sandboxes with their content, snapshots, templates.
+// The answers that a storm's clients got, and what a node must therefore have: sandboxes with their content, snapshots, templates.
 import type { Failure } from "@svc/contract/failures.ts";
 import type { Operation } from "@svc/contract/operation.ts";
 import type { Kind } from "./storm-plan.ts";
@@ -7,28 +7,28 @@ export type State = "running" | "paused" | "gone";
 
 export type KnownSandbox = {
   readonly sandboxID: string;
-  /** In its file and its process; undefined where the client did not get to writing it. */
+  /** The content of its file and its process; undefined if the client could not write it. */
   mark: string | undefined;
-  /** More than one: an operation failed or its answer was lost, and either is right. */
+  /** More than one state if an operation failed or its answer was lost; each is acceptable. */
   states: readonly State[];
-  /** A part that it stands on was killed: it may be gone, with its reason. */
+  /** True if a part that it depends on was killed: it may be gone, with a reason. */
   mortal: boolean;
-  /** An operation of this round works on it. */
+  /** True while an operation of this round uses it. */
   busy: boolean;
 };
 
 export type World = {
   readonly sandboxes: Map<string, KnownSandbox>;
-  /** Of each snapshot, the mark of its source. */
+  /** Maps each snapshot to the mark of its source. */
   readonly snapshots: Map<string, string | undefined>;
-  /** Of each template, the marks that a sandbox of it may show: that of the newest build, and of those nobody knows the end of. */
+  /** Maps each template to the marks that its sandboxes may show: that of the newest build, and those of builds with unknown outcome. */
   readonly templates: Map<string, readonly string[]>;
   readonly acknowledged: Record<Kind, number>;
-  /** Failures with a documented name and a reason, by name. */
+  /** Failures with a documented name and a reason, counted by name. */
   readonly explained: Map<string, number>;
-  /** What must not have happened. */
+  /** Violations, which must not happen. */
   readonly wrong: string[];
-  /** Children of these sources may be there that nobody was told of; likewise snapshots. */
+  /** Sources that may have children, and the number of snapshots, whose answers were lost. */
   unknownForks: Set<string>;
   unknownSnapshots: number;
   marks: number;
@@ -49,12 +49,12 @@ export function emptyWorld(): World {
   };
 }
 
-/** The answer was lost with the connection: nobody knows what became of the request. */
+/** The answer was lost with the connection, so the outcome of the request is unknown. */
 export function isLost(failure: Failure): boolean {
   return failure.name === "SERVER_UNREACHABLE" && failure.cause !== undefined;
 }
 
-/** Counts a refusal; one of the server's own fault must bear a name that its operation lists, and say why. */
+/** Counts a refusal; a server error must have a name that its operation lists, and a reason. */
 export function judge(world: World, operation: Operation, failure: Failure, during: string): void {
   if (isLost(failure) || failure.row.http < 500) return;
   if (process.env["SVC_STORM_SAYS"] === "1") process.stderr.write(`${operation.name} ${failure.name} (${during}): ${failure.message}\n`);

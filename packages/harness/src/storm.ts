@@ -1,4 +1,4 @@
-// A storm: operations of several kinds go on while a part of the node's machinery is killed in each round; then what was acknowledged must be there.
+// A storm: various operations run while each round kills a part of the node's machinery; afterwards everything acknowledged must exist.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,7 +15,7 @@ import { until } from "./until.ts";
 
 const DEATHS = ["crashed", "oom", "node_lost"];
 
-/** One round; what was wrong is in the world, with the words to run it again. */
+/** Runs one round; violations are added to the world, with the seed that reproduces them. */
 export async function stormRound(node: TestNode, world: World, seed: number, round: number): Promise<string> {
   const { target, killAfterMs, operations, random } = planOf(seed, round);
   const during = `seed ${seed}, round ${round}, ${target}`;
@@ -36,7 +36,7 @@ export async function stormRound(node: TestNode, world: World, seed: number, rou
   }
   if (target === "node") await node.start();
   await Promise.all(work);
-  // Acknowledged while it died.
+  // Sandboxes that were acknowledged while the part died count, too.
   for (const sandboxID of killed?.sandboxIDs ?? []) {
     const victim = world.sandboxes.get(sandboxID);
     if (victim !== undefined) victim.mortal = true;
@@ -45,7 +45,7 @@ export async function stormRound(node: TestNode, world: World, seed: number, rou
   return killed?.what ?? "nothing";
 }
 
-/** Everything that was acknowledged is there and whole, and nothing else is. */
+/** Checks that everything acknowledged exists and is intact, and nothing else exists. */
 export async function settle(storm: Storm): Promise<void> {
   const { node, world, during } = storm;
   const wrong = (what: string) => world.wrong.push(`${what} (${during})`);
@@ -79,7 +79,7 @@ async function settleSnapshots({ node, world }: Storm, wrong: (what: string) => 
     wrong(`the snapshot ${snapshotID} is lost`);
     world.snapshots.delete(snapshotID);
   }
-  // Those that nobody was told of, and those that are wanted no more.
+  // Deletes snapshots whose answer was lost, and those that are no longer needed.
   for (const snapshotID of there) if (!world.snapshots.has(snapshotID)) await node.call(deleteTemplate, { templateID: snapshotID });
 }
 
@@ -103,7 +103,7 @@ async function settleSandbox(storm: Storm, known: KnownSandbox, listed: ListedSa
   world.sandboxes.delete(sandboxID);
 }
 
-/** One that was killed while it was kept may have been kept dying: then it cannot go on, and says so. */
+/** A sandbox that was killed during its pause may have a dying process in its checkpoint; its resume then fails with that reason. */
 async function resumeMortal(storm: Storm, known: KnownSandbox): Promise<void> {
   const resumed = await ask(storm, connectSandbox, { sandboxID: known.sandboxID, timeout: 3600 });
   known.mortal = false;
@@ -114,7 +114,7 @@ async function resumeMortal(storm: Storm, known: KnownSandbox): Promise<void> {
   }
 }
 
-/** A sandbox whose parts were killed: it answers as it should, or is gone with its reason. */
+/** Waits for a sandbox whose parts were killed: it either answers correctly, or is gone with a reason. */
 async function untilDead(storm: Storm, known: KnownSandbox, wrong: (what: string) => void): Promise<void> {
   const { node, world } = storm;
   const { sandboxID, mark } = known;
@@ -148,7 +148,7 @@ async function contentOf({ node }: Storm, sandboxID: string): Promise<string | u
   return detail === undefined ? undefined : said(envdOf(node, detail), "cat kept; kill -0 $(cat pid) && echo alive");
 }
 
-/** Why a sandbox is gone; undefined while it is there. */
+/** Returns why a sandbox is gone; undefined while it exists. */
 async function ended(node: TestNode, sandboxID: string): Promise<string | undefined> {
   const response = await fetch(`${node.url}/sandboxes/${sandboxID}`, { headers: { "x-api-key": node.apiKey } });
   const body = (await response.json()) as { reason?: string };
@@ -159,7 +159,7 @@ async function allSandboxes(node: TestNode): Promise<ListedSandbox[]> {
   return node.call(listSandboxes, { limit: 100 });
 }
 
-/** Resumes what is paused and looks at it: a checkpoint shows its worth only then. */
+/** Resumes and checks all paused sandboxes, because only a resume proves a checkpoint. */
 export async function resumeAll(storm: Storm): Promise<void> {
   for (const known of storm.world.sandboxes.values()) known.busy = false;
   for (let left = idle(storm.world, "paused").length; left > 0; left--) await operate(storm, "resume");

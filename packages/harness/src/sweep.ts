@@ -1,4 +1,4 @@
-// Clears away what killed tests left: sandboxes of their homes, then disks and homes; run before every test run.
+// Cleans up after killed tests before every run: the sandboxes of their homes, then disks and homes.
 import { execFileSync } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -9,18 +9,18 @@ import { sweepConfined } from "./confine.ts";
 import { removeHome, staleHomes } from "./home.ts";
 import { destroyAll } from "./node.ts";
 
-for (const place of staleHomes()) {
+for (const stale of staleHomes()) {
   try {
-    // A disk of a test's own holds the home one folder below.
-    for (const home of [place, join(place, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
-    for (const point of mountsUnder(realpathSync(place))) execFileSync("umount", ["-l", point]);
-    removeHome(place);
+    // On a bounded disk the home is one folder below.
+    for (const home of [stale, join(stale, "home")]) if (existsSync(join(home, "sandboxes.db"))) await destroyAll(home);
+    for (const point of mountsUnder(realpathSync(stale))) execFileSync("umount", ["-l", point]);
+    removeHome(stale);
   } catch (error) {
-    process.stderr.write(`${place} of a killed test could not be cleared away: ${(error as Error).message}\n`);
+    process.stderr.write(`${stale} of a killed test could not be cleared away: ${(error as Error).message}\n`);
   }
 }
 
-// A block in use has its anchor on the host.
+// A block in use has its anchor interface on the host.
 if (process.getuid?.() === 0) {
   sweepConfined((text) => {
     const block = parseCidr(text);

@@ -1,4 +1,4 @@
-// What the tests of template builds share: a context folder, builds by the JS SDK with their log, builds by the bare API.
+// Shared by the tests of template builds: a context folder, builds with the JS SDK and their log, builds with the plain API.
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -20,7 +20,7 @@ export function contextFolder(files: Readonly<Record<string, string>> = {}): Fol
   return { path, write, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-/** A node, or a gateway. */
+/** A node or a gateway. */
 type Entry = Pick<TestNode, "url" | "apiKey">;
 
 export function connectionTo(node: Entry) {
@@ -31,7 +31,7 @@ export type Built = { readonly templateID: string; readonly buildID: string; rea
 type Buildable = Parameters<typeof Template.build>[0];
 type BuildOptions = { skipCache?: boolean; cpuCount?: number; memoryMB?: number; tags?: string[] };
 
-/** By the real SDK; the log's messages. @throws BuildError, with `lines` in its message. */
+/** Builds with the real SDK; returns the log's messages. @throws BuildError, with `lines` in its message. */
 export async function build(node: Entry, template: unknown, name: string, options: BuildOptions = {}): Promise<Built> {
   const lines: string[] = [];
   const { templateId, buildId } = await Template.build(template as Buildable, name, {
@@ -44,14 +44,13 @@ export async function build(node: Entry, template: unknown, name: string, option
 
 export type BuildInput = Omit<Input<typeof buildTemplate>, "templateID" | "buildID">;
 
-/** By the bare API: requested and started, not waited for. */
+/** Starts a build with the plain API, without waiting for it. */
 export async function startBuild(node: TestNode, name: string, input: BuildInput): Promise<{ templateID: string; buildID: string }> {
   const { templateID, buildID } = await node.call(requestTemplate, { name });
   await node.call(buildTemplate, { templateID, buildID, ...input });
   return { templateID, buildID };
 }
 
-/** Waits for the build's end. */
 export function ended(node: TestNode, ids: { templateID: string; buildID: string }): Promise<Output<typeof getBuildStatus>> {
   return until(`the end of build ${ids.buildID}`, async () => {
     const answer = await node.call(getBuildStatus, { ...ids });

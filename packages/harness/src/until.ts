@@ -1,12 +1,12 @@
-// Waits for something to become true, within a bound far beyond what it should take.
+// Waits for a condition, with a limit far beyond what it should take.
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Ten times and more what anything in these tests should take. */
+/** At least ten times what anything in these tests should take. */
 export const UNTIL_BOUND_MS = 60_000;
 
 type Read<T> = () => Promise<T | undefined> | T | undefined;
 
-/** The first value that is not undefined. @throws after `boundMs`, naming what did not happen; also where a read of it hangs. */
+/** Returns the first value that is not undefined. @throws after `boundMs`, naming what did not happen; also if a read hangs. */
 export async function until<T>(what: string, read: Read<T>, everyMs = 50, boundMs = UNTIL_BOUND_MS): Promise<T> {
   const end = performance.now() + boundMs;
   while (performance.now() < end) {

@@ -1,4 +1,4 @@
-// Abuse that a sandbox meets most; the rest is in abuse.long.test.ts.
+// The most common kinds of abuse; the rest is in abuse.long.test.ts.
 import assert from "node:assert/strict";
 import { type IncomingMessage, request } from "node:http";
 import { test } from "node:test";
@@ -9,26 +9,26 @@ import { until } from "../src/until.ts";
 import { abuseSuite } from "./abuse.suite.ts";
 
 const STREAMS = 20;
-/** Many more than a sandbox of 128 processes can run. */
+/** Many more than a sandbox with 128 processes can run. */
 const COMMANDS = 400;
-/** As many as a relay dials within its bound where a core is shared. */
+/** As many connections as a relay can dial within its limit on a shared core. */
 const WAVE = 50;
-/** Far less than twenty endless answers would fill if they were kept. */
+/** Far less than twenty endless answers would need if they were buffered. */
 const NODE_BYTES = 1024 ** 3;
 const ROUNDS = 6;
 const AT_ONCE = 8;
-/** Of 128 MB and 128 processes. */
+/** Half of the limits, which are 128 MB and 128 processes. */
 const HALF_OF_ITS_LIMIT = 64;
 
 abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench) => {
   const connection = () => ({ apiUrl: bench.node.url, sandboxUrl: bench.node.url, apiKey: bench.node.apiKey });
 
-  void test("answers that never end, read by nobody, hold up neither the node nor a neighbour, and end with their sandbox", async () => {
+  void test("endless answers that no client reads delay neither the node nor a neighbour, and end with their sandbox", async () => {
     const sandbox = await bench.create();
     await sandbox.files.write("endless.py", endlessServer);
     await sandbox.commands.run("python3 endless.py", { background: true, timeoutMs: 0 });
     const headers = { "x-svc-sandbox-id": sandbox.sandboxId, "x-svc-target-port": String(ENDLESS_PORT) };
-    // The first bytes are taken, then no more.
+    // The client reads the first bytes, then stops.
     const open = () =>
       new Promise<IncomingMessage>((resolve, reject) => {
         const call = request({ host: "127.0.0.1", port: bench.node.port, path: "/", headers, agent: false }, (response) => {
@@ -50,7 +50,7 @@ abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench)
     await bench.neighbourWorks();
   });
 
-  void test("more commands at once than a sandbox has room for are refused by name, and the others run", async () => {
+  void test("commands beyond a sandbox's process limit are refused by name, and the others run", async () => {
     const sandbox = await bench.create();
     const one = () => sandbox.commands.run("sleep 600", { background: true, timeoutMs: 0, requestTimeoutMs: 300_000 });
     const outcomes: PromiseSettledResult<unknown>[] = [];
@@ -67,7 +67,7 @@ abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench)
     ["disk", "du -m /home/user/fill | cut -f1"],
     ["forks", "ls /proc | grep -c '^[0-9]'"],
   ] as const) {
-    void test(`a sandbox that ${abuses[name].what} can be paused, and goes on after its resume`, async () => {
+    void test(`a sandbox that ${abuses[name].what} can be paused, and continues after its resume`, async () => {
       const sandbox = await bench.create();
       const look = async () => Number((await sandbox.commands.run(after, { user: "root" })).stdout);
       await bench.start(sandbox, abuses[name]);
@@ -84,7 +84,7 @@ abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench)
     });
   }
 
-  void test("a sandbox whose root stopped its own envd is refused a pause that asks for a healthy guest, can be paused and is deleted", async () => {
+  void test("a sandbox whose root stopped its own envd refuses a pause that requires a healthy guest, can be paused and is deleted", async () => {
     const sandbox = await bench.create();
     await bench.start(sandbox, abuses.stopped);
     await until("envd's silence", () =>
@@ -109,9 +109,9 @@ abuseSuite("gvisor", ["forks", "memory", "disk", "output", "processor"], (bench)
   });
 });
 
-// Here the group's bound counts envd's own threads, too.
+// On runc the cgroup's limit includes envd's own threads.
 abuseSuite("runc", [], (bench) => {
-  void test("envd answers for files while root has forked a sandbox full", async () => {
+  void test("envd answers requests for files while root has filled the sandbox with processes", async () => {
     const sandbox = await bench.create();
     await bench.start(sandbox, abuses.rootForks);
     await until("a full sandbox", () =>

@@ -1,4 +1,4 @@
-// One sandbox takes all it can get; its neighbour's commands all succeed, the node is well, and nothing is left behind.
+// One sandbox takes all it can get; its neighbour's commands succeed, the node is healthy, and nothing is left behind.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Sandbox } from "e2b";
@@ -8,7 +8,7 @@ import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
-/** How long the abuse goes on while its neighbour works; each of its rounds is a command with a file written and read. */
+/** The duration of the abuse while its neighbour works; each round runs a command, and writes and reads a file. */
 const ABUSE_MS = 2_500;
 const ROUNDS = 5;
 const limits = ["--sandbox.memory_mb=384", "--sandbox.disk_size_mb=128", "--sandbox.pids=128", "--sandbox.cpu_count=1"];
@@ -16,11 +16,11 @@ const limits = ["--sandbox.memory_mb=384", "--sandbox.disk_size_mb=128", "--sand
 export type AbuseBench = {
   readonly node: TestNode;
   create(): Promise<Sandbox>;
-  /** Starts it and looks no further: its output has no reader. */
+  /** Starts the abuse and ignores its output. */
   start(sandbox: Sandbox, abuse: Abuse): Promise<void>;
-  /** Commands, files, a terminal and a watch, for as long as is asked or a little. @throws at the first that fails. */
+  /** Runs commands, files, a terminal and a watch for about this time. @throws at the first failure. */
   neighbourWorks(forMs?: number): Promise<void>;
-  /** What became of a sandbox: `running`, or the reason of its end. */
+  /** Returns `running`, or the reason why the sandbox ended. */
   fate(sandboxID: string): Promise<string>;
 };
 
@@ -71,7 +71,7 @@ export function abuseSuite(runtime: "gvisor" | "runc", names: readonly AbuseName
           context.diagnostic(`${name}: ${fate}`);
           assert.ok(fate === "running" || (fate === "oom" && abuse.outcome === "may end"), `it ended as ${fate}`);
         } finally {
-          // It may die between the look and the call.
+          // The sandbox may die between the check and the call.
           await Sandbox.kill(sandbox.sandboxId, connection());
         }
         await until(`${name} to leave nothing`, () => {
@@ -87,7 +87,7 @@ export function abuseSuite(runtime: "gvisor" | "runc", names: readonly AbuseName
   });
 }
 
-/** Both are kernel objects that a neighbour could have used up. */
+/** Both need kernel objects that a neighbour could have exhausted. */
 async function terminalAndWatch(sandbox: Sandbox): Promise<void> {
   let seen = "";
   const decoder = new TextDecoder();

@@ -39,13 +39,13 @@ void describe("an application in a gVisor sandbox that listens on 127.0.0.1 only
     });
   }
 
-  void test("is reached under the name that getHost gives", async () => {
+  void test("is reached under the name that getHost returns", async () => {
     const host = sandbox.getHost(PORT);
     assert.equal(host, `${PORT}-${sandbox.sandboxId}.localhost:${node.port}`);
     assert.deepEqual(await get("/", { host }), { status: 200, text: `host ${host}` });
   });
 
-  void test("is reached under /proxy/ by either pair of headers", async () => {
+  void test("is reached under /proxy/ with either pair of headers", async () => {
     assert.equal((await get("/proxy/", byHeaders())).status, 200);
     assert.equal((await get("/proxy/", { "e2b-sandbox-id": sandbox.sandboxId, "e2b-sandbox-port": String(PORT) })).status, 200);
   });
@@ -60,17 +60,17 @@ void describe("an application in a gVisor sandbox that listens on 127.0.0.1 only
     socket.close();
   });
 
-  void test("streams events as they come", async () => {
+  void test("streams events as they are sent", async () => {
     assert.equal((await get("/events", byHeaders())).text, "data: 0\n\ndata: 1\n\ndata: 2\n\n");
   });
 
-  void test("takes a large upload whole", async () => {
+  void test("receives a large upload completely", async () => {
     const body = randomBytes(20_000_000);
     const answer = await get("/", { ...byHeaders(), "content-length": String(body.length) }, "POST", body);
     assert.equal(answer.text, createHash("sha256").update(body).digest("hex"));
   });
 
-  void test("a port on which nothing listens is told apart from a sandbox that does not run", async () => {
+  void test("a port without a listener is distinguished from a sandbox that does not run", async () => {
     const closed = await get("/", { ...byHeaders(), "x-svc-target-port": "3999" });
     assert.equal(closed.status, 502);
     assert.match(closed.text, /port is not open/);

@@ -1,4 +1,4 @@
-// The imitation of a power cut is one: what was not synced is gone, and what was is there.
+// The simulated power cut is realistic: unsynced data is gone, and synced data is present.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -11,19 +11,19 @@ import { freeze } from "../src/freeze.ts";
 import { needs } from "../src/needs.ts";
 import { destroyAll, startNode } from "../src/node.ts";
 
-void test("a power cut takes a file that was only written, and leaves one that was synced with its folder", needs(...boundedDiskNeeds), () => {
+void test("a power cut loses a file that was only written, and keeps one that was synced with its folder", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(16);
-  const place = (name: string) => join(disk.path, name);
-  writeFileSync(place("synced"), "synced");
-  for (const path of [place("synced"), disk.path]) {
+  const pathOf = (name: string) => join(disk.path, name);
+  writeFileSync(pathOf("synced"), "synced");
+  for (const path of [pathOf("synced"), disk.path]) {
     const file = openSync(path, "r");
     fsyncSync(file);
     closeSync(file);
   }
-  writeFileSync(place("written"), "written");
+  writeFileSync(pathOf("written"), "written");
   disk.powerCut().use();
-  assert.equal(readFileSync(place("synced"), "utf8"), "synced");
-  assert.equal(existsSync(place("written")), false);
+  assert.equal(readFileSync(pathOf("synced"), "utf8"), "synced");
+  assert.equal(existsSync(pathOf("written")), false);
 });
 
 void test(
@@ -33,7 +33,7 @@ void test(
     using disk = openBoundedDisk(512);
     await using node = await startNode({ home: disk.path, runtime: "gvisor", flags: ["--node.durability=process"] });
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600 });
-    // What stands before is on the disk; what follows is answered, and synced by nobody.
+    // Earlier data is on the disk; later writes are acknowledged but not synced.
     execFileSync("sync", ["-f", disk.path]);
     const { snapshotID } = await node.call(createSnapshot, { sandboxID });
     await freeze(node.pid);

@@ -1,4 +1,4 @@
-// Bodies of any size pass the node and envd whole, with flat memory.
+// Bodies of any size pass through the node and envd unchanged, with constant memory.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createSandbox } from "@svc/contract/sandbox.ts";
@@ -6,7 +6,7 @@ import { download, envdAt, peakResidentBytes, upload } from "../src/bulk.ts";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
 
-/** What the node's resident size may grow by, whatever passes through. */
+/** The limit of the node's growth in resident size, whatever passes through. */
 const GROWTH_BYTES = 150e6;
 
 export function bulkSuite(runtime: "gvisor" | "runc", program: string, sizeBytes: number): void {

@@ -1,4 +1,4 @@
-// What clients do through a gateway in front of two nodes: the E2B CLI, WebSocket, large bodies, template builds by the Python SDK.
+// Clients at a gateway in front of two nodes: the E2B CLI, WebSocket, large bodies, template builds with the Python SDK.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
@@ -16,13 +16,13 @@ import { until } from "../src/until.ts";
 
 const PORT = 3000;
 const BULK_BYTES = 2 ** 26;
-/** What the gateway's resident size may grow by, whatever passes through. */
+/** The limit of the gateway's growth in resident size, whatever passes through. */
 const GROWTH_BYTES = 100e6;
 
 void describe("a gateway in front of two nodes", needs("root", "runsc", "envd", "base", "python3", "python-clients"), () => {
   let deployment: FrontedNodes;
   let gateway: TestGateway;
-  /** One on each node. */
+  /** One sandbox on each node. */
   let sandboxes: Sandbox[];
 
   before(async () => {
@@ -70,7 +70,7 @@ void describe("a gateway in front of two nodes", needs("root", "runsc", "envd", 
     }
   });
 
-  void test("64 MiB go up to a sandbox of each node and come back the same, and the gateway's memory stays flat", async () => {
+  void test("64 MiB go up to a sandbox of each node and come back the same, and the gateway's memory stays constant", async () => {
     const doors = sandboxes.map(({ sandboxId, ...rest }) => {
       const { envdAccessToken } = rest as unknown as { envdAccessToken?: string };
       return envdAt(gateway.port, { sandboxID: sandboxId, envdAccessToken });

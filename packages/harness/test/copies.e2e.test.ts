@@ -1,4 +1,4 @@
-// Snapshots and forks on gVisor: copies of memory and files that are sandboxes of their own.
+// Snapshots and forks on gVisor: independent copies of a sandbox's memory and files.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { open } from "node:fs/promises";
@@ -23,7 +23,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
   });
   after(() => node[Symbol.asyncDispose]());
 
-  void test("a snapshot lets its source go on, starts new sandboxes by name, and outlives its source and the node", async () => {
+  void test("a snapshot lets its source continue, starts new sandboxes by name, and outlives its source and the node", async () => {
     const source = await create("base", { envs: { COLOUR: "green" }, metadata: { task: "7" } });
     await source.commands.run("echo first > file; (while sleep 0.05; do echo tick >> ticks; done) > /dev/null 2>&1 & disown");
     const snapshot = await source.createSnapshot({ name: "mine" });
@@ -49,7 +49,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     await assert.rejects(create("mine"), /mine/);
   });
 
-  void test("a damaged snapshot is refused by that name, and nothing of it is left", async () => {
+  void test("a damaged snapshot is refused by that name, and nothing of it remains", async () => {
     const source = await create();
     const snapshot = await source.createSnapshot({});
     const [checkpointID] = checkpoints();
@@ -68,7 +68,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     await source.kill();
   });
 
-  void test("forks share their source's past and nothing else: ids, tokens, names, machine, boot, randomness and clock are their own", async () => {
+  void test("forks share only their source's past: ids, tokens, names, machine, boot, randomness and clock are their own", async () => {
     const source = await create("base", { envs: { COLOUR: "green" }, metadata: { task: "7" }, timeoutMs: 500_000 });
     await source.commands.run("python3 -c \"import time; s='the past'; open('/tmp/ready','w'); time.sleep(1e6)\" & disown");
     await source.files.write("file", "the past");
@@ -105,14 +105,14 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
     for (const child of children) assert.deepEqual([child.parentSandboxID, child.forkDepth], [source.sandboxId, 1]);
     const stranger = all[1]?.sandbox;
     assert.ok(stranger !== undefined);
-    // A write in one is seen in no other.
+    // A write in one fork is not visible in any other.
     await stranger.files.write("file", "my own");
     assert.equal(await source.files.read("file"), "the past");
     assert.deepEqual(checkpoints(), []);
     for (const { detail } of all) await node.call(deleteSandbox, { sandboxID: detail.sandboxID });
   });
 
-  void test("where there is no room for all forks, those there is room for run and the others say why", async () => {
+  void test("if there is no capacity for all forks, some run and the others give the reason", async () => {
     await using small = await startNode({ runtime: "gvisor", flags: ["--sandbox.max_sandboxes", "3"] });
     const { sandboxID } = await small.call(createSandbox, { templateID: "base" });
     const forks = await small.call(forkSandbox, { sandboxID, count: 4 });

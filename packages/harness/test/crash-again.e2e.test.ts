@@ -1,4 +1,4 @@
-// kill -9 of what works for a start: the node begins it again, and the client is answered as if nothing had been.
+// SIGKILL of the processes that start a sandbox: the node repeats the start, and the client notices nothing.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { connectSandbox, forkSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
@@ -34,7 +34,7 @@ void test(
           const { outcome } = await reached(node, stage, async () => {
             made = await work();
           });
-          // It runs for a moment only, and may be over before this test looks.
+          // The process runs only briefly and may end before this test sees it.
           isMet = (await kill(node, target, () => 0)) !== undefined;
           assert.ok(isMet || tries < 5, `${target} at ${stage} was never met`);
           assert.equal(await outcome, "answered", `${target} at ${stage}: ${node.log().slice(-3000)}`);

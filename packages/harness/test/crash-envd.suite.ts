@@ -1,4 +1,4 @@
-// kill -9 of envd, the sandbox's first process, at every step of its life: what was acknowledged is whole, what is gone says why.
+// SIGKILL of envd, the sandbox's first process, at every step: acknowledged sandboxes are intact, and lost ones give a reason.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -16,18 +16,18 @@ import { ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
 const RUNSC_TIMEOUT_MS = 60_000;
-/** What is told of a start from a checkpoint of memory in which envd's kill was waiting. */
+/** The error of a restore from a checkpoint of memory that contains envd's pending SIGKILL. */
 const diesAtOnce = /died before envd answered|ended at once|runsc restore ended/;
 const delaysMs = [0, 15];
 
-/** On gVisor it is a process of the kernel inside, whose signals runsc passes in; elsewhere it is one of the host's. */
+/** On gVisor envd is a process of the kernel inside, so runsc delivers the signal; on other runtimes it is a host process. */
 function killEnvd(node: TestNode, runtime: "gvisor" | "runc", sandboxID: string): void {
   if (runtime === "gvisor") {
     try {
       const argv = [`--root=${join(node.home, "run/gvisor/state")}`, "kill", sandboxID, "KILL"];
       execFileSync(process.env["SVC_RUNSC"] ?? "runsc", argv, { stdio: "ignore", timeout: RUNSC_TIMEOUT_MS });
     } catch {
-      // Not there yet, or not any more.
+      // The process does not exist yet, or no longer.
     }
     return;
   }
@@ -42,7 +42,7 @@ function isEnvd(pid: number): boolean {
   }
 }
 
-/** A resumed sandbox's checkpoint goes after the answer. */
+/** A resumed sandbox's checkpoint is removed after the answer. */
 const noCheckpoints = (node: TestNode, when: string) =>
   until(`no checkpoints after ${when}`, () => (readdirSync(join(node.home, "snapshots")).length === 0 ? true : undefined));
 
@@ -62,8 +62,8 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
       }
 
       /**
-       * Runs or is paused, and then whole; or is gone, and then says that it crashed. Which of them.
-       * A kill that reaches a frozen sandbox is checkpointed with it, waiting: every resume fails of it by name, and it stays paused.
+       * Returns the state: running or paused, and intact, or gone with the reason "crashed". A kill of a frozen sandbox stays pending in
+       * its checkpoint: every resume then fails with that reason, and the sandbox stays paused.
        */
       async function whole(node: TestNode, sandboxID: string, when: string): Promise<"alive" | "crashed" | "killed in its checkpoint"> {
         const response = await fetch(`${node.url}/sandboxes/${sandboxID}`, { headers: { "x-api-key": node.apiKey } });
@@ -82,13 +82,13 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
         }
       }
 
-      /** Its death may be noticed a moment later; until then it answers nothing. */
+      /** The node may notice a death a moment later; until then the sandbox does not answer. */
       const settled = (node: TestNode, sandboxID: string, when: string) =>
         until(`${sandboxID} to be whole or gone, ${when}`, () =>
           whole(node, sandboxID, when).catch((error: Error) => (error instanceof assert.AssertionError ? Promise.reject(error) : undefined)),
         );
 
-      /** Kills the envd of `sandboxID`, or of every sandbox but it, once `stage` of `work` has begun. */
+      /** Kills the envd of the victims once `stage` of `work` has begun. */
       async function cut(
         node: TestNode,
         stage: string,
@@ -102,7 +102,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
         return outcome;
       }
 
-      void test("at a pause and at a resume, a pause that was acknowledged is kept, and the sandbox is whole or says that it crashed", async () => {
+      void test("at a pause and at a resume, an acknowledged pause is kept, and the sandbox is intact or reports that it crashed", async () => {
         await using node = await startNode(debug);
         let acknowledged = 0;
         for (const [at, stage] of ["freeze", "checkpoint", "destroy", "network", "restore", "envd"].entries()) {
@@ -128,7 +128,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
         assert.notEqual(acknowledged, 0);
       });
 
-      void test("at a snapshot, there is a whole one or none", async () => {
+      void test("at a snapshot, there is a complete one or none", async () => {
         await using node = await startNode(debug);
         for (const delayMs of [...momentsOf(0, [0, 40]), 15]) {
           const when = `checkpoint + ${delayMs} ms`;
@@ -152,10 +152,10 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
         }
       });
 
-      // Forks keep memory, and builds run, on gVisor alone.
+      // Only gVisor supports forks with memory, and builds.
       if (!memory) return;
 
-      void test("at a fork, of the source or of a child: every child is whole or an error that says why, and nothing is left of the others", async () => {
+      void test("at a fork, of the source or of a child: every child is intact or an error with a reason, and the others leave nothing behind", async () => {
         await using node = await startNode(debug);
         for (const [stage, isSource] of [
           ["checkpoint", true],
@@ -179,7 +179,7 @@ export function crashEnvdSuite(momentsOf: MomentsOf): void {
         }
       });
 
-      void test("at a step of a build, the build ends as an error that says so, or is ready; the next one is ready", async () => {
+      void test("at a step of a build, the build ends with an error that says so, or is ready; the next one is ready", async () => {
         await using node = await startNode(debug);
         const input = { fromTemplate: "base", steps: [{ type: "RUN", args: ["date +%N > /tmp/one; sleep 0.3"] }] };
         for (const stage of ["build 1", "build layer"]) {

@@ -1,4 +1,5 @@
-// kill -9 at every step of pause, resume, snapshot and fork: nothing acknowledged is lost, nothing is left, every record explains itself.
+// SIGKILL at every step of pause, resume, snapshot and fork: nothing acknowledged is lost, nothing remains, and every record explains
+// itself.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -24,7 +25,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
 
     const checkpointsOf = (node: TestNode) => readdirSync(join(node.home, "snapshots")).length;
 
-    void test("of the node, during a pause: it runs on or is paused, and is whole either way", async () => {
+    void test("of the node, during a pause: the sandbox keeps running or is paused, and is intact either way", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const [at, stage] of pauseStages.entries()) {
@@ -35,14 +36,14 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
           const { state } = await node.call(getSandbox, { sandboxID });
           await assertNothingBut(node, state === "running" ? [sandboxID] : [], when);
           assert.equal(checkpointsOf(node), state === "running" ? 0 : 1, when);
-          // Its end was decided before the running parts began to go.
+          // The pause was recorded before the running parts were destroyed.
           if (stage === "destroy") assert.equal(state, "paused", when);
           await check(when);
         }
       }
     });
 
-    void test("of the node, during a resume: it stays paused, and the next resume succeeds", async () => {
+    void test("of the node, during a resume: the sandbox stays paused, and the next resume succeeds", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const [at, stage] of resumeStages.entries()) {
@@ -58,7 +59,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
       }
     });
 
-    void test("of the node, during a snapshot: the source goes on, and there is a whole snapshot or none", async () => {
+    void test("of the node, during a snapshot: the source continues, and there is a complete snapshot or none", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const delayMs of [...momentsOf(0, [0, 60]), 20]) {
@@ -77,7 +78,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
       }
     });
 
-    void test("of the node, during a fork: the source goes on, and every child there is is whole and known", async () => {
+    void test("of the node, during a fork: the source continues, and every existing child is complete and known", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const stage of forkStages) {
@@ -96,7 +97,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
       }
     });
 
-    void test("of the sandbox itself, during a pause: it is paused and whole, or gone with its reason", async () => {
+    void test("of the sandbox itself, during a pause: it is paused and intact, or gone with a reason", async () => {
       await using node = await startNode(debug);
       for (const [at, stage] of pauseStages.entries()) {
         for (const delayMs of momentsOf(at, delaysMs)) {
@@ -122,7 +123,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
       }
     });
 
-    void test("of the sandbox's next run, during a resume: the node begins it again, or it stays paused and the next resume succeeds", async () => {
+    void test("of the restored sandbox, during a resume: the node repeats the restore, or it stays paused and the next resume succeeds", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const [at, stage] of ["restore", "envd"].entries()) {
@@ -143,7 +144,7 @@ export function crashLifeSuite(momentsOf: MomentsOf, forkStages: readonly string
             () => true,
           );
           if (!broken) continue;
-          // Killed after its last step: then it was a running sandbox that died, which its node notices a moment later.
+          // The sandbox was killed after its last step, when it was already running; the node notices that a moment later.
           await until(`the end of ${sandboxID} after ${when}`, () =>
             node.call(getSandbox, { sandboxID }).then(
               () => undefined,

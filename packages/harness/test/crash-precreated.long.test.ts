@@ -1,4 +1,4 @@
-// Precreated sandboxes over kills, at every moment of each step.
+// Precreated sandboxes under kills, at every moment of each step.
 import { everyMoment } from "../src/crash.ts";
 import { crashPrecreatedSuite } from "./crash-precreated.suite.ts";
 

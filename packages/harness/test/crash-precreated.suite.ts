@@ -1,4 +1,4 @@
-// Precreated sandboxes that stand ready: used once, under their own limits, and none outlives a node that was killed.
+// Precreated sandboxes are used once, under their own limits, and none outlives a node that was killed.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -13,13 +13,13 @@ import { until } from "../src/until.ts";
 
 const PRECREATED = 2;
 const precreatedFlags = [`--pool.precreated=${PRECREATED}`];
-/** So that what is there after a start is what the start left. */
+/** Without precreation, whatever exists after a start is what the start left. */
 const none = { flags: ["--pool.precreated=0"] };
 
 export type PrecreatedOptions = { readonly momentsOf: MomentsOf; readonly rounds: number };
 
 export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): void {
-  void describe("precreated", needs("root", "envd", "base", "runsc"), () => {
+  void describe("precreated sandboxes", needs("root", "envd", "base", "runsc"), () => {
     const debug = { runtime: "gvisor", flags: ["--log-level=debug", ...precreatedFlags] } as const;
     const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
     const partsOf = (node: TestNode) => readdirSync(join(node.home, "sandboxes"));
@@ -31,14 +31,14 @@ export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): 
       });
     }
 
-    /** What is on the host is of sandboxes that run: one directory each, and nothing beside what names one of these. */
+    /** Asserts that the host has only what running sandboxes need: one directory each, and nothing else that names one. */
     async function assertOnlyRunning(node: TestNode, when: string): Promise<void> {
       const running = (await node.call(listSandboxes, {})).filter(({ state }) => state === "running").length;
       await until("the host to hold what runs", () => (partsOf(node).length === running ? true : undefined));
       await assertNothingBut(node, partsOf(node), when);
     }
 
-    void test("that stand ready, or are being made, are gone after the node was killed and started", async () => {
+    void test("that are ready, or being created, are gone after the node was killed and started", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       await ready(node, PRECREATED);
@@ -68,7 +68,7 @@ export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): 
       await node.start();
     });
 
-    void test("keep a resume whole that the node was killed in, and what went on in one survives the node and pauses again", async () => {
+    void test("survive a kill of the node during a resume, which stays complete; the resumed sandbox outlives the node and pauses again", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
       for (const [at, stage] of ["restore", "envd", "identity"].entries()) {
@@ -88,7 +88,7 @@ export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): 
           });
         }
       }
-      // What runs in a precreated sandbox is destroyed by a delete, and by a pause.
+      // A delete or a pause destroys a sandbox that was resumed in a precreated one.
       await node.restart("SIGTERM", none);
       await assertOnlyRunning(node, "resumed many times");
       await node.call(pauseSandbox, { sandboxID });
@@ -98,7 +98,7 @@ export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): 
       await assertNothingBut(node, [], "deleted");
     });
 
-    void test("are handed out once each: sandboxes that come back and copies that are made at the same time are all their own", async () => {
+    void test("are used once each: sandboxes that are resumed and copies that are created at the same time are all separate", async () => {
       await using node = await startNode(debug);
       const [one, two] = await Promise.all([busySandbox(node), busySandbox(node)]);
       for (let round = 0; round < rounds; round++) {
@@ -121,7 +121,7 @@ export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): 
       }
     });
 
-    void test("serve only sandboxes of their own size: what was paused small comes back small among larger ones", async () => {
+    void test("serve only sandboxes of their own size: a small paused sandbox stays small among larger ones", async () => {
       await using node = await startNode({ runtime: "gvisor", flags: [...precreatedFlags, "--sandbox.memory_mb=256"] });
       const sizeOf = async (sandboxID: string) => {
         const { stdout } = await (await Sandbox.connect(sandboxID, connectionOf(node))).commands.run("grep MemTotal /proc/meminfo | tr -dc 0-9");

@@ -1,4 +1,4 @@
-// kill -9 of the node at every step of create and delete: the next start leaves no orphan and loses nothing acknowledged.
+// SIGKILL of the node at every step of create and delete: the next start leaves no orphans and loses nothing acknowledged.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
@@ -14,7 +14,7 @@ const deleteStages = ["destroy", "detach", "forget"] as const;
 
 export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: readonly string[], momentsOf: MomentsOf): void {
   void describe(`kill -9 of the node on ${runtime}`, needs("root", "envd", "base", ...programs), () => {
-    void test("at any step of a create: what nobody was told of is gone, or whole; an older sandbox goes on", async () => {
+    void test("at any step of a create: an unacknowledged sandbox is gone, or complete; an older sandbox continues", async () => {
       await using node = await startNode({ runtime, flags: ["--log-level=debug"] });
       const older = await Sandbox.create("base", { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey, timeoutMs: 3_000_000 });
       await older.commands.run("echo kept > kept");
@@ -48,7 +48,7 @@ export function crashSuite(runtime: "gvisor" | "runc" | "bubblewrap", programs: 
       }
     });
 
-    void test("while the node is away sandboxes go on; the next one adopts them, and its watch names what died meanwhile", async () => {
+    void test("while the node is down sandboxes continue; the next one adopts them, and reports which died meanwhile", async () => {
       await using node = await startNode({ runtime });
       const connection = () => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
       const [going, dying, overdue] = await Promise.all([600_000, 600_000, 3_000].map((timeoutMs) => Sandbox.create("base", { ...connection(), timeoutMs })));

@@ -1,4 +1,4 @@
-// The credential matrix at a gateway with two nodes, which share a key and a seed with it.
+// The credential matrix at a gateway with two nodes that share its key and seed.
 import { startFrontedNodes } from "../src/fronted-nodes.ts";
 import { credentialsSuite } from "./credentials.suite.ts";
 

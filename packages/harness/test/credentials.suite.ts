@@ -1,4 +1,4 @@
-// The credential matrix of the specification, at a node and at a gateway: each credential right, wrong, missing and another's, on each route.
+// The credential matrix of the specification, at a node and at a gateway: correct, wrong, missing and foreign credentials on each route.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, test } from "node:test";
@@ -17,17 +17,17 @@ const OTHER_SEED = "other-seed-".repeat(6);
 
 type Headers = Record<string, string>;
 
-/** What clients speak to. */
+/** The server that clients connect to. */
 export type Entry = Pick<TestNode, "url" | "log" | "call"> & {
   restart(signal: NodeJS.Signals, options?: { readonly env: Readonly<Record<string, string>> }): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** `open` gives all of the deployment this environment. */
+/** `open` starts the deployment with this environment. */
 export function credentialsSuite(name: "node" | "gateway", open: (env: Readonly<Record<string, string>>) => Promise<Entry>): void {
   void describe(`credentials at a ${name}`, needs("root", "envd", "base", "runc"), () => {
     let node: Entry;
-    /** secure and private; open and public; another secure and private one. */
+    /** A secure private sandbox, an open public one, and another secure private one. */
     let locked: SandboxAnswer;
     let bare: SandboxAnswer;
     let other: SandboxAnswer;
@@ -53,7 +53,7 @@ export function credentialsSuite(name: "node" | "gateway", open: (env: Readonly<
     });
     const get = (path: string, headers: Headers = {}) => fetch(`${node.url}${path}`, { headers });
 
-    /** An application inside that answers with the headers it got. */
+    /** Starts an application inside that answers with the headers it received. */
     async function serveHeaders(sandbox: SandboxAnswer): Promise<void> {
       const script = `import http.server,json
 class H(http.server.BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       await until("the application inside", async () => ((await get("/proxy/", to(sandbox, PORT, traffic))).status === 200 ? true : undefined));
     }
 
-    void test("the API key opens every control-plane route, and a wrong, missing or other credential none", async () => {
+    void test("the API key opens every control-plane route, and a wrong, missing or other credential opens none", async () => {
       const routes: [string, string][] = [
         ["GET", "/sandboxes"],
         ["GET", "/v2/sandboxes"],
@@ -112,7 +112,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       assert.equal((await get("/sandboxes", { "x-api-key": KEY })).status, 200);
     });
 
-    void test("an application of a private sandbox demands that sandbox's traffic token, which does not reach it", async () => {
+    void test("an application of a private sandbox requires that sandbox's traffic token, which it does not receive", async () => {
       const ask = (headers: Headers, path = "/proxy/a") => get(path, to(locked, PORT, headers));
       for (const headers of [
         {},
@@ -137,7 +137,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       }
     });
 
-    void test("an application of a public sandbox needs no credential; X-API-Key is its own unless it is the platform's", async () => {
+    void test("an application of a public sandbox needs no credential; it receives X-API-Key unless it is the platform's", async () => {
       const seen = async (headers: Headers) => (await (await get("/proxy/", to(bare, PORT, headers))).json()) as Headers;
       assert.equal((await seen({}))["x-api-key"], undefined);
       assert.equal((await seen({ "x-api-key": "mine" }))["x-api-key"], "mine");
@@ -146,7 +146,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       assert.equal((await seen({ authorization: "Bearer app" }))["authorization"], "Bearer app");
     });
 
-    void test("envd of a secure sandbox demands that sandbox's token on every path, and envd of an open one none", async () => {
+    void test("envd of a secure sandbox requires that sandbox's token on every path, and envd of an open one none", async () => {
       const wrong: Headers[] = [
         {},
         { "x-access-token": "x" },
@@ -174,7 +174,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       assert.equal((await get("/envs", to(bare, 49983))).status, 200);
     });
 
-    void test("a signed URL opens its file of its sandbox only", async () => {
+    void test("a signed URL opens only its own file of its own sandbox", async () => {
       const sign = (token: string, path: string) => `v1_${createHash("sha256").update(`${path}:read::${token}`).digest("base64").replace(/=+$/, "")}`;
       const ask = (path: string, signature: string, headers: Headers = {}) =>
         get(`/files?path=${encodeURIComponent(path)}&signature=${encodeURIComponent(signature)}`, headers);
@@ -192,7 +192,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       }
     });
 
-    void test("internal routes of envd are not there for clients, in any spelling", async () => {
+    void test("internal routes of envd do not exist for clients, in any spelling", async () => {
       const right = { "x-access-token": locked.envdAccessToken ?? "" };
       for (const path of ["/init", "/proxy/init", "//init", "/%69nit", "/proxy/./init", "/relay?port=22", "/freeze", "/fsfreeze"]) {
         for (const method of ["GET", "POST"]) {
@@ -207,7 +207,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
         assert.equal(node.log().includes(secret ?? "-"), false);
     });
 
-    void test("after a restart with another API key the old key is refused, and the tokens of sandboxes stay good", async () => {
+    void test("after a restart with another API key the old key is refused, and the tokens of sandboxes stay valid", async () => {
       await node.restart("SIGTERM", { env: { SVC_API_KEY: OTHER_KEY } });
       assert.equal((await get("/sandboxes", { "x-api-key": KEY })).status, 401);
       const detail = (await (await get(`/sandboxes/${locked.sandboxID}`, { "x-api-key": OTHER_KEY })).json()) as SandboxAnswer;
@@ -217,7 +217,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       assert.equal((await get("/", to(locked, PORT, { "svc-traffic-access-token": locked.trafficAccessToken ?? "" }))).status, 200);
     });
 
-    void test("after a restart with another seed both old tokens are refused, by the proxy and by envd, and new ones are given", async () => {
+    void test("after a restart with another seed both old tokens are refused, by the proxy and by envd, and new ones are issued", async () => {
       await node.restart("SIGTERM", { env: { SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: OTHER_SEED } });
       const fresh = await node.call(getSandbox, { sandboxID: locked.sandboxID });
       assert.notEqual(fresh.envdAccessToken, locked.envdAccessToken);
@@ -236,7 +236,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0",${PORT}),H).serve_forever()`;
       assert.equal(((await response.json()) as Headers)["MINE"], "kept");
     });
 
-    void test("connect gives the same tokens as create, and a create of the new generation is always secure", async () => {
+    void test("connect returns the same tokens as create, and a create of the new generation is always secure", async () => {
       const made = await node.call(createSandbox, { templateID: "base" });
       assert.match(made.envdAccessToken ?? "", /^[0-9a-f]{64}$/);
       assert.equal(made.trafficAccessToken ?? undefined, undefined);

@@ -1,5 +1,5 @@
-// Run in a network namespace of its own: two nodes, a gateway, etcd and an object server, each in a namespace, any two of which are cut
-// off from each other while clients create, use, pause, resume, move, fork and delete sandboxes. A model judges what they were told.
+// Runs in a separate network namespace: two nodes, a gateway, etcd and an object server, each in its own namespace. Any two are cut off
+// from each other while clients create, use, pause, resume, move, fork and delete sandboxes. A model judges the answers.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,9 +19,9 @@ import { DEPLOYMENT_KEY, DEPLOYMENT_SEED } from "../src/deployment.ts";
 import { startGateway } from "../src/gateway.ts";
 import { makeHome, removeHome } from "../src/home.ts";
 import { leftovers } from "../src/leftovers.ts";
+import { type Cut, inside, openNamespaces } from "../src/namespaces.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { startObjectServer } from "../src/object-server.ts";
-import { type Cut, inside, openPlaces } from "../src/places.ts";
 import { generator, pick } from "../src/storm-plan.ts";
 import { until } from "../src/until.ts";
 
@@ -30,11 +30,11 @@ const rounds = Number(process.argv[3]);
 const clientCount = Number(process.argv[4]);
 const LEASE_SECONDS = 3;
 const DEAD_AFTER_SECONDS = 2;
-/** So long that a node that is cut off from etcd is declared dead. */
+/** Long enough for a node that is cut off from etcd to be declared dead. */
 const DEADLY_MS = (LEASE_SECONDS + DEAD_AFTER_SECONDS + 2) * 1000;
 const CUT_MS = [500, 3_000] as const;
 const QUIET_MS = 500;
-/** Between the requests of one client. */
+/** The pause between two requests of one client. */
 const REST_MS = 50;
 const links = [
   ["gateway", "ada"],
@@ -49,24 +49,24 @@ const links = [
 ] as const;
 
 const random = generator(seed);
-/** Where the test is, for whoever reads why it failed. */
+/** Logs the test's progress, to explain a failure. */
 const at = (what: string) => process.stderr.write(`${Math.round(performance.now())} ms: ${what}\n`);
 const history = emptyHistory();
 await using stack = new AsyncDisposableStack();
-const places = stack.use(openPlaces(["gateway", "ada", "bob", "etcd", "objects"]));
+const namespaces = stack.use(openNamespaces(["gateway", "ada", "bob", "etcd", "objects"]));
 const endpoint = await startEtcdThere();
-const objectServer = stack.use(await startObjectServer(places.at("objects")));
+const objectServer = stack.use(await startObjectServer(namespaces.at("objects")));
 const storage = ["--objects.url=s3://test/cut", `--objects.endpoint=${objectServer.endpoint}`, "--snapshots.durable=true"];
 const cluster = [`--etcd=${endpoint}`, `--cluster.lease_seconds=${LEASE_SECONDS}`, `--cluster.dead_after_seconds=${DEAD_AFTER_SECONDS}`];
 const env = { SVC_API_KEY: DEPLOYMENT_KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: DEPLOYMENT_SEED, ...objectServer.env };
 const nodes = new Map<string, TestNode>();
 for (const name of ["ada", "bob"]) {
-  // The shortest times between one look at what is to be exported, collected or given up and the next are the usual ones.
+  // The intervals of exports, collection and expiry are the default ones, which are already the shortest.
   const flags = [...cluster, ...storage, "--sandbox.max_sandboxes=64"];
-  nodes.set(name, stack.use(await startNode({ runtime: "gvisor", place: places.at(name), env, flags })));
+  nodes.set(name, stack.use(await startNode({ runtime: "gvisor", namespace: namespaces.at(name), env, flags })));
 }
 const flags = ["--gateway.node_silence_ms=2000", "--gateway.queue_timeout_seconds=5", ...storage.slice(0, 2)];
-const gateway = stack.use(await startGateway({ etcd: [endpoint], apiKey: DEPLOYMENT_KEY, place: places.at("gateway"), env: objectServer.env, flags }));
+const gateway = stack.use(await startGateway({ etcd: [endpoint], apiKey: DEPLOYMENT_KEY, namespace: namespaces.at("gateway"), env: objectServer.env, flags }));
 await allReady();
 at("all is up");
 
@@ -91,9 +91,9 @@ for (let round = 0; round < rounds; round++) {
   const lastsMs = isDeadly ? DEADLY_MS : CUT_MS[0] + random() * (CUT_MS[1] - CUT_MS[0]);
   cuts.push(`${cut.from}${cut.isOneWay ? ">" : "-"}${cut.to} ${Math.round(lastsMs)} ms`);
   await sleep(QUIET_MS);
-  places.cut(cut);
+  namespaces.cut(cut);
   await sleep(lastsMs);
-  places.heal();
+  namespaces.heal();
 }
 at(`cut ${cuts.join(", ")}`);
 isOver = true;
@@ -105,7 +105,7 @@ const sandboxes = (): readonly (readonly [Client, Known])[] =>
   clients.flatMap((client) => [...client.own].flatMap((sandboxID) => [history.known.get(sandboxID) ?? []].flat().map((known) => [client, known] as const)));
 await Promise.all(sandboxes().map(([client, known]) => goesOn(client, known)));
 at("all go on");
-// What is paused now is promised to be in object storage: a node that never comes back takes none of it along.
+// A paused sandbox is promised to be in object storage, so that a permanently lost node does not take it along.
 await Promise.all(sandboxes().map(([, known]) => until(`${known.sandboxID} is paused`, () => isPaused(known))));
 at("all are paused");
 const judged = sandboxes().length;
@@ -120,7 +120,7 @@ for (const [, { sandboxID }] of sandboxes()) {
   assert.equal(runsOn(bob, sandboxID), true, `${sandboxID} runs on the node that took it over`);
 }
 at("the other node has them");
-// Of creates and forks whose answer was lost, too.
+// This includes creates and forks whose answer was lost.
 await until("all are deleted", async () => {
   const all = await ask({ gateway }, listSandboxes, { state: "running,paused" });
   await Promise.all(all.map(({ sandboxID }) => ask({ gateway }, deleteSandbox, { sandboxID }).catch(() => undefined)));
@@ -141,12 +141,12 @@ function runsOn(node: TestNode, sandboxID: string): boolean {
 }
 
 async function startEtcdThere(): Promise<string> {
-  const place = places.at("etcd");
-  const [client, peer] = [`http://${place.host}:2379`, "http://127.0.0.1:2380"];
+  const namespace = namespaces.at("etcd");
+  const [client, peer] = [`http://${namespace.host}:2379`, "http://127.0.0.1:2380"];
   const data = makeHome();
   stack.defer(() => removeHome(data));
-  const words = ["etcd", "--data-dir", `${data}/etcd`, "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer];
-  const [program = "", ...args] = inside(place, [...words, "--unsafe-no-fsync"]);
+  const command = ["etcd", "--data-dir", `${data}/etcd`, "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer];
+  const [program = "", ...args] = inside(namespace, [...command, "--unsafe-no-fsync"]);
   const etcdEnv = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
   const child = spawn(program, args, { stdio: "ignore", env: etcdEnv });
   stack.defer(() => void child.kill("SIGKILL"));
@@ -160,7 +160,7 @@ async function startEtcdThere(): Promise<string> {
   return client;
 }
 
-/** A node that was declared dead stops, and is started again, as by whatever runs it. */
+/** Restarts a node that stopped because it was declared dead, as a supervisor would. */
 function supervise() {
   const watch = { restarts: 0, end: async () => {} };
   let isEnded = false;
@@ -188,7 +188,7 @@ async function allReady(): Promise<void> {
   });
 }
 
-/** It is there, with all that was acknowledged; or it may be gone, and is. */
+/** Waits until the sandbox works with everything that was acknowledged, or is gone and was allowed to be. */
 async function goesOn(client: Client, known: Known): Promise<void> {
   const isJudged = async () => ((await append(client, known)) || !history.known.has(known.sandboxID) ? true : undefined);
   await until(`${known.sandboxID} goes on`, isJudged).catch((error: Error) => {
@@ -208,7 +208,10 @@ async function isPaused(known: Known): Promise<true | undefined> {
   return true;
 }
 
-/** No sandbox names a chunk any more, and a collection leaves none but the templates'; its clock is past the exports that were interrupted. */
+/**
+ * Counts the chunks in storage: no sandbox refers to one any more, and a collection leaves only the templates'. Its clock is ahead, so that
+ * interrupted exports count as expired.
+ */
 async function leftInStorage(): Promise<number> {
   const settings = { url: "s3://test/cut", endpoint: objectServer.endpoint, region: "us-east-1", path_style: true, credentials_file: "" };
   const bounds = { concurrency: 8, bandwidth_mb_per_second: 0, collect_interval_seconds: 0, collect_grace_seconds: 0 };

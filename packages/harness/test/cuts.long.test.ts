@@ -1,4 +1,4 @@
-// Many cuts, drawn from the seed.
+// Many cuts, derived from the seed.
 import { cutsSuite } from "./cuts.suite.ts";
 
 cutsSuite(60, 3);

@@ -1,4 +1,4 @@
-// How sandboxes die, and what their neighbours notice of it; bursts of creates; a machine full of warm ones.
+// Deaths of sandboxes and their effect on neighbours; bursts of creates; a machine full of warm sandboxes.
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
@@ -51,7 +51,7 @@ for (const [runtime, program] of [
   ["runc", "runc"],
 ] as const) {
   void describe(`deaths on ${runtime}`, needs("root", "envd", "base", program), () => {
-    void test("a full disk is an error inside, and the sandbox goes on", async () => {
+    void test("a full disk is an error inside, and the sandbox continues", async () => {
       await using node = await startNode({ runtime, flags: ["--sandbox.disk_size_mb=64"] });
       const sandbox = await Sandbox.create("base", connection(node));
       const result = await sandbox.commands.run("dd if=/dev/zero of=big bs=1M count=200 2>&1 || true; rm big; echo fine > small; cat small", { timeoutMs: 0 });
@@ -67,10 +67,10 @@ void test(
   async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
-    const words = leftovers(node.home).directories.map((directory) => join(node.home, "sandboxes", directory, "panic.log"));
-    // The kernel inside has it open for this alone.
-    assert.deepEqual(words.map(existsSync), [true]);
-    appendFileSync(words[0] ?? "", "panic: no thread to be had\n\ngoroutine 1 [running]:\nmain.main()\n");
+    const logs = leftovers(node.home).directories.map((directory) => join(node.home, "sandboxes", directory, "panic.log"));
+    // Only the kernel inside has this file open.
+    assert.deepEqual(logs.map(existsSync), [true]);
+    appendFileSync(logs[0] ?? "", "panic: no thread to be had\n\ngoroutine 1 [running]:\nmain.main()\n");
     for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
     assert.equal(await reasonOf(node, sandboxID), "crashed");
     const line = await until("a line in the log", () =>
@@ -83,7 +83,7 @@ void test(
   },
 );
 
-void test("what is asked of a sandbox right after it died is answered with its end and the reason", needs("root", "envd", "base", "runsc"), async () => {
+void test("a request to a sandbox right after its death is answered with the reason of its end", needs("root", "envd", "base", "runsc"), async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const verbs: readonly ((sandboxID: string) => Promise<unknown>)[] = [
     (sandboxID) => node.call(pauseSandbox, { sandboxID }),
@@ -95,14 +95,14 @@ void test("what is asked of a sandbox right after it died is answered with its e
   for (const ask of verbs) {
     const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
     const ended = { name: "SANDBOX_NOT_FOUND", message: /it ended at .* \(crashed\)/ };
-    // The watch, which looks twice a second, has not seen it by then.
+    // The watch checks twice a second and has not noticed the death yet.
     for (const pid of membersOf(node.home, sandboxID)) killIfThere(pid);
     await assert.rejects(ask(sandboxID), ended);
   }
   await until("nothing of them", () => (leftovers(node.home).directories.length === 0 ? true : undefined));
 });
 
-void test("a burst of creates is answered whole, and the pool is full again after it", needs("root", "envd", "base", "runc"), async () => {
+void test("a burst of creates is answered completely, and the pool is full again after it", needs("root", "envd", "base", "runc"), async () => {
   await using node = await startNode({ runtime: "runc", flags: ["--pool.templates=base=4"] });
   const made = await Promise.all(Array.from({ length: 40 }, () => node.call(createSandbox, { templateID: "base" })));
   assert.equal(new Set(made.map((each) => each.sandboxID)).size, 40);

@@ -1,4 +1,4 @@
-// The commands of deploy/ as images, units and manifests run them: the servers start, answer probes, and stop when they are told to.
+// The commands of deploy/ as images, units and manifests run them: the servers start, answer probes, and stop on request.
 
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";
@@ -21,7 +21,7 @@ const inTree = (path: string) => path.replace(INSTALLED, TREE);
 const run = promisify(execFile);
 const KEY = "k".repeat(40);
 
-/** The unit's own command line with its own ports taken for free ones, and its home for one of the test's. */
+/** The unit's command line, with free ports instead of its own, and the test's home. */
 function lineOf(file: string): ServerLine {
   const unit = systemdUnits().find((each) => each.file === file);
   return serverLine(file, (unit?.all("ExecStart")[0] ?? "").split(" "));
@@ -30,7 +30,7 @@ function lineOf(file: string): ServerLine {
 type Running = { readonly url: string; readonly said: () => string; stop(): Promise<number | string>; readonly child: ChildProcess };
 
 async function start(
-  { place, verb, flags }: ServerLine,
+  { source, verb, flags }: ServerLine,
   home: string,
   instead: readonly string[],
   env: Readonly<Record<string, string>> = {},
@@ -38,13 +38,13 @@ async function start(
   mkdirSync(home, { recursive: true });
   const child = spawn(inTree(SERVE), [...verb.split(" "), ...flags, "--home", home, ...instead], {
     stdio: ["ignore", "pipe", "pipe"],
-    // As a unit or a container has it: no user's home, and no variable of this machine's.
+    // The environment of a unit or container: no user's home, and none of this machine's variables.
     env: { PATH: process.env["PATH"], SVC_CACHE: process.env["SVC_CACHE"], ...env },
   });
   endWithUs(child);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => void (said += chunk.toString()));
-  const url = await until(`${place} is ready`, () => {
+  const url = await until(`${source} is ready`, () => {
     assert.equal(child.exitCode, null, said);
     return /ready at (http:\S+)/.exec(said)?.[1]?.replace("0.0.0.0", "127.0.0.1");
   });
@@ -60,7 +60,7 @@ async function start(
   };
 }
 
-/** The status of the probe once it is `expected`. */
+/** Waits until the probe's status is `expected`. */
 async function probed({ url }: Running, expected: number): Promise<void> {
   await until(`${url}/health answers ${expected}`, async () => {
     const { status } = await fetch(`${url}/health`, { signal: AbortSignal.timeout(UNTIL_BOUND_MS) });
@@ -68,7 +68,7 @@ async function probed({ url }: Running, expected: number): Promise<void> {
   });
 }
 
-void test("the servers of the cache start by the commands of their units, answer /health, and stop when they are told to", async () => {
+void test("the servers of the cache start with the commands of their units, answer /health, and stop on request", async () => {
   const home = makeHome();
   const started: Running[] = [];
   const up = async (name: string, instead: readonly string[]) => {
@@ -91,7 +91,7 @@ void test("the servers of the cache start by the commands of their units, answer
   }
 });
 
-void test("a gateway that has not found a node yet is not ready, and says why", async () => {
+void test("a gateway that has not found a node yet is not ready, and gives the reason", async () => {
   const home = makeHome();
   const env = { SVC_API_KEY: KEY, SVC_CLUSTER_ETCD: "http://127.0.0.1:9" };
   const gateway = await start(lineOf("svc-gateway.service"), join(home, "gateway"), ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"], env);
@@ -127,7 +127,7 @@ void test("a node's sandboxes are paused before its pod stops, and the node is i
   assert.equal((await node.call(getSandbox, { sandboxID })).state, "running");
 });
 
-void test("a drain that somebody began is in force also after the node's pod was replaced", host, async () => {
+void test("a drain that an operator began is still in force after the node's pod was replaced", host, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   await node.call(setNodeStatus, { nodeID: "self", status: "draining" });
   await hook(node, "before-stop");
@@ -136,7 +136,7 @@ void test("a drain that somebody began is in force also after the node's pod was
   assert.equal(await isDraining(node), true);
 });
 
-void test("the settings of a node's unit are ones that a node takes", needs("root"), async () => {
+void test("the settings of a node's unit are accepted by a node", needs("root"), async () => {
   const home = makeHome();
   const { verb, flags } = lineOf("svc-node.service");
   try {

@@ -1,4 +1,4 @@
-// The files of deploy/: what they run, name and open is what the servers have.
+// The files of deploy/ match the servers: commands, names and ports.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ const pods = all.flatMap(({ file, spec, kind }) =>
 const inTree = (path: string) => path.replace(INSTALLED, TREE);
 const servers = ["gateway", "indexer", "metadata", "node", "store admin", "store master", "store service"];
 
-/** The flags, settings and default ports of a server, as its own --help has them. */
+/** A server's flags, settings and default ports according to its --help. */
 type Known = { readonly flags: ReadonlyMap<string, { readonly value: string; readonly setting: string }>; readonly defaults: ReadonlyMap<string, string> };
 const asked = new Map<string, Known>();
 
@@ -49,23 +49,23 @@ function knownBy(verb: string): Known {
   const defaults = new Map<string, string>();
   for (const [, flag = "", , value = ""] of text.matchAll(/^ {2}--(\w+\.\w+) (\S+)\n(?: {6}.*\n)*? {6}.*default:\s+"?([^")\s]*)"?\)$/gm))
     defaults.set(flag, value);
-  // Settings that are explained together have theirs on their own lines.
+  // Settings that are explained together have their defaults on their own lines.
   for (const [, flag = "", value = ""] of text.matchAll(/^ {2}--(\w+\.\w+) \S+ \(default: "?([^")\s]*)"?\)$/gm)) defaults.set(flag, value);
   const known = { flags, defaults };
   asked.set(verb, known);
   return known;
 }
 
-/** The settings of a command line by their full names. @throws for a flag that the server lacks, or whose value it cannot read. */
-function settingsOf({ place, verb, flags }: ServerLine): Map<string, string> {
+/** The settings of a command line by their full names. @throws for a flag that the server lacks, or a value that it cannot parse. */
+function settingsOf({ source, verb, flags }: ServerLine): Map<string, string> {
   const known = knownBy(verb).flags;
   const settings = new Map<string, string>();
   for (let index = 0; index < flags.length; index += 2) {
     const [flag = "", value = ""] = flags.slice(index, index + 2);
     const found = known.get(flag.replace(/^--/, ""));
-    assert.ok(flag.startsWith("--") && found !== undefined, `${place}: svc ${verb} has the flag ${flag}`);
-    assert.ok(value !== "" && !value.startsWith("--"), `${place}: ${flag} has a value`);
-    if (found.value === "N") assert.match(value, /^\d+$/, `${place}: ${flag}`);
+    assert.ok(flag.startsWith("--") && found !== undefined, `${source}: svc ${verb} has the flag ${flag}`);
+    assert.ok(value !== "" && !value.startsWith("--"), `${source}: ${flag} has a value`);
+    if (found.value === "N") assert.match(value, /^\d+$/, `${source}: ${flag}`);
     settings.set(found.setting, value);
   }
   return settings;
@@ -95,13 +95,13 @@ void test("every command line of an image, a unit and a manifest has flags that 
   for (const line of [...imageLines(), ...unitLines(), ...podLines()]) {
     const { defaults } = knownBy(line.verb);
     for (const [setting, value] of settingsOf(line)) {
-      if (isPort(setting)) assert.equal(portOf(value), portOf(defaults.get(setting) ?? "?"), `${line.place}: ${setting}`);
+      if (isPort(setting)) assert.equal(portOf(value), portOf(defaults.get(setting) ?? "?"), `${line.source}: ${setting}`);
     }
-    assert.ok(portsOf(line).length > 0, `${line.place} names its port`);
+    assert.ok(portsOf(line).length > 0, `${line.source} names its port`);
   }
 });
 
-void test("the compose file runs three nodes and a gateway by flags that they know, with one etcd, one key and one seed for all", yaml, () => {
+void test("the compose file runs three nodes and a gateway with flags that they know, and one etcd, one key and one seed for all", yaml, () => {
   const services = composeServices();
   assert.deepEqual([...services.keys()].sort(), ["etcd", "gateway", "node1", "node2", "node3"]);
   for (const [name, { image, command, environment = {}, volumes = [], depends_on = [] }] of services) {
@@ -110,26 +110,26 @@ void test("the compose file runs three nodes and a gateway by flags that they kn
     const settings = settingsOf(line);
     assert.equal(settings.get("cluster.etcd"), "http://etcd:2379", name);
     assert.deepEqual(depends_on, ["etcd"]);
-    // From whoever starts it; no file holds one.
+    // The user who starts it supplies the secrets; no file contains one.
     for (const value of Object.values(environment)) assert.match(value, /^\$\{SVC_[A-Z_]+:\?\}$/);
     assert.ok("SVC_API_KEY" in environment);
     if (name === "gateway") continue;
     const objects = new URL(settings.get("objects.url") ?? "").pathname;
-    for (const place of [objects, "/var/lib/svc"])
+    for (const path of [objects, "/var/lib/svc"])
       assert.ok(
-        volumes.some((volume) => volume.endsWith(`:${place}`)),
-        `${name} has ${place}`,
+        volumes.some((volume) => volume.endsWith(`:${path}`)),
+        `${name} has ${path}`,
       );
     assert.ok("SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED" in environment);
   }
 });
 
-void test("an image exposes the ports that it listens on, and is made from stages and files that are there", () => {
+void test("an image exposes the ports that it listens on, and is built from existing stages and files", () => {
   const names = stages.map(({ name }) => name);
   for (const line of imageLines()) {
-    const stage = stages.find(({ name }) => line.place === `image ${name}`);
+    const stage = stages.find(({ name }) => line.source === `image ${name}`);
     const exposed = stage?.instructions.filter(({ word }) => word === "EXPOSE").flatMap(({ rest }) => rest.split(" ").map(Number));
-    assert.deepEqual(exposed, portsOf(line), line.place);
+    assert.deepEqual(exposed, portsOf(line), line.source);
   }
   const paths = readFileSync(join(TREE, "setup/paths.sh"), "utf8");
   const steps = ["data_steps", "run_steps"].flatMap((list) => new RegExp(`^readonly ${list}="([^"]+)"`, "m").exec(paths)?.[1]?.split(" ") ?? []);
@@ -153,7 +153,7 @@ void test("variables in manifests and in the environment file of the units are s
   for (const name of used) assert.ok(named.has(name), `${name} is a setting`);
 });
 
-void test("probes ask /health at a port that the server listens on, and services lead there", yaml, () => {
+void test("probes use /health at a port that the server listens on, and services lead there", yaml, () => {
   for (const { file, pod } of pods) {
     for (const container of pod.containers) {
       const ports = container.ports ?? [];
@@ -176,7 +176,7 @@ void test("probes ask /health at a port that the server listens on, and services
   }
 });
 
-void test("secrets have the specified names, the key is a file at /run/secrets/api-key, and no manifest holds one", yaml, () => {
+void test("secrets have the specified names, the key is a file at /run/secrets/api-key, and no manifest contains one", yaml, () => {
   assert.deepEqual(
     all.filter(({ kind }) => kind === "Secret"),
     [],
@@ -198,7 +198,7 @@ void test("secrets have the specified names, the key is a file at /run/secrets/a
     assert.ok(guide.includes(`create secret generic ${made}`), `the guide makes ${made}`);
 });
 
-void test("no pod takes the addresses of Kubernetes services for settings, and every volume that is mounted is there", yaml, () => {
+void test("no pod takes the addresses of Kubernetes services for settings, and every mounted volume exists", yaml, () => {
   for (const { file, pod, spec } of pods) {
     assert.equal(pod.enableServiceLinks, false, file);
     const volumes = [...(pod.volumes ?? []), ...(spec.volumeClaimTemplates ?? []).map(({ metadata }) => metadata)].map(({ name }) => name);
@@ -222,7 +222,7 @@ void test("a node's pod is privileged with its home on the host, pauses its sand
   assert.ok(existsSync(inTree(`${INSTALLED}/deploy/drain.sh`)));
 });
 
-void test("a kustomization names every manifest beside it and every image that they run", yaml, () => {
+void test("a kustomization names every manifest in its folder and every image that they run", yaml, () => {
   const found = kustomizations(all);
   assert.deepEqual(found.map(({ folder }) => folder).sort(), ["cache", "sandboxes"]);
   for (const { folder, named, there, images } of found) {
@@ -242,7 +242,7 @@ void test("kubectl builds every kustomization", needs("kubectl", "python3-yaml")
   }
 });
 
-void test("a unit is started again whenever it ends, has its secrets from files of their own, and a node's leaves the sandboxes alone", () => {
+void test("a unit is restarted whenever it ends, reads its secrets from separate files, and a node's leaves the sandboxes alone", () => {
   for (const unit of units) {
     assert.deepEqual(unit.all("Restart"), ["always"], unit.file);
     assert.ok(Number(unit.all("TimeoutStopSec")[0]) > 10, `${unit.file}: longer than a server takes to stop`);
@@ -255,11 +255,11 @@ void test("a unit is started again whenever it ends, has its secrets from files 
   }
 });
 
-void test("systemd finds nothing wrong with the units", needs("systemd-analyze"), () => {
+void test("systemd reports no problems with the units", needs("systemd-analyze"), () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-units-"));
   try {
     const files = units.map(({ file, text }) => {
-      // The tree is not at its place here.
+      // Here the tree is not at its installed path.
       writeFileSync(join(folder, file), text.replaceAll(`${INSTALLED}/deploy`, `${TREE}/deploy`));
       return join(folder, file);
     });

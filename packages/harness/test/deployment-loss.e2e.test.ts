@@ -1,4 +1,4 @@
-// What a deployment of nodes goes through: etcd that is gone, nodes that die or stand still, and what is left of their sandboxes.
+// Failures of a deployment: a lost etcd, nodes that die or stop, and the fate of their sandboxes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
@@ -19,7 +19,7 @@ async function run(node: TestNode, sandboxID: string, command: string): Promise<
 }
 const create = async (node: TestNode) => (await node.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
 
-void test("while etcd stands still or is gone, creates, commands, pauses and resumes go on; the node registers again when it is back", host, async () => {
+void test("while etcd is stopped or gone, creates, commands, pauses and resumes continue; the node registers again when it returns", host, async () => {
   await using deployment = await startDeployment(3);
   const [etcd] = deployment.server.members;
   await using node = await deployment.start();
@@ -45,7 +45,7 @@ void test("while etcd stands still or is gone, creates, commands, pauses and res
   assert.equal(record.generation, 1);
 });
 
-void test("a node that is drained or made ready while etcd is gone says that it did so, and that nobody was told", host, async () => {
+void test("a node that is drained or made ready while etcd is gone reports success, and that the deployment was not notified", host, async () => {
   await using deployment = await startDeployment(3);
   const [etcd] = deployment.server.members;
   await using node = await deployment.start();
@@ -58,7 +58,7 @@ void test("a node that is drained or made ready while etcd is gone says that it 
   await etcd?.start();
 });
 
-void test("a killed node is declared dead by the others; when it returns, what ran is node_lost and what was paused goes on", host, async () => {
+void test("a killed node is declared dead by the others; when it returns, running sandboxes are node_lost and paused ones continue", host, async () => {
   await using deployment = await startDeployment(10, 2);
   await using witness = await deployment.start();
   await using node = await deployment.start();
@@ -76,13 +76,13 @@ void test("a killed node is declared dead by the others; when it returns, what r
   assert.equal(await run(node, paused, "cat kept"), "mine");
   const back = await deployment.nodeAt(url, "serves again", ({ state }) => state === "serving");
   assert.deepEqual([back.slot, back.generation], [dead.slot, dead.generation + 1]);
-  // What runs now is of this generation, and lives on over a restart.
+  // Sandboxes that run now belong to this generation, and survive a restart.
   await node.restart("SIGKILL");
   assert.equal(await run(node, paused, "cat kept"), "mine");
   assert.equal((await witness.callForAnswer(getSandbox, { sandboxID: running }).catch((error: Error) => error.name)).toString(), "SANDBOX_NOT_FOUND");
 });
 
-void test("a node that stood still until it was declared dead stops by itself, and one that was stopped is not declared dead", host, async () => {
+void test("a node that was stopped until it was declared dead ends by itself, and one that was shut down is not declared dead", host, async () => {
   await using deployment = await startDeployment(10, 2);
   await using witness = await deployment.start();
   await using node = await deployment.start();
@@ -98,7 +98,7 @@ void test("a node that stood still until it was declared dead stops by itself, a
   await node.kill();
   await node.start();
   await assert.rejects(node.call(getSandbox, { sandboxID: running }), /node_lost/);
-  // It has been away for longer than the other one.
+  // This node has been away longer than the other one.
   await deployment.nodeAt(resting.url, "rests", ({ state }) => state === "stopped");
   await resting.start();
   assert.equal(await run(resting, kept, "echo on"), "on");

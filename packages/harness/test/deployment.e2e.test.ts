@@ -1,4 +1,4 @@
-// Nodes that join a deployment: slots in ids, secrets that must agree, and one that grew up alone and brings its sandboxes.
+// Nodes that join a deployment: slots in ids, secrets that must agree, and a standalone node that brings its sandboxes.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +17,7 @@ const host = needs("root", "runsc", "envd", "base", "etcd");
 const connected = (node: TestNode, sandboxID: string) => Sandbox.connect(sandboxID, { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
 const run = async (node: TestNode, sandboxID: string, command: string) => (await (await connected(node, sandboxID)).commands.run(command)).stdout.trim();
 
-void test("ids carry the slot of their node, which keeps it over restarts while its generation rises", host, async () => {
+void test("ids contain the slot of their node, which keeps it across restarts while its generation grows", host, async () => {
   await using deployment = await startDeployment();
   await using one = await deployment.start();
   await using two = await deployment.start();
@@ -43,7 +43,7 @@ void test("ids carry the slot of their node, which keeps it over restarts while 
   );
 });
 
-void test("a node with another API key or seed than those that live is refused, and both fingerprints are named", host, async () => {
+void test("a node with another API key or seed than the live ones is refused, and both fingerprints are named", host, async () => {
   await using deployment = await startDeployment();
   await using node = await deployment.start();
   await deployment.nodeAt(node.url, "serves", ({ state }) => state === "serving");
@@ -63,7 +63,7 @@ void test("a node with another API key or seed than those that live is refused, 
   assert.equal((await deployment.lives()).length, 1);
 });
 
-void test("where the deployment's secret is a file, a node with another key is refused by both fingerprints, and one with another file too", host, async () => {
+void test("if the secret is a file, a node with another key is refused with both fingerprints, and so is one with another file", host, async () => {
   await using deployment = await startDeployment();
   const folder = makeHome();
   const [given, other] = [join(folder, "given"), join(folder, "other")];
@@ -87,7 +87,7 @@ void test("where the deployment's secret is a file, a node with another key is r
   removeHome(folder);
 });
 
-void test("a node that grew up alone joins with all its sandboxes, and others hold the key that they obey", host, async () => {
+void test("a standalone node joins with all its sandboxes, and others store the key that they require", host, async () => {
   await using deployment = await startDeployment();
   await using other = await deployment.start();
   const home = makeHome();
@@ -110,7 +110,7 @@ void test("a node that grew up alone joins with all its sandboxes, and others ho
     const { sandboxID } = await node.call(createSandbox, { templateID: snapshotID });
     assert.deepEqual([await run(node, sandboxID, "cat kept"), slotOf(sandboxID)], ["mine", 1]);
     assert.equal(keysOf(home).length, 2);
-    // The other one hears of it by its watch.
+    // The other node learns of it from its watch.
     await deployment.nodeAt(node.url, "serves", ({ state }) => state === "serving");
     const { until } = await import("../src/until.ts");
     await until("the other node holds the key", () => (own.every((name) => keysOf(other.home).includes(name)) ? true : undefined));
@@ -118,7 +118,7 @@ void test("a node that grew up alone joins with all its sandboxes, and others ho
   removeHome(home);
 });
 
-void test("a new API key and a new seed on all nodes together: they join again, the secret is sealed anew, and what was paused goes on", host, async () => {
+void test("after a change of API key and seed on all nodes, they join again, the secret is sealed again, and paused sandboxes continue", host, async () => {
   await using deployment = await startDeployment();
   await using one = await deployment.start();
   await using two = await deployment.start();

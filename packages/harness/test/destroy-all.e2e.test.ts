@@ -1,4 +1,4 @@
-// `svc node --destroy-all`: ends what a node left, whatever of the node's own is gone by then.
+// `svc node --destroy-all` ends what a node left, even if parts of the node's own state are gone.
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// The cache indexer's guide: its commands work as they stand, with the ports moved to free ones and a home of their own.
+// The cache indexer's guide: its commands work unchanged, except for free ports and a separate home.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -13,21 +13,21 @@ import { freePorts } from "../src/ports.ts";
 const BOUND_MS = 300_000;
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 
-/** What the commands say, in the order in which the guide promises it. */
+/** The output of the commands, in the order of the guide. */
 const promised = [
   /"status":"ok"/,
   /registered as engine-a/,
   /"instance_id": "engine-a"/,
-  // The command-line query; then the router, twice.
+  // First the command-line query, then the router, twice.
   /"engine-a": \{\s+"longest_matched": 16,/,
   /^engine-a: 32 tokens are there$/m,
   /^engine-b: 0 tokens are there$/m,
   /"status":"registered successfully","instance_id":"engine-7"/,
   /"removed_instances":\["engine-7\|default\|0"\]/,
   /"engine-a":\{"longest_matched":16,"GPU":16,"CPU":0,"DISK":0,"DP":\{"0":16\}\}/,
-  // By hash.
+  // The same query by hash.
   /"engine-a":\{"longest_matched":32,"GPU":32,"CPU":0,"DISK":0,"DP":\{"0":32\}\}/,
-  // Raw, with freshness.
+  // The raw answer, with freshness.
   /"engine-a":\{"longest_matched":32,.*"last_sequence":0,/,
   /"results":\[\{"default":\{"engine-a":.*"reason":"missing","field":"block_size"/,
   /the whole prompt's complete blocks are there/,
@@ -36,13 +36,13 @@ const promised = [
   /"reason":"out_of_range","field":"token_ids","index":1/,
 ];
 
-void test("the commands of docs/indexer.md work as they stand, the example router's among them", needs("curl", "python3", "root"), async () => {
+void test("the commands of docs/indexer.md work unchanged, including the example router", needs("curl", "python3", "root"), async () => {
   const home = makeHome();
   try {
     const [http = 0, publish = 0, replay = 0] = await freePorts(3);
     const guide = join(home, "indexer.md");
     const text = readFileSync(join(root, "docs/indexer.md"), "utf8");
-    // Where the guide says which ports are the default, the commands use them.
+    // The guide uses the default ports; the test replaces them.
     const moved = text
       .replaceAll("localhost:13333", `127.0.0.1:${http}`)
       .replaceAll(/\b5557\b/g, String(publish))
@@ -54,9 +54,9 @@ void test("the commands of docs/indexer.md work as they stand, the example route
     const { code, said } = await run(script, env);
     assert.equal(code, 0, said);
     let at = 0;
-    for (const words of promised) {
-      const found = said.slice(at).search(words);
-      assert.ok(found >= 0, `${words} was not said after:\n${said.slice(0, at).slice(-500)}\nbut:\n${said.slice(at, at + 3000)}`);
+    for (const pattern of promised) {
+      const found = said.slice(at).search(pattern);
+      assert.ok(found >= 0, `${pattern} was not said after:\n${said.slice(0, at).slice(-500)}\nbut:\n${said.slice(at, at + 3000)}`);
       at += found + 1;
     }
   } finally {
@@ -64,14 +64,14 @@ void test("the commands of docs/indexer.md work as they stand, the example route
   }
 });
 
-/** In a process group of its own, so that what the script left running in the background ends with it. */
+/** Runs the script in its own process group, so that its background processes end with it. */
 function run(script: string, env: NodeJS.ProcessEnv): Promise<{ code: number | null; said: string }> {
   const child = spawn("bash", ["-c", script], { cwd: root, env, stdio: ["ignore", "pipe", "pipe"], detached: true });
   const end = (): void => {
     try {
       process.kill(-(child.pid ?? 0), "SIGKILL");
     } catch {
-      // all of it has ended
+      // The group was already empty.
     }
   };
   process.once("exit", end);

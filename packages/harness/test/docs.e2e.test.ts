@@ -1,4 +1,4 @@
-// The guides: what they tell people to type works, from a home of its own.
+// The guides: the commands that they tell people to type work, from a separate home.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -18,7 +18,7 @@ const guides = readdirSync(`${root}/docs`).flatMap((file) => (file.endsWith(".md
 for (const name of ["README.md", ...guides]) {
   const script = scriptOf(`${root}/${name}`);
   if (script === undefined) continue;
-  void test(`the commands of ${name} work as they stand`, needs("root", "runsc", "envd", "base", "python-clients", "curl", "etcd"), async () => {
+  void test(`the commands of ${name} work unchanged`, needs("root", "runsc", "envd", "base", "python-clients", "curl", "etcd"), async () => {
     const home = makeHome();
     const [port = 0] = await freePorts(1);
     const env = {
@@ -26,7 +26,7 @@ for (const name of ["README.md", ...guides]) {
       SVC_HOME: home,
       SVC_NODE_LISTEN: `127.0.0.1:${port}`,
       SVC_URL: `http://127.0.0.1:${port}`,
-      // `up` runs these, too; the guides' own commands for them say their ports.
+      // `up` also runs these servers; the guides' own commands for them set their ports.
       SVC_METADATA_LISTEN: "127.0.0.1:0",
       SVC_INDEXER_LISTEN: "127.0.0.1:0",
       SVC_STORE_LISTEN: "127.0.0.1:0",
@@ -52,7 +52,7 @@ for (const name of ["README.md", ...guides]) {
   });
 }
 
-/** Which the guide may have ended itself. */
+/** The guide may have ended the process itself. */
 function endProcess(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
@@ -61,7 +61,7 @@ function endProcess(pid: number): void {
   }
 }
 
-/** What a guide about several nodes began and did not end itself. */
+/** Ends what a guide about several nodes started and did not end itself. */
 async function endMember(home: string): Promise<void> {
   const etcd = join(home, "../etcd.pid");
   if (existsSync(etcd)) {

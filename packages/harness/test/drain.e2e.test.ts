@@ -24,7 +24,7 @@ const drained = (node: TestNode) =>
     return isDraining && running === 0 ? true : undefined;
   });
 
-void test("a drained node pauses all that runs and takes nothing new, also after it was stopped or killed, until it is made ready again", host, async () => {
+void test("a drained node pauses all running sandboxes and accepts no new ones, also after a stop or kill, until it is made ready again", host, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const [one, two] = [await create(node), await create(node)];
   await run(node, one, "echo mine > kept");
@@ -37,7 +37,7 @@ void test("a drained node pauses all that runs and takes nothing new, also after
   await node.restart("SIGKILL");
   await assert.rejects(create(node), refusal);
   await assert.rejects(node.call(resumeSandbox, { sandboxID: one, timeout: 60 }), refusal);
-  // Also after the restart it knows which of the paused ones are so by the drain.
+  // The node remembers across the restart which sandboxes the drain paused.
   assert.deepEqual((await node.call(getNodeDrain, { nodeID: "self" })).pausedByDrain.sort(), [one, two].sort());
   await node.call(setNodeStatus, { nodeID: "self", status: "ready" });
   assert.deepEqual((await node.call(getNodeDrain, { nodeID: "self" })).pausedByDrain, []);
@@ -80,7 +80,7 @@ void test(
   },
 );
 
-void test("a node that an operator declares dead stops, and what ran on it is node_lost when it returns", host, async () => {
+void test("a node that an operator declares dead stops, and its running sandboxes are node_lost when it returns", host, async () => {
   await using deployment = await startDeployment();
   await using other = await deployment.start();
   await using node = await deployment.start();

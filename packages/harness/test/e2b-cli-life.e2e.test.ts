@@ -1,4 +1,4 @@
-// The unmodified E2B CLI and the SDK of the older API generation take a sandbox through its life, on gVisor.
+// The unmodified E2B CLI and the SDK of the older API generation run a sandbox through its whole life, on gVisor.
 import assert from "node:assert/strict";
 import { after, afterEach, before, describe, test } from "node:test";
 import { deleteSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
@@ -20,12 +20,12 @@ void describe("clients of the older API generation on gvisor", needs("root", "ru
     for (const { sandboxID } of await node.call(listSandboxes, {})) await node.call(deleteSandbox, { sandboxID });
   });
 
-  const cli = async (...words: string[]) => {
-    const answer = await e2b(node, "sandbox", ...words);
-    assert.equal(answer.code, 0, `e2b sandbox ${words.join(" ")}: ${answer.said}`);
+  const cli = async (...args: string[]) => {
+    const answer = await e2b(node, "sandbox", ...args);
+    assert.equal(answer.code, 0, `e2b sandbox ${args.join(" ")}: ${answer.said}`);
     return answer;
   };
-  const listed = async (...words: string[]) => JSON.parse((await cli("list", "--format", "json", ...words)).out) as Listed[];
+  const listed = async (...args: string[]) => JSON.parse((await cli("list", "--format", "json", ...args)).out) as Listed[];
   const post = async (path: string, body: object) => {
     const headers = { "x-api-key": node.apiKey, "content-type": "application/json" };
     const response = await fetch(`${node.url}${path}`, { method: "POST", headers, body: JSON.stringify(body) });
@@ -72,7 +72,7 @@ void describe("clients of the older API generation on gvisor", needs("root", "ru
     assert.match((await e2b(node, "sandbox", "info", sandboxID)).said, /wasn't found/);
   });
 
-  void test("the E2B CLI makes, lists, starts and deletes snapshots", async () => {
+  void test("the E2B CLI creates, lists, starts and deletes snapshots", async () => {
     const sandboxID = /\bi[a-z0-9]{19}\b/.exec((await cli("create", "base", "--detach")).said)?.[0] ?? "";
     await cli("exec", sandboxID, "echo first > note");
     const made = await cli("snapshot", "create", sandboxID, "--name", "cli-life");
@@ -113,7 +113,7 @@ void describe("clients of the older API generation on gvisor", needs("root", "ru
     await assert.rejects(OldSandbox.connect(sandbox.sandboxId, connection), /not found/i);
   });
 
-  void test("the older generation's requests are answered as its clients expect", async () => {
+  void test("requests of the older generation are answered as its clients expect", async () => {
     const { status, body } = await post("/sandboxes", { templateID: "base", timeout: 300 });
     assert.equal(status, 201);
     const sandboxID = String(body["sandboxID"]);

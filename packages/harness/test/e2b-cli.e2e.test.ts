@@ -1,4 +1,4 @@
-// The unmodified E2B CLI against a node: it speaks the older generation of the API.
+// The unmodified E2B CLI against a node; it uses the older generation of the API.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { e2b } from "../src/e2b-cli.ts";

@@ -1,4 +1,4 @@
-// A node with the disk full from the n-th write of its own on: each change is acknowledged and kept, or refused with 507 and not there.
+// A node whose disk is full from its n-th write on: each change is acknowledged and kept, or refused with 507 and absent.
 import { test } from "node:test";
 import { inspect } from "node:util";
 import { Failure } from "@svc/contract/failures.ts";
@@ -18,7 +18,7 @@ export function eachWriteNodeSuite(options: EachWriteNodeOptions): void {
     async (t) => {
       using disk = openCountedDisk();
       await using node = await startNode({ home: disk.folder, env: disk.env, runtime: "gvisor" });
-      // The runsc that this home keeps is there from the first sandbox on.
+      // The first sandbox makes this home copy runsc, which must not count.
       await remove(node, (await running(node)).sandboxID);
       const attempts = changes.map(({ name, prepare, act, isThere, undo }) => [
         name,
@@ -44,7 +44,7 @@ export function eachWriteNodeSuite(options: EachWriteNodeOptions): void {
       try {
         await tryEach((line) => t.diagnostic(line), { disk, server, ...options }, Object.fromEntries(attempts));
       } catch (error) {
-        // The end of the node may fail for the same reason, and would hide this one.
+        // Stopping the node may fail for the same reason and would hide this error.
         t.diagnostic(inspect(error));
         throw error;
       }
@@ -52,7 +52,7 @@ export function eachWriteNodeSuite(options: EachWriteNodeOptions): void {
   );
 }
 
-/** The node looks once a second whether there is room. */
+/** The node checks for space once a second. */
 function withRoom<T>(work: () => Promise<T>): Promise<T> {
   return until("the node to see that there is room", async () => {
     try {

@@ -1,4 +1,4 @@
-// Every server with the disk full from its n-th write on, for each n: nothing that was acknowledged is lost, nothing that was refused is there.
+// Every server with the disk full from its n-th write on, for each n: nothing acknowledged is lost, and nothing refused exists.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -13,7 +13,7 @@ const main = (path: string) => fileURLToPath(new URL(`../../${path}`, import.met
 const metadata = ["-e", "import(process.argv[1]).then(({ main }) => main(process.argv.slice(2)))", main("store/src/metadata/main.ts")];
 const VALUE_BYTES = 20_000;
 
-/** 2xx is acknowledged, 507 refused; no other answer is one to a full disk. */
+/** 2xx means acknowledged and 507 refused; a full disk may cause no other answer. */
 async function isTaken(answer: Promise<Response>): Promise<boolean> {
   const { status, ok, text } = await answer.then(async (response) => ({ status: response.status, ok: response.ok, text: await response.text() }));
   assert.ok(ok || status === 507, `${status}: ${text}`);
@@ -21,7 +21,7 @@ async function isTaken(answer: Promise<Response>): Promise<boolean> {
 }
 
 for (const durability of ["process", "disk"])
-  void test(`the metadata server, durability ${durability}: values put, replaced and deleted`, needs(...countedDiskNeeds), async (t) => {
+  void test(`the metadata server, durability ${durability}: values are put, replaced and deleted`, needs(...countedDiskNeeds), async (t) => {
     using disk = openCountedDisk();
     const flags = [`--home=${disk.folder}`, "--log-level=silent", `--durability=${durability}`];
     await using server = await openServer(metadata, flags, disk.env);
@@ -59,7 +59,7 @@ for (const durability of ["process", "disk"])
     await tryEach((line) => t.diagnostic(line), { disk, server }, changes);
   });
 
-void test("the cache indexer: registrations made and ended", needs(...countedDiskNeeds), async (t) => {
+void test("the cache indexer: registrations are created and removed", needs(...countedDiskNeeds), async (t) => {
   using disk = openCountedDisk();
   const flags = [`--home=${disk.folder}`, "--log-level=silent", "--indexer.snapshot_interval_seconds=1"];
   await using server = await openServer([main("indexer/src/main.ts")], flags, disk.env);
@@ -83,7 +83,7 @@ void test("the cache indexer: registrations made and ended", needs(...countedDis
   await tryEach((line) => t.diagnostic(line), { disk, server }, changes);
 });
 
-void test("the admin server: a task's number that was answered is never given again", needs(...countedDiskNeeds), async (t) => {
+void test("the admin server: an acknowledged task number is never reused", needs(...countedDiskNeeds), async (t) => {
   using disk = openCountedDisk();
   const [nobody = 0] = await freePorts(1);
   await using server = await openServer([main("store-admin/src/main.ts")], [`--home=${disk.folder}`, `--master=127.0.0.1:${nobody}`], disk.env);
@@ -107,7 +107,7 @@ void test("the admin server: a task's number that was answered is never given ag
           acknowledged = await begin();
           return acknowledged;
         },
-        // Of tasks only their numbers are kept: they are gone with their server.
+        // Only the numbers of tasks are stored; the tasks end with their server.
         async isThere() {
           if (!asked) assert.equal(await ids(), before + (acknowledged ? 1 : 0));
           asked = true;
@@ -119,7 +119,7 @@ void test("the admin server: a task's number that was answered is never given ag
   await tryEach((line) => t.diagnostic(line), { disk, server }, changes);
 });
 
-void test("a gateway keeps nothing but where it listens, and starts whichever write of that meets the full disk", needs(...countedDiskNeeds), async () => {
+void test("a gateway stores only its address, and starts whichever write of it meets the full disk", needs(...countedDiskNeeds), async () => {
   using disk = openCountedDisk();
   const [nobody = 0] = await freePorts(1);
   const flags = [`--home=${disk.folder}`, "--metrics-listen=127.0.0.1:0", `--nodes=http://127.0.0.1:${nobody}`];

@@ -1,4 +1,4 @@
-// What a sandbox may not reach, tried from inside a running one: metadata, the host, its ports, siblings, other senders' names.
+// Targets that a sandbox must not reach, tried from inside a running one: metadata, the host, its ports, siblings, other senders' names.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -12,13 +12,13 @@ import { startNode, type TestNode } from "../src/node.ts";
 import { hostAddress, neighbourAddress, type Outside, privateAddresses, publicAddresses, startOutside } from "../src/outside.ts";
 import { until } from "../src/until.ts";
 
-type Target = readonly [kind: string, ...words: readonly (string | number)[]];
+type Target = readonly [kind: string, ...args: readonly (string | number)[]];
 
 const probe = readFileSync(new URL("../src/reach-probe.py", import.meta.url), "utf8");
 const [one] = publicAddresses;
 const METADATA = "169.254.169.254";
 const SERVED = 8093;
-/** Everything that some program takes for the metadata service's address. */
+/** Everything that some program accepts as the metadata service's address. */
 // biome-ignore format: one list, read across
 const spellings = [
   METADATA, "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "00000251.254.169.254",
@@ -88,7 +88,7 @@ for (const [runtime, program] of [
       await outside?.[Symbol.asyncDispose]();
     });
 
-    void test("the outside is reached, so that what is not reached was denied", async () => {
+    void test("the outside can be reached, so that whatever cannot was denied", async () => {
       assert.deepEqual(
         await reach([
           ["tcp", one, 80],
@@ -99,7 +99,7 @@ for (const [runtime, program] of [
       );
     });
 
-    void test("the metadata service and private ranges are closed in every spelling, by name and by URL", async () => {
+    void test("the metadata service and private ranges are blocked in every spelling, by name and by URL", async () => {
       await outside.seen();
       const hosts = [...spellings, ...names, ...privateAddresses];
       await assertUnreached([
@@ -121,7 +121,7 @@ for (const [runtime, program] of [
       assert.ok(addresses.includes(bridgeAddress) && addresses.includes(hostAddress));
       const { port } = listener.address() as { port: number };
       const ports = [...new Set([port, node.port, 22, 53, 80, 111, 443, 2375, 6443, 8000, 10_250, 49_983, ...listening().map((each) => each.port)])];
-      // The gateway's one open door, under its own number and under 53.
+      // The gateway's only open port is the resolver, under its own number and under 53.
       const resolver = listening().filter(({ address }) => address === gateway);
       assert.equal(resolver.length, 1);
       const isResolver = (address: string, number: number) => address === gateway && [53, resolver[0]?.port].includes(number);
@@ -129,7 +129,7 @@ for (const [runtime, program] of [
       const targets = foreign.flatMap((address) => ports.filter((each) => !isResolver(address, each)).map((each) => ["tcp", address, each] as const));
       await assertUnreached(targets);
       await assertUnreached(foreign.flatMap((address) => [67, 123, 161, 5353].map((each) => ["udp", address, each] as const)));
-      // Of the sandbox's own loopback only envd may answer.
+      // On the sandbox's own loopback only envd may answer.
       await assertUnreached([
         ["tcp", "127.0.0.1", node.port],
         ["tcp", "127.0.0.1", port],
@@ -139,7 +139,7 @@ for (const [runtime, program] of [
       assert.equal(arrived, 0);
     });
 
-    void test("a sibling's servers and its envd are closed, and so are neighbours behind the host", async () => {
+    void test("a sibling's servers and its envd are blocked, and so are neighbours behind the host", async () => {
       await assertUnreached([
         ...[SERVED, 49_983, 22].map((port) => ["tcp", siblingAddress, port] as const),
         ["udp", siblingAddress, 7],
@@ -148,7 +148,7 @@ for (const [runtime, program] of [
       assert.notEqual(neighbourAddress, siblingAddress);
     });
 
-    void test("packets under another's address reach nobody", async () => {
+    void test("packets with another sandbox's address reach no one", async () => {
       await outside.seen();
       const texts = async () => (await outside.seen()).filter(({ kind }) => kind === "udp").map(({ text }) => text);
       const control = await reach([["packet", "", one, 7, "own"]]);
@@ -165,7 +165,7 @@ for (const [runtime, program] of [
       assert.deepEqual(seen, ["last"]);
     });
 
-    void test("a claim to another's address changes no neighbour's connections", async () => {
+    void test("claiming another sandbox's address affects no neighbour's connections", async () => {
       const gateway = (await sandbox.commands.run("ip -4 route show default | awk '{print $3}'")).stdout.trim();
       await reach([
         ["claim", gateway],
@@ -181,7 +181,7 @@ for (const [runtime, program] of [
       );
     });
 
-    void test("unix sockets without a file that the host has are neither seen nor reached", async () => {
+    void test("the host's abstract unix sockets are neither visible nor reachable", async () => {
       const name = `svc-escape-${process.pid}-${runtime}`;
       const door = createServer(() => void arrived++);
       await new Promise<void>((resolve) => door.listen({ path: `\0${name}` }, resolve));
@@ -203,7 +203,7 @@ for (const [runtime, program] of [
   });
 }
 
-/** TCP ports on which something listens on this host. */
+/** Returns the TCP ports that have a listener on this host. */
 function listening(): { address: string; port: number }[] {
   const lines = readFileSync("/proc/net/tcp", "utf8").split("\n").slice(1);
   return lines.flatMap((line) => {

@@ -1,4 +1,4 @@
-// Tokens and identities on gVisor: what stands inside a sandbox, or in its copies, opens nothing else and cannot be replaced from inside.
+// Tokens and identities on gVisor: those inside a sandbox or its copies open nothing else, and cannot be replaced from inside.
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { after, before, describe, test } from "node:test";
@@ -20,8 +20,8 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
     return (await fetch(`${node.url}/files?path=/etc/hostname`, { headers })).status;
   };
   const asked = async (sandbox: Sandbox, path: string, headers: Record<string, string> = {}, body = "{}") => {
-    const words = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`);
-    const command = `curl -s -o /dev/null -w '%{http_code}' -X POST ${words.join(" ")} -d '${body}' http://127.0.0.1:${ENVD_PORT}${path}`;
+    const flags = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`);
+    const command = `curl -s -o /dev/null -w '%{http_code}' -X POST ${flags.join(" ")} -d '${body}' http://127.0.0.1:${ENVD_PORT}${path}`;
     return (await sandbox.commands.run(command, { user: "root" })).stdout;
   };
 
@@ -30,7 +30,7 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
   });
   after(() => node[Symbol.asyncDispose]());
 
-  void test("code inside cannot give its envd another identity: not unsigned, not under a key of its own, not with the right token", async () => {
+  void test("code inside cannot give its envd another identity: not unsigned, not with its own key, not with the correct token", async () => {
     const sandbox = await create();
     const token = await tokenOf(sandbox.sandboxId);
     const body = JSON.stringify({ accessToken: "mine", hostname: "mine", envVars: { MINE: "yes" } });
@@ -50,20 +50,20 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
     assert.equal(await statusOf(sandbox.sandboxId, token), 200);
     assert.equal(await statusOf(sandbox.sandboxId, "mine"), 401);
     assert.equal((await sandbox.commands.run("hostname; echo $MINE")).stdout, `${sandbox.sandboxId}\n\n`);
-    // A refused attempt has not used up the nonces: the node's next word is heard.
+    // A refused attempt has not used up the nonces, so the node's next message is accepted.
     await sandbox.pause();
     await Sandbox.connect(sandbox.sandboxId, connection());
     assert.equal((await sandbox.commands.run("hostname")).stdout, `${sandbox.sandboxId}\n`);
   });
 
-  void test("code inside cannot speak to its envd without the sandbox's token, which is not in its environment", async () => {
+  void test("code inside cannot use its envd without the sandbox's token, which is not in its environment", async () => {
     const sandbox = await create();
     for (const path of ["/process.Process/List", "/filesystem.Filesystem/Stat", "/files?path=/etc/passwd"])
       assert.equal(await asked(sandbox, path, { "content-type": "application/json" }), "401", path);
     assert.ok(!(await sandbox.commands.run("env; cat /proc/1/environ | tr '\\0' '\\n'", { user: "root" })).stdout.includes(await tokenOf(sandbox.sandboxId)));
   });
 
-  void test("a source's token opens no copy, a copy's neither its source nor a sibling, through the node and from inside", async () => {
+  void test("a source's token opens no copy, and a copy's neither its source nor a sibling, through the node and from inside", async () => {
     const source = await create();
     const forks = await node.call(forkSandbox, { sandboxID: source.sandboxId, count: 2 });
     const { snapshotID } = await node.call(createSnapshot, { sandboxID: source.sandboxId });
@@ -74,7 +74,7 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
     for (const [at, sandboxID] of ids.entries()) {
       for (const [of, token] of tokens.entries()) {
         assert.equal(await statusOf(sandboxID, token), at === of ? 200 : 401, `token of ${of} at ${at}`);
-        // Past the proxy, which knows the tokens itself: envd inside must know its own, too.
+        // This bypasses the proxy, which checks tokens itself: envd inside must check its own, too.
         const inside = await Sandbox.connect(sandboxID, connection());
         const status = await asked(inside, "/process.Process/List", { "content-type": "application/json", "x-access-token": token });
         assert.equal(status, at === of ? "200" : "401", `token of ${of} inside ${at}`);
@@ -82,7 +82,7 @@ void describe("tokens of sandboxes and their copies on gvisor", needs("root", "r
     }
   });
 
-  void test("after a change of the seed old tokens open nothing, neither running, paused and resumed, nor forked", async () => {
+  void test("after a change of the seed old tokens open nothing, neither running, paused and resumed, nor forked sandboxes", async () => {
     const [running, paused] = await Promise.all([create(), create()]);
     const [fork] = await node.call(forkSandbox, { sandboxID: running.sandboxId });
     assert.ok(fork !== undefined && "sandbox" in fork);

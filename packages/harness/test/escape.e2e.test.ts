@@ -1,4 +1,4 @@
-// What would lead out of a sandbox, tried from inside as user and as root on every driver: kernel interfaces, descriptors, files, secrets.
+// Possible ways out of a sandbox, tried from inside as user and as root on every driver: kernel interfaces, descriptors, files, secrets.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, statSync } from "node:fs";
@@ -16,16 +16,16 @@ const PROBES_AT_LEAST = 94;
 const FLOOD_MB = 32;
 const LOG_BYTES = 1024 * 1024;
 
-/** Root may lower its own chance of surviving; nothing of the host changes by it. */
+/** Root may lower its own chance of survival, which does not affect the host. */
 const ownMind = ["write /proc/1/oom_score_adj"];
-/** What gVisor answers out of its own kernel, whose root the sandbox's root is: it has another clock, log, routing and scheduler than the host. */
+/** gVisor answers these from its own kernel, where the sandbox's root is root: its clock, log, routing and scheduler are not the host's. */
 const gvisorOwn = ["unshare user", "keyctl session", "kernel log", "nice"];
 const may: Readonly<Record<Runtime, Readonly<Record<User, readonly string[]>>>> = {
   gvisor: { user: gvisorOwn, root: [...gvisorOwn, ...ownMind, "write /proc/sys/net/ipv4/ip_forward", "ptrace pid 1", "process_vm_readv pid 1"] },
   runc: { user: [], root: ownMind },
   bubblewrap: { user: [], root: ownMind },
 };
-/** One of these would be enough to leave a container on the host's kernel. */
+/** Any of these would suffice to escape from a container on the host's kernel. */
 const neverHeld = ["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "SYS_TIME", "NET_ADMIN", "DAC_READ_SEARCH", "SYSLOG", "BPF", "PERFMON"];
 const capabilityBits = {
   DAC_READ_SEARCH: 2,
@@ -74,7 +74,7 @@ for (const [runtime, program] of [
     after(() => node[Symbol.asyncDispose]());
 
     for (const user of ["user", "root"] as const) {
-      void test(`${user} is denied what would lead out: mounts, devices, kernel settings, namespaces, modules, foreign processes`, async () => {
+      void test(`${user} is denied every way out: mounts, devices, kernel settings, namespaces, modules, foreign processes`, async () => {
         const before = hostState();
         const { out, error, code } = await run("python3 /tmp/escape-probe.py", user);
         assert.equal(code, 0, error);
@@ -91,7 +91,7 @@ for (const [runtime, program] of [
         assert.equal(await sandbox.isRunning(), true);
       });
 
-      void test(`${user} holds no capability over the host`, async () => {
+      void test(`${user} has no capability over the host`, async () => {
         const { out } = await run("grep -E 'Cap(Eff|Prm|Amb)' /proc/self/status", user);
         const held = out.split("\n").map((line) => BigInt(`0x${line.split(/\s+/)[1]}`));
         assert.equal(held.length, 3);
@@ -107,7 +107,7 @@ for (const [runtime, program] of [
       });
     }
 
-    void test("neither envd nor a command holds a descriptor of the host", async () => {
+    void test("neither envd nor a command has a descriptor of the host", async () => {
       const list =
         "import os\nfor p in ('1', 'self'):\n  try:\n    for f in os.listdir(f'/proc/{p}/fd'):\n      try: print(p, f, os.readlink(f'/proc/{p}/fd/{f}'))\n      except FileNotFoundError: pass\n  except PermissionError: pass";
       const { out } = await run(`python3 -c "${list}"`, "root");
@@ -119,7 +119,7 @@ for (const [runtime, program] of [
       assert.deepEqual(ofCommand.sort(), [0, 1, 2]);
     });
 
-    void test("what root writes to envd's own output fills no disk of the host", async () => {
+    void test("root cannot fill a disk of the host by writing to envd's own output", async () => {
       await run(`for fd in 0 1 2; do head -c ${FLOOD_MB}M /dev/zero > /proc/1/fd/$fd; truncate -s ${FLOOD_MB}M /proc/1/fd/$fd; done`, "root");
       const directory = join(node.home, "sandboxes", sandbox.sandboxId);
       const logs = readdirSync(directory).filter((name) => name.endsWith(".log"));
@@ -127,7 +127,7 @@ for (const [runtime, program] of [
       for (const name of logs) assert.ok(statSync(join(directory, name)).size < LOG_BYTES, `${name}: ${statSync(join(directory, name)).size} bytes`);
     });
 
-    void test("the files of the host are not reached through other processes' roots and directories", async () => {
+    void test("the host's files cannot be reached through other processes' roots and directories", async () => {
       const secret = join(node.home, "secrets");
       assert.ok(readdirSync(secret).length > 0);
       for (const door of [
@@ -142,7 +142,7 @@ for (const [runtime, program] of [
         const { out } = await run(`ls -d ${door}${secret} ${door}${node.home} ${door}/proc/1/root${node.home} 2>/dev/null`, "root");
         assert.equal(out, "", `by way of ${door}`);
       }
-      // A kernel that does not let even root look there says nothing.
+      // Some kernels do not even let root list this directory, and then there is nothing to compare.
       const { out: first } = await run("ls /proc/1/root/", "root");
       if (first !== "") assert.equal(first, (await run("ls /", "root")).out);
       assert.match((await run("tr '\\0' ' ' < /proc/1/cmdline", "root")).out, /envd/, "pid 1 is the sandbox's own");
@@ -150,21 +150,21 @@ for (const [runtime, program] of [
       assert.doesNotMatch(hosts, /^(systemd|node|MainThread|dockerd|containerd|runsc|runc|bwrap)$/m);
     });
 
-    void test("no process that the node started holds a secret of the node's environment", () => {
+    void test("no process that the node started has a secret of the node's environment", () => {
       const holding = readdirSync("/proc").filter((pid) => {
         if (!/^\d+$/.test(pid) || Number(pid) === node.pid) return false;
         try {
           const environment = readFileSync(`/proc/${pid}/environ`, "latin1");
           return Object.values(secrets).some((secret) => environment.includes(secret));
         } catch {
-          return false; // ended meanwhile, or a thread of the kernel
+          return false; // ended meanwhile, or a kernel thread
         }
       });
       const names = holding.map((pid) => readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " "));
       assert.deepEqual(names, []);
     });
 
-    void test("no secret of the node stands in an environment or a command line", async () => {
+    void test("no secret of the node appears in an environment or a command line", async () => {
       const { out } = await run("cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; env; ls -R /.svc /run", "root");
       const token = (sandbox as unknown as { envdAccessToken?: string }).envdAccessToken;
       for (const secret of [...Object.values(secrets), ...(token === undefined ? [] : [token])]) assert.ok(!out.includes(secret));

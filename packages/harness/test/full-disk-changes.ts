@@ -1,4 +1,4 @@
-// Each kind of change that a node takes, as the test of a full disk tries them: what it does, how it is seen, how it is undone.
+// The kinds of changes of a node for the full-disk test: how each is made, detected and undone.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { Failure } from "@svc/contract/failures.ts";
@@ -13,7 +13,7 @@ import { connectionTo } from "../src/template.ts";
 
 const UPLOAD_BYTES = 3 * 1024 * 1024;
 
-/** One kind of change: `act` on what `prepare` made; `isThere` says whether it can be seen, `undo` takes it away. */
+/** One kind of change: `act` uses the result of `prepare`; `isThere` says whether its effect is visible, `undo` removes it. */
 type Change<C, V> = {
   readonly name: string;
   prepare(node: TestNode): Promise<C>;
@@ -154,7 +154,7 @@ export const changes: readonly Change<unknown, unknown>[] = [
     },
     undo: async (node, sandboxID) => Promise.all([sandboxID, ...(await childrenOf(node, sandboxID))].map((each) => remove(node, each))),
   }),
-  // The last to be prepared: what is new is told from all that was there.
+  // It must be prepared last, because new sandboxes are detected by comparison with the existing ones.
   change({
     name: "create",
     prepare: async (node) => ({ key: randomUUID(), before: await ids(node) }),

@@ -1,4 +1,4 @@
-// A node on a full disk; full-disk.long.test.ts has more amounts of room.
+// A node on a full disk; full-disk.long.test.ts tries more amounts of free space.
 import { fullDiskSuite } from "./full-disk.suite.ts";
 
 fullDiskSuite([0, 2048]);

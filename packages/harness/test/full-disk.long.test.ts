@@ -1,4 +1,4 @@
-// A node on a full disk, and on one with less and less room.
+// A node on a full disk, and on disks with various amounts of free space.
 import { fullDiskSuite } from "./full-disk.suite.ts";
 
 fullDiskSuite([0, 256, 1024, 2048, 4096]);

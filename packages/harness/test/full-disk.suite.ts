@@ -1,4 +1,4 @@
-// A node on a full disk: what it answered 2xx is there, what it answered 507 is not, it deletes and starts, and is whole again with room.
+// A node on a full disk: changes answered 2xx exist, those answered 507 do not, it still deletes and starts, and works again with space.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,16 +16,16 @@ import { connectionTo, ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 import { changes, ids, keptFiles, remove, running, withFile } from "./full-disk-changes.ts";
 
-/** Holds runsc, the reserve, and some checkpoints. */
+/** Large enough for runsc, the reserve, and some checkpoints. */
 const DISK_MB = 448;
 const KIB = 1024;
 
-/** A row alone may find room in blocks that the databases have already. */
+/** A single row may fit into blocks that the databases already have. */
 const fitsInTheLog = ["timeout", "network", "template"];
 
 type Answer = { readonly ok: true; readonly value: unknown } | { readonly ok: false };
 
-/** What it answered; nothing but success and DISK_FULL is an answer to a full disk. */
+/** Returns the answer; a full disk may cause only success or DISK_FULL. */
 async function answered<T>(name: string, act: () => Promise<T>): Promise<{ ok: true; value: T } | { ok: false }> {
   try {
     return { ok: true, value: await act() };
@@ -38,17 +38,17 @@ async function answered<T>(name: string, act: () => Promise<T>): Promise<{ ok: t
 
 async function startOn(disk: BoundedDisk): Promise<TestNode> {
   const node = await startNode({ home: disk.path, runtime: "gvisor" });
-  // The runsc that this home keeps is there from the first sandbox on.
+  // The first sandbox makes this home copy runsc, which must not count.
   await remove(node, (await running(node)).sandboxID);
   return node;
 }
 
-/** `left`: KiB of room; each lets a request come a little further before a write of it finds none. */
+/** `left` lists KiB of free space; each lets a request get a little further before one of its writes fails. */
 export function fullDiskSuite(left: readonly number[]): void {
   void describe("a node on a full disk", needs("runsc", "envd", "base", ...boundedDiskNeeds), () => {
     for (const leftKiB of left) {
       const leftBytes = leftKiB * KIB;
-      void test(`with ${leftKiB} KiB left each change is acknowledged, or refused with 507 and not there, also after kill -9`, async (t) => {
+      void test(`with ${leftKiB} KiB left each change is acknowledged, or refused with 507 and absent, also after kill -9`, async (t) => {
         using disk = openBoundedDisk(DISK_MB);
         await using node = await startOn(disk);
         const contexts: unknown[] = [];
@@ -72,7 +72,7 @@ export function fullDiskSuite(left: readonly number[]): void {
       });
     }
 
-    void test("it lists, runs, starts anew and deletes; what was deleted stays so, and there is room again", async () => {
+    void test("it lists, runs, restarts and deletes; deleted sandboxes stay deleted, and space becomes free again", async () => {
       using disk = openBoundedDisk(DISK_MB);
       await using node = await startOn(disk);
       const kept = await withFile(node);
@@ -85,11 +85,11 @@ export function fullDiskSuite(left: readonly number[]): void {
       await remove(node, gone[0].sandboxID);
       disk.fill();
       await node.restart("SIGKILL");
-      // Written in place, over the blocks that the killed node's file has.
+      // The file is overwritten in place, in the blocks of the killed node's file.
       assert.equal((JSON.parse(readFileSync(join(disk.path, "node.json"), "utf8")) as { pid: number }).pid, node.pid);
       await remove(node, gone[1].sandboxID);
       disk.fill();
-      // A clean stop gives back blocks that others take at once.
+      // A clean stop frees blocks that the filler takes at once.
       await node.kill("SIGTERM");
       disk.fill();
       await node.start();
@@ -112,7 +112,7 @@ export function fullDiskSuite(left: readonly number[]): void {
       await remove(node, kept);
     });
 
-    void test("a pause at the timeout, or when idle, that finds no room is told of, waits for its minute and leaves the sandbox as it is", async () => {
+    void test("a pause at the timeout, or when idle, without space is reported, waits for its minute and leaves the sandbox unchanged", async () => {
       using disk = openBoundedDisk(DISK_MB);
       await using node = await startOn(disk);
       const sandboxID = await withFile(node);
@@ -122,7 +122,7 @@ export function fullDiskSuite(left: readonly number[]): void {
       disk.fill();
       const failures = () => ["could not be paused at its timeout", "an idle sandbox could not be paused"].map((says) => node.log().split(says).length - 1);
       await until("both pauses to fail", async () => (failures().every((count) => count > 0) ? true : undefined));
-      // Many looks later.
+      // The node checks many times during this wait.
       await new Promise((resolve) => setTimeout(resolve, 8_000));
       assert.deepEqual(failures(), [1, 1]);
       assert.deepEqual((await ids(node)).sort(), [brief, idle, sandboxID].sort());
@@ -133,7 +133,7 @@ export function fullDiskSuite(left: readonly number[]): void {
       await keptFiles(node, sandboxID);
     });
 
-    void test("builds end with the reason, and the node goes on; a template's tags are as they were acknowledged", async () => {
+    void test("builds end with the reason, and the node continues; a template's tags are as they were acknowledged", async () => {
       using disk = openBoundedDisk(DISK_MB);
       await using node = await startOn(disk);
       const steps = [{ type: "RUN", args: ["head -c 6000000 /dev/urandom > bulk; for i in $(seq 400); do echo line $i of the log; done"] }];
@@ -163,7 +163,7 @@ export function fullDiskSuite(left: readonly number[]): void {
   });
 }
 
-/** The node looks once a second whether there is room. */
+/** The node checks for space once a second. */
 async function roomIsSeen(node: TestNode): Promise<void> {
   await until("the node to take something new", async () => {
     const made = await running(node).catch((error: Failure) => {

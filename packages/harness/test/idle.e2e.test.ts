@@ -1,4 +1,4 @@
-// Sandboxes that do nothing are paused where requests may bring them back, and whatever works or is used is left alone.
+// Idle sandboxes are paused if requests can resume them; sandboxes that work or are in use are left alone.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { getSandboxLogsV2 } from "@svc/contract/observe.ts";
@@ -36,7 +36,7 @@ void test(
     const streaming = await open(node, WAKING);
     const stream = await streaming.commands.run("sleep 600", { background: true, timeoutMs: 0 });
     const unwoken = await open(node);
-    // The time that comes from the setting is shown as one that a create asks for.
+    // The idle time from the setting is shown like one given in a create.
     const idleTimes = [working, unwoken].map(async ({ sandboxId }) => (await node.call(getSandbox, { sandboxID: sandboxId })).idlePauseSeconds);
     assert.deepEqual(await Promise.all(idleTimes), [15, undefined]);
     const quiet = await open(node, WAKING);
@@ -47,38 +47,34 @@ void test(
     assert.deepEqual(await Promise.all([working, streaming, unwoken].map((each) => stateOf(node, each))), ["running", "running", "running"]);
     assert.equal((await quiet.commands.run("cat note; kill -0 $(cat pid) && echo lives")).stdout, "mine\nlives\n");
     assert.equal(await stateOf(node, quiet), "running");
-    // Nothing is open any more.
+    // No connection is open any more.
     await stream.kill();
     await until("the other one to be paused", async () => ((await stateOf(node, streaming)) === "paused" ? true : undefined));
   },
 );
 
-void test(
-  "a node that is full pauses the sandbox that was idle longest rather than refuse a create, and says why",
-  needs("root", "envd", "base", "runsc"),
-  async () => {
-    await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.max_sandboxes=2"] });
-    const idle = { templateID: "base", timeout: 600, autoPause: true, autoResume: { enabled: true }, idlePauseSeconds: 3600 };
-    const first = await node.call(createSandbox, idle);
-    const second = await node.call(createSandbox, idle);
-    assert.equal((await node.call(getSandbox, first)).idlePauseSeconds, 3600);
-    // A client between two requests is not interrupted: until then the node is full.
-    const third = await until("room", () =>
-      node.call(createSandbox, { templateID: "base", timeout: 600 }).catch((error: Error) => {
-        assert.equal(error.name, "TOO_MANY_REQUESTS");
-        return undefined;
-      }),
-    );
-    const states = await Promise.all([first, second, third].map(async (each) => (await node.call(getSandbox, each)).state));
-    assert.deepEqual(states, ["paused", "running", "running"]);
-    assert.equal(await pausesBy(node, "places"), 1);
-    const { logs } = await node.call(getSandboxLogsV2, { sandboxID: first.sandboxID });
-    assert.ok(
-      logs.some(({ message }) => message.startsWith("sandbox paused (cause places")),
-      JSON.stringify(logs),
-    );
-  },
-);
+void test("a full node pauses the longest idle sandbox rather than refuse a create, and gives the reason", needs("root", "envd", "base", "runsc"), async () => {
+  await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.max_sandboxes=2"] });
+  const idle = { templateID: "base", timeout: 600, autoPause: true, autoResume: { enabled: true }, idlePauseSeconds: 3600 };
+  const first = await node.call(createSandbox, idle);
+  const second = await node.call(createSandbox, idle);
+  assert.equal((await node.call(getSandbox, first)).idlePauseSeconds, 3600);
+  // A client between two requests is not interrupted, so the node is full until then.
+  const third = await until("room", () =>
+    node.call(createSandbox, { templateID: "base", timeout: 600 }).catch((error: Error) => {
+      assert.equal(error.name, "TOO_MANY_REQUESTS");
+      return undefined;
+    }),
+  );
+  const states = await Promise.all([first, second, third].map(async (each) => (await node.call(getSandbox, each)).state));
+  assert.deepEqual(states, ["paused", "running", "running"]);
+  assert.equal(await pausesBy(node, "places"), 1);
+  const { logs } = await node.call(getSandboxLogsV2, { sandboxID: first.sandboxID });
+  assert.ok(
+    logs.some(({ message }) => message.startsWith("sandbox paused (cause places")),
+    JSON.stringify(logs),
+  );
+});
 
 void test(
   "while memory is short the idle ones are paused before their time; idlePauseSeconds without auto-resume is refused with what it needs",

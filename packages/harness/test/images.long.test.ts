@@ -17,11 +17,11 @@ import { until } from "../src/until.ts";
 
 const KEY = "k".repeat(40);
 const SEED = "s".repeat(40);
-/** The user of the images that need no privileges. */
+/** The user of images that need no privileges. */
 const UID = 10_001;
 const host = needs("root", "buildah", "containerd", "ctr", "runc", "base", "etcd", "tar");
 
-/** As Kubernetes does, arguments stand in for the image's CMD alone; containerd's client replaces both. */
+/** Like in Kubernetes, arguments replace only the image's CMD; containerd's client replaces the ENTRYPOINT, too. */
 function entryOf(target: string): readonly string[] {
   const stage = containerStages().find(({ name }) => name === target);
   return JSON.parse(stage?.instructions.find(({ word }) => word === "ENTRYPOINT")?.rest ?? "[]") as string[];
@@ -49,7 +49,7 @@ void describe("the images under containerd", host, () => {
     return home;
   }
 
-  /** Where it serves, once it answers /health. */
+  /** Returns the server's URL once it answers /health. */
   async function serves(target: string, given: { args: readonly string[]; port: number; more?: Partial<ContainerOptions> }): Promise<string> {
     const image = await containerd.load(await images.archive(target));
     const mounts = { "/var/lib/svc": homeOf(target), ...given.more?.mounts };
@@ -79,7 +79,7 @@ void describe("the images under containerd", host, () => {
     const [node = 0, gateway = 0, metrics = 0] = await freePorts(3);
     const endpoints = etcd.endpoints.join(",");
     const templates = process.env["SVC_TEMPLATES_DIR"] ?? "";
-    // As Kubernetes gives it to a privileged container, and compose by `cgroup: host`.
+    // Kubernetes mounts these for a privileged container, and compose with `cgroup: host`.
     const mounts = { "/var/cache/svc/templates": templates, "/sys/fs/cgroup": "/sys/fs/cgroup" };
     const env = { SVC_API_KEY: KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: SEED };
     await serves("node", { port: node, args: ["--listen", `127.0.0.1:${node}`, "--etcd", endpoints], more: { mounts, env, isPrivileged: true } });

@@ -31,7 +31,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     return { status: response.status, body: (answer === "" ? {} : JSON.parse(answer)) as Body, headers: response.headers };
   }
 
-  void test("bad input is refused with a typed error that names the member, and nothing is made", async () => {
+  void test("bad input is refused with a typed error that names the member, and nothing is created", async () => {
     const good = { templateID: "base" };
     const cases: [unknown, number, RegExp][] = [
       ["{", 400, /not valid JSON/],
@@ -85,7 +85,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     assert.deepEqual(leftovers(node.home).directories, []);
   });
 
-  void test("a sandbox that is not there is a 404 whose body says so, on every route", async () => {
+  void test("a sandbox that does not exist is a 404 whose body says so, on every route", async () => {
     for (const [method, path, body] of [
       ["GET", "", undefined],
       ["DELETE", "", undefined],
@@ -101,7 +101,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     assert.equal((await ask("PATCH", "/sandboxes")).status, 404);
   });
 
-  void test("target ports that are none, and half a pair of routing headers, are refused with 400", async () => {
+  void test("invalid target ports, and half a pair of routing headers, are refused with 400", async () => {
     const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
     for (const port of ["0", "65536", "049983", "-1", "+80", "8e1", "0x50", "abc", " "]) {
       const response = await fetch(`${node.url}/proxy/`, { headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": port } });
@@ -113,7 +113,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     await node.call(deleteSandbox, { sandboxID });
   });
 
-  void test("a create repeated under its Idempotency-Key answers as before, also after kill -9, and another body is refused", async () => {
+  void test("a create repeated under its Idempotency-Key gets the same answer, also after kill -9, and another body is refused", async () => {
     const headers = { "idempotency-key": "rollout-1" };
     const first = await ask("POST", "/v2/sandboxes", { templateID: "base", timeout: 500 }, headers);
     assert.equal(first.status, 201);
@@ -124,7 +124,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     assert.equal((await node.call(listSandboxes, {})).length, 1);
     assert.equal((await ask("POST", "/v2/sandboxes", { templateID: "base", timeout: 501 }, headers)).status, 422);
     let statuses: number[] = [];
-    // Two that do not meet are a create and its repetition.
+    // If the two requests do not overlap, one is a create and the other its repetition.
     for (let round = 0; round < 5 && !statuses.includes(409); round++) {
       const headers = { "idempotency-key": `rollout-2-${round}` };
       const racing = await Promise.all([1, 2].map(() => ask("POST", "/v2/sandboxes", { templateID: "base" }, headers)));
@@ -135,7 +135,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     for (const { sandboxID } of await node.call(listSandboxes, {})) await node.call(deleteSandbox, { sandboxID });
   });
 
-  void test("sandboxes are listed page by page in a stable order, filtered, and refused past the node's limit", async () => {
+  void test("sandboxes are listed page by page in a stable order, filtered, and refused above the node's limit", async () => {
     const made: string[] = [];
     for (let i = 0; i < 6; i++)
       made.push((await node.call(createSandbox, { templateID: "base", metadata: { parity: i % 2 === 0 ? "even" : "odd" } })).sandboxID);
@@ -162,7 +162,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
     assert.deepEqual(leftovers(node.home).directories, []);
   });
 
-  void test("the time left is set by timeout, only lengthened by connect and refreshes, and at its end the reason is told", async () => {
+  void test("timeout sets the remaining time, connect and refreshes only extend it, and at its end the reason is reported", async () => {
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 100 });
     const leftS = async () => (Date.parse((await node.call(getSandbox, { sandboxID })).endAt) - Date.now()) / 1000;
     const about = (left: number, asked: number) => assert.ok(Math.abs(left - asked) < 30, `${left} s left, asked ${asked}`);

@@ -1,4 +1,4 @@
-// The manifests of deploy/kubernetes at a real Kubernetes API server: each is accepted, and comes back as it was sent.
+// The manifests of deploy/kubernetes on a real Kubernetes API server: each is accepted and returned unchanged.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
@@ -47,15 +47,15 @@ void describe("a Kubernetes API server", given, () => {
 
   const all = given.skip === false ? manifests().filter(({ kind }) => kind !== "Kustomization") : [];
   for (const manifest of all)
-    void test(`accepts ${manifest.kind} ${manifest.metadata.name} of ${manifest.file}, and gives it back`, () => apply(manifest).then(() => undefined));
+    void test(`accepts ${manifest.kind} ${manifest.metadata.name} of ${manifest.file}, and returns it`, () => apply(manifest).then(() => undefined));
 
-  void test("refuses a manifest with a field that it does not know, so that the others are known to be read", async () => {
+  void test("refuses a manifest with an unknown field, which shows that it reads the others completely", async () => {
     const node = all.find(({ kind }) => kind === "DaemonSet") as Manifest;
     await assert.rejects(apply({ ...node, spec: { ...node.spec, replicaz: 3 } as unknown as Manifest["spec"] }), /replicaz/);
   });
 });
 
-/** Everything that was sent is there; the server adds defaults, and names that were not given. */
+/** Checks that everything sent is present; the server adds defaults and generated names. */
 function contains(kept: unknown, sent: unknown, where: string): void {
   if (Array.isArray(sent)) {
     assert.ok(Array.isArray(kept) && kept.length === sent.length, `${where}: ${JSON.stringify(kept)}`);

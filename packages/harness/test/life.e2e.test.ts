@@ -1,4 +1,4 @@
-// A sandbox's life on gVisor.
+// The life of a sandbox on gVisor.
 import { lifeSuite } from "./life.suite.ts";
 
 lifeSuite();

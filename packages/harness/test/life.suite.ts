@@ -1,4 +1,4 @@
-// Pause, resume, snapshot and fork through the JS SDK: nothing is lost, and whoever comes back is who it was.
+// Pause, resume, snapshot and fork with the JS SDK: nothing is lost, and a resumed sandbox keeps its identity.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { pauseSandbox, resumeSandbox } from "@svc/contract/lifecycle.ts";
@@ -55,11 +55,11 @@ export function lifeSuite(): void {
       }
       assert.equal(await text(sandbox, "cat rounds"), Array.from({ length: ROUNDS }, (_, index) => index + 1).join("\n"));
       assert.equal((await node.call(getSandbox, { sandboxID: sandbox.sandboxId })).envdAccessToken, token);
-      // The very process: its stream is gone, it is not.
+      // It is the same process: only its stream has ended.
       assert.ok((await sandbox.commands.list()).some(({ pid }) => pid === counter.pid));
     });
 
-    void test("a timeout that is set while a sandbox resumes waits for that and then holds", async () => {
+    void test("a timeout that is set while a sandbox resumes waits for the resume and then applies", async () => {
       const { sandboxId: sandboxID } = await create();
       const timeout = () => node.call(setSandboxTimeout, { sandboxID, timeout: 1234 });
       await node.call(pauseSandbox, { sandboxID });
@@ -77,7 +77,7 @@ export function lifeSuite(): void {
       await node.call(deleteSandbox, { sandboxID });
     });
 
-    void test("while it is paused nothing of it runs, it is not running to its clients, and pausing again says that it was", async () => {
+    void test("while it is paused nothing of it runs, clients see that it is not running, and another pause reports that it was already paused", async () => {
       const sandbox = await create();
       await sandbox.pause();
       await until("its parts to go", () => {
@@ -93,7 +93,7 @@ export function lifeSuite(): void {
       assert.equal((await node.call(getSandbox, { sandboxID: sandbox.sandboxId })).pauseMode, "full");
     });
 
-    void test("a pause of files alone keeps them, ends the processes and shows a new boot", async () => {
+    void test("a pause of files alone keeps them, ends the processes and has a new boot id", async () => {
       const sandbox = await create({ envs: { COLOUR: "green" } });
       await sandbox.commands.run("echo kept > kept; sudo rm /etc/motd; sleep 1000 & disown");
       const boot = await text(sandbox, "cat /proc/sys/kernel/random/boot_id");
@@ -106,7 +106,7 @@ export function lifeSuite(): void {
       assert.equal(await text(sandbox, "cat /etc/machine-id; sudo hostname"), `${machine}\n${sandbox.sandboxId}`);
     });
 
-    void test("a sandbox that was paused with its memory can be started anew from its files", async () => {
+    void test("a sandbox that was paused with its memory can be restarted from its files", async () => {
       const sandbox = await create();
       await sandbox.commands.run("echo kept > kept; sleep 1000 & disown");
       await sandbox.pause();
@@ -118,7 +118,7 @@ export function lifeSuite(): void {
       assert.equal(await text(sandbox, "cat kept; pgrep -c sleep || true"), "kept\n0");
     });
 
-    void test("a pause at the timeout keeps what a pause by hand keeps, and traffic brings the sandbox back", async () => {
+    void test("a pause at the timeout keeps the same as a manual pause, and traffic resumes the sandbox", async () => {
       const sandbox = await create({ lifecycle: { onTimeout: "pause", autoResume: true } });
       await sandbox.files.write("counter.py", COUNTER);
       await sandbox.commands.run("python3 counter.py", { background: true });
@@ -126,7 +126,7 @@ export function lifeSuite(): void {
       await sandbox.setTimeout(1_000);
       const before = await until("the pause", async () => ((await stateOf(sandbox.sandboxId)) === "paused" ? true : undefined));
       assert.ok(before);
-      // Twenty at once: one resume, and every one of them is answered.
+      // Twenty requests at once cause one resume, and all of them are answered.
       const counts = await Promise.all(Array.from({ length: 20 }, () => text(sandbox, "cat count")));
       assert.ok(counts.every((count) => Number(count) > 0));
       assert.equal(await stateOf(sandbox.sandboxId), "running");
@@ -134,7 +134,7 @@ export function lifeSuite(): void {
       assert.ok(Date.parse(endAt) - Date.now() > 100_000, "traffic gives it five minutes");
     });
 
-    void test("without auto-resume traffic wakes nothing, and neither does a stranger's with it", async () => {
+    void test("without auto-resume traffic resumes nothing, and with it a stranger's traffic does not either", async () => {
       const deep = await create();
       await deep.pause();
       await assert.rejects(deep.commands.run("true"));
@@ -148,13 +148,13 @@ export function lifeSuite(): void {
       assert.equal(await stateOf(light.sandboxId), "paused");
     });
 
-    void test("a paused sandbox outlives kill -9 of the node, keeps its token, and can be deleted", async () => {
+    void test("a paused sandbox survives kill -9 of the node, keeps its token, and can be deleted", async () => {
       const [kept, doomed] = await Promise.all([create(), create()]);
       await kept.commands.run("echo kept > kept");
       await Promise.all([kept.pause(), doomed.pause()]);
       await node.kill("SIGKILL");
       await node.start();
-      // The SDK object still holds the token of before.
+      // The SDK object still has the earlier token.
       await Sandbox.connect(kept.sandboxId, connection());
       const again = await Sandbox.connect(kept.sandboxId, connection());
       assert.equal(await text(again, "cat kept"), "kept");
@@ -163,7 +163,7 @@ export function lifeSuite(): void {
       await assert.rejects(node.call(getSandbox, { sandboxID: doomed.sandboxId }), { name: "SANDBOX_NOT_FOUND" });
     });
 
-    void test("a request for what the state does not allow says what the state is", async () => {
+    void test("a request that the state does not allow is refused with the state", async () => {
       const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
       const post = async (path: string, body: object) => {
         const response = await fetch(`${node.url}/sandboxes/${sandboxID}/${path}`, {

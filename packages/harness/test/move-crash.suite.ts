@@ -1,4 +1,4 @@
-// Either node of a move is killed at each of its steps, with etcd there or away: the sandbox is on one node, whole, and runs once.
+// Either node of a move is killed at each step, with etcd present or away: the sandbox is on one node, intact, and runs once.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -16,7 +16,7 @@ import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
-/** The steps at which the node that it leaves is killed, the one that it goes to, and both. */
+/** The steps at which the source node is killed, the target node, and both. */
 export type MoveCrashes = { readonly source: readonly string[]; readonly target: readonly string[]; readonly both: readonly string[] };
 
 export function moveCrashSuite({ source, target, both }: MoveCrashes): void {
@@ -58,7 +58,7 @@ export function moveCrashSuite({ source, target, both }: MoveCrashes): void {
       return (await sandbox.commands.run(command)).stdout.trim();
     }
 
-    /** A sandbox that counts what it was told, and what becomes of it when `kill` is done at this step of its move. */
+    /** Moves a sandbox that counts its commands, runs `kill` at this step, and returns the sandbox's fate. */
     async function moveUntil(watched: TestNode, step: string, kill: () => Promise<void>, isPaused: boolean): Promise<string> {
       const nodeID = await idOf(to);
       const { sandboxID } = await from.call(createSandbox, { templateID: "base", timeout: 3600, autoPause: true, autoResume: { enabled: true } });
@@ -72,7 +72,7 @@ export function moveCrashSuite({ source, target, both }: MoveCrashes): void {
     async function isOnOneNode(sandboxID: string): Promise<void> {
       await allReady();
       const count = await until("it goes on", () => run(sandboxID, "echo $(( $(cat count) + 1 )) > count; cat count").catch(() => undefined));
-      // Twice would be another one's count, or this one's from before.
+      // A different count would come from a second instance, or from an older state.
       assert.equal(count, "2");
       await until("one node has it", async () => (Number(await has(from, sandboxID)) + Number(await has(to, sandboxID)) === 1 ? true : undefined));
       assert.equal(await has(from, sandboxID), runsOn(from, sandboxID));
@@ -82,21 +82,21 @@ export function moveCrashSuite({ source, target, both }: MoveCrashes): void {
     }
 
     for (const [index, step] of source.entries()) {
-      void test(`at ${step} the node that it leaves`, async () => {
+      void test(`at ${step} the source node`, async () => {
         const sandboxID = await moveUntil(from, step, () => from.kill("SIGKILL"), index % 2 === 0);
         await from.start();
         await isOnOneNode(sandboxID);
       });
     }
     for (const [index, step] of target.entries()) {
-      void test(`at ${step} the node that it goes to`, async () => {
+      void test(`at ${step} the target node`, async () => {
         const sandboxID = await moveUntil(to, step, () => to.kill("SIGKILL"), index % 2 === 0);
         await to.start();
         await isOnOneNode(sandboxID);
       });
     }
     for (const step of both) {
-      void test(`at ${step} both nodes, while etcd stands still`, async () => {
+      void test(`at ${step} both nodes, while etcd is stopped`, async () => {
         const [etcd] = deployment.server.members;
         const watched = step.startsWith("move") ? from : to;
         const sandboxID = await moveUntil(

@@ -1,4 +1,4 @@
-// A sandbox that moved, and was lost with the node that it moved to: every way to ask for it says so.
+// A sandbox that moved and was lost with its new node: every request about it reports that.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ import { until } from "../src/until.ts";
 
 const given = needs("root", "runsc", "envd", "base", "etcd", "xxh128sum");
 
-void test("a sandbox that was lost on the node that it moved to is answered as lost, not as moved", given, async () => {
+void test("a sandbox that was lost on the node that it moved to is reported as lost, not as moved", given, async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-lost-"));
   await using stack = new AsyncDisposableStack();
   stack.defer(() => rmSync(folder, { recursive: true, force: true }));
@@ -30,7 +30,7 @@ void test("a sandbox that was lost on the node that it moved to is answered as l
     });
   await allReady();
 
-  // Its id carries the slot of the node that it leaves.
+  // Its id contains the slot of the source node.
   const { sandboxID, envdAccessToken = "" } = await from.call(createSandbox, { templateID: "base", timeout: 3600 });
   await gateway.call(moveSandbox, { sandboxID });
   const { url } = to;

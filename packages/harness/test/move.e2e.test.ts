@@ -1,4 +1,4 @@
-// Sandboxes that go from one node of a deployment to another: moved by hand, by a drain, and after the death of their node.
+// Sandboxes that move between nodes of a deployment: on request, by a drain, and after the death of their node.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -37,7 +37,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     return kept === undefined ? undefined : sandboxRecord.parse(JSON.parse(kept.value));
   };
   const shared = (sandboxID: string) => until("it is shared", async () => ((await recordOf(sandboxID))?.manifest === undefined ? undefined : true));
-  /** While it is offered; over before that was seen, the move is none that what follows meets. */
+  /** Waits until the sandbox is offered. If the move ends before that is seen, later requests do not overlap with it. */
   const offeredOrMoved = (sandboxID: string, move: Promise<unknown>) => {
     const over = move.then(Boolean, Boolean);
     return until(
@@ -65,7 +65,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     return Number(new RegExp(`^svc_node_snapshot_transfer_chunks_total\\{[^}]*direction="${direction}"[^}]*\\} (\\d+)`, "m").exec(metrics)?.[1] ?? 0);
   };
   const withKey = async (idempotencyKey: string) => (await gateway.call(createSandbox, { templateID: "base", timeout: 3600, idempotencyKey })).sandboxID;
-  /** A key that led to this node, and the sandbox that it made. */
+  /** Returns a key that chose this node, and the sandbox that it created. */
   async function keyedOn(node: TestNode): Promise<[string, string]> {
     for (let at = 0; ; at++) {
       const sandboxID = await withKey(`led-${at}`);
@@ -89,7 +89,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     rmSync(folder, { recursive: true, force: true });
   });
 
-  void test("a live sandbox is moved with its memory and files, and the time it stood still is told by stages", async () => {
+  void test("a live sandbox is moved with its memory and files, and the time it was stopped is reported by stage", async () => {
     const [from, to] = nodes;
     const sandboxID = await create(from);
     await run(gateway, sandboxID, "echo mine > kept; cat /proc/sys/kernel/random/boot_id > boot");
@@ -99,13 +99,13 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     assert.equal(pauseMs + exportMs + importMs + resumeMs + otherMs, stoodStillMs);
     assert.equal(await run(gateway, sandboxID, "cat kept; cmp boot /proc/sys/kernel/random/boot_id && echo same"), "mine\nsame");
     assert.deepEqual([await has(from, sandboxID), await has(to, sandboxID)], [false, true]);
-    // Its memory came from the node that had it; what it stands on was there.
+    // Its memory came from the source node; its base layers were already present.
     assert.ok((await fetched(to, "peer")) > 0);
     await assert.rejects(from.call(getSandbox, { sandboxID }), { name: "SANDBOX_MOVED", message: /moved to node/ });
-    // It runs: nobody may take it.
+    // A running sandbox may not be taken by another node.
     assert.deepEqual([(await recordOf(sandboxID))?.nodeID, (await recordOf(sandboxID))?.manifest], [await idOf(to), undefined]);
 
-    // A gateway that starts anew knows, and so do both nodes after a restart.
+    // A restarted gateway knows the new location, and so do both nodes after a restart.
     await gateway.restart("SIGKILL");
     await from.restart("SIGKILL");
     await to.restart("SIGKILL");
@@ -118,7 +118,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await until("its record to go", async () => ((await recordOf(sandboxID)) === undefined ? true : undefined));
   });
 
-  void test("requests meet a sandbox that runs, whenever they come during its move, and a pause is one of what moved", async () => {
+  void test("requests during a move reach a running sandbox, and a pause applies to the moved one", async () => {
     const [from, to] = nodes;
     const { sandboxID, envdAccessToken = "" } = await from.call(createSandbox, { templateID: "base", timeout: 3600 });
     await until("the gateway knows it", () => gateway.call(getSandbox, { sandboxID }).catch(() => undefined));
@@ -142,7 +142,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     assert.equal((await gateway.call(getSandbox, { sandboxID })).state, "paused");
     await gateway.call(deleteSandbox, { sandboxID });
 
-    // A delete waits, too; from then on it has ended, and is not somewhere else.
+    // A delete also waits for the move; afterwards the sandbox has ended, rather than moved.
     const short = await create(from);
     const last = gateway.call(moveSandbox, { sandboxID: short, nodeID: await idOf(to) });
     await offeredOrMoved(short, last);
@@ -156,12 +156,12 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     );
   });
 
-  void test("a sandbox that is paused and moved at once is moved, and is paused there", async () => {
+  void test("a sandbox that is paused and moved at once is moved, and is paused on the target", async () => {
     const [from, to] = nodes;
     const sandboxID = await create(from);
     await run(gateway, sandboxID, "echo mine > kept");
     let [at, next] = [from, to];
-    // Whichever of the two comes first, at the node and at the gateway.
+    // Either request may come first, at the node and at the gateway.
     for (const first of ["pause", "move", "pause"]) {
       const pause = () => gateway.call(pauseSandbox, { sandboxID });
       const move = async () => gateway.call(moveSandbox, { sandboxID, nodeID: await idOf(next) });
@@ -175,13 +175,13 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await gateway.call(deleteSandbox, { sandboxID });
   });
 
-  void test("a move that cannot be made leaves the sandbox running where it was", async () => {
+  void test("a move that is impossible leaves the sandbox running on its node", async () => {
     const [from, to] = nodes;
     const sandboxID = await create(from);
     await run(gateway, sandboxID, "echo mine > kept");
     await assert.rejects(gateway.call(moveSandbox, { sandboxID, nodeID: "node-unknown" }), { name: "NODE_NOT_FOUND" });
     await assert.rejects(gateway.call(moveSandbox, { sandboxID, nodeID: await idOf(from) }), { name: "INVALID_REQUEST", message: /already/ });
-    // To a misspelt member it would go anywhere.
+    // If the misspelt member were ignored, the sandbox would move to an arbitrary node.
     const headers = { "x-api-key": DEPLOYMENT_KEY, "content-type": "application/json" };
     const misspelt = await fetch(`${gateway.url}/sandboxes/${sandboxID}/move`, { method: "POST", headers, body: JSON.stringify({ nodeId: await idOf(to) }) });
     const { message } = (await misspelt.json()) as { message: string };
@@ -203,7 +203,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await gateway.call(deleteSandbox, { sandboxID });
   });
 
-  void test("a drain hands paused sandboxes over, and their clients find them as they were", async () => {
+  void test("a drain moves paused sandboxes to other nodes, and their clients find them unchanged", async () => {
     const [from, to] = nodes;
     const [busy, sleeping] = [await create(from), await create(from)];
     for (const sandboxID of [busy, sleeping]) await run(gateway, sandboxID, `echo ${sandboxID} > kept`);
@@ -211,7 +211,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     const nodeID = await idOf(from);
     const sandbox = await Sandbox.connect(busy, { apiUrl: gateway.url, sandboxUrl: gateway.url, apiKey: DEPLOYMENT_KEY });
     await gateway.call(setNodeStatus, { nodeID, status: "draining" });
-    // Commands meet the pause, the move or the new node; none of them is told that the sandbox is gone.
+    // Commands meet the pause, the move or the new node; none of them may report that the sandbox is gone.
     const said = await until("a command", () =>
       sandbox.commands.run("cat kept").then(
         ({ stdout }) => stdout.trim(),
@@ -226,7 +226,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
       const drain = await gateway.call(getNodeDrain, { nodeID });
       return drain.handsOver && drain.running + drain.paused === 0 ? drain : undefined;
     });
-    // The other one may have gone for the command's sake.
+    // The busy sandbox may have moved because of the command.
     assert.deepEqual(
       movedByDrain.filter(({ sandboxID }) => sandboxID === sleeping),
       [{ sandboxID: sleeping, nodeID: await idOf(to) }],
@@ -238,7 +238,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     for (const sandboxID of [busy, sleeping]) await gateway.call(deleteSandbox, { sandboxID });
   });
 
-  void test("after the death of a node what was paused and exported goes on elsewhere, what ran is lost, and the node that returns has neither", async () => {
+  void test("after the death of a node exported paused sandboxes continue elsewhere, running ones are lost, and the returning node has neither", async () => {
     const [from, to] = nodes;
     const [paused, running] = [await create(from), await create(from)];
     for (const sandboxID of [paused, running]) await run(gateway, sandboxID, "echo mine > kept");
@@ -247,13 +247,13 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     const [lostKey, lostID] = await keyedOn(from);
     const nodeID = await idOf(from);
     await from.kill("SIGKILL");
-    // Not before it was declared dead.
+    // The sandbox must not be resumed elsewhere before its node was declared dead.
     await assert.rejects(to.call(connectSandbox, { sandboxID: paused }), { name: "SANDBOX_NOT_FOUND" });
     await goesOn(paused);
     assert.equal((await deployment.nodes()).find((node) => node.nodeID === nodeID)?.state, "dead");
     assert.equal(await has(to, paused), true);
     await assert.rejects(gateway.call(getSandbox, { sandboxID: running }), { name: "NODE_LOST" });
-    // What ran there is lost for good: its keys, and those that would have gone there first, create anew.
+    // The running sandboxes are lost for good, so their keys, and keys that would choose that node, create new ones.
     const again = await withKey(lostKey);
     assert.notEqual(again, lostID);
     const fresh = await Promise.all(Array.from({ length: 6 }, (_, at) => withKey(`fresh-${at}`)));
@@ -267,7 +267,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await Promise.all([paused, again, ...fresh].map((sandboxID) => gateway.call(deleteSandbox, { sandboxID })));
   });
 
-  void test("a paused sandbox of a node that was removed as dead is shown while etcd is away, 503 says why it cannot run, and it goes on elsewhere after that", async () => {
+  void test("a paused sandbox of a removed dead node is shown while etcd is away, 503 says why it cannot run, and later it continues elsewhere", async () => {
     const [from, to] = nodes;
     const sandboxID = await create(from);
     await run(gateway, sandboxID, "echo mine > kept");
@@ -283,7 +283,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     assert.deepEqual([detail.sandboxID, detail.state, detail.pauseMode], [sandboxID, "paused", "full"]);
     assert.equal(await has(to, sandboxID), false);
     const refused = () => fetch(`${gateway.url}/health`, { headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": "49983" } });
-    // Twice: also while the failure of the first is fresh.
+    // We ask twice, because the second request comes while the first failure is cached.
     for (const response of [await refused(), await refused()]) {
       assert.deepEqual([response.status, Number(response.headers.get("retry-after")) > 0], [503, true]);
       assert.match(await response.text(), /ETCD_UNAVAILABLE/);

@@ -1,4 +1,4 @@
-// Egress rules through the unmodified E2B SDK: at create, replaced while it runs and while it is paused, kept when the node is killed.
+// Egress rules with the unmodified E2B SDK: set at create, replaced while running and while paused, kept when the node is killed.
 import assert from "node:assert/strict";
 import { after, before, suite, test } from "node:test";
 import { setSandboxNetwork } from "@svc/contract/network.ts";
@@ -9,7 +9,7 @@ import { type Outside, publicAddresses, startOutside } from "../src/outside.ts";
 
 const [one, eight] = publicAddresses;
 
-suite("egress rules by the E2B SDK", needs("root", "runsc", "envd", "base", "ip", "nft", "unshare"), () => {
+suite("egress rules with the E2B SDK", needs("root", "runsc", "envd", "base", "ip", "nft", "unshare"), () => {
   let outside: Outside;
   let node: TestNode;
   let connection: { apiUrl: string; sandboxUrl: string; apiKey: string };
@@ -29,7 +29,7 @@ suite("egress rules by the E2B SDK", needs("root", "runsc", "envd", "base", "ip"
     return (await sandbox.commands.run(tried.join("; "))).stdout.trim().split("\n");
   };
 
-  void test("rules given at the start hold, and the sandbox's detail shows them", async () => {
+  void test("rules given at the start apply, and the sandbox's detail shows them", async () => {
     const sandbox = await Sandbox.create("base", { ...connection, timeoutMs: 600_000, network: { allowOut: [one], denyOut: [ALL_TRAFFIC] } });
     assert.deepEqual(await reach(sandbox), ["open", "closed"]);
     const { network } = await sandbox.getInfo();
@@ -37,7 +37,7 @@ suite("egress rules by the E2B SDK", needs("root", "runsc", "envd", "base", "ip"
     await sandbox.kill();
   });
 
-  void test("rules are replaced as a whole, survive a kill -9 of the node, and a wrong one changes nothing", async () => {
+  void test("rules are replaced as a whole, survive a kill -9 of the node, and an invalid one changes nothing", async () => {
     const sandbox = await Sandbox.create("base", { ...connection, timeoutMs: 600_000 });
     assert.deepEqual(await reach(sandbox), ["open", "open"]);
     await sandbox.updateNetwork({ denyOut: [`${eight}/32`] });
@@ -56,7 +56,7 @@ suite("egress rules by the E2B SDK", needs("root", "runsc", "envd", "base", "ip"
     await sandbox.kill();
   });
 
-  void test("rules set while a sandbox is paused hold from its resume on", async () => {
+  void test("rules set while a sandbox is paused apply from its resume on", async () => {
     const sandbox = await Sandbox.create("base", { ...connection, timeoutMs: 600_000 });
     await sandbox.pause();
     await node.call(setSandboxNetwork, { sandboxID: sandbox.sandboxId, denyOut: [eight] });
@@ -65,7 +65,7 @@ suite("egress rules by the E2B SDK", needs("root", "runsc", "envd", "base", "ip"
     await resumed.kill();
   });
 
-  void test("rules of a sandbox that is not there are answered 404", async () => {
+  void test("rules of a sandbox that does not exist are answered 404", async () => {
     await assert.rejects(Sandbox.updateNetwork("iaaaaaaaaaaaaaaaaaaa", {}, connection), /not found/i);
   });
 });

@@ -1,4 +1,4 @@
-// Either node is killed at each step of a fetch: the snapshot is whole on the node that fetches it, or nothing of it is, and it starts afterwards.
+// Either node is killed at each step of a fetch: the fetching node has the whole snapshot or nothing, and can start it afterwards.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { listSnapshots } from "@svc/contract/lifecycle.ts";
@@ -25,7 +25,7 @@ void describe("a fetch whose node is killed", needs("root", "runsc", "envd", "ba
   after(() => fed?.[Symbol.asyncDispose]());
 
   const fetching = () => other.call(createSandbox, { templateID: snapshotID, timeout: 600 });
-  /** Through the node itself, so that no other node has a say. */
+  /** Calls the node directly, so that no other node is involved. */
   async function startsAndGoes(): Promise<void> {
     const { sandboxID } = await until("both nodes see each other", () => fetching().catch(() => undefined));
     await other.call(deleteSandbox, { sandboxID });
@@ -33,14 +33,14 @@ void describe("a fetch whose node is killed", needs("root", "runsc", "envd", "ba
     assert.deepEqual(await other.call(listSnapshots, {}), []);
     await until("its checkpoint is gone", () => (checkpoints(other).length === 0 ? true : undefined));
   }
-  /** As many checkpoints as snapshots: none of half a snapshot. */
+  /** Checks that there are as many checkpoints as snapshots, so none belongs to half a snapshot. */
   async function isWholeOrNot(): Promise<void> {
     assert.deepEqual(coming(other), []);
     assert.equal(checkpoints(other).length, (await other.call(listSnapshots, {})).length);
   }
 
   for (const step of steps) {
-    void test(`at ${step} itself`, async () => {
+    void test(`at ${step} the fetching node`, async () => {
       const { outcome } = await reached(other, step, fetching);
       await other.kill("SIGKILL");
       await outcome;
@@ -54,7 +54,7 @@ void describe("a fetch whose node is killed", needs("root", "runsc", "envd", "ba
     void test(`at ${step} the node that has it`, async () => {
       const { outcome } = await reached(other, step, fetching);
       await holder.kill("SIGKILL");
-      // The last byte may have been on its way.
+      // The last byte may already have been in flight.
       if ((await outcome) === "failed") await isWholeOrNot();
       await holder.start();
       await startsAndGoes();

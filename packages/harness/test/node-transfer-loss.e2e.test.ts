@@ -1,4 +1,4 @@
-// What becomes of a fetch whose node, or whose other node, is killed; of copies that are deleted; and of what only a lost node has.
+// Fetches whose source or target node is killed, copies that are deleted, and data that only a lost node has.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { listSnapshots } from "@svc/contract/lifecycle.ts";
@@ -28,7 +28,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
 
   const listedIDs = async (at: Pick<TestNode, "call">) => (await at.call(listSnapshots, {})).map(({ snapshotID }) => snapshotID).sort();
 
-  void test("killed in the midst of it either has all of a snapshot afterwards or nothing, and fetches it anew", async () => {
+  void test("killed during a fetch has all of a snapshot afterwards or nothing, and fetches it again", async () => {
     const snapshotID = await fed.snapshotOn(holder, NOISE, "big");
     await other.restart("SIGKILL", SLOWLY);
     await fed.isUp(other);
@@ -39,7 +39,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     await other.start(SLOWLY);
     assert.deepEqual([coming(other), checkpoints(other), await listedIDs(other)], [[], [], []]);
 
-    // The node that has it goes away: what came so far is removed, and the reason names that node.
+    // If the source node goes away, the partial data is removed, and the reason names that node.
     const second = other.call(createSandbox, { templateID: snapshotID }).catch((error: Error) => error);
     await until("it is on its way again", () => (coming(other).length > 0 ? true : undefined));
     await holder.kill("SIGKILL");
@@ -61,7 +61,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     await fed.setStatus(holder, "ready");
   });
 
-  void test("has its copies deleted with a snapshot: at once where it answers, and when it is back where it does not", async () => {
+  void test("has its copies deleted with a snapshot: at once if it answers, otherwise when it returns", async () => {
     const [big = ""] = await listedIDs(fed.gateway);
     assert.deepEqual(await listedIDs(other), [big]);
     const small = await fed.snapshotOn(holder, "echo small > /tmp/small");
@@ -90,7 +90,7 @@ void describe("a node that fetches, or that others fetch from", needs("root", "r
     await until("its copy is gone", async () => ((await listedIDs(other)).length === 0 && checkpoints(other).length === 0 ? true : undefined));
   });
 
-  void test("goes on with its copy by its id while the node that took it is lost; names and deletes wait for that node", async () => {
+  void test("keeps using its copy by id while the node that took it is lost; names and deletes wait for that node", async () => {
     const snapshotID = await fed.snapshotOn(holder, "echo kept > /tmp/kept", "kept");
     await other.call(createSandbox, { templateID: "kept" }).then(({ sandboxID }) => other.call(deleteSandbox, { sandboxID }));
     await until("the gateway knows", async () => ((await listedIDs(fed.gateway)).includes(snapshotID) ? true : undefined));

@@ -1,4 +1,4 @@
-// Snapshots and templates of one node that start on another, without object storage: fetched once, named where they were made.
+// Snapshots and templates of one node that start on another, without object storage: fetched once, and named where they were created.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { getSnapshot, listSnapshots } from "@svc/contract/lifecycle.ts";
@@ -10,7 +10,7 @@ import { needs } from "../src/needs.ts";
 import type { TestNode } from "../src/node.ts";
 import { build } from "../src/template.ts";
 
-void describe("what one of two nodes has, without object storage", needs("root", "runsc", "envd", "base", "etcd", "xxh128sum"), () => {
+void describe("data of one of two nodes, without object storage", needs("root", "runsc", "envd", "base", "etcd", "xxh128sum"), () => {
   let fed: FedNodes;
   let holder: TestNode;
   let other: TestNode;
@@ -52,12 +52,12 @@ void describe("what one of two nodes has, without object storage", needs("root",
     for (const asked of ["ready", snapshotID]) assert.deepEqual((await fed.gateway.call(getSnapshot, { snapshotID: asked })).names, ["ready:default"]);
   });
 
-  void test("a name that moved means the newer snapshot on every node, also where the older one was fetched", async () => {
+  void test("a name that moved refers to the newer snapshot on every node, also where the older one was fetched", async () => {
     await fed.snapshotOn(holder, "echo second > /tmp/which", "ready");
     const { sandboxID } = await fed.gateway.call(createSandbox, { templateID: "ready" });
     for (const asked of ["ready", "ready:default"]) assert.equal(await fed.shown(asked, "cat /tmp/which"), "second");
     await fed.gateway.call(deleteSandbox, { sandboxID });
-    // Taken on the other node, it is the newest again, wherever it starts.
+    // A snapshot taken on the other node is now the newest, wherever it starts.
     await fed.snapshotOn(other, "echo third > /tmp/which", "ready");
     await fed.setStatus(other, "draining");
     assert.equal(await fed.shown("ready", "cat /tmp/which"), "third");

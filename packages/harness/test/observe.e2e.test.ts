@@ -1,4 +1,4 @@
-// Figures, logs, events and audit log of a real node, asked for by the E2B SDK, the E2B CLI and plain requests.
+// Metrics, logs, events and audit log of a real node, requested with the E2B SDK, the E2B CLI and plain requests.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, statSync } from "node:fs";
@@ -19,7 +19,7 @@ const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.u
 
 const burn = "import time\nblock = bytearray(120 << 20)\nfor at in range(0, len(block), 4096): block[at] = 1\nwhile True: pass";
 
-void test("a sandbox's figures follow what it does: CPU, memory and disk, from its first moment on", gvisor, async () => {
+void test("a sandbox's metrics follow its activity: CPU, memory and disk, from its first moment on", gvisor, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const sandbox = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 600_000 });
   const [first] = await sandbox.getMetrics();
@@ -43,7 +43,7 @@ void test("a sandbox's figures follow what it does: CPU, memory and disk, from i
 
   const { sandboxes } = await node.call(getSandboxesMetrics, { sandbox_ids: `${sandbox.sandboxId},inotthere` });
   assert.deepEqual(Object.keys(sandboxes), [sandbox.sandboxId]);
-  // As of the last regular sample, which may be older than the sandbox.
+  // The sum comes from the last regular sample, which may be older than the sandbox.
   const text = await until("the sum over all sandboxes", async () => {
     const metrics = await (await fetch(`${node.url}/metrics`)).text();
     return Number(/^svc_node_sandbox_memory_bytes (\S+)$/m.exec(metrics)?.[1]) > 0 ? metrics : undefined;
@@ -53,7 +53,7 @@ void test("a sandbox's figures follow what it does: CPU, memory and disk, from i
   await assert.rejects(Sandbox.getMetrics(sandbox.sandboxId, connectionOf(node)), /not found/i);
 });
 
-void test("a sandbox's log tells its life and its processes, for the E2B CLI too, and for an hour after its end", gvisor, async () => {
+void test("a sandbox's log shows its life and its processes, also in the E2B CLI, and for an hour after its end", gvisor, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const sandbox = await Sandbox.create("base", { ...connectionOf(node), envs: { SECRET: "hidden-value" } });
   const { sandboxId: sandboxID } = sandbox;
@@ -102,7 +102,7 @@ void test("a sandbox's log tells its life and its processes, for the E2B CLI too
   await assert.rejects(node.call(getSandboxLogsV2, { sandboxID: "iaaaaaaaaaaaaaaaaaaa" }), { name: "SANDBOX_NOT_FOUND" });
 });
 
-void test("the events of a node go on over its death, through the front door, and end with a clean stop", gvisor, async () => {
+void test("the events of a node continue across its death, through the gateway, and end with a clean stop", gvisor, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const headers = () => ({ "x-api-key": node.apiKey });
   await using stream = await openStream(`${node.url}/events`, headers());
@@ -127,7 +127,7 @@ void test("the events of a node go on over its death, through the front door, an
   assert.doesNotMatch(node.log(), /not stopped within|did not close/);
 });
 
-void test("the audit log tells who changed what and who was refused, and holds no secret", gvisor, async () => {
+void test("the audit log records who changed what and who was refused, and contains no secret", gvisor, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const sandbox = await Sandbox.create("base", { ...connectionOf(node), metadata: { purpose: "metadata-value" }, envs: { TOKEN: "variable-value" } });
   await sandbox.commands.run("echo command-text");
@@ -156,10 +156,10 @@ void test("the audit log tells who changed what and who was refused, and holds n
   for (const secret of [...secrets, token ?? ""]) assert.ok(!text.includes(secret), `the audit log holds '${secret.slice(0, 12)}…'`);
 });
 
-async function e2b(node: TestNode, ...words: string[]): Promise<string> {
+async function e2b(node: TestNode, ...args: string[]): Promise<string> {
   const program = join(dirname(createRequire(import.meta.url).resolve("@e2b/cli/package.json")), "dist/index.js");
   const env = { ...process.env, E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: node.apiKey, HOME: node.home };
-  const child = spawn(process.execPath, [program, ...words], { env, stdio: ["ignore", "pipe", "pipe"], timeout: 60_000 });
+  const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "pipe", "pipe"], timeout: 60_000 });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
   await new Promise((resolve) => child.once("close", resolve));

@@ -1,4 +1,4 @@
-// What a copy of a running sandbox shares with its source in user space, and what its template's hooks do about it.
+// A copy of a running sandbox shares user-space state with its source; its template's hooks replace that state.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
@@ -9,7 +9,7 @@ import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
-/** Waits for the generation to change and notes each that it sees. */
+/** Waits for changes of the generation and records each. */
 const watcher = `
 import ctypes, os
 libc = ctypes.CDLL(None)
@@ -20,7 +20,7 @@ while os.read(watch, 4096):
     print(open("/run/svc/generation").read().strip(), file=open("/tmp/seen", "a"))
 `;
 
-/** Each generator is in use before the copy is made; draws again when /tmp/go is there. */
+/** Every generator is used before the copy is made, and draws again once /tmp/go exists. */
 const python = `
 import json, os, random, secrets, ssl, time, uuid
 random.random(), ssl.RAND_bytes(8), secrets.token_hex(8)
@@ -67,7 +67,7 @@ void describe("a copy of a sandbox on gvisor", needs("root", "envd", "base", "ru
   });
   after(() => node[Symbol.asyncDispose]());
 
-  void test("has gone through its template's hooks when it is handed over; one of them that fails fails the copy with its words", async () => {
+  void test("runs its template's hooks before it is returned; a failing hook fails the copy with its output", async () => {
     const source = await create();
     await root(source, "echo seed > /root/.rnd");
     await hook(source, "20-mark", "echo $SVC_SANDBOX_ID $(cat /run/svc/generation) $(id -un) >> /tmp/mark");
@@ -79,7 +79,7 @@ void describe("a copy of a sandbox on gvisor", needs("root", "envd", "base", "ru
       assert.deepEqual([id, user], [copy.sandboxId, "root"]);
       assert.equal(await text(copy, "cat /run/svc/generation"), own);
       assert.notEqual(own, generation);
-      // What base ships reseeds itself: its own hook took the seed away.
+      // The base template reseeds itself: its own hook deleted the seed file.
       await root(copy, "test ! -e /root/.rnd");
       await copy.kill();
     }
@@ -103,7 +103,7 @@ void describe("a copy of a sandbox on gvisor", needs("root", "envd", "base", "ru
     await again.kill();
   });
 
-  void test("has a generation of its own, and programs that watch it are told", async () => {
+  void test("has a generation of its own, and programs that watch it are notified", async () => {
     const source = await create();
     await source.files.write("/tmp/watch.py", watcher);
     await source.commands.run("python3 /tmp/watch.py", { background: true, timeoutMs: 0 });
@@ -123,7 +123,7 @@ void describe("a copy of a sandbox on gvisor", needs("root", "envd", "base", "ru
     await source.kill();
   });
 
-  void test("draws the same random numbers as its source where programs keep a generator in their memory, and others where they ask the kernel", async () => {
+  void test("draws the same random numbers as its source from generators in memory, and different ones from the kernel", async () => {
     const source = await create();
     await source.files.write("/tmp/draw.py", python);
     await source.files.write("/tmp/draw.cjs", node_);
@@ -144,7 +144,7 @@ void describe("a copy of a sandbox on gvisor", needs("root", "envd", "base", "ru
       }),
     );
     const distinct = Object.fromEntries(Object.keys(drawn[0] ?? {}).map((name) => [name, new Set(drawn.map((each) => each[name])).size]));
-    // docs/sandboxes.md states these.
+    // docs/sandboxes.md states these results.
     assert.deepEqual(distinct, {
       random: 1,
       "ssl.RAND_bytes": 1,

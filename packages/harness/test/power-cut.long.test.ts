@@ -1,4 +1,4 @@
-// Five power cuts of one node, one after the other.
+// Five power cuts of one node in sequence.
 import { powerCutSuite } from "./power-cut.suite.ts";
 
 powerCutSuite(5);

@@ -1,4 +1,4 @@
-// A power cut at a random moment: with durability "disk", whatever was acknowledged before it is there afterwards.
+// A power cut at a random moment: with durability "disk", everything acknowledged before it exists afterwards.
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { test } from "node:test";
@@ -16,7 +16,7 @@ import { connectionTo, ended, startBuild } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
 const DISK_MB = 512;
-/** Of each round; the cut comes at a random moment after them. */
+/** The minimum per round; the cut comes at a random moment afterwards. */
 const MIN_ACKNOWLEDGED = 8;
 const MAX_FURTHER_MS = 1_500;
 const BULK_BYTES = 2_000_000;
@@ -32,7 +32,7 @@ const fill = `echo kept > kept; head -c ${BULK_BYTES} /dev/urandom > bulk; sha1s
 const check = "sha1sum -c --status sum; cat kept";
 const started = async (node: TestNode) => (await node.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
 
-/** Each goes on until the node answers no more. */
+/** Each worker continues until the node stops answering. */
 function workers(node: TestNode, source: string, acknowledged: Acknowledged): Promise<unknown>[] {
   const { paused, snapshots, deletedSandboxes, deletedSnapshots, tags } = acknowledged;
   const forever = async (work: (at: number) => Promise<void>) => {

@@ -1,4 +1,4 @@
-// What is quarantined can be deleted by its own verb: its parts go, doctor forgets it, and its name is free again.
+// Quarantined objects can be deleted with the ordinary requests: their parts go, doctor forgets them, and their names are free again.
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -24,8 +24,8 @@ async function built(node: TestNode, name: string): Promise<{ templateID: string
 
 const create = async (node: TestNode) => (await node.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
 
-void describe("deleting what is quarantined", needs("root", "runsc", "runc", "envd", "base"), () => {
-  void test("sandboxes, snapshots, templates and builds whose records cannot be read are deleted as any other, with all that only they used", async () => {
+void describe("deleting quarantined objects", needs("root", "runsc", "runc", "envd", "base"), () => {
+  void test("sandboxes, snapshots, templates and builds with unreadable records are deleted like any other, with everything only they used", async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const [running, paused] = [await create(node), await create(node)];
     await node.call(pauseSandbox, { sandboxID: paused });
@@ -61,7 +61,7 @@ void describe("deleting what is quarantined", needs("root", "runsc", "runc", "en
     }
     await until("doctor to forget them", async () => ((await diagnosed(node.home)).length === 0 ? true : undefined));
     assert.deepEqual(leftovers(node.home), nothing);
-    // Of three checkpoints one is still somebody's.
+    // One of three checkpoints still belongs to a snapshot.
     assert.equal(readdirSync(join(node.home, "snapshots")).length, 1);
     await node.restart("SIGKILL");
     assert.deepEqual(await diagnosed(node.home), []);
@@ -101,7 +101,7 @@ void describe("deleting what is quarantined", needs("root", "runsc", "runc", "en
     removeHome(home);
   });
 
-  void test("--destroy-all ends what is quarantined, too, and leaves nothing to name", async () => {
+  void test("--destroy-all also ends quarantined objects, and leaves nothing to name", async () => {
     const home = makeHome();
     {
       await using node = await startNode({ home, runtime: "gvisor" });

@@ -1,4 +1,4 @@
-// What a home holds and cannot be used as things are: everything else starts, it is named with its reason, and it comes back.
+// Objects of a home that cannot be used: everything else starts, they are named with the reason, and they come back once they can be used.
 import assert from "node:assert/strict";
 import { copyFileSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -22,8 +22,8 @@ async function say(node: TestNode, sandboxID: string, command: string): Promise<
 
 const paused = (node: TestNode, sandboxID: string) => node.call(pauseSandbox, { sandboxID });
 
-void describe("a node that starts over what it cannot use", needs("root", "runsc", "runc", "envd", "base"), () => {
-  void test("a driver that is gone keeps nothing else from starting; what needs it is named, and goes on when it is back", async () => {
+void describe("a node that starts with objects that it cannot use", needs("root", "runsc", "runc", "envd", "base"), () => {
+  void test("a missing driver prevents nothing else from starting; objects that need it are named, and continue when it is back", async () => {
     const home = makeHome();
     const runsc = join(home, "runsc");
     copyFileSync(process.env["SVC_RUNSC"] ?? "", runsc);
@@ -57,7 +57,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
         );
         assert.ok(node.log().includes(`${name} is quarantined`), name);
       }
-      // A restart over it loses nothing either.
+      // A restart while the driver is missing loses nothing either.
       await node.restart("SIGKILL");
       renameSync(`${runsc}.away`, runsc);
       await until("the driver to be taken up", async () => (await node.call(getSandbox, { sandboxID: kept.running }).catch(() => undefined)) ?? undefined);
@@ -72,7 +72,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     removeHome(home);
   });
 
-  void test("a record, a snapshot, a template or a build that cannot be read is named; nothing it may refer to is removed, and it comes back whole", async () => {
+  void test("an unreadable record, snapshot, template or build is named; nothing it may refer to is removed, and it comes back intact", async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const [bad, good] = await Promise.all([0, 1].map(() => node.call(createSandbox, { templateID: "base", timeout: 3600 })));
     assert.ok(bad !== undefined && good !== undefined);
@@ -123,7 +123,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     assert.equal(await say(node, again.sandboxID, "cat built"), "built\n");
   });
 
-  void test("a snapshot whose files are gone is named, and can be used as soon as they are back", async () => {
+  void test("a snapshot whose files are missing is named, and can be used as soon as they are back", async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600 });
     const { snapshotID } = await node.call(createSnapshot, { sandboxID });
@@ -138,7 +138,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     await node.call(createSandbox, { templateID: snapshotID });
   });
 
-  void test("a home that a newer version wrote is refused by its file's name, and stays as it is", async () => {
+  void test("a home that a newer version wrote is refused by its file's name, and stays unchanged", async () => {
     const home = makeHome();
     {
       await using node = await startNode({ home, runtime: "gvisor" });
@@ -157,7 +157,7 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
   });
 });
 
-/** The version that was there. */
+/** Sets the version and returns the previous one. */
 function withVersion(path: string, version: number): number {
   const db = new DatabaseSync(path);
   const before = Number(db.prepare("PRAGMA user_version").get()?.["user_version"]);

@@ -1,4 +1,4 @@
-// A backup that is started beside the home it was taken from: it ends what does not run here, and touches nothing of that home.
+// A backup that is started next to its original home: it ends sandboxes that do not run here, and touches nothing of the original.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -24,7 +24,7 @@ void test(
     await node.kill("SIGTERM");
     const copy = makeHome();
     const excluded = ["./sandboxes", "./logs", "./reserve"].map((path) => `--exclude=${path}`);
-    // With run/, which a plain copy of the folder has, too.
+    // The copy includes run/, as a plain copy of the folder would.
     execFileSync("sh", ["-c", 'tar -C "$1" "$3" "$4" "$5" -cf - . | tar -C "$2" -xf -', "sh", node.home, copy, ...excluded]);
     await node.start();
     const before = readdirSync(join(node.home, "sandboxes"));

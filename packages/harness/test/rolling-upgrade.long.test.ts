@@ -1,4 +1,4 @@
-// A rolling upgrade over two real versions: nodes of an earlier commit and of this tree side by side, upgraded one after another.
+// A rolling upgrade between two real versions: nodes of an earlier commit and of this tree run together and are upgraded one by one.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ const { releases } = JSON.parse(readFileSync(new URL("../../../releases.json", i
   releases: readonly { readonly version: string; readonly commit: string }[];
 };
 
-/** The commit of the last release; SVC_UPGRADE_FROM names another one. */
+/** The commit of the last release; SVC_UPGRADE_FROM selects another one. */
 const EARLIER = releases.slice(-1).map(({ version, commit }) => ({ commit: process.env["SVC_UPGRADE_FROM"] ?? commit, what: `release ${version}` }));
 
 const STORED = "s3://test/upgrade";
@@ -27,7 +27,7 @@ const STORED = "s3://test/upgrade";
 for (const { commit, what } of EARLIER) {
   const host = needs("root", "runsc", "envd", "base", "etcd", "object-server", "git", "tar");
   const skip = host.skip || missingCommit(commit) || (process.env["SVC_GO"] === undefined ? "SVC_GO names no Go to build its envd with" : false);
-  void test(`a deployment of ${what} is upgraded node by node: what ran and what was paused before goes on after, through gateways of both`, { skip }, () =>
+  void test(`a deployment of ${what} is upgraded node by node: running and paused sandboxes continue, through gateways of both`, { skip }, () =>
     upgrade(commit),
   );
 }
@@ -59,7 +59,7 @@ async function upgrade(commit: string): Promise<void> {
     }
   }
 
-  /** Memory and files of before, through each gateway. */
+  /** Checks the earlier memory and files through each gateway. */
   async function goesOn({ sandboxID, word }: (typeof made)[number]): Promise<void> {
     for (const gateway of gateways) assert.equal(await said(gateway, sandboxID, "cat kept; kill -0 $(cat pid) && echo alive"), `${word}\nalive`);
   }
@@ -79,14 +79,14 @@ async function upgrade(commit: string): Promise<void> {
   for (const [index, node] of nodes.entries()) {
     await ways[index]?.(node);
     await allReady(gateways, nodes.length);
-    // What ran goes on everywhere; what is paused is resumed where its node is of this tree, and later where it still is not.
+    // Running sandboxes continue everywhere; a paused one is resumed once its node has been upgraded.
     for (const each of made) if (!each.isPaused || each.word.startsWith(`${index}-`)) await goesOn(each);
     for (const gateway of gateways) {
       const { sandboxID } = await gateway.call(createSandbox, { templateID: "base" });
       assert.equal(await said(gateway, sandboxID, "echo fresh"), "fresh");
       await gateway.call(deleteSandbox, { sandboxID });
     }
-    // Paused by one version, through the gateway of the other one, and resumed again.
+    // A sandbox that one version started is paused through the other version's gateway, and resumed later.
     for (const each of made) if (each.word === `${index}-false`) await after.call(pauseSandbox, { sandboxID: each.sandboxID });
   }
   for (const each of made) {
@@ -105,7 +105,7 @@ const allReady = (gateways: readonly TestGateway[], count: number) =>
     ),
   );
 
-/** A paused one comes back for it. */
+/** Runs a command, which resumes a paused sandbox. */
 async function said(gateway: TestGateway, sandboxID: string, command: string): Promise<string> {
   const sandbox = await Sandbox.connect(sandboxID, { apiUrl: gateway.url, sandboxUrl: gateway.url, apiKey: DEPLOYMENT_KEY, timeoutMs: 3_600_000 });
   return (await sandbox.commands.run(command)).stdout.trim();

@@ -1,4 +1,4 @@
-// Key, seed and deployment secret are changed under sandboxes: what each change rotates, and that paused, kept and live ones go on.
+// Key, seed and deployment secret change under sandboxes: what each change rotates, and that paused, kept and live ones continue.
 import assert from "node:assert/strict";
 import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { startNode, type TestNode } from "../src/node.ts";
 const secret = (letter: string) => letter.repeat(32);
 const host = needs("root", "runsc", "envd", "base");
 
-/** What the sandbox holds, read by a command in it, under the token that the node gives out now. */
+/** Reads a file in the sandbox with the token that the node issues now. */
 async function read(node: TestNode, sandboxID: string): Promise<string> {
   const sandbox = await Sandbox.connect(sandboxID, { apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
   return (await sandbox.commands.run("cat kept")).stdout.trim();
@@ -23,7 +23,7 @@ async function tokens(node: TestNode, sandboxID: string) {
   return { envdAccessToken, trafficAccessToken };
 }
 
-/** One that runs, one that is paused, and a snapshot; all with the file `kept` in them. */
+/** Creates a running sandbox, a paused one, and a snapshot, all with the file `kept`. */
 async function populate(node: TestNode) {
   const create = async () => {
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600, network: { allowPublicTraffic: false } });
@@ -47,13 +47,13 @@ async function goOn(node: TestNode, { live, paused, snapshotID }: Awaited<Return
   const [forked] = await node.call(forkSandbox, { sandboxID: live, count: 1 });
   assert.ok(forked !== undefined && "sandbox" in forked);
   assert.equal(await read(node, forked.sandbox.sandboxID), "before");
-  // And once more through a pause, under what is in force now.
+  // One more pause and resume uses the secrets in force now.
   await node.call(pauseSandbox, { sandboxID: paused });
   await node.call(resumeSandbox, { sandboxID: paused, timeout: 600 });
   assert.equal(await read(node, paused), "before");
 }
 
-void test("a new API key leaves all tokens as they are, and what is live, paused or kept goes on", host, async () => {
+void test("a new API key leaves all tokens unchanged, and live, paused and kept sandboxes continue", host, async () => {
   await using node = await startNode({ runtime: "gvisor" });
   const known = await populate(node);
   const before = await Promise.all([tokens(node, known.live), tokens(node, known.paused)]);
@@ -67,7 +67,7 @@ void test("a new API key leaves all tokens as they are, and what is live, paused
   await goOn(node, known);
 });
 
-void test("a new seed changes both tokens of every sandbox and nothing else: what is live, paused or kept goes on", host, async () => {
+void test("a new seed changes both tokens of every sandbox and nothing else: live, paused and kept sandboxes continue", host, async () => {
   await using node = await startNode({ runtime: "gvisor", env: { SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: secret("a") } });
   const known = await populate(node);
   const before = await Promise.all([tokens(node, known.live), tokens(node, known.paused)]);

@@ -1,4 +1,4 @@
-// What `sdk-gateway.e2e.test.ts` leaves out: the rest of the E2B SDKs' suites through a gateway, on gVisor.
+// The rest of the E2B SDKs' suites through a gateway, on gVisor; `sdk-gateway.e2e.test.ts` has the first part.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gatewayEntry } from "../src/fronted-nodes.ts";

@@ -1,4 +1,4 @@
-// The unmodified E2B JS SDK against a node or a gateway: what its users do, on whichever driver.
+// The unmodified E2B JS SDK against a node or a gateway: the operations of its users, on each driver.
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
@@ -8,7 +8,7 @@ import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { UNTIL_BOUND_MS, until } from "../src/until.ts";
 
-/** What the SDK speaks to. */
+/** The server that the SDK connects to. */
 export type Entry = Pick<TestNode, "url" | "apiKey" | "call"> & AsyncDisposable;
 type Runtime = "gvisor" | "runc" | "bubblewrap";
 
@@ -27,14 +27,14 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       await node[Symbol.asyncDispose]();
     };
 
-    void test("a command's output, error output and exit code come back", async () => {
+    void test("a command's output, error output and exit code are returned", async () => {
       assert.equal((await sandbox.commands.run("python3 -c 'print(6*7)'")).stdout, "42\n");
       const both = await sandbox.commands.run("echo out; echo err >&2");
       assert.deepEqual([both.stdout, both.stderr, both.exitCode], ["out\n", "err\n", 0]);
       await assert.rejects(sandbox.commands.run("exit 7"), (error: unknown) => error instanceof CommandExitError && error.exitCode === 7);
     });
 
-    void test("a command runs as the default user in its home, or as root, in a directory and with variables of its own", async () => {
+    void test("a command runs as the default user in its home, or as root, in a given directory and with its own variables", async () => {
       assert.equal((await sandbox.commands.run("whoami; pwd; echo $GLOBAL")).stdout, "user\n/home/user\ng\n");
       const root = await sandbox.commands.run('whoami; pwd; echo "$OWN $GLOBAL"', { user: "root", cwd: "/etc", envs: { OWN: "o" } });
       assert.equal(root.stdout, "root\n/etc\no g\n");
@@ -57,12 +57,12 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       assert.equal(await sandbox.commands.kill(handle.pid), false);
     });
 
-    void test("a command that outlasts its timeout is ended, also inside", async () => {
+    void test("a command that exceeds its timeout is ended, also inside", async () => {
       await assert.rejects(sandbox.commands.run("sleep 4242", { timeoutMs: 300 }), TimeoutError);
       await until("the end of sleep", async () => ((await sandbox.commands.run("pgrep -f 'sleep 424[2]' || true")).stdout === "" ? true : undefined));
     });
 
-    void test("a command goes on when its client goes away", async () => {
+    void test("a command continues when its client disconnects", async () => {
       const handle = await sandbox.commands.run("sleep 1; echo done > /tmp/went-on; sleep 4243", { background: true });
       await handle.disconnect();
       await until("the file", async () => ((await sandbox.files.exists("/tmp/went-on")) ? true : undefined));
@@ -102,7 +102,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       await assert.rejects(sandbox.files.read("no/such/file"), NotFoundError);
     });
 
-    void test("the default user's files go where only root may write, and are the user's", async () => {
+    void test("files that the default user writes where only root may write belong to that user", async () => {
       assert.equal((await sandbox.files.write("/app/src/main.py", "print(1)")).path, "/app/src/main.py");
       assert.equal(
         (await sandbox.commands.run("stat -c '%U %a' /app /app/src /app/src/main.py; python3 /app/src/main.py; touch /app/own")).stdout,
@@ -125,7 +125,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       assert.ok((await sandbox.files.list("/root")).length > 0, "a link was removed, not what it leads to");
     });
 
-    void test("a new file is seen as created, given to its user, and written", async () => {
+    void test("a new file is reported as created, given to its user, and written", async () => {
       await sandbox.files.makeDir("/srv/seen");
       const events: string[] = [];
       const watch = await sandbox.files.watchDir("/srv/seen", ({ type, name }) => void events.push(`${type} ${name}`));
@@ -136,7 +136,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       await sandbox.files.remove("/srv/seen");
     });
 
-    void test("in a strict sandbox the file API has its user's rights alone", async () => {
+    void test("in a strict sandbox the file API has only its user's rights", async () => {
       const { sandboxID } = await node.call(createSandbox, { templateID: "base", strictFiles: true, timeout: 600 });
       const strict = await Sandbox.connect(sandboxID, connection);
       await assert.rejects(strict.files.write("/app/main.py", "x"), /permission denied/);
@@ -148,7 +148,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       await strict.kill();
     });
 
-    void test("a watch reports what happens in a directory, and below it when asked", async () => {
+    void test("a watch reports events in a directory, and below it on request", async () => {
       await sandbox.files.makeDir("watched/sub");
       const events: string[] = [];
       const watch = await sandbox.files.watchDir("watched", (event) => void events.push(`${event.type} ${event.name}`), { recursive: true });
@@ -161,7 +161,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       await watch.stop();
     });
 
-    void test("signed URLs give and take a file without any header, and only until they expire", async () => {
+    void test("signed URLs read and write a file without any header, and only until they expire", async () => {
       const up = await sandbox.uploadUrl("signed.txt", { useSignatureExpiration: 120 });
       const form = new FormData();
       form.set("file", new Blob(["signed content"]), "signed.txt");
@@ -174,7 +174,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       assert.equal((await fetch(expired)).status, 401);
     });
 
-    void test("the sandbox is described, listed by its metadata, connected to, and knows that it runs", async () => {
+    void test("the sandbox is described, listed by its metadata, connected to, and reported as running", async () => {
       const info = await sandbox.getInfo();
       assert.equal(info.sandboxId, sandbox.sandboxId);
       assert.equal(info.metadata["sign"], "a=b&c d/ä");
@@ -191,7 +191,7 @@ export function sdkSuite(runtime: Runtime, programs: readonly string[], where = 
       assert.ok((await sandbox.getInfo()).endAt.getTime() > Date.now() + 700_000);
     });
 
-    void test("a killed sandbox does not run, is not found, and is not killed twice", async () => {
+    void test("a killed sandbox does not run, is not found, and cannot be killed again", async () => {
       const other = await Sandbox.create("base", connection);
       assert.equal(await other.kill(), true);
       assert.equal(await other.isRunning(), false);

@@ -1,4 +1,4 @@
-# The unmodified E2B Python SDK against a node: what its users do. Connection settings come from the environment.
+# The unmodified E2B Python SDK against a node: the operations of its users. Connection settings come from the environment.
 import asyncio
 import os
 import time

@@ -1,4 +1,4 @@
-# The unmodified E2B Python SDK against a node: pause, resume, snapshots, forks, figures, lists, and how it names what fails.
+# The unmodified E2B Python SDK against a node: pause, resume, snapshots, forks, metrics, lists, and the names of its errors.
 import asyncio
 import datetime
 import time
@@ -68,7 +68,7 @@ class Life(unittest.TestCase):
         self.assertEqual(again.files.read("note"), "kept")
         self.assertEqual(said(again, "cat /proc/sys/kernel/random/boot_id"), boot)
         self.assertIn(handle.pid, [process.pid for process in again.commands.list()])
-        # The object of before the pause works on.
+        # The object from before the pause still works.
         self.assertEqual(said(sandbox, "cat note"), "kept")
         self.assertGreater(again.get_info().end_at, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=700))
 

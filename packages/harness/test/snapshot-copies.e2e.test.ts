@@ -1,4 +1,4 @@
-// Snapshots that another node fetched from object storage: their names mean what they mean where they were taken, and a delete reaches all copies.
+// Snapshots fetched from object storage by another node: their names mean the same as on their own node, and a delete reaches all copies.
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -51,7 +51,7 @@ void describe("a snapshot that two nodes have, with object storage", needs("root
   const isKnown = (snapshotIDs: readonly string[]) =>
     until("the gateway knows", async () => ((await ids(gateway)).join() === [...snapshotIDs].sort().join() ? true : undefined));
 
-  void test("loses its name to a newer one on both, and is listed once, as the node shows it that took it", async () => {
+  void test("loses its name to a newer one on both, and is listed once, as its own node shows it", async () => {
     const first = await take();
     assert.equal(await startOnOther("ready"), first);
     const second = await take();
@@ -82,7 +82,7 @@ void describe("a snapshot that two nodes have, with object storage", needs("root
     assert.equal(existsSync(manifestOf(first)), true);
   });
 
-  void test("counts as deleted, too, where the other node was away when it was", async () => {
+  void test("counts as deleted, too, if the other node was away during the delete", async () => {
     const [first = ""] = await ids(gateway);
     await other.kill("SIGKILL");
     await until("the loss is seen", () => gateway.call(deleteTemplate, { templateID: first }).then(() => true));
@@ -91,12 +91,12 @@ void describe("a snapshot that two nodes have, with object storage", needs("root
     assert.deepEqual(await ids(gateway), []);
     await assert.rejects(gateway.call(createSandbox, { templateID: first }), { name: "TEMPLATE_NOT_FOUND" });
     await until("object storage forgets it", () => (existsSync(manifestOf(first)) ? undefined : true));
-    // Nothing of the copy's comes back there.
+    // The copy's node must not put anything back.
     await other.restart("SIGTERM");
     assert.equal(existsSync(manifestOf(first)), false);
   });
 
-  void test("loses its name for good to one that the other node took, on a fixed list of nodes, too, whatever object storage says of the name", async () => {
+  void test("loses its name for good to one that the other node took, also with a fixed list of nodes, whatever object storage says of the name", async () => {
     const on = async (node: TestNode) => {
       const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 600 });
       const { snapshotID } = await node.call(createSnapshot, { sandboxID, name: "ready", memory: false });
@@ -116,7 +116,7 @@ void describe("a snapshot that two nodes have, with object storage", needs("root
     await until("the older one's node dropped the name", async () =>
       (await taker.call(listSnapshots, {})).every(({ names }) => names.length === 0) ? true : undefined,
     );
-    // As one leaves it that had not heard of the newer one when its upload ended.
+    // A node that did not know of the newer snapshot when its upload ended leaves this.
     writeFileSync(join(folder, "objects/names/ready/default"), older);
     const direct = await taker.call(createSandbox, { templateID: "ready", timeout: 600 });
     assert.equal(direct.templateID, newer);

@@ -1,4 +1,4 @@
-// What the name of a snapshot means where nodes on both sides took snapshots under it: the last one that was given it, and nothing once that is deleted.
+// The meaning of a snapshot's name if several nodes took snapshots under it: the last one to get it, and none once that is deleted.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { OFFERS_PATH, offerAnswer } from "@svc/contract/cluster.ts";
@@ -13,7 +13,7 @@ import type { TestNode } from "../src/node.ts";
 import { build } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
-void describe("names of snapshots over nodes without object storage", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
+void describe("names of snapshots across nodes without object storage", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
   let fed: FedNodes;
   let first: TestNode;
   let second: TestNode;
@@ -31,7 +31,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
   }
   const listed = async (at: Pick<TestNode, "call"> = fed.gateway) => new Map((await at.call(listSnapshots, {})).map((each) => [each.snapshotID, each.names]));
   const isKnown = (snapshotID: string) => until("the gateway knows the snapshot", async () => ((await listed()).has(snapshotID) ? true : undefined));
-  /** The gateway anew, which knows what those of the two nodes say that are up. */
+  /** Restarts the gateway, which then only knows what the live nodes report. */
   async function forgetAll(up: number): Promise<void> {
     await fed.gateway.restart("SIGKILL");
     await until(`${up} of two nodes`, async () => {
@@ -39,7 +39,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
       return nodes.length === 2 && nodes.filter(({ status }) => status === "ready").length === up ? true : undefined;
     });
   }
-  /** Which snapshot a sandbox of this name is started from. */
+  /** Returns the snapshot from which a sandbox with this name starts. */
   const meant = async (asked: string) => {
     const { sandboxID, templateID } = await fed.gateway.call(createSandbox, { templateID: asked, timeout: 600 });
     await fed.gateway.call(deleteSandbox, { sandboxID });
@@ -69,13 +69,13 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     await isNotFound("same");
     for (const node of fed.nodes) await assert.rejects(node.call(createSandbox, { templateID: "same" }), { name: "TEMPLATE_NOT_FOUND" });
     assert.equal(await meant(older), older);
-    // A name that is free again is given anew.
+    // A free name can be given again.
     const third = await take(first, "same");
     await isKnown(third);
     assert.equal(await meant("same"), third);
   });
 
-  void test("it lost the name, too, where its node was away when the newer one was taken and deleted, and though the gateway knows nothing from before", async () => {
+  void test("it lost the name even if its node was away when the newer one was taken and deleted, and the gateway has no memory of that", async () => {
     const older = await take(first, "away");
     await first.kill("SIGKILL");
     await fed.isUp(first, false);
@@ -89,7 +89,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     await until("its node dropped the name", async () => ((await listed(first)).get(older)?.length === 0 ? true : undefined));
   });
 
-  void test("an imported snapshot gets its name only where none bears it on any node, and then bears it everywhere", async () => {
+  void test("an imported snapshot gets its name only if it is unused on every node, and then has it everywhere", async () => {
     const headers = { "x-api-key": first.apiKey };
     const knows = (snapshotID: string) =>
       until("the first node knows whose the name is", async () => {
@@ -127,7 +127,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     const says = new RegExp(`snapshot 'decided:v1' .*node ${nodeIDOf(first)}, which decides about .*${nodeIDOf(second)} has a copy.*svc start ${snapshotID}`);
     await assert.rejects(meant("decided:v1"), { name: "NODE_LOST", message: says });
     assert.equal(await meant(snapshotID), snapshotID);
-    // One that has heard of the name from the other node alone says the same.
+    // A gateway that knows the name only from the other node reports the same.
     await forgetAll(1);
     await assert.rejects(meant("decided:v1"), { name: "NODE_LOST", message: says });
     await first.start();
@@ -135,7 +135,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     assert.equal(await meant("decided:v1"), snapshotID);
   });
 
-  void test("a sandbox shows the same template on every node: the name that the snapshot has, however it was asked for", async () => {
+  void test("a sandbox shows the same template on every node: the snapshot's name, however it was requested", async () => {
     const snapshotID = await take(first, "shown:v1");
     await isKnown(snapshotID);
     const ask = async (asked: string) => (await fed.gateway.call(createSandbox, { templateID: asked, timeout: 600 })).sandboxID;
@@ -151,7 +151,7 @@ void describe("names of snapshots over nodes without object storage", needs("roo
     await fed.setStatus(first, "ready");
   });
 
-  void test("a template's starts are counted over all nodes, in both lists", async () => {
+  void test("a template's starts are counted across all nodes, in both lists", async () => {
     const count = async (operation: typeof listTemplates | typeof listTemplatesV2, name: string) =>
       (await fed.gateway.call(operation, {})).find(({ names }) => names.includes(name))?.spawnCount;
     await build(first, Template().fromTemplate("base").runCmd("echo one > /tmp/version"), "counted");

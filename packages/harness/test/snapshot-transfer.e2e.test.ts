@@ -1,4 +1,4 @@
-// Snapshots that move between nodes: by a file through the command line, and by object storage; with all that ran in them.
+// Snapshots that are transferred between nodes, as a file with the command line and through object storage, with all their processes.
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, truncateSync } from "node:fs";
@@ -35,7 +35,7 @@ async function cli(node: TestNode, ...args: string[]): Promise<{ stdout: string;
   );
 }
 
-/** Another home with the same deployment secrets, as nodes of one deployment have them. */
+/** Creates another home with the same deployment secrets, like another node of the deployment. */
 function homeBeside(home: string): string {
   const beside = makeHome();
   mkdirSync(join(beside, "secrets"), { mode: 0o700 });
@@ -43,7 +43,7 @@ function homeBeside(home: string): string {
   return beside;
 }
 
-/** Does `work` as a node of that home that serves nobody. */
+/** Runs `work` as a node of that home that serves no requests. */
 async function inHome(home: string, flags: readonly string[], work: (node: Node) => Promise<unknown>): Promise<void> {
   const loaded = loadConfig({ server: "node", schema: nodeSettings, flagNames: {}, argv: [...flags, `--home=${home}`, "--sandbox.runtime=gvisor"], about: "" });
   if (loaded === "help") return;
@@ -54,7 +54,7 @@ async function inHome(home: string, flags: readonly string[], work: (node: Node)
   await closeParts(log, node.parts(false));
 }
 
-/** A program that counts in memory, and a file. */
+/** Creates a sandbox with a program that counts in memory, and a file. */
 async function withCounter(node: TestNode): Promise<Sandbox> {
   const sandbox = await Sandbox.create("base", { ...connectionTo(node), timeoutMs: 3_000_000 });
   await sandbox.files.write("/home/user/kept", "kept");
@@ -70,8 +70,8 @@ async function goesOn(sandbox: Sandbox): Promise<void> {
   await until("the program to count on", async () => (await count()) > before || undefined);
 }
 
-void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", "object-server"), () => {
-  void test("a snapshot goes by a file to a node of the same deployment, where its programs go on", async () => {
+void describe("transferred snapshots", needs("root", "envd", "base", "runsc", "object-server"), () => {
+  void test("a snapshot is transferred as a file to a node of the same deployment, where its programs continue", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-transfer-"));
     await using node = await startNode({ runtime: "gvisor" });
     const home = homeBeside(node.home);
@@ -97,7 +97,7 @@ void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", 
     rmSync(folder, { recursive: true });
   });
 
-  void test("a snapshot of files goes to another deployment; one of memory is refused there with what to do", async () => {
+  void test("a snapshot of files can be imported by another deployment; one of memory is refused there with advice", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-transfer-"));
     await using node = await startNode({ runtime: "gvisor" });
     await using stranger = await startNode({ runtime: "gvisor" });
@@ -112,7 +112,7 @@ void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", 
     rmSync(folder, { recursive: true });
   });
 
-  void test("a durable snapshot is started by a node that never saw it, and a durable pause is answered when it is in object storage", async () => {
+  void test("a durable snapshot starts on a node that never saw it, and a durable pause is answered once it is in object storage", async () => {
     await using server = await startObjectServer();
     const flags = [`--objects.url=s3://${server.bucket}/svc`, `--objects.endpoint=${server.endpoint}`, "--snapshots.durable=true"];
     await using node = await startNode({ runtime: "gvisor", flags, env: server.env });
@@ -133,7 +133,7 @@ void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", 
     removeHome(home);
   });
 
-  void test("a paused sandbox goes on in another home of its deployment, with its memory, its files and its token", async () => {
+  void test("a paused sandbox continues in another home of its deployment, with its memory, its files and its token", async () => {
     const storage = mkdtempSync(join(tmpdir(), "svc-storage-"));
     const flags = [`--objects.url=file://${storage}`, "--snapshots.durable=true"];
     await using node = await startNode({ runtime: "gvisor", flags });
@@ -157,7 +157,7 @@ void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", 
     rmSync(storage, { recursive: true });
   });
 
-  void test("a node that is killed in the middle of an export or an import has nothing of it after its start, and does it again", async () => {
+  void test("a node that is killed during an export or an import has nothing of it after its start, and can repeat it", async () => {
     const storage = mkdtempSync(join(tmpdir(), "svc-storage-"));
     await using node = await startNode({ runtime: "gvisor", flags: [`--objects.url=file://${storage}`, "--objects.bandwidth_mb_per_second=2"] });
     const sandbox = await withCounter(node);
@@ -194,7 +194,7 @@ void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", 
     rmSync(storage, { recursive: true });
   });
 
-  void test("object storage that is away stops neither pause nor resume; what waits is told, and sent when it is back", async () => {
+  void test("unavailable object storage prevents neither pause nor resume; pending uploads are reported, and sent when it is back", async () => {
     const flags = ["--objects.url=s3://nowhere/svc", "--objects.endpoint=http://127.0.0.1:1"];
     const env = { AWS_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "secret" };
     await using node = await startNode({ runtime: "gvisor", flags, env });

@@ -1,4 +1,4 @@
-// Five hundred rounds of the storm; a run that was cut off is gone on with by the next: storm.json in the cache's logs says where it is.
+// Five hundred rounds of the storm; an interrupted run is continued by the next, from storm.json in the cache's logs.
 import { join } from "node:path";
 import { stormSuite } from "./storm.suite.ts";
 

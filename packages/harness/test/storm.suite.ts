@@ -1,4 +1,5 @@
-// Parts of a node killed at random, round after round, while sandboxes are made, kept, copied and built: nothing acknowledged is lost.
+// Parts of a node are killed at random, round after round, while sandboxes are created, paused, copied and built: nothing acknowledged is
+// lost.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -11,20 +12,20 @@ import { emptyWorld } from "../src/storm-world.ts";
 
 export type StormOptions = {
   readonly rounds: number;
-  /** No round begins after this. */
+  /** No round begins after this time. */
   readonly budgetMs: number;
-  /** Where a storm that its budget, or a failure, cut off goes on. */
+  /** Stores the progress of a storm that its budget or a failure interrupted. */
   readonly stateFile?: string;
-  /** Of the whole storm, each kind of operation was acknowledged as often. */
+  /** The minimum of acknowledged operations of each kind, over the whole storm. */
   readonly atLeastEach: number;
 };
 
 type Progress = { seed: number; round: number; acknowledged: Record<string, number>; explained: Record<string, number> };
 
-/** SVC_STORM_SEED and SVC_STORM_ROUND, as a failure names them, begin with that very round. */
+/** SVC_STORM_SEED and SVC_STORM_ROUND, as a failure names them, start with exactly that round. */
 export function stormSuite({ rounds, budgetMs, stateFile, atLeastEach }: StormOptions): void {
   void test(
-    "parts of a node are killed at random while it works: nothing acknowledged is lost, nothing is left over, every 5xx says why",
+    "parts of a node are killed at random while it works: nothing acknowledged is lost, nothing is left over, every 5xx gives a reason",
     needs("root", "envd", "base", "runsc"),
     async (t) => {
       const progress = begin(stateFile);
@@ -73,7 +74,7 @@ function keep(stateFile: string | undefined, progress: Progress): void {
   writeFileSync(stateFile, JSON.stringify(progress));
 }
 
-/** What earlier runs counted, and this one. */
+/** Adds the counts of this run to those of earlier ones. */
 function add(before: Progress, acknowledged: Record<Kind, number>, explained: ReadonlyMap<string, number>): Progress {
   const sum = (old: Record<string, number>, more: Iterable<[string, number]>) => ({
     ...old,

@@ -1,4 +1,4 @@
-// A template whose files change under what stands on it: a paused sandbox and a snapshot refuse to go on with a mixture.
+// A template whose files change underneath a paused sandbox and a snapshot: both refuse to continue with a mixture.
 import assert from "node:assert/strict";
 import { cpSync, mkdirSync, readdirSync, readFileSync, realpathSync, renameSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ void test(
     const home = makeHome();
     const templates = join(home, "own-templates");
     mkdirSync(templates);
-    // The smallest one that set-up makes; most of it is the host's own programs.
+    // The smallest template of set-up, which mostly contains the host's own programs.
     const source = realpathSync(join(process.env["SVC_TEMPLATES_DIR"] ?? "", "host"));
     cpSync(source, join(templates, "host"), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
     const changed = join(templates, "host/rootfs/etc/changed-later");
@@ -28,7 +28,7 @@ void test(
       const { sandboxID } = await node.call(createSandbox, { templateID: "host", timeout: 3600 });
       const { snapshotID } = await node.call(createSnapshot, { sandboxID });
       await node.call(pauseSandbox, { sandboxID });
-      // Installed as packages are: a new file in the place of the old one.
+      // The file is replaced by a new one, as package managers do.
       writeFileSync(`${changed}.new`, "after!");
       renameSync(`${changed}.new`, changed);
       await node.restart("SIGTERM");

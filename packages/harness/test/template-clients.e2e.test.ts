@@ -1,4 +1,4 @@
-// Template builds by the unmodified E2B Python SDK, and by the E2B CLI from a Dockerfile.
+// Template builds with the unmodified E2B Python SDK, and with the E2B CLI from a Dockerfile.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
@@ -42,7 +42,7 @@ void test("the E2B CLI builds a template from a Dockerfile, lists, publishes and
     "app/main.py": "import os; print(os.environ['WHO'], os.getcwd())\n",
     Dockerfile: "FROM e2bdev/base\nENV WHO=docker\nWORKDIR /srv/app\nCOPY app/ .\nRUN echo built > built && id -un >> built\n",
   });
-  const e2b = (...words: string[]) => run(node, [process.execPath, cli, ...words], context.path);
+  const e2b = (...args: string[]) => run(node, [process.execPath, cli, ...args], context.path);
   const created = await e2b("template", "create", "from-docker", "-d", "Dockerfile", "--cpu-count", "1", "--memory-mb", "512");
   assert.equal(created.code, 0, created.said);
   const sandbox = await Sandbox.create("from-docker", connectionTo(node));

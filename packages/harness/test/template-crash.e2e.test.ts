@@ -1,4 +1,4 @@
-// The end of a node in the middle of a build; template-crash.long.test.ts has every stage.
+// The end of a node during a build; template-crash.long.test.ts has every stage.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertNothingBut, reached } from "../src/crash.ts";
@@ -14,7 +14,7 @@ const steps = [
 
 killedBuildSuite(["build layer", "build checkpoint"]);
 
-void test("a clean stop puts builds back in line; they go on when the node is up again", needs("root", "runsc", "envd", "base"), async () => {
+void test("a clean stop puts builds back into the queue; they continue when the node is up again", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", flags: ["--log-level=debug"] });
   const builds: { templateID: string; buildID: string }[] = [];
   await reached(node, "build 2", async () => {

@@ -1,4 +1,4 @@
-// kill -9 of the node in the middle of a build: no orphan, and the build says what became of it.
+// SIGKILL of the node during a build: no orphan, and the build reports its outcome.
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -16,10 +16,10 @@ const steps = [
   { type: "RUN", args: ["date +%N > /tmp/two"] },
 ];
 
-/** As the node's debug log names them. */
+/** The stages have the names of the node's debug log. */
 export function killedBuildSuite(stages: readonly string[]): void {
   void test(
-    "a build that kill -9 cut off says where it was, nothing of it is left, and it can be built again",
+    "a build that kill -9 interrupted says where it was, leaves nothing behind, and can be built again",
     needs("root", "runsc", "envd", "base"),
     async () => {
       await using node = await startNode({ runtime: "gvisor", flags: ["--log-level=debug"] });
@@ -33,7 +33,7 @@ export function killedBuildSuite(stages: readonly string[]): void {
           return node.call(getBuildStatus, { templateID, buildID: builds[0]?.buildID ?? "" });
         };
         let cut = await cutOff();
-        // A build that was quicker than the kill is made again.
+        // A build that finished before the kill is repeated.
         for (let again = 0; again < 5 && cut.status === "ready"; again++) cut = await cutOff();
         const { status, reason } = cut;
         assert.equal(status, "error", stage);
@@ -51,7 +51,7 @@ export function killedBuildSuite(stages: readonly string[]): void {
   );
 }
 
-/** Layers, fetches and checkpoints that no record names. */
+/** Returns layers, fetches and checkpoints without a record. */
 function halfMade({ home }: TestNode): string[] {
   const names = (folder: string) => (existsSync(join(home, folder)) ? readdirSync(join(home, folder)) : []);
   return [

@@ -1,4 +1,4 @@
-// Debian roots and packages, from the mirrors that the base template names, through a sandbox's own way out.
+// Debian roots and packages, from the mirrors that the base template names, through a sandbox's own network.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Sandbox, Template } from "e2b";
@@ -6,7 +6,7 @@ import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
 import { build, connectionTo } from "../src/template.ts";
 
-void test("a template of a Debian suite is made in a sandbox, takes packages, and is made once a day", needs("root", "runsc", "envd", "base"), async () => {
+void test("a template of a Debian suite is built in a sandbox, installs packages, and is cached", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", internet: true });
   const template = () => Template().fromDebianImage("bookworm").aptInstall("hello", { noInstallRecommends: true });
   await build(node, template(), "debian");

@@ -1,4 +1,4 @@
-// Builds with durable snapshots: a template that is ready is in object storage, whatever becomes of the node that built it.
+// Builds with durable snapshots: a ready template is in object storage, whatever happens to the node that built it.
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -21,7 +21,7 @@ const RUNTIME = "bubblewrap";
 const noise = (megabytes: number) => ({ fromTemplate: "base", steps: [{ type: "RUN", args: [`head -c ${megabytes}000000 /dev/urandom > /tmp/noise`] }] });
 
 void describe("a build with durable snapshots", host, () => {
-  void test("is ready when other nodes can fetch it: its builder is killed at that word, and it starts, by its name and by a new tag", async () => {
+  void test("is ready when other nodes can fetch it: its builder is killed at that moment, and it starts, by its name and by a new tag", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-durable-"));
     const secret = join(folder, "secret");
     writeFileSync(secret, "d".repeat(40), { mode: 0o600 });
@@ -42,7 +42,7 @@ void describe("a build with durable snapshots", host, () => {
     rmSync(folder, { recursive: true });
   });
 
-  void test("fails with the reason while object storage does not answer, and is ready when it is built again after that", needs("object-server"), async () => {
+  void test("fails with the reason while object storage does not answer, and is ready when it is built again afterwards", needs("object-server"), async () => {
     await using server = await startObjectServer();
     await using relay = await startObjectRelay(server.endpoint);
     const flags = [`--objects.url=s3://${server.bucket}/svc`, `--objects.endpoint=${relay.endpoint}`, "--snapshots.durable=true"];
@@ -59,7 +59,7 @@ void describe("a build with durable snapshots", host, () => {
     await node.call(createSandbox, { templateID: "site" });
   });
 
-  void test("cut off by a kill before it was ready leads nobody to it afterwards: its name means in object storage what it means on its node", async () => {
+  void test("interrupted by a kill before it was ready is not used by any node: its name in object storage means the same as on its node", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-durable-"));
     const nameOf = () => (existsSync(join(folder, "names/site/default")) ? readFileSync(join(folder, "names/site/default"), "utf8") : undefined);
     {

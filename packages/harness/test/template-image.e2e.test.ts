@@ -38,7 +38,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     }
   };
 
-  void test("keeps the image's variables, folder and user, and gets what the clients need where it has none", async () => {
+  void test("keeps the image's variables, folder and user, and gets what clients need if the image lacks it", async () => {
     open.push({ name: "team/tiny:1", env: { PATH: "/opt/tools:/bin", FROM_IMAGE: "yes" }, workdir: "/srv/app", files: { "srv/app/hello.txt": "hello\n" } });
     const { lines } = await build(node, Template().fromImage("team/tiny:1").runCmd("cat hello.txt > /tmp/seen"), "tiny");
     assert.ok(
@@ -56,7 +56,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     assert.equal(await output("owned", "id -un"), "app\n");
   });
 
-  void test("starts what the image starts, where the node's settings say so and the build says nothing else", async () => {
+  void test("starts the image's command if the node's settings say so and the build does not override it", async () => {
     open.push({ name: "starting", entrypoint: ["/bin/sh", "-c"], cmd: ["echo it started > /tmp/up"] });
     await build(node, Template().fromImage("starting"), "starting");
     assert.equal(await output("starting", "cat /tmp/up"), "it started\n");
@@ -64,7 +64,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     assert.equal(await output("starting", "cat /tmp/up"), "mine\n");
   });
 
-  void test("comes from a registry with a password when the password is right; it is written nowhere", async () => {
+  void test("comes from a registry with a password if the password is correct; it is stored nowhere", async () => {
     const image = closed.push({ name: "secret/tiny:2", files: { "etc/mark": "private\n" } });
     await assert.rejects(build(node, Template().fromImage(image), "private"), /unauthorized/);
     await assert.rejects(build(node, Template().fromImage(image, { username: registryUser, password: "wrong" }), "private"), /unauthorized|authentication/);
@@ -85,7 +85,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
 
   void test("without a registry's name comes from docker.io", async () => {
     open.push({ name: "library/tinier:3.13", files: { "etc/mark": "of the index\n" } });
-    // skopeo's own table of places stands in for docker.io; whatever would not go by it ends at a proxy that is not there.
+    // skopeo's own table redirects docker.io; any request that bypasses it ends at a proxy that does not exist.
     const home = mkdtempSync(join(tmpdir(), "svc-registries-"));
     mkdirSync(join(home, ".config/containers"), { recursive: true });
     writeFileSync(join(home, ".config/containers/registries.conf"), `[[registry]]\nprefix = "docker.io"\nlocation = "${open.host}"\ninsecure = true\n`);
@@ -99,11 +99,11 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     }
   });
 
-  void test("is refused with a reason: a name that is none, an image that is not there, one that unpacks to more than it may", async () => {
+  void test("is refused with a reason: an invalid name, a missing image, one that unpacks to more than the limit", async () => {
     const refusal = async (fromImage: string) => (await ended(node, await startBuild(node, "refused", { fromImage }))).reason;
     assert.match((await refusal("Not/An/Image"))?.message ?? "", /expected \[HOST\[:PORT\]\/\]PATH/);
     const missing = await refusal(`${open.host}/team/nothing:9`);
-    // 300 MB of zeros are a blob of 300 kB.
+    // 300 MB of zeros compress to a blob of 300 kB.
     open.push({ name: "team/bomb:1", files: { zeros: "\0".repeat(300 * 1024 * 1024) } });
     assert.match((await refusal("team/bomb:1"))?.message ?? "", /more than the 200 MB that template.image_mb allows/);
     assert.deepEqual(readdirSync(`${node.home}/oci`), []);

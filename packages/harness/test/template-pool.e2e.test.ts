@@ -1,4 +1,4 @@
-// Warm sandboxes of a template that is built anew.
+// Warm sandboxes of a template that is rebuilt.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deleteTemplate } from "@svc/contract/template.ts";
@@ -8,14 +8,14 @@ import { startNode } from "../src/node.ts";
 import { build, connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
-void test("as many refills as the setting says run at once, from the start", needs("root", "runsc", "envd", "base"), async () => {
+void test("as many refills as the setting allows run at once, from the start", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", flags: ["--node.log_level=debug", "--pool.templates=base=4", "--pool.refill_concurrency=4"] });
   const stages = () => [...node.log().matchAll(/"stage":"(network|envd)"/g)].map((match) => match[1]);
   await until("the first sandbox waits for its envd", () => (stages().includes("envd") ? true : undefined));
   assert.equal(stages().indexOf("envd"), 4, "starts under way when the first one had come that far");
 });
 
-void test("a deleted template is not started any more for the pool", needs("root", "runsc", "envd", "base"), async () => {
+void test("the pool starts no more sandboxes of a deleted template", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", flags: ["--pool.size=2", "--pool.refill_concurrency=2"] });
   await build(node, Template().fromTemplate("base").runCmd("true > /tmp/made"), "shortlived");
   const first = await Sandbox.create("shortlived", connectionTo(node));
@@ -30,7 +30,7 @@ void test("a deleted template is not started any more for the pool", needs("root
   await until("none is left", async () => ((await inState("warm")) + (await inState("creating")) === 0 ? true : undefined));
 });
 
-void test("a warm sandbox is one of the build that was asked for, by tag and after a new build", needs("root", "runsc", "envd", "base"), async () => {
+void test("a warm sandbox belongs to the requested build, by tag and after a new build", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor", flags: ["--pool.size=1"] });
   const version = (text: string) => Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`);
   const shown = async (name: string) => {

@@ -1,4 +1,4 @@
-// Builds beside each other: what waits and says so, what is canceled, what a newer build does to an older one.
+// Concurrent builds: what waits and says so, what is canceled, and how a newer build affects an older one.
 import assert from "node:assert/strict";
 import { availableParallelism } from "node:os";
 import { after, describe, test } from "node:test";
@@ -20,7 +20,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
   const isPolling = (ids: IDs) =>
     until("the start command", async () => ((await status(ids)).logs.some((line) => line.startsWith("start command")) ? true : undefined));
 
-  void test("run side by side; one that waits says for what, and goes on when another is canceled", async () => {
+  void test("run side by side; a waiting one says what it waits for, and continues when another is canceled", async () => {
     const [first, second] = [await startBuild(node, "stuck-one", neverReady), await startBuild(node, "stuck-two", neverReady)];
     await isPolling(first);
     await isPolling(second);
@@ -39,7 +39,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     for (const each of [second, fourth]) await node.call(cancelBuild, each);
     await assert.rejects(node.call(cancelBuild, fourth), { name: "BUILD_CONFLICT", message: /has ended: its status is error/ });
     await assert.rejects(node.call(cancelBuild, { ...first, buildID: crypto.randomUUID() }), { name: "BUILD_NOT_FOUND" });
-    // Whoever waits for it with a client learns it as well.
+    // A client that follows the build learns of it as well.
     const followed = build(node, Template().fromTemplate("base").setStartCmd("sleep 4248", "false"), "followed");
     const rejected = assert.rejects(followed, /canceled/);
     const [shown] = await until("its build", async () => (await node.call(getTemplate, { templateID: "followed" }).catch(() => undefined))?.builds);
@@ -49,7 +49,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     await rejected;
   });
 
-  void test("take the place of older ones of the same template and tags, and of no others", async () => {
+  void test("replace older ones of the same template and tags, and no others", async () => {
     const old = await startBuild(node, "again", neverReady);
     await isPolling(old);
     const newer = await startBuild(node, "again", { fromTemplate: "base" });
@@ -62,7 +62,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     assert.deepEqual([(await ended(node, tagged)).status, (await ended(node, beside)).status], ["ready", "ready"]);
   });
 
-  void test("say that their template was deleted to who follows them, and how many CPUs their host lacks", async () => {
+  void test("tell their followers that their template was deleted, and how many CPUs the host lacks", async () => {
     const ids = await startBuild(node, "goes", neverReady);
     await isPolling(ids);
     await node.call(deleteTemplate, { templateID: "goes" });
@@ -79,7 +79,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     });
   });
 
-  void test("that were started earlier and end later leave a name with the newer build", async () => {
+  void test("that started earlier and end later leave the name with the newer build", async () => {
     const { templateID, buildID } = await node.call(requestTemplate, { name: "order", tags: ["default", "older"] });
     await node.call(buildTemplate, { templateID, buildID, fromTemplate: "base", steps: [{ type: "RUN", args: ["sleep 4"] }] });
     const newer = await startBuild(node, "order", { fromTemplate: "base" });
@@ -88,7 +88,7 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     assert.deepEqual(tags, { default: newer.buildID, older: buildID });
   });
 
-  void test("fail with exit code and words of a start command that failed, whatever their ready command waits for", async () => {
+  void test("fail with exit code and output of a failed start command, whatever their ready command waits for", async () => {
     const failed = await ended(
       node,
       await startBuild(node, "ends", { fromTemplate: "base", startCmd: "echo starting; echo no port >&2; exit 7", readyCmd: "sleep 100" }),

@@ -31,7 +31,7 @@ void test("a template built from a snapshot has its files and none of its proces
   assert.equal(await output(node, "from-snapshot", "cat file; ls -A | grep -c '^.profile$'; pgrep -fc 'sleep 424[5]' || true"), "snapped\nmore\n0\n0\n");
 });
 
-void test("FROM base in a Dockerfile is the template base, whatever a registry calls so", needs("root", "runsc", "envd", "base"), async () => {
+void test("FROM base in a Dockerfile means the template base, not a registry's image", needs("root", "runsc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "gvisor" });
   for (const [index, name] of ["base", "base:latest"].entries()) {
     const { lines } = await build(node, Template().fromDockerfile(`FROM ${name}\nRUN echo ${index} > /of-base\n`), `of-base-${index}`);
@@ -63,7 +63,7 @@ void test(
   },
 );
 
-void test("where the driver keeps no memory each sandbox runs the start command itself", needs("root", "runc", "envd", "base"), async () => {
+void test("if the driver stores no memory, each sandbox runs the start command itself", needs("root", "runc", "envd", "base"), async () => {
   await using node = await startNode({ runtime: "runc" });
   const template = Template()
     .fromTemplate("base")

@@ -1,4 +1,4 @@
-// Templates that are built on one of two nodes and start on the other: fetched once, verified, named by their builder, deleted everywhere.
+// Templates built on one of two nodes that start on the other: fetched once, verified, named by their builder, deleted everywhere.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -18,7 +18,7 @@ import type { TestNode } from "../src/node.ts";
 import { build, connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
-/** Started by a program that remembers when; its memory is transferred. */
+/** Built with a start command that records its start time, which shows that memory is transferred. */
 const counting = (text: string) =>
   Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`).setStartCmd("date +%s%N > /tmp/started; sleep 100000", "test -s /tmp/started");
 
@@ -82,9 +82,9 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     assert.ok(cachedBuilds.includes(listed.find(({ names }) => names.includes("site"))?.templateID ?? ""));
   });
 
-  void test("means its newest build everywhere as soon as that is ready, by its name and by its tags", async () => {
+  void test("refers to its newest build everywhere as soon as that is ready, by its name and by its tags", async () => {
     const { buildID } = await build(gateway, counting("two"), "site");
-    // Before object storage has it only its builder can start it; afterwards both do.
+    // Until object storage has it, only its builder can start it; afterwards both nodes can.
     assert.equal(await shown("site", "cat /tmp/version"), "two");
     await isShared("site", buildID);
     await setStatus(builder, "draining");
@@ -93,8 +93,8 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     assert.deepEqual(await Promise.all([1, 2].map(() => shown("site", "cat /tmp/version"))), ["two", "two"]);
   });
 
-  void test("is what a build on the other node begins with", async () => {
-    // By name the gateway chooses a node, so that some of these are the other one's.
+  void test("can be the base of a build on the other node", async () => {
+    // The gateway chooses a node by name, so some of these builds run on the other node.
     for (let at = 0; ; at++) {
       const name = `above-${at}`;
       await build(gateway, Template().fromTemplate("site").runCmd("echo more > /tmp/more"), name);
@@ -103,7 +103,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     }
   });
 
-  void test("is refused with the reason where a chunk of it is damaged, and nothing of it stays", async () => {
+  void test("is refused with the reason if one of its chunks is damaged, and nothing of it remains", async () => {
     const earlier = new Set(chunks());
     const { buildID } = await build(
       gateway,
@@ -125,7 +125,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     for (const [at, path] of own.entries()) writeFileSync(path, kept[at] ?? "");
   });
 
-  void test("is fetched anew after a kill -9 in the midst of it", async () => {
+  void test("is fetched again after a kill -9 during the fetch", async () => {
     await other.restart("SIGKILL", { flags: ["--objects.bandwidth_mb_per_second=2"] });
     await otherIsReady();
     const coming = () => readdirSync(join(other.home, "snapshot-transfer")).some((each) => each.startsWith("in-"));
@@ -147,7 +147,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     await gateway.call(deleteTemplate, { templateID: "site" });
     await until("its copy is gone", async () => ((await holdsCopy()) ? undefined : true));
     await until("object storage forgets it", () => (buildNamed("site") === undefined ? true : undefined));
-    // One that goes while it is looked at is gone.
+    // A file that disappears while it is read is gone.
     const isThere = (each: string) => {
       const path = join(storage(), "manifests/templates", each);
       return existsSync(path) && spawnSync("grep", ["-q", templateID, path]).status === 0;
@@ -160,7 +160,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
     await builder.kill("SIGKILL");
     assert.equal(await shown(name, "stat -c %s noise"), "20000000");
     await assert.rejects(gateway.call(deleteTemplate, { templateID: name }), { name: "NODE_LOST" });
-    // A gateway that never saw the builder.
+    // This gateway never saw the builder.
     await using rest = await startGateway({ nodes: [other.url], apiKey: gateway.apiKey });
     await allUp(rest);
     await rest.call(createSandbox, { templateID: `${name}:default` });
@@ -172,7 +172,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
 
   let name = "";
   let made = 0;
-  /** One that the gateway gives to this node: it is asked for until it does. */
+  /** Returns a name that the gateway assigns to this node, by trying several. */
   async function nameFor(node: TestNode): Promise<string> {
     for (;;) {
       name = `made-${made++}`;

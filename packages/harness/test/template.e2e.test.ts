@@ -1,4 +1,4 @@
-// Template builds by the unmodified E2B JS SDK: steps, files, cache, start command, failures, names and tags.
+// Template builds with the unmodified E2B JS SDK: steps, files, cache, start command, failures, names and tags.
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { deleteTemplate, getTemplate, listTemplates } from "@svc/contract/template.ts";
@@ -21,7 +21,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     }
   };
 
-  void test("has what RUN, COPY, ENV, WORKDIR and USER made, and its sandboxes begin there", async () => {
+  void test("has what RUN, COPY, ENV, WORKDIR and USER created, and its sandboxes start with it", async () => {
     using context = contextFolder({
       "a.txt": "one\n",
       "sub/b.txt": "two\n",
@@ -55,7 +55,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     ]);
   });
 
-  void test("goes on from its start command as it was when the ready command said yes", async () => {
+  void test("continues from its start command in the state when the ready command succeeded", async () => {
     const serve = "date +%N > /tmp/started; python3 -m http.server 8123";
     await build(node, Template().fromTemplate("base").setStartCmd(serve, waitForPort(8123)), "served");
     const command = "curl -s -o /dev/null -w '%{http_code} ' localhost:8123; cat /tmp/started; pgrep -fc 'http.server 812[3]'";
@@ -70,7 +70,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.match(await output("served-child", `cat /tmp/child; ${command}`), /^child\n200 \d+\n1\n$/);
   });
 
-  void test("takes unchanged steps from the cache, and runs forced ones anew", async () => {
+  void test("takes unchanged steps from the cache, and repeats forced ones", async () => {
     const steps = (middle: string) => Template().fromTemplate("base").runCmd("date +%N > /tmp/one").runCmd(middle).runCmd("date +%N > /tmp/three");
     const cached = (lines: readonly string[]) => lines.filter((line) => /^\[\d/.test(line)).map((line) => line.endsWith("(cached)"));
     assert.deepEqual(cached((await build(node, steps("true"), "cached")).lines), [false, false, false]);
@@ -83,7 +83,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.deepEqual(cached((await build(node, later, "cached")).lines), [true, false]);
   });
 
-  void test("copies changed files, and no others, again", async () => {
+  void test("copies changed files again, and no others", async () => {
     using context = contextFolder({ "f.txt": "1\n" });
     const template = () => Template({ fileContextPath: context.path }).fromTemplate("base").copy("f.txt", "/srv/");
     assert.ok((await build(node, template(), "files")).lines.includes("Uploaded 'f.txt'"));
@@ -94,13 +94,13 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.equal(await output("files", "cat /srv/f.txt"), "2\n");
   });
 
-  void test("fails at the step that failed, with its words", async () => {
+  void test("fails at the step that failed, with its output", async () => {
     const template = Template().fromTemplate("base").runCmd("true").setEnvs({ A: "b" }).runCmd("echo about to fail; echo sad >&2; exit 3").runCmd("true");
     await assert.rejects(build(node, template, "failing"), /the command ended with exit code 3: echo about to fail/);
     const shown = await node.call(getTemplate, { templateID: "failing" });
     const status = await node.call(getBuildStatus, { templateID: shown.templateID, buildID: shown.builds[0]?.buildID ?? "" });
     assert.deepEqual([status.status, status.reason?.step], ["error", "3"]);
-    // Two pipes have no order.
+    // The order of two pipes is undefined.
     const said = status.reason?.logEntries.map(({ level, message }) => [level, message]).slice(1, 3);
     assert.deepEqual(said?.sort(), [
       ["info", "about to fail"],
@@ -114,7 +114,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.match(nobody.reason?.message ?? "", /nobody-here/);
   });
 
-  void test("runs steps and commands as a user and group that are numbers only, as its files' owner, too", async () => {
+  void test("runs steps and commands as a numeric user and group, also as its files' owner", async () => {
     const steps = [
       { type: "USER" as const, args: ["1234:4321"] },
       { type: "RUN" as const, args: ["[ $(id -u):$(id -g):$(id -G) = 1234:4321:4321 ] && touch /tmp/mine"] },
@@ -146,7 +146,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.equal((await listed())?.buildStatus, "ready");
   });
 
-  void test("has tags that move and go, is found by name, tag, id and build, and says what else there is", async () => {
+  void test("has tags that move and disappear, is found by name, tag, id and build, and an error lists the alternatives", async () => {
     const version = (text: string) => Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`);
     const one = await build(node, version("one"), "tagged:v1", { tags: ["stable"] });
     const two = await build(node, version("two"), "tagged:v2");
@@ -183,7 +183,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.deepEqual([listed?.buildStatus, listed?.buildCount, (listed?.spawnCount ?? 0) >= 6], ["ready", 2, true]);
   });
 
-  void test("has the CPUs and the memory that were asked for, and what it is built from else", async () => {
+  void test("has the requested CPUs and memory, or those of its base", async () => {
     await build(node, Template().fromTemplate("base").runCmd("true"), "sized", { cpuCount: 1, memoryMB: 512 });
     await build(node, Template().fromTemplate("sized").runCmd("true"), "sized-child");
     for (const templateID of ["sized", "sized-child"]) {
@@ -194,7 +194,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.ok(kilobytes <= 512 * 1024, `${kilobytes} kB`);
   });
 
-  void test("is refused before it is built when it cannot be: sources, steps, files, names", async () => {
+  void test("is refused before it is built if it cannot be: sources, steps, files, names", async () => {
     const refused = (input: Parameters<typeof startBuild>[2], says: RegExp) => assert.rejects(startBuild(node, "refused", input), says);
     await refused({ fromTemplate: "nobody" }, /template 'nobody' not found/);
     await refused({ fromTemplate: "base", fromImage: "debian:12" }, /fromImage and fromTemplate/);
@@ -206,7 +206,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     await assert.rejects(startBuild(node, "Not A Name", { fromTemplate: "base" }), /lower-case letters/);
   });
 
-  void test("takes uploads only at the address that was given out, whole, and only tar archives", async () => {
+  void test("takes uploads only at the address that was issued, complete, and only tar archives", async () => {
     const { templateID } = await startBuild(node, "uploads", { fromTemplate: "base" });
     const { url = "", present } = await node.call(getTemplateFiles, { templateID, hash: "a".repeat(64) });
     assert.equal(present, false);
@@ -219,7 +219,7 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.equal((await node.call(getTemplateFiles, { templateID, hash: "a".repeat(64) })).present, true);
   });
 
-  void test("ends with its template's deletion, also in the middle of a build; sandboxes of it go on", async () => {
+  void test("ends with its template's deletion, also during a build; its sandboxes continue", async () => {
     await build(node, Template().fromTemplate("base").runCmd("echo kept > /tmp/kept"), "deleted");
     const sandbox = await Sandbox.create("deleted", connection);
     const under = await startBuild(node, "deleted", { fromTemplate: "base", steps: [{ type: "RUN", args: ["sleep 4244"] }] });

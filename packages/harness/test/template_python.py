@@ -1,4 +1,4 @@
-# Template builds by the unmodified E2B Python SDK, sync and async. Connection settings come from the environment.
+# Template builds with the unmodified E2B Python SDK, sync and async. Connection settings come from the environment.
 import asyncio
 import os
 import tempfile

@@ -1,4 +1,4 @@
-// A sandbox that cannot be thawed after a pause that failed: never taken for one that runs, and running again as soon as it can be.
+// A sandbox that cannot be thawed after a failed pause: it never counts as running, and runs again as soon as possible.
 import assert from "node:assert/strict";
 import { renameSync } from "node:fs";
 import { join } from "node:path";
@@ -19,7 +19,7 @@ void test(
     const { sandboxID } = await node.call(createSandbox, { templateID: "base", timeout: 3600 });
     const sandbox = await Sandbox.connect(sandboxID, connectionTo(node));
     await sandbox.commands.run("echo kept > kept");
-    // The way to the kernel inside, for freezes, checkpoints and thaws alike.
+    // The socket of the kernel inside, which freezes, checkpoints and thaws need.
     const socket = join(node.home, `run/gvisor/state/runsc-${sandboxID}.sock`);
     renameSync(socket, `${socket}.away`);
     await assert.rejects(node.call(pauseSandbox, { sandboxID }), { name: "INTERNAL" });

@@ -1,4 +1,4 @@
-// Another version of runsc: what ran or was paused under the one before goes on in that one.
+// Another version of runsc: sandboxes that ran or were paused under the previous version continue with it.
 import assert from "node:assert/strict";
 import { appendFileSync, chmodSync, copyFileSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
-/** The same program by other bytes, which is all that a home tells versions apart by. */
+/** A program with the same behaviour but other bytes, since a home distinguishes versions only by bytes. */
 function otherVersion(folder: string, name: string): string {
   const path = join(folder, name);
   copyFileSync(process.env["SVC_RUNSC"] ?? "", path);
@@ -22,7 +22,7 @@ function otherVersion(folder: string, name: string): string {
 
 const kept = (node: TestNode) => readdirSync(join(node.home, "bin")).filter((name) => name.startsWith("runsc-"));
 
-/** The kept program that a sandbox's processes run. */
+/** Returns the stored program that a sandbox's processes run. */
 function programOf(node: TestNode, sandboxID: string): string {
   const programs = membersOf(node.home, sandboxID).flatMap((pid) => {
     try {
@@ -57,7 +57,7 @@ void test(
         assert.equal(programOf(node, sandboxID), before);
       };
       await check(paused.sandboxId);
-      // Adopted, it is paused and resumed by the program that it runs.
+      // An adopted sandbox is paused and resumed by the program that it already runs.
       await running.pause();
       await check(running.sandboxId);
 

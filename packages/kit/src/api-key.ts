@@ -1,8 +1,9 @@
-// The deployment's API key, as every process takes it that is given one: from the environment, else from where an orchestrator mounts it.
+// The deployment's API key for a process that receives it: read from the environment, otherwise from the path where an orchestrator mounts
+// it.
 import { fail } from "@svc/contract/failures.ts";
 import { readSecretFile } from "./secret.ts";
 
-/** 32 to 256 URL-safe characters (RFC 3986 unreserved). */
+/** RFC 3986 calls these characters unreserved: a key needs no escaping in a URL or a header. */
 const apiKeyForm = /^[A-Za-z0-9._~-]{32,256}$/;
 
 export const MOUNTED_KEY_PATH = "/run/secrets/api-key";
@@ -11,11 +12,11 @@ export type Sourced = { readonly secret: string; readonly source: string; readon
 
 export type SuppliedSources = {
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Where an orchestrator mounts the key; an argument so that tests need not write to /run. */
+  /** The path is an argument so that tests need not write to /run. */
   readonly mountedKeyPath?: string;
 };
 
-/** SVC_API_KEY, then /run/secrets/api-key; undefined where neither has one. @throws SETTING_INVALID. */
+/** Reads SVC_API_KEY, then /run/secrets/api-key. Returns undefined if neither holds a key. @throws SETTING_INVALID. */
 export function suppliedApiKey({ env, mountedKeyPath = MOUNTED_KEY_PATH }: SuppliedSources): Sourced | undefined {
   const fromEnv = env["SVC_API_KEY"];
   if (fromEnv !== undefined && fromEnv !== "") return checkedApiKey(fromEnv, "SVC_API_KEY");

@@ -1,24 +1,24 @@
-// The `--help` of a server: its flags and settings, each with its default, its choices and what config/default.toml says of it.
+// The `--help` of a server: its flags and settings, each with its default, its choices and the comment of config/default.toml.
 import { z } from "zod";
 
-/** Columns; what is longer goes on below itself. */
+/** Width in columns; longer text continues on the next line. */
 const WIDTH = 100;
 const INDENT = 6;
 
 export type HelpSource = {
   readonly server: string;
-  /** A sentence; further lines are flags of its own, two spaces before what each does. */
+  /** The first line is a sentence. Each further line is a flag of this server alone: the flag, two spaces, and what it does. */
   readonly about: string;
   readonly schema: z.ZodType;
-  /** Short flags by the settings they spell. */
+  /** Maps each short flag to the setting that it stands for. */
   readonly flagNames: Readonly<Record<string, string>>;
-  /** Its --config is a file of another form. */
+  /** True if the server's --config names a file of another format; --settings then names the usual file. */
   readonly hasOwnFile: boolean;
 };
 
 type Settings = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
-/** `text` is config/default.toml, `defaults` the same as values. */
+/** `text` is config/default.toml; `defaults` holds its parsed values. */
 export function configHelp({ server, about, schema, flagNames, hasOwnFile }: HelpSource, text: string, defaults: Settings): string {
   const comments = commentsOf(text);
   const shape = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as Shape;
@@ -27,7 +27,7 @@ export function configHelp({ server, about, schema, flagNames, hasOwnFile }: Hel
     const [section = "", key = ""] = name.split(".");
     return defaults[section]?.[key];
   };
-  const wordOf = (name: string) => (typeof defaultOf(name) === "boolean" ? "[true|false]" : typeof defaultOf(name) === "number" ? "N" : "VALUE");
+  const valueName = (name: string) => (typeof defaultOf(name) === "boolean" ? "[true|false]" : typeof defaultOf(name) === "number" ? "N" : "VALUE");
   const file = hasOwnFile ? "settings" : "config";
   const [sentence = "", ...ownFlags] = about.split("\n");
   const lines = [
@@ -40,7 +40,7 @@ export function configHelp({ server, about, schema, flagNames, hasOwnFile }: Hel
     ...(hasOwnFile ? entry("--config FILE", "this server's own file, laid over the settings") : []),
     ...entry(`--${file} FILE`, "a file of settings (default: SVC_CONFIG_PATH), laid over config/default.toml"),
     ...ownFlags.flatMap((line) => entry(...(line.trim().split(/\s{2,}/, 2) as [string, string]))),
-    ...Object.entries(flagNames).map(([flag, name]) => `  ${`--${flag} ${wordOf(name)}`.padEnd(44)} same as --${name}`),
+    ...Object.entries(flagNames).map(([flag, name]) => `  ${`--${flag} ${valueName(name)}`.padEnd(44)} same as --${name}`),
     ...entry("-h, --help", "show this help"),
     "",
     "Settings, each also SVC_SECTION_KEY in the environment or a key of a file's section; a flag beats both:",
@@ -50,7 +50,7 @@ export function configHelp({ server, about, schema, flagNames, hasOwnFile }: Hel
           const choices = choicesOf(property(shape, name));
           return [...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]), `default: ${JSON.stringify(defaultOf(name))}`].join("; ");
         });
-        const heads = names.map((name) => `--${name} ${wordOf(name)}`);
+        const heads = names.map((name) => `--${name} ${valueName(name)}`);
         if (heads.length === 1) return entry(heads[0] as string, `${comment} (${notes[0]})`.trim());
         return [...heads.map((head, at) => `  ${head} (${notes[at]})`), ...filled(comment, INDENT)];
       }),
@@ -83,7 +83,7 @@ function property(shape: Shape, name: string): Shape | undefined {
   return shape.properties?.[section]?.properties?.[key];
 }
 
-/** Settings in a row over which one comment stands, named together with it. */
+/** Groups adjacent settings that share one comment, so that the help prints the comment once. */
 function sharing(section: string, keys: readonly string[], comments: ReadonlyMap<string, string>): (readonly [comment: string, names: string[]])[] {
   const groups: [string, string[]][] = [];
   for (const key of keys) {
@@ -118,7 +118,7 @@ function filled(text: string, indent: number): string[] {
   return [...lines, line].map((each) => " ".repeat(indent) + each);
 }
 
-/** What the lines above a setting say of it; one comment may stand over several. */
+/** Maps each setting to the comment above it in the file; adjacent settings may share one comment. */
 function commentsOf(text: string): Map<string, string> {
   const comments = new Map<string, string>();
   let section = "";

@@ -1,4 +1,4 @@
-// Settings of a server: flags beat environment beats the chosen file beats config/default.toml, which names them all.
+// Settings of a server: a flag beats the environment, which beats the chosen file, which beats config/default.toml (it lists them all).
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -18,25 +18,25 @@ type Value = string | number | boolean | string[];
 export type Sections = Record<string, Record<string, Value>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Short flags of a server, each a spelling of a setting: { listen: "node.listen" }. */
+/** A server's short flags, each mapped to its setting: { listen: "node.listen" }. */
 export type FlagNames = Readonly<Record<string, string>>;
 
 export type Loaded<S> = { settings: S; home: string; configPath: string };
 
 export type ConfigSource<T extends z.ZodType> = {
   readonly server: string;
-  /** Of the sections that this server reads. */
+  /** The schema covers only the sections that this server reads. */
   readonly schema: T;
   readonly flagNames: FlagNames;
   readonly argv: readonly string[];
   readonly env?: Environment;
   readonly about: string;
-  /** For a server whose --config names a file of another form: its settings. Then --settings names the file that other servers take. */
+  /** A server whose --config names a file of another format converts it to settings here; --settings then names the usual settings file. */
   readonly ownFile?: (path: string) => Sections;
 };
 
 /**
- * The settings of one server, or "help" after its flags were printed.
+ * Loads the settings of one server, or prints its flags and returns "help".
  * @throws SETTING_INVALID with a sentence that names the setting and its source.
  */
 export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded<z.output<T>> | "help" {
@@ -64,7 +64,7 @@ function loaded<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections
   const ownPath = source.ownFile === undefined ? undefined : flags.config;
   if (source.ownFile !== undefined && ownPath !== undefined) overlay(settings, source.ownFile(ownPath), ownPath, origin);
   const configPath = ownPath ?? settingsPath;
-  // Every server of a machine gets the same flags and environment: what another one reads is not this one's to judge.
+  // All servers of a machine share their flags and environment, so settings of other servers are not checked here.
   const read = sectionsOf(source.schema);
   refuseRenamed(env, variableOf);
   refuseMistyped(
@@ -74,11 +74,11 @@ function loaded<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections
   for (const [section, entries] of Object.entries(settings)) {
     if (!read.includes(section)) continue;
     for (const [key, overlaid] of Object.entries(entries)) {
-      // A server's own file may write as a number what the settings have as text.
+      // A server's own file may hold a number where the settings hold text.
       const current = defaults[section]?.[key] ?? overlaid;
       const name = `${section}.${key}`;
       const variable = variableOf(section, key);
-      // A variable that is set but empty says nothing.
+      // An empty variable counts as unset.
       const fromEnv = nonEmpty(env[variable]);
       if (fromEnv !== undefined) {
         entries[key] = convert(fromEnv, current, `environment variable ${variable}`, key);
@@ -102,11 +102,11 @@ function loaded<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sections
   return { settings: parsed.data, home: flags.home === undefined ? homeDirectory(env) : homeAt(flags.home), configPath };
 }
 
-/** Of a failure that a flag caused, and no variable or file. */
+/** Marks a failure that a flag caused, as opposed to a variable or a file. */
 const wrongFlags = { details: { exitCode: 2 } };
 const causedBy = (where: string) => (where.startsWith("flag ") ? wrongFlags : {});
 
-/** With which a server ends: 2 where its command line is wrong, 1 where it failed. */
+/** The exit code of a failed start: 2 for a wrong command line, 1 for any other failure. */
 export const exitCodeOf = ({ details }: Failure): number => (details["exitCode"] === wrongFlags.details.exitCode ? wrongFlags.details.exitCode : 1);
 
 /** How the command of a server ends that failed: the sentence, the usage where its command line is wrong, and the exit code. */
@@ -148,12 +148,12 @@ function parseFlags<T extends z.ZodType>(source: ConfigSource<T>, defaults: Sect
     settings.set(name, { flag, text });
   }
   const named = (flag: string) => values[flag] as string | undefined;
-  // A shell's variable that is not set would make the current folder a home.
+  // An unset variable in a shell's `--home=$X` would otherwise make the current folder the home.
   if (named("home") === "") fail("SETTING_INVALID", "--home: expected a folder, got an empty text", wrongFlags);
   return { home: named("home"), config: named("config"), settings: named("settings"), values: settings };
 }
 
-/** Which one, and what there is instead. */
+/** Explains which flag is wrong and which ones exist. */
 function wrongFlag({ code, message }: NodeJS.ErrnoException, defaults: Sections): string {
   const name = /'-{1,2}([^' ]+)/.exec(message)?.[1] ?? "";
   if (code === "ERR_PARSE_ARGS_UNEXPECTED_POSITIONAL") return message.replace(/\. .*$/s, "");
@@ -168,7 +168,10 @@ function wrongFlag({ code, message }: NodeJS.ErrnoException, defaults: Sections)
     : `--${name}: there is no such setting; [${section}] has ${there.join(", ")}`;
 }
 
-/** A boolean flag may stand without a value: it means true; and a flag with a value without its dashes, as the specification writes settings. */
+/**
+ * Rewrites flags for parseArgs: a boolean flag without a value means true, and `section.key=value` needs no dashes, as in the
+ * specification.
+ */
 function withBooleans(argv: readonly string[], names: ReadonlyMap<string, string>, defaults: Sections): string[] {
   return argv.map((word, at) => {
     if (!word.startsWith("-") && names.has(/^([^=]+)=/.exec(word)?.[1] ?? "")) return `--${word}`;
@@ -212,14 +215,17 @@ const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h
 const unitMsOf = (key: string) => (key.endsWith("_ms") ? 1 : key.endsWith("_seconds") ? 1000 : undefined);
 const isDuration = (key: string) => unitMsOf(key) !== undefined;
 
-/** `10s` or `500ms` in the unit that the setting's name ends with; undefined for anything else. */
+/** Converts `10s` or `500ms` to the unit that ends the setting's name; returns undefined for any other text. */
 function duration(text: string, key: string): number | undefined {
   const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(text) ?? [];
   const ownMs = unitMsOf(key);
   return count === undefined || ownMs === undefined ? undefined : (Number(count) * (UNIT_MS[unit] ?? 1)) / ownMs;
 }
 
-/** Text from a flag or a variable becomes what the default is: number (durations also as 10s), boolean, list (by commas, or as in the file) or text. */
+/**
+ * Converts text from a flag or a variable to the type of the default: number (durations also as 10s), boolean, list (with commas, or as in
+ * the file) or text.
+ */
 function convert(text: string, like: Value, where: string, key: string): Value {
   if (Array.isArray(like)) return listOf(text, where);
   if (typeof like === "number") {
@@ -251,7 +257,7 @@ function listOf(text: string, where: string): string[] {
     const { list } = parseToml(`list = ${text.trim()}`) as { list: unknown };
     if (Array.isArray(list) && list.every((part) => typeof part === "string")) return list;
   } catch {
-    // answered below
+    // A text that is not valid TOML gets the failure below.
   }
   return fail("SETTING_INVALID", `${where}: expected a list such as a,b or ["a", "b"], got ${JSON.stringify(text)}`, causedBy(where));
 }

@@ -1,4 +1,4 @@
-// SQLite files that one process holds: readable by their owner alone, written ahead, whole after kill -9 and on a full disk.
+// SQLite files that one process opens exclusively: private to their owner, with a write-ahead log, intact after kill -9 and on a full disk.
 import { chmodSync, closeSync, openSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -6,22 +6,22 @@ import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import type { DiskReserve } from "./disk-reserve.ts";
 
 const LOCK_WAIT_MS = 2_000;
-/** At this size the log goes into the file, and is written from its beginning again; it keeps its blocks on the disk. */
+/** At this size SQLite moves the log into the file and reuses the log from its start; the log keeps its disk blocks. */
 const LOG_PAGES = 512;
 const PAGE_BYTES = 4_096;
 
 export const durabilities = ["process", "disk"] as const;
-/** What an acknowledged write survives: the end of the process, or that of the machine, too. */
+/** Which failure an acknowledged write survives: the end of the process, or also that of the machine. */
 export type Durability = (typeof durabilities)[number];
 
-/** What a file holds, as the caller knows it. */
+/** The tables of a file and their version; the caller supplies them. */
 export type Schema = {
   readonly version: number;
-  /** The oldest version that `migrations` begin at; a file of an older one is refused and stays as it is. 1 by default. */
+  /** The oldest version that `migrations` can start from, 1 by default; a file of an older version is refused and stays unchanged. */
   readonly oldest?: number;
-  /** Runs at each open, and changes nothing where the tables are there. */
+  /** Runs at each open, so it must change nothing if the tables exist. */
   readonly tables: string;
-  /** By the version that each leads to, from the one before; what needs none is left out. */
+  /** Migrations by the version that each one produces from the version before; a version that needs none has no entry. */
   readonly migrations?: Readonly<Record<number, (db: DatabaseSync) => void>>;
 };
 
@@ -29,23 +29,24 @@ export type StoreOptions = {
   readonly schema: Schema;
   readonly durability?: Durability | undefined;
   readonly reserve?: DiskReserve | undefined;
-  /** What may be done about a damaged file. */
+  /** Ends the message about a damaged file: what the user can do. */
   readonly advice?: string;
 };
 
 export type Store = {
   readonly db: DatabaseSync;
-  /** All of `steps`, or none. @throws DISK_FULL when they do not fit. */
+  /** Commits all of `steps` or none. @throws DISK_FULL if they do not fit. */
   write<T>(steps: () => T): T;
-  /** As `write`, for what ends, deletes or puts back: a full disk takes it, too, at the cost of the reserve. */
+  /** Like `write`, for steps that end, delete or restore something: they succeed on a full disk too, at the expense of the reserve. */
   settle<T>(steps: () => T): T;
   close(): void;
 };
 
 /**
- * Opens (or makes) the file, mode 0600, holds it, and brings it to the schema's version, whole or not at all. With "process" a commit is in the page cache when it returns, which a killed
- * process does not take along; with "disk" it is synced.
- * @throws HOST_UNSUITABLE when another process holds it, it is damaged, or a version of svc wrote it that is newer, or older than `oldest`; it is then unchanged. DISK_FULL.
+ * Opens or creates the file with mode 0600, locks it, and migrates it to the schema's version in one transaction. With "process" a commit
+ * is in the page cache when it returns and survives a killed process; with "disk" it is synced.
+ * @throws HOST_UNSUITABLE if another process holds the file, it is damaged, or a version of svc wrote it that is newer, or older than
+ * `oldest`; the file is then unchanged. DISK_FULL.
  */
 export function openStore(path: string, { schema, durability = "process", reserve, advice = "" }: StoreOptions): Store {
   const db = openExclusive(path, schema, advice);
@@ -53,7 +54,7 @@ export function openStore(path: string, { schema, durability = "process", reserv
   const synchronous = durability === "disk" ? "FULL" : "NORMAL";
   db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`);
 
-  /** Brings the log into the file and takes the blocks that the log will ever need: page 1 is written until it is long enough. */
+  /** Moves the log into the file and allocates all blocks that the log will ever need, by rewriting page 1 until the log is long enough. */
   function secure(): void {
     try {
       db.exec("PRAGMA wal_checkpoint(RESTART); PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = OFF");
@@ -102,7 +103,7 @@ export function openStore(path: string, { schema, durability = "process", reserv
     },
     close() {
       db.close();
-      // The log went with it: its blocks are for the next start.
+      // Closing removed the log, so its blocks are free for the reserve, which the next start needs.
       reserve?.refill();
     },
   };
@@ -155,7 +156,7 @@ function versionOf(db: DatabaseSync): number {
   return Number(db.prepare("PRAGMA user_version").get()?.["user_version"] ?? 0);
 }
 
-/** Runs `steps` in one transaction: all of them, or none. */
+/** Runs `steps` in one transaction: all of them take effect, or none. */
 function inTransaction<T>(db: DatabaseSync, steps: () => T): T {
   db.exec("BEGIN IMMEDIATE");
   try {
@@ -163,7 +164,7 @@ function inTransaction<T>(db: DatabaseSync, steps: () => T): T {
     db.exec("COMMIT");
     return result;
   } catch (error) {
-    // A full disk makes SQLite roll back by itself.
+    // SQLite rolls back by itself if the disk is full.
     if (db.isTransaction) db.exec("ROLLBACK");
     throw error;
   }

@@ -1,34 +1,34 @@
-// Space on the disk that a server keeps for itself, so that it can still record what ends and what is deleted when the rest is full.
+// Disk space that a server reserves, so that it can still record ends and deletions when the rest of the disk is full.
 import { closeSync, openSync, statfsSync, statSync, truncateSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { fail, isDiskFull } from "@svc/contract/failures.ts";
 
 const MIB = 1024 * 1024;
-/** A database's write-ahead log at its full size, and as much growth of the file behind it. */
+/** A portion covers a database's write-ahead log at its full size and the same growth of the file. */
 const PORTION_BYTES = 4 * MIB;
-/** One for each of a node's databases, and one more. */
+/** One portion for each of a node's databases, and a spare one. */
 const RESERVE_BYTES = 4 * PORTION_BYTES;
 const CHUNK = Buffer.alloc(MIB);
 const RETRY_MS = 1_000;
 
 /*
- *   whole ──lend──▶ broken      what grows is refused with DISK_FULL; what ends, deletes or puts back is recorded
- *     ▲                │
- *     └─room is there──┘        looked at before whatever grows, once a second
+ *   whole ──lend()──▶ broken      New data is refused with DISK_FULL; ends, deletions and restores are still recorded.
+ *     ▲                 │
+ *     └───refill()──────┘         A refill succeeds once the disk has space; a request for new data tries one at most once a second.
  */
 export interface DiskReserve {
-  /** @throws DISK_FULL while the reserve is broken: what room there is belongs to what frees more. */
+  /** @throws DISK_FULL while the reserve is not whole: new data may not use the space that deletions need. */
   mustBeWhole(): void;
   /**
-   * Gives a portion back to the file system; false when none is left. The caller takes it in the same turn of the loop: sandboxes
-   * write to the same disk.
+   * Frees a portion on the file system; returns false if none is left. The caller must use the space in the same tick of the event loop,
+   * because sandboxes write to the same disk.
    */
   lend(): boolean;
-  /** Takes what room there is, up to the whole. */
+  /** Refills the reserve as far as there is space. */
   refill(): void;
 }
 
-/** @throws what the file system says, but for a full disk. */
+/** @throws any error of the file system except a full disk. */
 export function openDiskReserve(path: string, nowMs: () => number = () => performance.now()): DiskReserve {
   // I19
   const sizeBytes = () => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
@@ -39,7 +39,7 @@ export function openDiskReserve(path: string, nowMs: () => number = () => perfor
     triedAtMs = nowMs();
     let file: number | undefined;
     try {
-      file = openSync(path, "a", 0o600); // a full disk may not even take the name
+      file = openSync(path, "a", 0o600); // on a full disk even creating the file may fail
       for (let size = sizeBytes(); size < RESERVE_BYTES; ) size += writeSync(file, CHUNK, 0, Math.min(CHUNK.length, RESERVE_BYTES - size));
       isWhole = true;
     } catch (error) {

@@ -1,20 +1,20 @@
-// One server of a kind for each home: a lock that ends with its process, lies on no disk, and says whose it is.
+// A lock that allows one server of a kind per home: it ends with its process, leaves no file, and names its owner.
 import { mkdirSync, statSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail, isDiskFull } from "@svc/contract/failures.ts";
 
-/** For one that is just ending. */
+/** The wait lets a previous server finish its shutdown. */
 const WAIT_MS = 2_000;
 const POLL_MS = 50;
-/** Whoever holds it answers at once; a stopped process does not. */
+/** A live owner answers at once; a stopped process does not. */
 const ANSWER_MS = 1_000;
 const MAX_ANSWER_BYTES = 16;
 
 /**
- * Held until the process ends: an abstract socket by the folder itself, whatever path leads there. Taken before the server reads or
- * writes anything.
- * @throws HOST_UNSUITABLE naming the process that has it.
+ * Takes the lock for the rest of the process's life: an abstract socket named after the folder itself, whichever path leads to it. A server
+ * must take it before it reads or writes anything.
+ * @throws HOST_UNSUITABLE with the process id of the owner.
  */
 export async function lockHome(home: string, server: string): Promise<void> {
   // I27
@@ -46,7 +46,7 @@ function taken(path: string): Promise<boolean> {
   });
 }
 
-/** Undefined when it does not say within its time. */
+/** Returns undefined if the owner does not answer in time. */
 function holderAt(path: string): Promise<number | undefined> {
   return new Promise((resolve) => {
     let said = "";

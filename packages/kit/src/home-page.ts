@@ -1,21 +1,21 @@
-// What a person reads who opens a server's URL in a browser: what it is and what to do next.
+// The page that a browser shows at a server's URL: what the server is and what to do next.
 
 export type PageOptions = {
-  /** Of the program: "svc node". */
+  /** The program's name, such as "svc node". */
   readonly title: string;
   readonly version: string;
-  /** One paragraph. */
+  /** One paragraph of text. */
   readonly about: string;
-  /** Command lines with what they do. */
+  /** Command lines, each with what it does. */
   readonly next: readonly (readonly [command: string, does: string])[];
-  /** Files of the tree. */
+  /** Paths of guides in the source tree. */
   readonly guides: readonly string[];
 };
 
-/** Of the API: `GET /health`, and one sentence. */
+/** A row of the API's table: `GET /health`, and one sentence. */
 export type ApiRow = readonly [route: string, does: string];
 
-/** Which key its calls need; and, of a server without a page for its API, the routes. */
+/** `access` says which key the calls need; `api` lists the routes of a server that has no page for its API. */
 export type HomePage = PageOptions & {
   readonly access: string;
   readonly links: readonly (readonly [path: string, title: string])[];
@@ -23,14 +23,13 @@ export type HomePage = PageOptions & {
 };
 
 const startedAt = new Date().toISOString();
-/** What every server answers. */
+/** Every server serves these. */
 export const ownLinks = [
   ["/health", "Health"],
   ["/metrics", "Metrics for Prometheus"],
 ] as const;
 export const PAGE_TYPE = "text/html; charset=utf-8";
 
-/** What a person reads who opens the server's URL. */
 export function homePage({ title, version, about, next, guides, access, links, api = [] }: HomePage): string {
   return page(
     title,

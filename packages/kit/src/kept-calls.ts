@@ -1,4 +1,4 @@
-// Sends calls to servers of this deployment over connections that are kept: a request after a pause does not wait for a new one.
+// Sends calls to servers of this deployment over persistent connections, so that a request after a pause need not wait for a new one.
 import type { Send, Sending, Sent } from "@svc/contract/call.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { type Exchange, KeptConnection, type Received } from "./kept-connection.ts";
@@ -7,15 +7,15 @@ import { ResponseHead } from "./proxy/response-head.ts";
 
 export interface KeptCalls {
   readonly send: Send;
-  /** The server behind this URL is lost: no connection to it is used again. */
+  /** Stops using all connections to the server at this URL, because the server is lost. */
   drop(baseURL: string): void;
   close(): void;
 }
 
-/** Code of a failure: its server cannot have seen the whole request. */
+/** The code of a failure whose request the server cannot have received completely. */
 export const NOT_CONNECTED = "NOT_CONNECTED";
 
-/** Below the time after which a node closes an idle connection. */
+/** This is shorter than a node's own limit, so that we close idle connections first. */
 const IDLE_MS = 30_000;
 const CONNECT_MS = 10_000;
 const IDLE_PER_SERVER = 64;
@@ -23,7 +23,7 @@ const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; isLost: boolean };
 
-/** `connectMs`: how long a new connection may take. */
+/** `connectMs` limits how long a new connection may take. */
 export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
   const servers = new Map<string, Server>();
   const open = new Set<KeptConnection>();
@@ -87,7 +87,7 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
               resolve(sentOf(received));
             },
             onFailure(error, wasSent) {
-              // A kept connection that had ended unheard says nothing of its server.
+              // A kept connection that had already closed unnoticed says nothing about its server, so we try another one.
               if (!wasSent && !isNew) return begin();
               settle();
               reject(wasSent || error instanceof Failure ? error : notConnected(error));
@@ -109,7 +109,7 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
       if (server === undefined) return;
       servers.delete(host);
       server.isLost = true;
-      // Those in use end with their calls, which the caller aborts.
+      // Connections in use end with their calls, which the caller aborts.
       for (const connection of [...server.idle]) connection.close();
     },
     close() {
@@ -119,12 +119,12 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
   };
 }
 
-/** Where it goes, and its head and body as they are sent. @throws where a header would not be one. */
+/** The destination, and the head and body as they are sent. @throws TypeError for an invalid header or URL. */
 function requestOf({ url, method, headers, body }: Sending): { authority: string; request: string | Buffer } {
   const [, authority = "", path = ""] = /^http:\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
   if (authority === "" || authority.includes("@") || !printable.test(path)) throw new TypeError(`expected http://HOST:PORT/…, got ${JSON.stringify(url)}`);
   let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\n`;
-  // A caller may name the host that its own client asked for.
+  // A caller may pass the Host header of its own client.
   const isNamed = Object.keys(headers).some((name) => name.toLowerCase() === "host");
   for (const [name, value] of Object.entries(isNamed ? headers : { host: authority, ...headers })) {
     if (!headerName.test(name) || !headerValue.test(value)) throw new TypeError(`the header ${JSON.stringify(name)} has characters that no header may have`);
@@ -146,7 +146,7 @@ function sentOf({ status, head, text }: Received): Sent {
   return {
     status,
     text,
-    // Of most answers nobody reads them.
+    // Most callers never read the headers, so they are parsed on demand.
     get headers() {
       const lines = head.split("\r\n").filter((line, index) => index > 0 && line !== "");
       return new Headers(lines.map((line): [string, string] => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));

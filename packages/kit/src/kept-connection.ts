@@ -1,4 +1,4 @@
-// One connection to a server of this deployment: it carries one call after the other, with the proxy's own parser.
+// A connection to a server of this deployment, which carries one call after another and uses the proxy's parser.
 import { BodyScanner } from "./proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./proxy/head-lines.ts";
 import { HeldBytes } from "./proxy/held-bytes.ts";
@@ -10,21 +10,21 @@ export type Received = { readonly status: number; readonly head: string; readonl
 
 export type Exchange = {
   readonly method: string;
-  /** Head and body; a string of single-byte characters goes out in one write. */
+  /** Head and body. A string of single-byte characters needs only one write. */
   readonly request: string | Buffer;
-  /** Called once, with nothing where the connection serves no other call. */
+  /** Called once; `again` is undefined if the connection cannot serve another call. */
   readonly onAnswer: (received: Received, again: KeptConnection | undefined) => void;
-  /** No whole answer will come. `wasSent`: the server may have seen the whole request. */
+  /** Called if no whole answer will come. `wasSent`: the server may have received the whole request. */
   readonly onFailure: (error: Error, wasSent: boolean) => void;
 };
 
 export type ConnectionOptions = {
   readonly host: string;
   readonly port: number;
-  /** Reads the heads of all connections, one at a time. */
+  /** All connections share this parser, because each head is parsed in one step. */
   readonly head: ResponseHead;
   readonly maxAnswerBytes: number;
-  /** Idle for so long it closes. */
+  /** The connection closes after this idle time. */
   readonly idleMs: number;
   /** Called once. */
   readonly onClosed: (connection: KeptConnection) => void;
@@ -39,8 +39,8 @@ export class KeptConnection implements WireOwner {
   readonly #body = new BodyScanner();
   #state: State = "dialling";
   #exchange: Exchange | undefined;
-  /** A head that is not whole. */
-  #held: HeldBytes | undefined;
+  /** The start of a head whose rest has not arrived. */
+  #partialHead: HeldBytes | undefined;
   #status = 0;
   #head = "";
   #keepsAlive = false;
@@ -61,12 +61,12 @@ export class KeptConnection implements WireOwner {
     return this.#state === "dialling";
   }
 
-  /** False once it is on its way to its end, of which it hears a little later. */
+  /** False once the connection is closing; the close event comes a little later. */
   get isWritable(): boolean {
     return this.#wire.socket.writable && !this.#wire.socket.readableEnded;
   }
 
-  /** The next call, of an idle connection. */
+  /** Sends the next call on an idle connection. */
   send(exchange: Exchange): void {
     this.#exchange = exchange;
     this.#wire.socket.setTimeout(0);
@@ -79,7 +79,7 @@ export class KeptConnection implements WireOwner {
     else this.#wire.socket.write(request);
   }
 
-  /** Ends the call that it carries, if any, with this error. */
+  /** Fails the current call, if there is one, with this error. */
   abort(error: Error): void {
     this.#fail(error);
   }
@@ -98,7 +98,7 @@ export class KeptConnection implements WireOwner {
   onBytes(bytes: Buffer, length: number): void {
     if (this.#state === "head") this.#readHead(bytes, length);
     else if (this.#state === "body") this.#readBody(bytes, 0, length);
-    // Nothing was asked, so this can belong to no answer.
+    // No request is pending, so these bytes cannot belong to an answer.
     else if (this.#state === "idle") this.close();
   }
 
@@ -107,23 +107,23 @@ export class KeptConnection implements WireOwner {
     const method = this.#exchange?.method;
     let bytes = read;
     let end = length;
-    if (this.#held !== undefined) {
-      if (!this.#held.appendToHead(read, 0, length, proxyLimits.headBytes)) return;
-      ({ bytes } = this.#held);
+    if (this.#partialHead !== undefined) {
+      if (!this.#partialHead.appendToHead(read, 0, length, proxyLimits.headBytes)) return;
+      ({ bytes } = this.#partialHead);
       end = bytes.length;
-      this.#held = undefined;
+      this.#partialHead = undefined;
     }
     for (let start = 0; start < end; ) {
       const bodyAt = head.parse(bytes, start, end, method === "HEAD");
       if (bodyAt === REFUSED) return this.#fail(new Error(`its answer is malformed: ${head.problem}`));
       if (bodyAt === INCOMPLETE) {
         if (end - start >= proxyLimits.headBytes) return this.#fail(new Error(`the head of its answer is larger than ${proxyLimits.headBytes} bytes`));
-        this.#held = new HeldBytes(bytes, start, end);
-        this.#held.headIncomplete();
+        this.#partialHead = new HeldBytes(bytes, start, end);
+        this.#partialHead.headIncomplete();
         return;
       }
       start = bodyAt;
-      // Interim: the answer proper follows.
+      // An interim response (1xx); the final one follows.
       if (head.status < 200) continue;
       this.#status = head.status;
       this.#head = head.text;
@@ -156,7 +156,7 @@ export class KeptConnection implements WireOwner {
     const [first] = this.#pieces;
     const whole = this.#pieces.length === 1 && first !== undefined ? first : Buffer.concat(this.#pieces);
     this.#pieces = [];
-    // It answered before it took the whole request: what is left of that must not mix with the next one.
+    // If the server answered before it read the whole request, the rest of that request must not mix with the next one.
     const isReusable = isClean && this.#keepsAlive && this.#wire.socket.writableLength === 0;
     if (isReusable) {
       this.#state = "idle";
@@ -177,7 +177,7 @@ export class KeptConnection implements WireOwner {
   onDrain(): void {}
 
   #fail(error: NodeJS.ErrnoException): void {
-    // The one write of a request failed: its server has a part of it at most, and carries out none.
+    // If the only write of a request failed, its server has received at most a part and executes nothing.
     const wasSent = this.#state !== "dialling" && !(this.#state === "head" && error.syscall === "write");
     const exchange = this.#exchange;
     this.#exchange = undefined;

@@ -1,12 +1,12 @@
-// A keyed lock: work under one key runs one after the other, in the order it was asked for; other keys do not wait.
+// A keyed lock: work under one key runs one after another in the order of the calls; work under other keys does not wait.
 import { Failure } from "@svc/contract/failures.ts";
 
 export interface KeyedLock {
-  /** Runs `work` when what was asked before under this key is done. @throws TOO_MANY_REQUESTS when too many wait. */
+  /** Runs `work` after all earlier work under this key. @throws TOO_MANY_REQUESTS if too much work is waiting. */
   run<T>(key: string, work: () => Promise<T>): Promise<T>;
-  /** As `run`, past the bound: for what is asked once per key, as its end is. */
+  /** Like `run`, but exempt from the limit: for work that occurs once per key, such as its removal. */
   runUnbounded<T>(key: string, work: () => Promise<T>): Promise<T>;
-  /** Whether work under this key is under way: where not, what is asked next begins at once. */
+  /** Returns whether work under this key is running or waiting; if not, the next call runs at once. */
   isHeld(key: string): boolean;
 }
 

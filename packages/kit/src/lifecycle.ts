@@ -1,13 +1,13 @@
 // Start and stop of a server: one ready line, drain and close in order, all within ten seconds.
 import type { Log } from "./log.ts";
 
-/** All of a server's parts together must have stopped after this. */
+/** The time limit for all parts of a server together to stop. */
 export const STOP_BOUND_MS = 10_000;
 
-/** Something that stops: named, so that the log says what did not. */
+/** Something that stops; the log names it if it does not. */
 export type Part = { readonly name: string; close(): Promise<void> };
 
-/** The signal that stops this process, listened for from the first time somebody asks. */
+/** The signal that stops this process; the listeners are installed on first use. */
 let stopping: Promise<NodeJS.Signals> | undefined;
 
 function stopSignal(): Promise<NodeJS.Signals> {
@@ -18,15 +18,17 @@ function stopSignal(): Promise<NodeJS.Signals> {
   return stopping;
 }
 
-/** One line on stdout when requests are accepted; what `svc up`, tests and people wait for, and then may stop it at once. */
+/**
+ * Prints the one line that says that requests are accepted. `svc up`, tests and people wait for it, and may stop the server right after.
+ */
 export function ready(server: string, url: string): void {
   void stopSignal();
   process.stdout.write(`svc ${server} ready at ${url}\n`);
 }
 
 /**
- * Waits for SIGTERM or SIGINT, then closes the parts in this order. A second signal, or a part past
- * the bound, ends the process at once with code 1: recovery at the next start is made for that.
+ * Waits for SIGTERM or SIGINT, then closes the parts in this order. A second signal, or a part that exceeds the limit, ends the process at
+ * once with code 1; the next start recovers from that.
  */
 export async function untilStopped(log: Log, parts: readonly Part[]): Promise<number> {
   const signal = await stopSignal();

@@ -3,7 +3,7 @@ import { z } from "zod";
 
 export type ListenAddress = { readonly host: string; readonly port: number };
 
-/** HOST:PORT or [IPv6]:PORT as a setting; port 0 takes a free one. */
+/** A setting of the form HOST:PORT or [IPv6]:PORT; port 0 takes a free one. */
 export const listenAddress = z
   .string()
   .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "expected HOST:PORT")
@@ -14,13 +14,13 @@ export const listenAddress = z
     return { host: text.slice(0, at).replace(/^\[|\]$/g, ""), port };
   });
 
-/** `port` is the one really bound; all-zero addresses become localhost. */
+/** `port` is the port that was actually bound; all-zero addresses become localhost. */
 export function urlOf(host: string, port: number): string {
   if (host === "0.0.0.0" || host === "::") return `http://localhost:${port}`;
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** As urlOf, by address: `localhost` may be another server's on the other IP version. */
+/** Like urlOf, but with a numeric address, because `localhost` may reach another server on the other IP version. */
 export function dialledAt(host: string, port: number): string {
   return urlOf(host === "0.0.0.0" ? "127.0.0.1" : host === "::" ? "::1" : host, port);
 }

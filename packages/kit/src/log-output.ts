@@ -1,24 +1,24 @@
-// Where log lines go: written at once, and never waited for. A reader that stalls, or a full disk, loses lines, which are counted.
+// Writes log lines immediately and never waits: a stalled reader or a full disk loses lines, which are counted.
 import { constants, fstatSync, openSync, writeSync } from "node:fs";
 import { Socket } from "node:net";
 
-/** Lines that wait for a reader; past it they are dropped. */
+/** The limit of buffered lines for a slow reader; further lines are dropped. */
 const MAX_WAITING_BYTES = 4 * 1024 * 1024;
 
 export interface LogOutput {
   write(line: string): void;
 }
 
-/** @param lost what is written about lines that were dropped, and why, once there is room again */
+/** @param lost renders the line that reports dropped lines and the reason, once writing works again */
 export function openLogOutput(fd: number, lost: (lines: number, why: string) => string): LogOutput {
   const stat = fstatSync(fd);
-  // A file or a terminal takes each line before the call returns: one written just before a crash is the one that is wanted.
+  // A file or a terminal is written synchronously, because the line just before a crash is the one that matters.
   if (!stat.isFIFO() && !stat.isSocket()) return openFileOutput(fd, lost);
   const own = stat.isFIFO() ? ownPipe(fd) : fd;
-  // It writes at once what the kernel takes; the rest waits in memory.
+  // The socket writes what the kernel accepts and buffers the rest in memory.
   const stream = new Socket({ fd: own, readable: false, writable: true });
-  stream.on("error", () => {}); // the reader is gone, and there is nobody to tell
-  // A file opened later must not get the descriptor, and with it what others of this process still write to it.
+  stream.on("error", () => {}); // the reader is gone, so there is no one to report this to
+  // We keep the descriptor open: a file opened later could otherwise reuse its number and receive log lines.
   stream._destroy = (error, done) => done(error);
   stream.unref();
   let dropped = 0;
@@ -36,21 +36,21 @@ export function openLogOutput(fd: number, lost: (lines: number, why: string) => 
   };
 }
 
-/** The pipe opened anew, so that no other process that writes to it finds itself without waiting, too; as it is where it is another user's. */
+/** Reopens the pipe, because O_NONBLOCK on the shared descriptor would also affect other processes that write to it. */
 function ownPipe(fd: number): number {
   try {
     return openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK);
   } catch (error) {
     if (!["EACCES", "EPERM", "ENOENT", "ENXIO"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
-    // Without /proc, or after setpriv or sudo, a server that starts matters more than the waiting of its neighbours.
+    // Without /proc, or for another user's pipe, a server that starts matters more than a neighbour that may get EAGAIN.
     return fd;
   }
 }
 
-/** A log that cannot be written ends no server and fails no request: what is served matters more than that it is told. */
+/** A log that cannot be written must not stop the server or fail a request. */
 function openFileOutput(fd: number, lost: (lines: number, why: string) => string): LogOutput {
   let dropped = 0;
-  /** The file ends within a line. */
+  /** True if the last write stopped within a line. */
   let isTorn = false;
 
   function writeAll(text: string): boolean {

@@ -1,4 +1,4 @@
-// JSON lines on stderr, one per event, with the server's name; secrets never pass through here.
+// JSON lines on stderr, one per event, with the server's name. Secrets are never logged.
 import { type Logger, pino } from "pino";
 import { type LogOutput, openLogOutput } from "./log-output.ts";
 import { traceMembers } from "./trace.ts";
@@ -9,9 +9,9 @@ export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "s
 export type LogLevel = (typeof logLevels)[number];
 
 const STDERR = 2;
-/** One per process, as the descriptor is. */
+/** One output per process, since there is one descriptor. */
 let output: LogOutput | undefined;
-/** Members that hold credentials wherever they stand in a logged object. */
+/** Members that hold credentials, at any depth of a logged object. */
 const secretPaths = [
   "apiKey",
   "seed",

@@ -1,7 +1,7 @@
-// Prometheus metrics of one server: a registry of its own, names with units, labels with few values.
+// Prometheus metrics of one server: it has its own registry, names include units, and labels take few values.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 
-/** From a tenth of a millisecond to a minute; one set of buckets, so that histograms can be compared. */
+/** The buckets range from 0.1 ms to a minute; all histograms share them, so that they can be compared. */
 const secondsBuckets = [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
 export type Metrics = {

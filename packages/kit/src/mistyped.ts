@@ -1,7 +1,7 @@
-// Environment variables that are nearly a setting's: a letter too many, too few, another one, or two that changed places.
+// Refuses environment variables that are one typing error away from a setting: a character added, dropped, replaced or swapped.
 import { fail } from "@svc/contract/failures.ts";
 
-/** @throws SETTING_INVALID for a variable that names no setting, and is one slip away from one that does. */
+/** @throws SETTING_INVALID for a variable that names no setting but differs from one by a single slip. */
 export function refuseMistyped(env: Readonly<Record<string, string | undefined>>, known: readonly string[]): void {
   const names = new Set(known);
   for (const [given, value] of Object.entries(env)) {

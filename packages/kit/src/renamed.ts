@@ -1,10 +1,10 @@
-// Settings that have another name now: a flag, file or variable with the former name is refused with the present one.
+// Renamed settings: a flag, file or variable that uses a former name is refused, and the error gives the present name.
 import { fail } from "@svc/contract/failures.ts";
 
 /** The former name of a setting, and its present name. */
 export const renamedSettings: ReadonlyMap<string, string> = new Map([["pool.blanks", "pool.precreated"]]);
 
-/** What to say about an unknown setting that was renamed, or undefined. */
+/** Returns a hint for an unknown setting that was renamed, or undefined. */
 export function renamedHint(name: string): string | undefined {
   const present = renamedSettings.get(name);
   return present === undefined ? undefined : `${name} is called ${present} now`;

@@ -1,16 +1,16 @@
-// Secrets: compared in one place, derived from a seed, read from their sources in order, generated atomically.
+// Secrets: comparing them in constant time, deriving them from a seed, reading them from files, generating them atomically.
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, statSync, unlinkSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 
-/** A process-local key: both sides are hashed with it, so that neither length nor content shows in the time taken. */
+/** A process-local key. Both sides of a comparison are hashed with it, so that the time taken reveals neither length nor content. */
 const comparisonKey = randomBytes(32);
 
 /** Constant-time equality; false where either is absent. */
 export function sameSecret(given: string | undefined, expected: string | undefined): boolean {
   if (given === undefined || expected === undefined) return false;
-  // Nearly always the deployment's key, which no request changes.
+  // The expected secret is nearly always the deployment's key, so we keep its digest.
   if (expected !== lastExpected.secret) lastExpected = { secret: expected, digest: digestOf(expected) };
   return timingSafeEqual(digestOf(given), lastExpected.digest);
 }
@@ -18,7 +18,7 @@ export function sameSecret(given: string | undefined, expected: string | undefin
 const digestOf = (text: string) => createHmac("sha256", comparisonKey).update(text, "utf8").digest();
 let lastExpected = { secret: "", digest: digestOf("") };
 
-/** Values by their secrets, looked up by keyed hash: the time of a look-up depends neither on the secrets nor on how many there are. */
+/** A map with secrets as keys, looked up by keyed hash: the time of a lookup depends neither on the secrets nor on their number. */
 export class SecretMap<T> {
   readonly #values = new Map<string, T>();
 
@@ -26,7 +26,7 @@ export class SecretMap<T> {
     return this.#values.size;
   }
 
-  /** False where the secret has a value already. */
+  /** Returns false if the secret already has a value. */
   add(secret: string, value: T): boolean {
     const digest = digestOf(secret).toString("latin1");
     if (this.#values.has(digest)) return false;
@@ -39,18 +39,18 @@ export class SecretMap<T> {
   }
 }
 
-/** Derives a token (64 hex characters) of one sandbox; nothing but the seed is ever stored. */
+/** Derives a token (64 hex characters) of one sandbox, so that only the seed has to be stored. */
 export function deriveToken(seed: string, kind: "envd" | "traffic", sandboxID: string): string {
   // I5
   return createHmac("sha256", seed).update(`${kind}:v1:${sandboxID}`).digest("hex");
 }
 
-/** Tells two secrets apart, and nothing else about them. */
+/** Identifies a secret, so that two can be told apart, and reveals nothing else about it. */
 export function fingerprintOf(secret: string, purpose: string): string {
   return createHmac("sha256", secret).update(`svc:fingerprint:${purpose}:v1`).digest("hex").slice(0, 16);
 }
 
-/** What a gateway marks its requests to nodes with. */
+/** The mark that a gateway adds to its requests to nodes. */
 export function gatewayToken(apiKey: string): string {
   return createHmac("sha256", apiKey).update("gateway:v1").digest("hex").slice(0, 32);
 }
@@ -58,13 +58,13 @@ export function gatewayToken(apiKey: string): string {
 const MAX_SECRET_FILE_BYTES = 4096;
 
 /**
- * The text of a secret file, one trailing newline (and CR) taken away; undefined where there is no file.
- * @throws SETTING_INVALID when it is no regular file, too large, or cannot be read.
+ * Returns the text of a secret file without one trailing newline (and CR), or undefined if the file does not exist.
+ * @throws SETTING_INVALID if it is not a regular file, too large, or unreadable.
  */
 export function readSecretFile(path: string, maxBytes = MAX_SECRET_FILE_BYTES): string | undefined {
   let file: number;
   try {
-    // O_NONBLOCK: a FIFO in its place must not hang the start.
+    // O_NONBLOCK prevents a FIFO at this path from blocking the start.
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT" || (error as NodeJS.ErrnoException).code === "ENOTDIR") return undefined;
@@ -81,10 +81,10 @@ export function readSecretFile(path: string, maxBytes = MAX_SECRET_FILE_BYTES): 
   }
 }
 
-/** Whether users beside the file's owner can read it; false where there is none. */
+/** Returns whether users other than the owner can read the file; false if it does not exist. */
 export const isReadByOthers = (path: string): boolean => ((statSync(path, { throwIfNoEntry: false })?.mode ?? 0) & 0o044) !== 0;
 
-/** Writes a secret over the one at `path`, atomically; mode 0600. */
+/** Replaces the secret at `path` atomically, with mode 0600. */
 export function replaceSecretFile(path: string, secret: string): void {
   const temporary = writeBeside(path, secret);
   renameSync(temporary, path);
@@ -111,8 +111,8 @@ function syncFolder(path: string): void {
 }
 
 /**
- * Reads the secret at `path`, or generates it there: atomically, mode 0600 in a directory of 0700.
- * Of two processes that generate at once both return the winner's.
+ * Reads the secret at `path`, or generates it there atomically, with mode 0600 in a directory of mode 0700. If two processes generate it at
+ * once, both return the winner's secret.
  */
 export function readOrGenerateSecretFile(path: string, generate: () => string): { secret: string; generated: boolean } {
   const existing = readSecretFile(path);
@@ -120,7 +120,7 @@ export function readOrGenerateSecretFile(path: string, generate: () => string): 
   const secret = generate();
   const temporary = writeBeside(path, secret);
   try {
-    // link() fails where the name exists: whoever is second reads what the first wrote, whole.
+    // link() fails if the name exists; the loser then reads the winner's complete file.
     linkSync(temporary, path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;

@@ -1,34 +1,34 @@
-// What the audit log is told of a request: who asked for what, of which thing, and how it ended; nothing of any body.
+// The audit log's entry of a request: who called which operation on what, and the outcome. It never contains a body.
 import { createHash } from "node:crypto";
 import type { FailureName } from "@svc/contract/failures.ts";
 import type { FastifyReply, FastifyRequest } from "fastify";
 
 export type AuditEntry = {
-  /** RFC 3339: when the answer was ready. */
+  /** RFC 3339 time when the answer was ready. */
   readonly at: string;
   readonly operation: string;
   readonly method: string;
-  /** As declared, its members unfilled; `none` where there is no such route. */
+  /** The declared route with unfilled parameters; `none` for an unknown route. */
   readonly route: string;
-  /** The path's members that name something: sandboxID, templateID, … */
+  /** Path parameters that identify something: sandboxID, templateID, … */
   readonly target: Readonly<Record<string, string>>;
   readonly status: number;
   readonly errorCode?: FailureName;
-  /** The address that the client came from, as the proxy saw it. */
+  /** The client's address, as the proxy reported it. */
   readonly client: string;
   readonly userAgent: string;
   readonly requestID: string;
-  /** The first eight hexadecimal digits of the SHA-256 of the API key that was sent; absent where none was. */
+  /** The first eight hexadecimal digits of the SHA-256 of the given API key; absent if no key was sent. */
   readonly keyFingerprint?: string;
   readonly durationMs: number;
 };
 
-/** Longer ones say nothing more, and a log line must not grow with what a stranger sends. */
+/** Longer texts are cut, because a log line must not grow with what a stranger sends. */
 const MAX_TEXT = 256;
-/** Members of a path that name something. Others may be capabilities (a signature), which no log may hold. */
+/** Path parameters that identify something. Others may be capabilities, such as a signature, which no log may contain. */
 const namesThing = /^(alias|[a-zA-Z]+ID)$/;
 
-/** Whether this answer belongs in the audit log: a change, or a credential refused. */
+/** Returns whether this answer belongs in the audit log: a change, or a refused credential. */
 export function isAudited(method: string, status: number): boolean {
   return (method !== "GET" && method !== "HEAD" && method !== "OPTIONS") || status === 401 || status === 403;
 }
@@ -57,14 +57,14 @@ function targetOf(params: unknown): Record<string, string> {
   return Object.fromEntries(members.filter(([name]) => namesThing.test(name)).map(([name, value]) => [name, String(value).slice(0, MAX_TEXT)]));
 }
 
-/** Enough to tell keys apart, too little to try them out against. */
+/** The fingerprint suffices to tell keys apart, but is too short to test guesses against. */
 export function fingerprint(key: string): string {
   return createHash("sha256").update(key).digest("hex").slice(0, 8);
 }
 
 /**
- * Behind a proxy this server listens on a unix socket, and the proxy names its client (it drops what the client itself
- * claims). Reached over TCP, the peer is the client, whatever it claims.
+ * Returns the client's address. Behind a proxy this server listens on a unix socket and trusts the proxy's header, since the proxy drops
+ * the client's own claim. Over TCP the peer is the client, whatever it claims.
  */
 export function clientOf(request: FastifyRequest): string {
   // A request whose body broke off has no socket any more.

@@ -1,4 +1,4 @@
-// Requests that never become one: an address or a head that cannot be read, answered in the shape of every other failure.
+// Answers requests that cannot be parsed (URL or head), in the format of every other failure.
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { Failure, failureBody } from "@svc/contract/failures.ts";
@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 
 const JSON_TYPE = "application/json; charset=utf-8";
 
-/** What fastify refuses before it knows a route: mostly an address that is not percent-encoded UTF-8. */
+/** Answers what fastify refuses before routing, which is mostly a URL that is not percent-encoded UTF-8. */
 export function answerBadURL(error: Error, request: FastifyRequest, reply: FastifyReply): void {
   const path = (request.url ?? "").split("?")[0]?.slice(0, 256);
   const failure = new Failure("INVALID_REQUEST", `${request.method} ${path}: the path is not percent-encoded UTF-8`, { cause: error });
@@ -16,10 +16,10 @@ export function answerBadURL(error: Error, request: FastifyRequest, reply: Fasti
     .send(JSON.stringify(failureBody(failure)));
 }
 
-/** What Node's own parser refuses: there is no request to answer, only a connection, which ends with it. */
+/** Answers what Node's own parser refuses: there is no request object, only a connection, which is closed afterwards. */
 export function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
   // I29
-  // Reset, or answered already.
+  // The connection was reset, or an answer has already been sent.
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
   const failure = failureOf(error.code ?? "");
   const status = error.code === "ERR_HTTP_REQUEST_TIMEOUT" ? 408 : failure.row.http;

@@ -1,15 +1,15 @@
-// Cross-origin requests of browsers (CORS): preflights are answered without a key, and answers may be read by pages of any origin.
+// Cross-origin requests of browsers (CORS): preflights need no key, and pages of any origin may read the answers.
 import type { FastifyInstance } from "fastify";
 
 const METHODS = "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS";
-/** What a page may send where it does not say what it wants to. */
+/** The allowed headers if the preflight does not name any. */
 const HEADERS = "Authorization, Content-Type, X-API-Key";
-/** Half a day, as E2B's own API says. */
+/** Half a day, like E2B's own API. */
 const MAX_AGE_SECONDS = "43200";
-/** A header's name, or several: what a browser asks for is sent back, and nothing else. */
+/** One or more header names; we echo what the browser requests only if it has this form. */
 const headerNames = /^[A-Za-z0-9!#$%&'*+.^_`|~ ,-]{1,2048}$/;
 
-/** Credentials that a browser adds by itself (cookies) are not allowed, and there are none: a page has to know the key. */
+/** Allows all origins without credentials: we use no cookies, so a page must know the key. */
 export function answerOtherOrigins(app: FastifyInstance): void {
   app.addHook("onRequest", async (request, reply) => {
     if (request.headers.origin === undefined) return;

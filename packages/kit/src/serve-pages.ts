@@ -1,4 +1,4 @@
-// Pages for people who open the server's URL in a browser: what this is, what to do next, and the API from the table of operations.
+// Pages at a server's URL for people: what the server is, what to do next, and the API's reference, generated from the operations.
 import { type FailureName, failures } from "@svc/contract/failures.ts";
 import { isInternal, openapi } from "@svc/contract/openapi.ts";
 import { carriesBody, type Operation, pathMembers } from "@svc/contract/operation.ts";
@@ -8,7 +8,7 @@ import { escaped, homePage, ownLinks, PAGE_TYPE, type PageOptions, page } from "
 
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
-/** Nothing here tells of sandboxes or settings, so it needs no key. */
+/** The pages reveal nothing about sandboxes or settings, so they need no key. */
 export function addPages(app: FastifyInstance, operations: Readonly<Record<string, Operation>>, options: PageOptions, servesMetrics: boolean): void {
   const document = openapi(operations, { title: options.title, version: options.version });
   const home = homePage({

@@ -1,4 +1,4 @@
-// Serves operations with fastify: parse, authenticate, handle, answer; the one translator of failures to HTTP.
+// Serves operations with fastify: parses, authenticates, calls the handler and answers. Only this file translates failures to HTTP.
 import { randomUUID } from "node:crypto";
 import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
@@ -19,20 +19,20 @@ import type { Spans } from "./spans.ts";
 import { type Trace, traced, traceOf } from "./trace.ts";
 
 const MAX_BODY_BYTES = 1024 * 1024;
-/** What a span says of a client that left before its answer. */
+/** The status that a span reports if the client left before the answer. */
 const CLIENT_LEFT = 499;
 
-/** What a handler may say beside its output. */
+/** The parts of the answer that a handler may set in addition to its output, and the parts of the request that it may read. */
 export type Context = {
-  /** Status among the operation's `success` and `otherSuccess`. */
+  /** Sets the status: one of the operation's `success` and `otherSuccess`. */
   status(code: number): void;
   header(name: string, value: string): void;
-  /** The route as the client asked for it, for messages. */
+  /** Identifies the request in log lines and in the audit log. */
   readonly requestID: string;
-  /** Address of the client, as the proxy saw it. */
+  /** The client's address, as the proxy reported it. */
   readonly client: string;
   readonly signal: AbortSignal;
-  /** W3C trace context, to be sent on: traceparent and tracestate, where the client sent them. */
+  /** W3C trace context to pass on: traceparent and tracestate, if the client sent them. */
   readonly trace: Trace;
 };
 
@@ -40,35 +40,35 @@ export type Handlers<T extends Record<string, Operation>> = {
   [K in keyof T]: (input: Parsed<T[K]>, context: Context) => Promise<Output<T[K]>> | Output<T[K]>;
 };
 
-/** Where routes outside the table are added. */
+/** The scope in which routes outside the table are added. */
 export type RawScope = FastifyInstance;
 
 export type ServeOptions<T extends Record<string, Operation>> = {
   readonly operations: T;
   readonly handlers: Handlers<T>;
-  /** The deployment's API key; every route demands it but those whose operation says `none`. */
+  /** The deployment's API key. Every route requires it, except operations with `none`. */
   readonly apiKey: string;
   readonly log: Log;
   readonly metrics: Metrics;
   /**
-   * Adds routes outside the table to a scope of their own, where a body is a stream (`request.body`), neither parsed nor bounded,
-   * and undefined where there is none. They demand the API key unless their config says `{ open: true }`; what they throw is
-   * translated as everywhere. `{ operation: "name" }` in the config names them in metrics and audit log.
+   * Adds routes outside the table in a scope where `request.body` is an unparsed, unlimited stream, or undefined if there is no body. The
+   * routes require the API key unless their config says `{ open: true }`; what they throw is translated as for other routes. `{ operation:
+   * "name" }` in the config names them in metrics and the audit log.
    */
   readonly raw?: (scope: RawScope) => void;
-  /** Pages of any origin may call it and read its answers. They need the key, which a browser sends by no means of its own. */
+  /** Allows pages of any origin to call the server and read its answers. They need the key, which a browser never sends by itself. */
   readonly anyOrigin?: boolean;
-  /** false: the metrics are served elsewhere, and GET /metrics is not a route here. */
+  /** False if the metrics are served elsewhere; GET /metrics is then not a route here. */
   readonly servesMetrics?: boolean;
-  /** Pages for browsers at `/` and `/docs`, and `/openapi.json`; without a key. */
+  /** Adds pages for browsers at `/` and `/docs`, and `/openapi.json`, all without a key. */
   readonly pages?: PageOptions;
-  /** Where each operation is a span of its own. */
+  /** If set, each operation becomes a span. */
   readonly spans?: Spans | undefined;
-  /** Called once for each answer to a request that changes something, and for each credential refused; must not block. */
+  /** Called once for each answer to a request that changes something, and for each refused credential; it must not block. */
   readonly audit?: (entry: AuditEntry) => void;
 };
 
-/** An http server for these operations and GET /metrics, not yet listening. */
+/** Creates an HTTP server for these operations and GET /metrics; the caller makes it listen. */
 export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
   const { operations, handlers, apiKey, log, metrics, raw, audit, spans } = options;
   const app = fastify({
@@ -94,7 +94,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   });
   if (options.anyOrigin === true) answerOtherOrigins(app);
   app.addHook("onRequest", (request, _reply, done) => {
-    // By route, which is a method and a path: what is open to GET may be closed to DELETE.
+    // Access is checked per route, meaning method and path: a path that is open to GET may be closed to DELETE.
     if ((request.routeOptions.config as { open?: boolean }).open !== true) authenticate(request, apiKey);
     done();
   });
@@ -145,7 +145,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
   return app;
 }
 
-/** @throws INVALID_REQUEST for a member that JavaScript would take for an object's prototype: it would be gone without a word. */
+/** @throws INVALID_REQUEST for a member named `__proto__`, which JavaScript would drop silently by setting the object's prototype. */
 function parseBody(text: string): unknown {
   if (!/__proto__|\\u/.test(text)) return JSON.parse(text);
   return JSON.parse(text, (name, value: unknown) => {
@@ -154,19 +154,22 @@ function parseBody(text: string): unknown {
   });
 }
 
-/** GET /metrics, without a key. */
+/** Adds GET /metrics, which needs no key. */
 export function addMetrics(app: FastifyInstance, metrics: Metrics): void {
   app.get("/metrics", { config: { operation: "metrics", open: true } as object }, async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.text()),
   );
 }
 
-/** Told before the answer leaves, so that a client which hangs up hides nothing; once, also where an answer had to be replaced. */
+/**
+ * Audits before the answer leaves, so that a client cannot hide a change by hanging up. Each request is audited once, even if its answer is
+ * replaced.
+ */
 function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, failureOf: (request: FastifyRequest) => FailureName | undefined): void {
-  const told = new WeakSet<FastifyRequest>();
+  const audited = new WeakSet<FastifyRequest>();
   app.addHook("onSend", async (request, reply, payload) => {
-    if (!told.has(request) && isAudited(request.method, reply.statusCode)) {
-      told.add(request);
+    if (!audited.has(request) && isAudited(request.method, reply.statusCode)) {
+      audited.add(request);
       audit(auditEntry(request, reply, failureOf(request)));
     }
     return payload;
@@ -176,7 +179,7 @@ function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, 
 function authenticate(request: FastifyRequest, apiKey: string): void {
   const given = request.headers["x-api-key"];
   if (given === undefined || given === "") fail("UNAUTHENTICATED", "the header X-API-Key is missing; send the deployment's API key in it");
-  // Several headers of that name arrive joined by ", " and so equal no key.
+  // Several headers of this name arrive joined by ", " and therefore match no key.
   if (!sameSecret(String(given), apiKey)) fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
 }
 
@@ -191,7 +194,7 @@ async function handle(
   const client = clientOf(request);
   const span = spans?.begin({ method: operation.method, route: operation.path, client, requestID: request.id }, asked);
   const gone = new AbortController();
-  // Of the response: the request closes by itself as soon as its body was read.
+  // We listen to the response, because the request closes as soon as its body has been read.
   reply.raw.once("close", () => {
     if (!reply.raw.writableEnded) gone.abort();
     span?.end(reply.raw.writableEnded ? reply.statusCode : CLIENT_LEFT);
@@ -217,7 +220,7 @@ async function handle(
     }
   });
   reply.code(status);
-  // Without a body fastify sends Content-Length: 0, which clients need that parse whatever has no length.
+  // Without a body fastify sends Content-Length: 0; some clients try to parse a body if the length is missing.
   if (status === 204 || output === undefined) return reply.send();
   return reply.type("application/json; charset=utf-8").send(JSON.stringify(output));
 }
@@ -237,7 +240,9 @@ function readInput(operation: Operation, request: FastifyRequest): unknown {
   return fail("INVALID_REQUEST", issueText(parsed.error, members));
 }
 
-/** A connection that is closed on bytes nobody read loses its answer, too: the client is still sending when it comes. */
+/**
+ * Reads the rest of the body. Closing a connection with unread bytes would reset it, and the client, still sending, would lose its answer.
+ */
 function takeTheRest(request: FastifyRequest, reply: FastifyReply): void {
   reply.removeHeader("connection");
   request.raw.resume();
@@ -257,7 +262,7 @@ function answerFailure(failure: Failure, error: unknown, request: FastifyRequest
   return reply.code(failure.row.http).type("application/json; charset=utf-8").send(JSON.stringify(body));
 }
 
-/** Fastify's own errors (body too large, bad request) in our words. */
+/** Converts fastify's own errors (body too large, bad request) to our failures. */
 function translate(error: unknown): Failure {
   if (error instanceof Failure) return error;
   const status = (error as { statusCode?: number }).statusCode;

@@ -1,23 +1,23 @@
-// Spans of requests, sent by OTLP (HTTP, JSON) to the collector that the environment names; its libraries are loaded only then.
+// Sends spans of requests by OTLP (HTTP, JSON) to the collector that the environment names. The libraries are loaded only if it names one.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "./log.ts";
 import type { Trace } from "./trace.ts";
 
-/** A collector that does not answer keeps a server from its end no longer than this. */
+/** Limits how long an unresponsive collector can delay the shutdown. */
 const CLOSE_MS = 2_000;
-/** What goes wrong with a collector goes wrong with each batch: it is said so often. */
+/** A broken collector fails every batch, so its errors are logged at most this often. */
 const COMPLAINT_MS = 60_000;
 
 export type RequestSpan = {
-  /** To be sent on: the client's trace, or a new one, with this span as the parent. */
+  /** The trace context to pass on: the client's trace, or a new one, with this span as the parent. */
   readonly trace: Trace;
-  /** `status`: of the answer; 499 where the client left before it. */
+  /** `status` is that of the answer, or 499 if the client left before it. */
   end(status: number): void;
 };
 
 export type RequestOf = {
   readonly method: string;
-  /** As the table of operations has it, with the names of its parameters. */
+  /** The route as declared, with the names of its parameters. */
   readonly route: string;
   readonly client: string;
   readonly requestID: string;
@@ -25,12 +25,12 @@ export type RequestOf = {
 
 export type Spans = {
   begin(request: RequestOf, trace: Trace): RequestSpan;
-  /** Sends what is left, within a bound. */
+  /** Sends the remaining spans, within a time limit. */
   close(): Promise<void>;
 };
 
 export type SpansOptions = {
-  /** `gateway` or `node`; the service is called `svc-` and that, unless OTEL_SERVICE_NAME says otherwise. */
+  /** `gateway` or `node`. The service is named `svc-gateway` or `svc-node` unless OTEL_SERVICE_NAME says otherwise. */
   readonly server: string;
   readonly version: string;
   readonly log: Log;
@@ -38,8 +38,8 @@ export type SpansOptions = {
 };
 
 /**
- * Undefined where neither OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. Headers, time limit and further
- * attributes come from the variables that OpenTelemetry has for them. At most 2,048 spans wait; more are dropped.
+ * Returns undefined if neither OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. OpenTelemetry's own variables set
+ * headers, time limit and further attributes. At most 2,048 spans wait; more are dropped.
  */
 export async function openSpans({ server, version, log, env = process.env }: SpansOptions): Promise<Spans | undefined> {
   const endpoint = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || env["OTEL_EXPORTER_OTLP_ENDPOINT"];

@@ -1,4 +1,4 @@
-// The small process that forks on behalf of a server; see spawn.ts. Ends when its parent does.
+// The small process that forks on behalf of a server; see spawn.ts. It ends when its parent does.
 import { spawn } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import type { HelperReply, HelperRequest, RunResult } from "./spawn.ts";
@@ -8,9 +8,9 @@ const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
 process.on("message", (request: HelperRequest) => {
   run(request).then(reply, (error: unknown) => reply({ id: request.id, error: String(error) }));
 });
-// With what it runs: nothing of a server that was killed may work on beside the next one.
+// Kills the whole group: programs of a killed server must not run concurrently with those of the next one.
 process.on("disconnect", () => process.kill(-process.pid, "SIGKILL"));
-// The parent decides when to end; a signal to the whole group must not end running steps half-way.
+// The parent decides when to end; a signal to the whole group must not stop running steps half-way.
 process.on("SIGINT", () => {});
 process.on("SIGTERM", () => {});
 
@@ -38,20 +38,20 @@ function run({ id, argv, options }: HelperRequest): Promise<HelperReply> {
       clearTimeout(timer);
       resolve({ id, error: error.message });
     });
-    // With pipes wait for their end too, else the last words of the program are lost.
+    // With pipes we wait for "close", because "exit" may come before the last output has been read.
     child.once(file === undefined ? "close" : "exit", (code: number | null, signal: string | null) => {
       clearTimeout(timer);
       const result: RunResult = { code, signal, stdout: stdout(), stderr: stderr() };
       resolve(timedOut ? { id, timedOut } : { id, result });
     });
     if (options.input !== undefined) {
-      child.stdin?.on("error", () => {}); // a program may end without reading its input
+      child.stdin?.on("error", () => {}); // a program may exit without reading its input
       child.stdin?.end(options.input);
     }
   });
 }
 
-/** Keeps the first MAX_OUTPUT_BYTES and reads on, so that the program never blocks on a full pipe. */
+/** Keeps the first MAX_OUTPUT_BYTES and discards the rest, so that the program never blocks on a full pipe. */
 function collect(stream: NodeJS.ReadableStream | null): () => string {
   const chunks: Buffer[] = [];
   let size = 0;

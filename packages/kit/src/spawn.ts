@@ -1,19 +1,19 @@
-// Runs programs through one small forked helper: fork() of a large parent would block its event loop.
+// Runs programs through a small helper process, because fork() of a large parent would block its event loop.
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { diskFull, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 
 export type RunOptions = {
-  /** The whole environment; default: the helper's own, programEnvironment. */
+  /** The complete environment; by default the helper's own, see programEnvironment. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** Written to stdin, which is then closed. */
+  /** Text for stdin, which is then closed. */
   readonly input?: string;
-  /** After this the program is killed and the call fails with TIMED_OUT. */
+  /** After this time the program is killed and the call fails with TIMED_OUT. */
   readonly timeoutMs?: number;
-  /** Files for the program's stdout and stderr: for programs whose children outlive them (a pipe would never end). */
+  /** A file for stdout and stderr: needed for programs whose children outlive them, because those would keep a pipe open. */
   readonly outputFile?: string;
-  /** Running it twice, even at the same time, does what running it once does: it is run again when the helper died under it. */
+  /** True if running the program twice, even concurrently, has the effect of running it once. It is then retried if the helper dies. */
   readonly repeatable?: boolean;
 };
 
@@ -24,20 +24,23 @@ export type RunResult = {
   readonly stderr: string;
 };
 
-/** What the helper is told, and answers; see spawn-helper.ts. */
+/** The messages to the helper and its replies; see spawn-helper.ts. */
 export type HelperRequest = { id: number; argv: readonly string[]; options: RunOptions & { timeoutMs: number } };
 export type HelperReply = { id: number; result?: RunResult; timedOut?: boolean; error?: string };
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const MAX_IN_FLIGHT = 1024;
 const MAX_ATTEMPTS = 3;
-/** What programs need of a server's environment. The rest may hold secrets (SVC_API_KEY), and some programs serve code of strangers. */
+/** The variables that programs need. Others may hold secrets (SVC_API_KEY), and some programs run code of strangers. */
 const passedOn = /^(PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|XDG_RUNTIME_DIR|DBUS_SESSION_BUS_ADDRESS)$/;
 
 export interface Spawner {
-  /** The program's exit and output, whatever its code. */
+  /** Returns the program's exit code and output; a nonzero code is not a failure. */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
-  /** Stdout of a program that must exit 0; else INTERNAL, or DISK_FULL, with the command and its last words. */
+  /**
+   * Returns the stdout of a program that must exit with 0. Otherwise it throws INTERNAL or DISK_FULL, with the command and the end of its
+   * output.
+   */
   check(argv: readonly string[], options?: RunOptions): Promise<string>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -51,8 +54,8 @@ type Call = {
 };
 
 /**
- * Starts the helper; one per server. When it dies, calls that may be repeated, or that had not reached it, go to the next one;
- * the others fail, since nobody knows what became of their programs.
+ * Starts the helper; one per server. If it dies, calls that are repeatable or had not reached it move to the next helper. The others fail,
+ * because the state of their programs is unknown.
  */
 export function openSpawner(): Spawner {
   // I28
@@ -68,7 +71,7 @@ export function openSpawner(): Spawner {
       serialization: "advanced",
       execArgv: ["--disable-warning=ExperimentalWarning"],
       env: programEnvironment(),
-      // Its own group: a Ctrl-C on the terminal must not end it before the server has drained.
+      // The helper has its own process group, so that Ctrl-C on the terminal does not end it before the server has drained.
       detached: true,
     });
     started.on("message", (reply: HelperReply) => {
@@ -76,7 +79,7 @@ export function openSpawner(): Spawner {
       waiting.delete(reply.id);
       if (waiting.size === 0) idle(started, true);
     });
-    // Without a listener a failed fork, say for want of processes, would end the server.
+    // Without this listener a failed fork, for example at the process limit, would crash the server.
     started.once("error", (error) => lost(started, `the spawn helper cannot be started: ${error.message}`));
     started.once("exit", () => {
       endGroup(started.pid);
@@ -87,9 +90,10 @@ export function openSpawner(): Spawner {
     return started;
   }
 
-  /** Once per helper, whichever of its events comes first. */
+  /** Fails or resends the calls of a helper that ended. Several events call this; only the first has calls left to handle. */
   function lost(gone: ChildProcess, why: string): void {
-    // Its channel closes before it exits: by now another may stand in its place, and these calls are still its own.
+    // The channel closes before the process exits, so another helper may already be in use; only the calls of the lost one are handled
+    // here.
     if (child === gone) child = undefined;
     for (const [id, call] of waiting) {
       if (call.helper !== gone) continue;
@@ -109,7 +113,7 @@ export function openSpawner(): Spawner {
     call.taken = false;
     idle(target, false);
     target.send(call.request, (error) => {
-      // Where it was not sent, the helper's end is about to be told.
+      // If sending failed, the helper's exit event follows and handles the call.
       if (error === null && call.helper === target) call.taken = true;
     });
   }
@@ -157,16 +161,19 @@ export function programEnvironment(): Record<string, string> {
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && passedOn.test(name) ? [[name, value]] : [])));
 }
 
-/** What the helper ran is of its group, and would go on unseen beside what is run next; what shall outlive it has a session of its own. */
+/**
+ * Kills the programs that the helper started, since they share its group and would otherwise continue unseen. A program that must survive
+ * has its own session.
+ */
 function endGroup(pid: number | undefined): void {
   try {
     if (pid !== undefined) process.kill(-pid, "SIGKILL");
   } catch {
-    // nothing was left of it
+    // The group was already empty.
   }
 }
 
-/** An idle helper must not keep the process alive; a busy one must. */
+/** Only a busy helper may keep the server's process alive. */
 function idle(child: ChildProcess, yes: boolean): void {
   if (yes) child.channel?.unref?.();
   else child.channel?.ref?.();

@@ -1,7 +1,7 @@
-// Files and folders brought to the disk: what a power cut must not take along.
+// Syncs files and folders to the disk, so that they survive a power cut.
 import { open } from "node:fs/promises";
 
-/** In this order. A folder's sync keeps the names in it. */
+/** Syncs the paths in this order. Syncing a folder keeps the names in it. */
 export async function syncAll(paths: readonly string[]): Promise<void> {
   for (const path of paths) {
     const file = await open(path, "r");

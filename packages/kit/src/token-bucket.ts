@@ -1,4 +1,4 @@
-// Admits so many events a second after a burst: tokens refill with time, and each event takes one.
+// A rate limiter: tokens refill with time up to a burst, and each event takes one.
 
 export type Rate = { readonly perSecond: number; readonly burst: number };
 
@@ -13,7 +13,7 @@ export class TokenBucket {
     this.#atMs = nowMs;
   }
 
-  /** Takes a token; false where none is left. */
+  /** Takes a token; returns false if none is left. */
   take(nowMs: number): boolean {
     this.#refill(nowMs);
     if (this.#tokens < 1) return false;
@@ -21,7 +21,7 @@ export class TokenBucket {
     return true;
   }
 
-  /** How long until a token is there; 0 when one is. */
+  /** The time until a token is available; 0 if there is one now. */
   waitMs(nowMs: number): number {
     this.#refill(nowMs);
     return this.#tokens >= 1 ? 0 : ((1 - this.#tokens) / this.#rate.perSecond) * 1000;

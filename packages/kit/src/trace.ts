@@ -1,7 +1,7 @@
-// W3C trace context of the request that is being worked on: taken over from the client, on every log line of it, and sent on.
+// The W3C trace context of the current request: taken from the client, added to every log line, and passed on.
 import { AsyncLocalStorage } from "node:async_hooks";
 
-/** traceparent and tracestate, as the client sent them; empty where it sent none. */
+/** traceparent and tracestate as the client sent them; empty if it sent none. */
 export type Trace = Readonly<Record<string, string>>;
 
 const MAX_TRACESTATE = 512;
@@ -14,15 +14,15 @@ export function traceOf(headers: Readonly<Record<string, unknown>>): Trace {
   return { traceparent, ...(typeof tracestate === "string" && tracestate.length <= MAX_TRACESTATE ? { tracestate } : {}) };
 }
 
-/** Runs `work` as part of a trace; where there is none, as it is. */
+/** Runs `work` as part of a trace; without a traceparent it just runs it. */
 export function traced<T>(trace: Trace, work: () => T): T {
   return trace["traceparent"] === undefined ? work() : current.run(trace, work);
 }
 
-/** For what is asked of others on behalf of this request. */
+/** The headers for calls to others on behalf of the current request. */
 export const traceHeaders = (): Trace => current.getStore() ?? {};
 
-/** For log lines. */
+/** The members that the trace adds to a log line. */
 export function traceMembers(): { traceID?: string } {
   const traceID = form.exec(current.getStore()?.["traceparent"] ?? "")?.[1];
   return traceID === undefined ? {} : { traceID };

@@ -1,4 +1,4 @@
-// What `--help` of a server says: every flag and setting with its default, its choices and its meaning.
+// The `--help` of a server: every flag and setting with its default, its choices and its meaning.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
@@ -29,7 +29,7 @@ const help = configHelp(
   defaults,
 );
 
-void test("a server's help has each setting with what config/default.toml says of it, its choices and its default", () => {
+void test("a server's help shows each setting with its comment from config/default.toml, its choices and its default", () => {
   for (const says of [
     "Usage: svc thing [options] [--SETTING VALUE]...\n\ndoes things.\n",
     "Examples:\n  svc thing --listen 0.0.0.0:80\n",
@@ -42,6 +42,6 @@ void test("a server's help has each setting with what config/default.toml says o
     assert.ok(help.includes(says), `${JSON.stringify(says)} is not in\n${help}`);
 });
 
-void test("a server's help leaves out the settings of others", () => {
+void test("a server's help leaves out the settings of other servers", () => {
   assert.doesNotMatch(help, /foreign/);
 });

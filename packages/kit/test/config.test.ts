@@ -1,4 +1,4 @@
-// Settings: which source beats which, and what a wrong one is answered with.
+// Settings: which source takes precedence, and how a wrong setting is refused.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -47,7 +47,7 @@ void test("--config beats SVC_CONFIG_PATH", () => {
   assert.equal(load(["--config", two.path], { SVC_CONFIG_PATH: one.path }).settings.sandbox.pids, 222);
 });
 
-void test("a list is given with commas, a short flag is a spelling of its setting, and --home beats SVC_HOME", () => {
+void test("a list may use commas, a short flag stands for its setting, and --home beats SVC_HOME", () => {
   const loaded = load(["--pool.templates=base=8,host=2", "--listen", "127.0.0.1:0", "--home", "/a/b"], { SVC_HOME: "/c" });
   assert.deepEqual(loaded.settings.pool.templates, ["base=8", "host=2"]);
   assert.deepEqual(load(["--pool.templates", '["base=8","host=2"]']).settings.pool.templates, ["base=8", "host=2"], "or as in the file");
@@ -57,12 +57,12 @@ void test("a list is given with commas, a short flag is a spelling of its settin
   assert.equal(load([], { SVC_HOME: "/c" }).home, "/c");
 });
 
-void test("two spellings of one setting on a command line are refused, since one would win in silence", () => {
+void test("two spellings of one setting on a command line are refused, since one would silently win", () => {
   assert.throws(() => load(["--listen=127.0.0.1:1", "--node.listen=127.0.0.1:2"]), /--node\.listen and --listen are the same setting: give one of them/);
   assert.equal(load(["--listen=127.0.0.1:1", "--listen=127.0.0.1:2"]).settings.node.listen, "127.0.0.1:2", "one spelling twice: the last one, as everywhere");
 });
 
-void test("a wrong setting is refused by a sentence that names it, where it came from and what was found", () => {
+void test("a wrong setting is refused by a sentence that names it, its source and the value given", () => {
   assert.throws(() => load([], { SVC_SANDBOX_PIDS: "many" }), /SVC_SANDBOX_PIDS: expected a number, got "many"/);
   assert.throws(() => load(["--sandbox.pids=3"]), /sandbox\.pids \(flag --sandbox\.pids\).*got 3/);
   assert.throws(() => load(["--node.log_level=loud"]), /node\.log_level.*"loud"/);
@@ -79,7 +79,7 @@ void test("a file with an unknown section, an unknown setting, or a broken line 
   assert.throws(() => load(["--config", broken.path]), /is not valid TOML/);
 });
 
-void test("durations may be written with a unit, which becomes that of the setting, and a boolean flag may stand alone", () => {
+void test("durations may carry a unit, which is converted to that of the setting, and a boolean flag may stand alone", () => {
   const store = z.object({
     store: z.object({ default_kv_lease_ttl_ms: z.number(), client_ttl_seconds: z.number(), compat: z.boolean(), rpc_port: z.number() }),
   });
@@ -99,20 +99,20 @@ void test("durations may be written with a unit, which becomes that of the setti
   assert.throws(() => of(["--store.rpc_port=10s"]), /expected a number, got "10s"/);
 });
 
-void test("a variable that is one slip away from a setting's is refused; others, and empty ones, are nobody's business", () => {
+void test("a variable that is one typing error away from a setting is refused; other variables and empty ones are ignored", () => {
   for (const name of ["SVC_NODE_LOG_LEVELL", "SVC_NODE_LOG_LVEEL", "SVC_NODE_LOG_LEVE", "SVC_NODE_LOG_LEVAL"])
     assert.throws(() => load([], { [name]: "debug" }), { name: "SETTING_INVALID", message: new RegExp(`variable ${name}: .* expected SVC_NODE_LOG_LEVEL,`) });
   load([], { SVC_NODE_LOG_LEVELL: "", SVC_NODE_PORT_80_TCP: "tcp://10.0.0.1:80", SVC_HOME: "/tmp/x" });
 });
 
-void test("a home below /proc is refused: folders are asked for there without end", () => {
+void test("a home below /proc is refused, because folders could be created there without end", () => {
   for (const home of ["/proc/x", "/proc/self/x/y"]) {
     assert.throws(() => load(["--home", home]), { name: "SETTING_INVALID", message: /the home \/proc.* cannot be used/ });
     assert.throws(() => load([], { SVC_HOME: home }), { name: "SETTING_INVALID" });
   }
 });
 
-void test("a home that is an empty text is refused: the current folder would become one", () => {
+void test("an empty home is refused, because it would mean the current folder", () => {
   assert.throws(() => load(["--home", ""]), { name: "SETTING_INVALID", message: /--home: expected a folder, got an empty text/ });
 });
 

@@ -1,4 +1,4 @@
-// Databases on a full disk: what is new is refused, what ends and deletes is kept, and all is whole again when there is room.
+// Databases on a full disk: new data is refused, ends and deletions are recorded, and everything works again once there is space.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -30,7 +30,7 @@ function openRows(folder: string, nowMs?: () => number) {
   };
 }
 
-/** Rows until the disk takes no more; the keys of those that were acknowledged. */
+/** Inserts rows until the disk is full; returns the keys that were acknowledged. */
 function putUntilFull(rows: { put(key: string): void }): string[] {
   const kept: string[] = [];
   assert.throws(
@@ -46,7 +46,7 @@ function putUntilFull(rows: { put(key: string): void }): string[] {
   return kept;
 }
 
-void test("a database that a full disk has no room for is refused with what to do", needs(...boundedDiskNeeds), () => {
+void test("a database that does not fit on a full disk is refused with advice", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(DISK_MB);
   disk.fill();
   const file = join(disk.path, "new.db");
@@ -56,7 +56,7 @@ void test("a database that a full disk has no room for is refused with what to d
   });
 });
 
-void test("a full disk takes no new row, every delete, and new rows again once there is room", needs(...boundedDiskNeeds), () => {
+void test("a full disk refuses new rows, accepts every delete, and accepts new rows again once there is space", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(DISK_MB);
   let nowMs = 0;
   const rows = openRows(disk.path, () => nowMs);
@@ -74,7 +74,7 @@ void test("a full disk takes no new row, every delete, and new rows again once t
   rows.store.close();
 });
 
-void test("a database that was closed on a full disk opens there and deletes, though others took what room there was", needs(...boundedDiskNeeds), () => {
+void test("a database that was closed on a full disk still opens and deletes there, even without any free space", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(DISK_MB);
   const first = openRows(disk.path);
   for (let at = 0; at < 50; at++) first.put(`old-${at}`);
@@ -93,14 +93,14 @@ void test("a database that was closed on a full disk opens there and deletes, th
   second.store.close();
 });
 
-/** Keys that no earlier round used. */
+/** Numbers the rounds, so that each uses its own keys. */
 let rounds = 0;
 function openedFrom(rows: { put(key: string): void }): { put(key: string): void } {
   const round = rounds++;
   return { put: (key) => rows.put(`${round}-${key}`) };
 }
 
-void test("steps that a full disk cut off are undone together, and the reason reaches the caller", needs(...boundedDiskNeeds), () => {
+void test("steps that a full disk interrupts are rolled back together, and the caller learns the reason", needs(...boundedDiskNeeds), () => {
   using disk = openBoundedDisk(DISK_MB);
   const rows = openRows(disk.path);
   rows.put("first");
@@ -121,7 +121,7 @@ function temporary(): { path: string } & Disposable {
   return { path: join(folder, "rows.db"), [Symbol.dispose]: () => rmSync(folder, { recursive: true }) };
 }
 
-void test("a file of a newer version is refused by name, and stays as it is", () => {
+void test("a file of a newer version is refused by name and stays unchanged", () => {
   using place = temporary();
   openStore(place.path, { schema: rowsOf(7) }).close();
   const before = readFileSync(place.path);
@@ -133,7 +133,7 @@ void test("a file of a newer version is refused by name, and stays as it is", ()
   openStore(place.path, { schema: rowsOf(7) }).close();
 });
 
-void test("a file of an earlier version goes through each migration once, in order; one that fails leaves it as it was", () => {
+void test("a file of an earlier version runs each migration once, in order; a failed one leaves the file unchanged", () => {
   using place = temporary();
   openStore(place.path, { schema: rowsOf(1) }).close();
   const put = (key: string) => (db: DatabaseSync) => void db.prepare("INSERT INTO rows VALUES (?)").run(key);

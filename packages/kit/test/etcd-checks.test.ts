@@ -1,4 +1,4 @@
-// Watches of one client ask together whether their member is still part of the cluster, and each judges the answer by what it knew.
+// Watches of one client share the checks of their member, and each compares the answer with its own revision.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -29,13 +29,13 @@ function watchAt(revision: bigint | undefined) {
   return { ...watch, checked, knows: (next: bigint) => void (watch.revision = next) };
 }
 
-void test("the watches of one member ask it once together, and one that learns more meanwhile does not take the answer for a lost history", async () => {
+void test("watches of one member share one check, and a watch that learns of newer changes meanwhile does not report a lost history", async () => {
   const { checks, asked, next } = openAsked();
   const [first, second, fresh] = [watchAt(10n), watchAt(5n), watchAt(undefined)];
   const leave = [first, second, fresh].map(({ checked }) => checks.join("http://one", checked));
   const pending = await next(1);
   first.knows(12n);
-  // Several turns of the clock: no second request while the first has no answer.
+  // Several intervals pass: there is no second request while the first is unanswered.
   await new Promise((resolve) => setTimeout(resolve, 50));
   assert.equal(asked.length, 1);
   pending.resolve(10n);
@@ -51,7 +51,7 @@ void test("the watches of one member ask it once together, and one that learns m
   for (const each of leave) each();
 });
 
-void test("each member is asked for its own watches, and none once nothing reads from it", async () => {
+void test("each member is checked for its own watches, and no longer once no watch reads from it", async () => {
   const { checks, asked, next } = openAsked();
   const leave = ["http://one", "http://two"].map((url) => checks.join(url, watchAt(1n).checked));
   await next(2);

@@ -1,4 +1,4 @@
-// Watches of etcd: nothing is missed and nothing comes twice, over cuts, kills, members that stand still, compaction and a store set up anew.
+// Watches of etcd miss nothing and repeat nothing, across cuts, kills, stopped members, compaction and a recreated store.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
@@ -10,7 +10,7 @@ import type { WatchOptions } from "../src/etcd/watch.ts";
 
 const patient = { attemptMs: 10_000, callMs: 60_000 };
 
-/** What a watcher knows, and how it came to know it. */
+/** Records what a watcher reports, and how often it lists or is interrupted. */
 function follow(etcd: Etcd, prefix: string, options: Partial<WatchOptions> = {}) {
   const known = new Map<string, string>();
   const values: string[] = [];
@@ -58,7 +58,7 @@ async function open(server: TestEtcd) {
   };
 }
 
-void test("a watcher sees what is there, then each change below its prefix in order, and nothing else", needs("etcd"), async () => {
+void test("a watcher sees the existing keys, then each change below its prefix in order, and nothing else", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using clients = await open(server);
   await clients.writer.put("w/a", "before");
@@ -79,7 +79,7 @@ void test("a watcher sees what is there, then each change below its prefix in or
   assert.deepEqual([behind.values, behind.lists()], [["48", "49"], 0]);
 });
 
-void test("a watcher whose connection is cut, or renewed, or stands still, misses nothing and hears nothing twice", needs("etcd"), async () => {
+void test("a watcher whose connection is cut, renewed or stalled misses nothing and sees nothing twice", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using relay = await startRelay(Number(new URL(server.endpoints[0] as string).port));
   await using clients = await open(server);
@@ -101,7 +101,7 @@ void test("a watcher whose connection is cut, or renewed, or stands still, misse
   await through.close();
 });
 
-void test("a watcher goes on with another member when its own is killed or stands still, and misses nothing", needs("etcd"), async () => {
+void test("a watcher continues with another member when its own is killed or stopped, and misses nothing", needs("etcd"), async () => {
   await using server = await startEtcd(3);
   await using clients = await open(server);
   const seen = follow(clients.reader, "w/");
@@ -109,7 +109,7 @@ void test("a watcher goes on with another member when its own is killed or stand
   const [first, second] = server.members;
   const expected: string[] = [];
   const write = async (value: string) => {
-    // A new leader may have to be found first; a value that was written twice is none that was missed.
+    // The cluster may have to elect a leader first. A value that was written twice still counts as seen.
     await clients.writer.put("w/k", value);
     expected.push(value);
   };
@@ -127,7 +127,7 @@ void test("a watcher goes on with another member when its own is killed or stand
   assert.deepEqual([...new Set(seen.values)], expected);
 });
 
-void test("a watcher that was away while etcd forgot what happened lists again, and knows what is there", needs("etcd"), async () => {
+void test("a watcher that was away while etcd compacted its history lists again and knows the present keys", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using relay = await startRelay(Number(new URL(server.endpoints[0] as string).port));
   await using clients = await open(server);
@@ -148,7 +148,7 @@ void test("a watcher that was away while etcd forgot what happened lists again, 
   await through.close();
 });
 
-void test("a watcher of an etcd that was set up anew with nothing in it knows that nothing is there", needs("etcd"), async () => {
+void test("a watcher of an etcd that was recreated empty learns that there are no keys", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using clients = await open(server);
   for (let index = 0; index < 10; index++) await clients.writer.put("w/k", String(index));

@@ -1,4 +1,4 @@
-// The client of etcd against a real etcd: keys, transactions and leases, and what it says when no member answers.
+// The etcd client against a real etcd: keys, transactions, leases, and its failures when no member answers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Failure } from "@svc/contract/failures.ts";
@@ -11,7 +11,7 @@ import { type Etcd, openEtcd } from "../src/etcd/client.ts";
 import type { EtcdOptions } from "../src/etcd/endpoints.ts";
 import { isAbsent } from "../src/etcd/transaction.ts";
 
-/** Bounds far beyond what a busy machine needs; tests of bounds set their own. */
+/** These limits far exceed what a busy machine needs; tests of the limits set their own. */
 const patient = { attemptMs: 10_000, callMs: 60_000 };
 
 function client(endpoints: readonly string[], options: Partial<EtcdOptions> = patient): Etcd & AsyncDisposable {
@@ -19,7 +19,7 @@ function client(endpoints: readonly string[], options: Partial<EtcdOptions> = pa
   return Object.assign(etcd, { [Symbol.asyncDispose]: () => etcd.close() });
 }
 
-void test("keys are written, read, listed in one revision and deleted, whatever characters they hold", needs("etcd"), async () => {
+void test("keys are written, read, listed at one revision and deleted, whatever characters they contain", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using etcd = client(server.endpoints);
   assert.equal(await etcd.get("a/none"), undefined);
@@ -40,7 +40,7 @@ void test("keys are written, read, listed in one revision and deleted, whatever 
   assert.deepEqual([await etcd.delete("manz"), await etcd.delete("manz")], [true, false]);
 });
 
-void test("a prefix of more keys than one page is listed whole", needs("etcd"), async () => {
+void test("a prefix with more keys than one page is listed completely", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using etcd = client(server.endpoints);
   const size = 2_100;
@@ -50,7 +50,7 @@ void test("a prefix of more keys than one page is listed whole", needs("etcd"), 
   assert.equal(new Set(entries.map(({ key }) => key)).size, size);
 });
 
-void test("of many transactions that take one key if it is absent, one succeeds and the others see who has it", needs("etcd"), async () => {
+void test("of many transactions that take one key if it is absent, one succeeds and the others see its owner", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using etcd = client(server.endpoints);
   const takers = Array.from({ length: 20 }, (_, index) => String(index));
@@ -82,13 +82,13 @@ void test("a transaction compares version, revisions and value, and deletes a pr
   );
 });
 
-void test("keys under a lease stay while it is kept, and go when it is released", needs("etcd"), async () => {
+void test("keys under a lease stay while it is renewed, and go when it is released", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using etcd = client(server.endpoints);
   const lease = await etcd.lease(8, (reason) => assert.fail(reason));
   await etcd.put("leased", "x", lease.id);
   assert.equal((await etcd.get("leased"))?.leaseID, lease.id);
-  // Longer than its time: without renewals it would be over.
+  // This exceeds the TTL: without renewals the lease would expire.
   await new Promise((resolve) => setTimeout(resolve, lease.ttlMs * 1.25));
   assert.equal((await etcd.get("leased"))?.value, "x");
   await lease.release();
@@ -96,7 +96,7 @@ void test("keys under a lease stay while it is kept, and go when it is released"
   assert.equal(lease.isHeld(), false);
 });
 
-void test("whoever holds a lease is told when etcd knows it no more, and when etcd no longer answers", needs("etcd"), async () => {
+void test("the owner of a lease is notified when etcd no longer knows it, and when etcd stops answering", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using etcd = client(server.endpoints);
   await using bounded = client(server.endpoints, { attemptMs: 500, callMs: 4_000 });
@@ -114,7 +114,7 @@ void test("whoever holds a lease is told when etcd knows it no more, and when et
   await until("the key goes with its lease", async () => ((await etcd.get("leased")) === undefined ? true : undefined));
 });
 
-void test("a client goes on with another member when one is killed or stands still", needs("etcd"), async () => {
+void test("a client continues with another member when one is killed or stopped", needs("etcd"), async () => {
   await using server = await startEtcd(3);
   await using etcd = client(server.endpoints, { attemptMs: 1_000, callMs: 60_000 });
   const [first, second] = server.members;
@@ -129,7 +129,7 @@ void test("a client goes on with another member when one is killed or stands sti
   await server.healthy();
 });
 
-void test("where no member answers, the failure names them and what to check, within its bound", needs("etcd"), async () => {
+void test("if no member answers, the failure names them and what to check, within its time limit", needs("etcd"), async () => {
   const [one, two] = await freePorts(2);
   await using etcd = client([`http://127.0.0.1:${one}`, `http://127.0.0.1:${two}`], { attemptMs: 200, callMs: 400 });
   await assert.rejects(etcd.get("k"), (error: Failure) => {
@@ -140,7 +140,7 @@ void test("where no member answers, the failure names them and what to check, wi
   await assert.rejects(etcd.transact({ do: [{ put: "k", value: "v" }] }), { name: "ETCD_UNAVAILABLE", details: { outcome: "none" } });
 });
 
-void test("a transaction whose answer was cut off says that its outcome is not known, and is not sent again", needs("etcd"), async () => {
+void test("a transaction whose answer was cut off reports an unknown outcome and is not sent again", needs("etcd"), async () => {
   await using server = await startEtcd();
   await using relay = await startRelay(Number(new URL(server.endpoints[0] as string).port));
   await using through = client([`http://127.0.0.1:${relay.port}`], { attemptMs: 500, callMs: 5_000 });

@@ -1,8 +1,8 @@
-// Holds the lock of a home, for a test.
+// A process that holds the lock of a home, for a test.
 import { lockHome } from "@svc/kit/home-lock.ts";
 
 const [, , home = "", server = ""] = process.argv;
 await lockHome(home, server);
-// Until it is killed.
+// The listener keeps the process alive until it is killed.
 process.on("message", () => {});
 process.send?.("held");

@@ -1,4 +1,4 @@
-// One server of a kind for each home.
+// A home has at most one server of a kind.
 import assert from "node:assert/strict";
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -11,7 +11,7 @@ import { lockHome } from "@svc/kit/home-lock.ts";
 
 const HOLDER = fileURLToPath(new URL("home-holder.ts", import.meta.url));
 
-void test("a home has one server of a kind: the second is refused and told which process runs the first, by whatever path it came", async () => {
+void test("a home has one server of a kind: the second is refused with the process id of the first, whichever path it used", async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-lock-"));
   const [home, link] = [join(folder, "home"), join(folder, "link")];
   const holder = fork(HOLDER, [home, "metadata"]);
@@ -21,7 +21,7 @@ void test("a home has one server of a kind: the second is refused and told which
     const refusal = { name: "HOST_UNSUITABLE", message: new RegExp(`^process ${holder.pid} already runs svc metadata on .*link: stop it`) };
     await assert.rejects(lockHome(link, "metadata"), refusal);
     await lockHome(home, "indexer");
-    // It is gone with its process, however that ends.
+    // The lock ends with its process, however the process ends.
     holder.kill("SIGKILL");
     await once(holder, "exit");
     await lockHome(home, "metadata");

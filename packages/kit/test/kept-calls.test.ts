@@ -1,4 +1,4 @@
-// Calls between servers of a deployment: over kept connections, which are not used again once their server is lost.
+// Calls between servers of a deployment reuse connections, except those of a server that is lost.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
@@ -53,7 +53,7 @@ const sending = (url: string, more: { body?: string; signal?: AbortSignal } = {}
   timeoutMs: BOUND_MS,
 });
 
-void test("requests one after the other take the same connection, until their server counts as lost", async () => {
+void test("sequential requests use the same connection until their server counts as lost", async () => {
   await using at = await listening((request, response) => {
     let text = "";
     request.setEncoding("utf8").on("data", (chunk: string) => {
@@ -73,14 +73,14 @@ void test("requests one after the other take the same connection, until their se
   calls.close();
 });
 
-void test("a URL with what no request line may have is refused", async () => {
+void test("a URL with characters that a request line may not contain is refused", async () => {
   const calls = openKeptCalls();
   for (const url of ["http://127.0.0.1:1/x\u010d\u010aHost: evil", "http://127.0.0.1:1/a b", "http://u:p@127.0.0.1:1/", "https://127.0.0.1:1/"])
     await assert.rejects(calls.send({ ...sending(""), url }), { name: "TypeError", message: /expected http:\/\/HOST:PORT/ });
   calls.close();
 });
 
-void test("what a lost server never answers ends when all is closed", async () => {
+void test("a call that a lost server never answers ends when all connections are closed", async () => {
   await using at = await listening(() => {});
   const calls = openKeptCalls();
   const pending = calls.send(sending(at.url));
@@ -90,14 +90,14 @@ void test("what a lost server never answers ends when all is closed", async () =
   await assert.rejects(pending, { name: "AbortError" });
 });
 
-void test("the bound of a connection is none of its answer", async () => {
+void test("the time limit of connecting does not limit the answer", async () => {
   await using at = await listening((_request, response) => void setTimeout(() => response.end("late"), 400));
   const calls = openKeptCalls({ connectMs: 100 });
   assert.equal((await calls.send(sending(at.url))).text, "late");
   calls.close();
 });
 
-void test("the server hears of one host: that which the caller names, else its own", async () => {
+void test("the server receives one Host header: the caller's, or else its own address", async () => {
   await using at = await listening(({ rawHeaders }, response) =>
     response.end(rawHeaders.filter((_, index) => /^host$/i.test(rawHeaders[index - 1] ?? "")).join()),
   );
@@ -107,7 +107,7 @@ void test("the server hears of one host: that which the caller names, else its o
   calls.close();
 });
 
-void test("a connection that was in use when its server was lost is not used again", async () => {
+void test("a connection that was in use when its server was lost is not reused", async () => {
   const held: (() => void)[] = [];
   await using at = await listening((_request, response) => void held.push(() => response.end("late")));
   const calls = openKeptCalls();
@@ -124,7 +124,7 @@ void test("a connection that was in use when its server was lost is not used aga
   calls.close();
 });
 
-void test("a request that never left is told from one that its server may have carried out", async () => {
+void test("a request that was never sent is distinguished from one that the server may have executed", async () => {
   let url = "";
   {
     await using gone = await listening((_request, response) => void response.end());
@@ -148,13 +148,13 @@ void test("a request that never left is told from one that its server may have c
   calls.close();
 });
 
-void test("a request that a kept connection could not take goes out on another", async () => {
+void test("a request that a kept connection could not carry is sent on another", async () => {
   await using at = await listening((_request, response) => void response.end("there"));
   const calls = openKeptCalls();
   for (let round = 0; round < 2; round++) {
     assert.equal((await calls.send(sending(at.url, { body: "once" }))).text, "there");
     assert.equal(at.sockets.size, round + 1);
-    // In this turn of the loop nobody hears of it.
+    // In this tick of the event loop the client cannot notice the reset.
     for (const socket of at.sockets) socket.resetAndDestroy();
   }
   await using gone = await listening((_request, response) => void response.end("there"));
@@ -165,7 +165,7 @@ void test("a request that a kept connection could not take goes out on another",
   calls.close();
 });
 
-void test("answers in pieces, in chunks, after an interim one and up to the end of their connection come whole", async () => {
+void test("answers in pieces, in chunks, after an interim response and up to the end of the connection arrive complete", async () => {
   const answers = [
     ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwh", "ole"],
     ["HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200", " OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwho\r\n2", "\r\nle\r\n0\r\n\r\n"],
@@ -188,7 +188,7 @@ void test("answers in pieces, in chunks, after an interim one and up to the end 
   calls.close();
 });
 
-void test("an answer that is malformed, or comes before the request was taken, ends its connection", async () => {
+void test("a malformed answer, or one that comes before the request was read, ends its connection", async () => {
   let answered = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
   using at = await rawServer((socket) => {
     socket.once("data", () => {
@@ -205,7 +205,7 @@ void test("an answer that is malformed, or comes before the request was taken, e
   calls.close();
 });
 
-void test("a request that would not be one is refused, and none that is late or given up is waited for", async () => {
+void test("an invalid request is refused, and a late or aborted one is not waited for", async () => {
   await using silent = await listening(() => {});
   const calls = openKeptCalls();
   await assert.rejects(calls.send({ ...sending(silent.url), headers: { "x-said": "a\r\nx-other: b" } }), TypeError);

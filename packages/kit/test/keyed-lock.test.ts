@@ -1,9 +1,9 @@
-// The keyed lock: order, independence of keys, bound.
+// The keyed lock: order, independence of keys, and the limit.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openKeyedLock } from "../src/keyed-lock.ts";
 
-void test("work under one key runs in the order it was asked for, work under another does not wait", async () => {
+void test("work under one key runs in the order of the calls, and work under another key does not wait", async () => {
   const lock = openKeyedLock("sandbox", 64);
   const order: string[] = [];
   const step = (name: string, ms: number) => async () => {
@@ -18,7 +18,7 @@ void test("work under one key runs in the order it was asked for, work under ano
   assert.ok(order.indexOf("b ends") < order.indexOf("a1 ends"));
 });
 
-void test("a failure is its asker's alone: the next work under the key runs all the same", async () => {
+void test("a failure affects only its caller: the next work under the key runs all the same", async () => {
   const lock = openKeyedLock("sandbox", 64);
   const failing = lock.run("a", () => Promise.reject(new Error("no")));
   const next = lock.run("a", async () => "yes");
@@ -26,7 +26,7 @@ void test("a failure is its asker's alone: the next work under the key runs all 
   assert.equal(await next, "yes");
 });
 
-void test("more than the maximum under one key are refused, its end is not", async () => {
+void test("work beyond the limit under one key is refused, except the key's removal", async () => {
   const lock = openKeyedLock("sandbox", 64);
   let release = () => {};
   const held = new Promise<void>((resolve) => {

@@ -1,4 +1,4 @@
-// The log of a server: lines at once, and a reader that stalls stops nobody.
+// The log of a server: lines are written at once, and a stalled reader stops nothing.
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -26,7 +26,7 @@ async function saidAll(child: ChildProcess): Promise<void> {
   assert.equal(words.toString(), "all written\n");
 }
 
-/** Reads on, lets the program end, and says which lines came. */
+/** Reads the rest, lets the program end, and checks which lines arrived. */
 async function readOn(child: ChildProcess, stream: Readable): Promise<void> {
   let text = "";
   let asked = false;
@@ -51,18 +51,18 @@ async function readOn(child: ChildProcess, stream: Readable): Promise<void> {
   assert.ok(kept.length > 0 && (lost?.lines ?? 0) > 0);
 }
 
-void test("a server whose log nobody reads goes on, and says later how many lines are lost: a socket", async () => {
+void test("a server whose log is not read continues, and later reports how many lines were lost: a socket", async () => {
   const child = spawn(process.execPath, node, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", "pipe"] });
   using _ = endOf(child);
   await saidAll(child);
   await readOn(child, child.stderr);
 });
 
-void test("a server whose log nobody reads goes on, and says later how many lines are lost: a pipe", async () => {
+void test("a server whose log is not read continues, and later reports how many lines were lost: a pipe", async () => {
   using folder = mkdtempDisposableSync(join(tmpdir(), "svc-log-"));
   const path = join(folder.path, "pipe");
   execFileSync("mkfifo", [path]);
-  // Open for reading, too: it can be written to before anybody reads.
+  // We also open it for reading, so that writing works before there is a reader.
   const end = openSync(path, "r+");
   const child = spawn(process.execPath, node, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", end] });
   using _ = endOf(child);
@@ -95,7 +95,7 @@ void test("a line written just before the end of the process is in the file", ()
   assert.match(readFileSync(path, "utf8"), /the last word/);
 });
 
-void test("a server whose log lies on a full disk goes on", async () => {
+void test("a server whose log is on a full disk continues", async () => {
   const full = openSync("/dev/full", "w");
   const child = spawn(process.execPath, node, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", full] });
   closeSync(full);

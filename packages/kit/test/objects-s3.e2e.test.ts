@@ -1,4 +1,4 @@
-// Object storage behind an S3-compatible server: the suite, refusals, and a server that does not answer at once.
+// Object storage on an S3-compatible server: the suite, refusals, and a server with temporary failures.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -38,7 +38,7 @@ void test("two prefixes of one bucket do not see each other's objects", needs("o
   await Promise.all([one.close(), other.close(), whole.close()]);
 });
 
-void test("a refused signature and a bucket that is not there are named, without another attempt", needs("object-server"), async () => {
+void test("a refused signature and a missing bucket are named, without a retry", needs("object-server"), async () => {
   await using server = await startObjectServer();
   const stranger = await objectsAt({ ...server, env: { ...server.env, AWS_SECRET_ACCESS_KEY: "wrong" } });
   await assert.rejects(stranger.put("a", Buffer.from("1")), { name: "OBJECTS_UNAVAILABLE", message: /403.*SignatureDoesNotMatch.*check the credentials/ });
@@ -47,7 +47,7 @@ void test("a refused signature and a bucket that is not there are named, without
   await Promise.all([stranger.close(), lost.close()]);
 });
 
-/** A server that does to each request what stands next in the list, then answers 200. */
+/** A server that applies the next trouble of the list to each request, and answers 200 once the list is empty. */
 async function startTroubled(troubles: ("cut" | "busy" | "half")[]): Promise<Where & AsyncDisposable & { readonly left: () => number }> {
   const server = createServer((request, answer) => {
     const trouble = troubles.shift();
@@ -72,7 +72,7 @@ async function startTroubled(troubles: ("cut" | "busy" | "half")[]): Promise<Whe
   };
 }
 
-void test("a request is sent again after a cut connection, a busy server and an answer that broke off", async () => {
+void test("a request is retried after a cut connection, a busy server and a truncated answer", async () => {
   await using server = await startTroubled(["cut", "busy", "half"]);
   const objects = await objectsAt(server);
   assert.equal(String(await objects.get("a", 100)), "0123456789");
@@ -80,7 +80,7 @@ void test("a request is sent again after a cut connection, a busy server and an 
   await objects.close();
 });
 
-void test("a server that never can is given up on, and named", async () => {
+void test("a server that keeps failing is given up and named", async () => {
   await using server = await startTroubled(Array.from({ length: 100 }, () => "busy" as const));
   const objects = await objectsAt(server);
   await assert.rejects(objects.put("a", Buffer.from("1")), {

@@ -1,4 +1,4 @@
-// What holds of object storage, be it a directory or an S3-compatible server.
+// The behaviour of object storage, in a directory or on an S3-compatible server.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
@@ -16,7 +16,7 @@ async function keysOf(listed: AsyncIterable<ObjectInfo>): Promise<string[]> {
 
 export function objectsSuite(what: string, skip: { skip: string | false }, open: () => Promise<Opened>): void {
   void describe(`objects in ${what}`, skip, () => {
-    void test("are there whole once they are put, and in the place of what was there", async () => {
+    void test("are complete once they are put, and replace earlier ones", async () => {
       await using opened = await open();
       const { objects } = opened;
       const body = randomBytes(5 * MIB);
@@ -30,7 +30,7 @@ export function objectsSuite(what: string, skip: { skip: string | false }, open:
       assert.deepEqual(await objects.get("empty", 10), Buffer.alloc(0));
     });
 
-    void test("are read in part, and past their end no further", async () => {
+    void test("are read in part, and no further than their end", async () => {
       await using opened = await open();
       const { objects } = opened;
       await objects.put("digits", Buffer.from("0123456789"));
@@ -38,13 +38,13 @@ export function objectsSuite(what: string, skip: { skip: string | false }, open:
       assert.deepEqual([await part(0, 1), await part(3, 7), await part(8, 30), await part(4, 4)], ["0", "3456", "89", ""]);
     });
 
-    void test("that are larger than expected are refused before they are held", async () => {
+    void test("that are larger than expected are refused before they are buffered", async () => {
       await using opened = await open();
       await opened.objects.put("large", Buffer.alloc(MIB));
       await assert.rejects(opened.objects.get("large", MIB - 1), { name: "PAYLOAD_TOO_LARGE", message: /large has \d+ bytes; the maximum here is 1048575/ });
     });
 
-    void test("that are not there are undefined, and deleting them is no error", async () => {
+    void test("that do not exist are undefined, and deleting them succeeds", async () => {
       await using opened = await open();
       const { objects } = opened;
       assert.deepEqual([await objects.get("a/b", 10), await objects.head("a/b"), await objects.head("a")], [undefined, undefined, undefined]);
@@ -54,7 +54,7 @@ export function objectsSuite(what: string, skip: { skip: string | false }, open:
       assert.equal(await objects.head("a/b"), undefined);
     });
 
-    void test("are listed by prefix, all of more than one page", async () => {
+    void test("are listed by prefix, across several pages", async () => {
       await using opened = await open();
       const { objects } = opened;
       const names = Array.from({ length: 1_100 }, (_, at) => `many/${at % 7}/n${at}`);
@@ -65,13 +65,13 @@ export function objectsSuite(what: string, skip: { skip: string | false }, open:
       assert.deepEqual(await keysOf(objects.list("none/")), []);
     });
 
-    void test("have keys of plain words between slashes alone", async () => {
+    void test("have keys of plain characters between slashes only", async () => {
       await using opened = await open();
       for (const key of ["", "/a", "a/", "a//b", "../a", "a/../b", ".part/a", "a b", "a?b", "a\0b", "x".repeat(901)])
         await assert.rejects(opened.objects.put(key, Buffer.from("x")), { message: /cannot be an object's key/ }, key);
     });
 
-    void test("put by many writers at once are each whole", async () => {
+    void test("put by many writers at once are each complete", async () => {
       await using opened = await open();
       const { objects } = opened;
       const bodies = Array.from({ length: 8 }, () => randomBytes(MIB));

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { openDirectoryObjects } from "../src/objects/directory.ts";
 import { openObjects } from "../src/objects/open-objects.ts";
-import { listingOf, wordsOf } from "../src/objects/s3-answers.ts";
+import { listingOf, refusalOf } from "../src/objects/s3-answers.ts";
 import { credentialsFrom } from "../src/objects/s3-credentials.ts";
 import { signed } from "../src/objects/s3-sign.ts";
 import { objectsSettings } from "../src/objects/settings.ts";
@@ -22,7 +22,7 @@ for (const durability of ["process", "disk"] as const) {
   });
 }
 
-void test("what a killed writer left half-written is no object, and goes an hour later", async () => {
+void test("an object that a killed writer left incomplete is not listed, and is removed an hour later", async () => {
   const folder = folderOfTest();
   mkdirSync(join(folder, ".part"));
   writeFileSync(join(folder, ".part/old"), "half");
@@ -34,7 +34,7 @@ void test("what a killed writer left half-written is no object, and goes an hour
   rmSync(folder, { recursive: true });
 });
 
-void test("a directory that is not mounted any more says so, and calls no object missing", async () => {
+void test("a directory that is no longer mounted reports that, and does not report objects as missing", async () => {
   const folder = folderOfTest();
   const directory = join(folder, "mounted");
   const objects = await openDirectoryObjects(directory, "process");
@@ -50,7 +50,7 @@ void test("a directory that is not mounted any more says so, and calls no object
   rmSync(folder, { recursive: true });
 });
 
-void test("a directory's objects are readable by their owner alone", async () => {
+void test("only the owner can read a directory's objects", async () => {
   const folder = folderOfTest();
   const objects = await openDirectoryObjects(folder, "process");
   await objects.put("a/b", Buffer.from("x"));
@@ -60,8 +60,8 @@ void test("a directory's objects are readable by their owner alone", async () =>
   rmSync(folder, { recursive: true });
 });
 
-void test("a request is signed as version 4 of the signatures says", () => {
-  // The example of the specification of signatures: GET Object with a range.
+void test("a request is signed according to AWS Signature Version 4", () => {
+  // The example of the signature's specification: GET Object with a range.
   const request = {
     method: "GET",
     host: "examplebucket.s3.amazonaws.com",
@@ -75,7 +75,7 @@ void test("a request is signed as version 4 of the signatures says", () => {
   assert.match(authorization ?? "", /Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41$/);
 });
 
-void test("credentials come from the environment or a file, and no message holds them", () => {
+void test("credentials come from the environment or a file, and no message contains them", () => {
   const folder = folderOfTest();
   const file = join(folder, "credentials");
   const read = (text: string) => {
@@ -96,15 +96,15 @@ void test("credentials come from the environment or a file, and no message holds
   rmSync(folder, { recursive: true });
 });
 
-void test("an S3 listing is read with keys that XML escapes, and says whether more follow", () => {
+void test("an S3 listing is read with XML-escaped keys, and says whether more follow", () => {
   const xml = `<?xml version="1.0"?><ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b=</NextContinuationToken>
     <Contents><Key>p%2Fq+r</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>7</Size></Contents></ListBucketResult>`;
   assert.deepEqual(listingOf(xml), { objects: [{ key: "p/q r", sizeBytes: 7, modifiedAtMs: Date.parse("2026-01-02T03:04:05Z") }], next: "a&b=" });
-  assert.deepEqual(wordsOf("<Error><Code>AccessDenied</Code><Message>no &lt;way&gt;</Message></Error>"), { code: "AccessDenied", message: "no <way>" });
-  assert.deepEqual(wordsOf("not xml"), { code: "", message: "" });
+  assert.deepEqual(refusalOf("<Error><Code>AccessDenied</Code><Message>no &lt;way&gt;</Message></Error>"), { code: "AccessDenied", message: "no <way>" });
+  assert.deepEqual(refusalOf("not xml"), { code: "", message: "" });
 });
 
-void test("a setting of object storage that cannot be meant is refused with what it must look like", async () => {
+void test("an invalid setting of object storage is refused with its expected form", async () => {
   for (const url of ["http://host/bucket", "s3://", "file://host/x", "/srv/objects"])
     assert.equal(objectsSettings.shape.url.safeParse(url).success, false, url);
   const settings = { url: "s3://bucket", endpoint: "", region: "us-east-1", path_style: true, credentials_file: "", concurrency: 4 };

@@ -1,4 +1,4 @@
-// Heads and bodies as bytes: what is read does not depend on where the bytes were cut, and nothing half-read is taken.
+// Heads and bodies as bytes: the result does not depend on where the bytes were cut, and incomplete input is never accepted.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -15,7 +15,7 @@ const headers = fc
   .array(fc.tuple(token, value), { maxLength: 12 })
   .map((lines) => lines.filter(([name]) => ![...hopNames].includes(name.toLowerCase() as never)));
 
-void test("a request head is found whole at any place in a buffer, and never before its last byte", () => {
+void test("a request head is found at any position of a buffer, and never before its last byte", () => {
   const head = new RequestHead(own, 128);
   fc.assert(
     fc.property(token, fc.stringMatching(/^\/[!-~]{0,30}$/), headers, fc.nat(20), fc.string({ maxLength: 20 }), (method, target, lines, before, after) => {
@@ -31,7 +31,7 @@ void test("a request head is found whole at any place in a buffer, and never bef
   );
 });
 
-void test("what is refused whole is never accepted in part", () => {
+void test("a head that is refused when whole is never accepted in parts", () => {
   const head = new RequestHead(own, 128);
   const mutation = fc.tuple(fc.nat(200), fc.constantFrom("\n", "\r", "\0", " ", "\t", "\x7f", ":", "", "\x01"));
   fc.assert(
@@ -50,7 +50,7 @@ void test("what is refused whole is never accepted in part", () => {
   );
 });
 
-void test("every name of a table is found in any case, and no other", () => {
+void test("every name of a table is found in any case, and no other name is", () => {
   const names = [
     "host",
     "x-api-key",
@@ -75,7 +75,7 @@ void test("every name of a table is found in any case, and no other", () => {
   );
 });
 
-/** A chunked body and how many bytes it has. */
+/** A chunked body and its length in bytes. */
 const chunkedBody = fc
   .tuple(
     fc.array(fc.tuple(fc.uint8Array({ minLength: 1, maxLength: 40 }), fc.constantFrom("", ";a=b", ';x="y z"')), { maxLength: 6 }),
@@ -90,7 +90,7 @@ const chunkedBody = fc
     ]),
   );
 
-void test("a chunked body ends at the same byte however it was cut", () => {
+void test("a chunked body ends at the same byte wherever it was cut", () => {
   fc.assert(
     fc.property(chunkedBody, fc.array(fc.nat(400)), fc.string(), (body, cuts, after) => {
       const bytes = Buffer.concat([body, Buffer.from(after, "latin1")]);

@@ -1,4 +1,4 @@
-// Heads in pieces: how often they are read, whose turn it is, and who gives way.
+// Heads in pieces: how often they are parsed, in which order, and which connection is closed if there are too many.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -10,7 +10,7 @@ import { type SlowHead, SlowHeads } from "../src/proxy/slow-heads.ts";
 
 const MAX_BYTES = 32 * 1024;
 
-/** Feeds a head in pieces as a connection does; how many bytes were parsed in all, and where its body begins. */
+/** Feeds a head in pieces like a connection; returns how many bytes were parsed in total, and where the body begins. */
 function feed(text: Buffer, pieces: Iterable<number>): { parsed: number; bodyAt: number; held: Buffer } {
   const head = new RequestHead([], 128);
   let held: HeldBytes | undefined;
@@ -30,7 +30,7 @@ function feed(text: Buffer, pieces: Iterable<number>): { parsed: number; bodyAt:
   return { parsed, bodyAt: INCOMPLETE, held: held?.bytes ?? Buffer.alloc(0) };
 }
 
-void test("a head of 32 KiB that comes byte by byte is parsed a few times over, not once per byte", () => {
+void test("a head of 32 KiB that arrives byte by byte is parsed a few times, not once per byte", () => {
   const lines = Array.from({ length: 120 }, (_, index) => `X-Line-${index}: ${"v".repeat(250)}\r\n`).join("");
   const text = Buffer.from(`GET / HTTP/1.1\r\nHost: a\r\n${lines}\r\n`);
   assert.ok(text.length > 30_000 && text.length < MAX_BYTES);
@@ -39,7 +39,7 @@ void test("a head of 32 KiB that comes byte by byte is parsed a few times over, 
   assert.ok(parsed <= 4 * text.length, `${parsed} bytes were parsed of ${text.length}`);
 });
 
-void test("a head is whole with its last byte, wherever it is cut, and what follows stays behind it", () => {
+void test("a head is complete with its last byte, wherever it was cut, and the bytes after it remain", () => {
   fc.assert(
     fc.property(fc.infiniteStream(fc.integer({ min: 1, max: 40 })), fc.string({ maxLength: 20 }), (pieces, after) => {
       const head = Buffer.from("GET /a HTTP/1.1\r\nHost: a\r\nX-Some: thing\r\n\r\n");
@@ -50,7 +50,7 @@ void test("a head is whole with its last byte, wherever it is cut, and what foll
   );
 });
 
-void test("what still waits of held bytes is their end, and bytes that are added come after it and change nothing that was read", () => {
+void test("the unread part of pending bytes is their end, and added bytes follow it without changing what was read", () => {
   const piece = fc.uint8Array({ maxLength: 3000 });
   fc.assert(
     fc.property(piece, fc.array(fc.tuple(fc.nat(), piece), { maxLength: 20 }), (first, steps) => {
@@ -91,7 +91,7 @@ class Slow implements SlowHead {
   }
 }
 
-void test("of too many unfinished heads the oldest of the peer that has most gives way, and others keep theirs", () => {
+void test("of too many unfinished heads the oldest of the peer with the most is closed, and other peers keep theirs", () => {
   const all = new SlowHeads({ unfinishedHeads: 10, unfinishedHeadsPerPeer: 6 });
   const few = [new Slow("few", all), new Slow("few", all)];
   const many = Array.from({ length: 9 }, () => new Slow("many", all));
@@ -107,7 +107,7 @@ void test("of too many unfinished heads the oldest of the peer that has most giv
   assert.ok([...few, ...third].every(({ ended }) => !ended));
 });
 
-void test("peers with unfinished heads are read in turns, however many heads one of them has", async () => {
+void test("peers with unfinished heads are read in rotation, however many heads one of them has", async () => {
   const all = new SlowHeads({ unfinishedHeads: 5000, unfinishedHeadsPerPeer: 5000 });
   const many = Array.from({ length: 1000 }, () => new Slow("many", all));
   for (const head of many) all.wait(head);
@@ -118,7 +118,7 @@ void test("peers with unfinished heads are read in turns, however many heads one
   all.close();
 });
 
-void test("a peer has its own bound, and a crowd of one peer makes room for another", () => {
+void test("a peer has its own limit, and a crowd from one peer gives way to another peer", () => {
   const peers = new Peers({ connections: 10, connectionsPerPeer: 8 });
   const closed: string[] = [];
   const connect = (peer: string, name: string, mayGiveWay = true): boolean => {
@@ -129,7 +129,7 @@ void test("a peer has its own bound, and a crowd of one peer makes room for anot
   for (let index = 0; index < 8; index++) assert.ok(connect("crowd", `crowd ${index}`, index > 1));
   assert.match(peers.admit("crowd") ?? "", /503 .*This address has 8 connections already, which is the maximum/s);
   assert.ok(connect("a", "a") && connect("b", "b"));
-  // All ten are taken: the oldest of the crowd that carries no request goes.
+  // All ten are taken, so the oldest of the crowd without a request is closed.
   assert.ok(connect("c", "c") && connect("c", "c2"));
   assert.deepEqual(closed, ["crowd 2", "crowd 3"]);
   assert.match(peers.admit("crowd") ?? "", /as many connections as it takes/);

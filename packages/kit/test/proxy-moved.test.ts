@@ -1,4 +1,4 @@
-// A target that says that what it was asked for is elsewhere: the request goes there, whole and once.
+// If a target answers that the sandbox is elsewhere, the request goes there, complete and once.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
@@ -12,7 +12,7 @@ import { RequestHead } from "../src/proxy/request-head.ts";
 import { dropsOf, rewriteRequest } from "../src/proxy/rewrite.ts";
 import { Target, UpstreamPool } from "../src/proxy/target.ts";
 
-/** A proxy whose rounds of one request go to one server after the other; the last one answers for all that follow. */
+/** A proxy whose attempts of one request go to one server after another; the last server answers all further ones. */
 async function openRounds(saysMoved: boolean, ...listeners: readonly RequestListener[]) {
   const stack = new AsyncDisposableStack();
   const pool = new UpstreamPool(proxyLimits);
@@ -62,7 +62,7 @@ const mirror: RequestListener = (request, response) => {
   request.on("end", () => response.end(`${request.method} ${request.url} ${request.headers["x-own"] ?? ""} ${body}`));
 };
 
-void test("a request that a target sends on goes to the next one with its method, path, headers and body", async () => {
+void test("a request that a target redirects reaches the next one with its method, path, headers and body", async () => {
   await using proxy = await openRounds(true, moved, moved, mirror);
   for (const round of ["dialled", "a connection that was kept"]) {
     const response = await fetch(`${proxy.url}/a?b=c`, { method: "POST", headers: { "x-own": "1" }, body: "hello" });
@@ -70,7 +70,7 @@ void test("a request that a target sends on goes to the next one with its method
   }
 });
 
-void test("requests that were sent behind one that is sent on are answered after it, in order", async () => {
+void test("requests that were sent behind a redirected one are answered after it, in order", async () => {
   await using proxy = await openRounds(true, moved, mirror);
   const socket = connect(proxy.port, "127.0.0.1");
   let received = "";
@@ -80,7 +80,7 @@ void test("requests that were sent behind one that is sent on are answered after
   assert.deepEqual(received.match(/GET \/\d|HTTP\/1\.1 \d+/g), ["HTTP/1.1 200", "GET /1", "HTTP/1.1 200", "GET /2", "HTTP/1.1 421"]);
 });
 
-void test("what cannot be sent a second time, and what is asked of a target that may say anything, is answered 421", async () => {
+void test("a request that cannot be sent twice, or whose target is not trusted to redirect, is answered 421", async () => {
   await using proxy = await openRounds(true, moved, mirror);
   const large = await fetch(proxy.url, { method: "POST", body: "x".repeat(100_000) });
   assert.equal(large.status, 421);
@@ -90,7 +90,7 @@ void test("what cannot be sent a second time, and what is asked of a target that
   assert.deepEqual([response.status, await response.text()], [421, '{"code":421}']);
 });
 
-void test("a request that every target sends on is answered in the end", async () => {
+void test("a request that every target redirects is answered in the end", async () => {
   await using proxy = await openRounds(true, moved);
   assert.equal((await fetch(proxy.url)).status, 421);
 });

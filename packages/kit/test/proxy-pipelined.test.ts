@@ -1,9 +1,9 @@
-// Requests sent ahead of their answers: a peer's connections share what one would get.
+// Pipelined requests: all connections of a peer share what one connection would get.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Pipelined, TURN_MS } from "@svc/kit/proxy/pipelined.ts";
 
-void test("a peer with many connections that send requests ahead is read as often as a peer with one", (t) => {
+void test("a peer with many pipelining connections is read as often as a peer with one", (t) => {
   t.mock.timers.enable({ apis: ["setInterval"] });
   const pipelined = new Pipelined();
   const read = new Map<string, number>();
@@ -21,7 +21,7 @@ void test("a peer with many connections that send requests ahead is read as ofte
   pipelined.close();
 });
 
-void test("a turn without anything to read is the last until somebody waits again", (t) => {
+void test("a tick with nothing to read stops the timer until a connection waits again", (t) => {
   t.mock.timers.enable({ apis: ["setInterval"] });
   const pipelined = new Pipelined();
   let reads = 0;

@@ -1,4 +1,4 @@
-// Secrets: comparison, derivation, reading and racing generation.
+// Secrets: comparison, derivation, reading, and concurrent generation.
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -48,7 +48,7 @@ void test("a secret file may end in one newline, with or without a carriage retu
   assert.equal(readSecretFile(join(directory.path, "none")), undefined);
 });
 
-void test("what is not a regular file, or is too large, is refused as a secret by a sentence that names it", () => {
+void test("a path that is not a regular file, or too large, is refused as a secret by a sentence that names it", () => {
   using directory = temporary();
   const path = join(directory.path, "key");
   mkdirSync(path);
@@ -61,7 +61,7 @@ void test("what is not a regular file, or is too large, is refused as a secret b
   assert.throws(() => readSecretFile(link), /not a regular file/);
 });
 
-void test("of many that generate a secret at once all get the same one, in a private file, and nothing is left beside it", async () => {
+void test("if many processes generate a secret at once, all get the same one, in a private file, and no other file remains", async () => {
   using directory = temporary();
   const path = join(directory.path, "secrets/api-key");
   const source = new URL("../src/secret.ts", import.meta.url).href;

@@ -1,4 +1,4 @@
-// What a browser sees at a server's URL, without a key.
+// The pages that a browser shows at a server's URL, without a key.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { operation } from "@svc/contract/operation.ts";
@@ -44,7 +44,7 @@ const app = serve({
   pages,
 });
 
-void test("a browser gets a page that says what this is and what to do next, and no key is needed", async () => {
+void test("a browser gets a page that says what the server is and what to do next, without a key", async () => {
   const { statusCode, headers, body } = await app.inject({ url: "/", headers: { accept: "text/html,*/*;q=0.8" } });
   assert.equal(statusCode, 200);
   assert.match(String(headers["content-type"]), /^text\/html/);
@@ -71,11 +71,11 @@ void test("no link of the landing page is dead, also where the metrics are serve
   }
 });
 
-void test("what servers of a deployment send each other is in no reference that clients read", async () => {
+void test("the reference for clients leaves out what servers of a deployment send each other", async () => {
   for (const url of ["/docs", "/openapi.json"]) assert.doesNotMatch((await app.inject({ url })).body, /svc-turn|From a gateway/, url);
 });
 
-void test("a program at the same place gets where things are, as JSON", async () => {
+void test("a program at the same URL gets the links as JSON", async () => {
   assert.deepEqual((await app.inject({ url: "/" })).json(), {
     name: "svc thing",
     version: "1.2.3",
@@ -85,7 +85,7 @@ void test("a program at the same place gets where things are, as JSON", async ()
   });
 });
 
-void test("the API's page has each operation with its members, its answers and nothing that is read as markup", async () => {
+void test("the API's page lists each operation with its members and answers, and escapes all markup", async () => {
   const { body } = await app.inject({ url: "/docs" });
   for (const says of [
     "POST /things/{thingID}",
@@ -100,6 +100,6 @@ void test("the API's page has each operation with its members, its answers and n
   assert.deepEqual(Object.keys(document.paths), ["/things/{thingID}"]);
 });
 
-void test("all else still demands the key", async () => {
+void test("all other routes still require the key", async () => {
   assert.equal((await app.inject({ method: "POST", url: "/things/a" })).statusCode, 401);
 });

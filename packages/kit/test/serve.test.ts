@@ -1,4 +1,4 @@
-// Operations over HTTP: bodies of DELETE, streams outside the table, empty answers, and what the audit log is told.
+// Operations over HTTP: bodies of DELETE, streams outside the table, empty answers, and the audit log.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -109,7 +109,7 @@ async function open() {
   };
 }
 
-void test("what never becomes a request is refused in the shape of every other failure", async () => {
+void test("input that cannot be parsed as a request is refused in the format of every other failure", async () => {
   await using server = await open();
   const key = `X-API-Key: ${apiKey}\r\n`;
   const requests: readonly (readonly [line: string, status: number, name: string])[] = [
@@ -153,7 +153,7 @@ void test("an answer without a body says that its length is 0", async () => {
   assert.deepEqual([object.status, object.headers.get("content-length"), await object.text()], [202, "2", "{}"]);
 });
 
-void test("a route outside the table takes a body of any size and type as a stream, and demands the API key", async () => {
+void test("a route outside the table takes a body of any size and type as a stream, and requires the API key", async () => {
   await using server = await open();
   const big = new Uint8Array(5 * 1024 * 1024);
   for (const type of [undefined, "application/json", "application/gzip", "text/x-unknown; a=b"]) {
@@ -166,18 +166,18 @@ void test("a route outside the table takes a body of any size and type as a stre
   assert.equal((await server.ask("GET", "/open/sig", undefined, {})).status, 200);
 });
 
-void test("what a route outside the table throws is answered as any failure", async () => {
+void test("an error of a route outside the table is answered like any failure", async () => {
   await using server = await open();
   const answer = await server.ask("PUT", "/raw/t1", "abc");
   assert.deepEqual([answer.status, await answer.json()], [507, { code: 507, message: "three bytes are too many", error_code: "DISK_FULL" }]);
 });
 
-void test("the table's bodies stay bounded beside the streams", async () => {
+void test("the table's bodies stay limited next to the streams", async () => {
   await using server = await open();
   assert.equal((await server.ask("POST", "/begin", JSON.stringify({ secret: "x".repeat(1_100_000) }))).status, 413);
 });
 
-void test("who sends more than is taken gets the answer, also when it looks for it only after all is sent", async () => {
+void test("a client that sends too much gets the answer, even if it reads only after it has sent everything", async () => {
   await using server = await open();
   const body = Buffer.alloc(32 * 1024 * 1024, "x");
   const client = connect(server.port, "127.0.0.1");
@@ -189,7 +189,7 @@ void test("who sends more than is taken gets the answer, also when it looks for 
   client.destroy();
 });
 
-void test("every change and every refused credential is audited once, reads are not, and no key or body is told", async () => {
+void test("every change and every refused credential is audited once, reads are not, and no key or body is logged", async () => {
   await using server = await open();
   await server.ask("GET", "/things/t1");
   await server.ask("DELETE", "/things/t1");
@@ -221,7 +221,7 @@ void test("every change and every refused credential is audited once, reads are 
   for (const secret of [apiKey, "body-secret", "wrong-key-entirely", "capability-in-path"]) assert.ok(!text.includes(secret), secret);
 });
 
-void test("a change whose client hangs up before the answer is audited all the same", async () => {
+void test("a change whose client hangs up before the answer is still audited", async () => {
   await using server = await open();
   const ask = request({ host: "127.0.0.1", port: server.port, method: "POST", path: "/slow", headers: { "x-api-key": apiKey, "content-length": "2" } });
   ask.on("error", () => {});
@@ -238,7 +238,7 @@ void test("a change whose client hangs up before the answer is audited all the s
   );
 });
 
-void test("a request on a unix socket bears the client that the front door names", async () => {
+void test("a request on a unix socket is attributed to the client that the proxy names", async () => {
   const audited: AuditEntry[] = [];
   const path = `\0svc-serve-test-${process.pid}`;
   const app = serve({
@@ -261,20 +261,20 @@ void test("a request on a unix socket bears the client that the front door names
   await app.close();
 });
 
-void test("a failure's name is told where fastify itself refused the request", async () => {
+void test("a failure's name is audited even if fastify itself refused the request", async () => {
   await using server = await open();
   await server.ask("POST", "/begin", "{not json");
   assert.deepEqual([server.audited[0]?.status, server.audited[0]?.errorCode], [400, new Failure("INVALID_REQUEST", "").name]);
 });
 
-void test("a path that is open to one method demands the key of the others", async () => {
+void test("a path that is open to one method requires the key for the others", async () => {
   await using server = await open();
   assert.equal((await server.ask("GET", "/both", undefined, {})).status, 200);
   assert.equal((await server.ask("DELETE", "/both", undefined, {})).status, 401);
   assert.equal((await server.ask("DELETE", "/both")).status, 204);
 });
 
-void test("a page of another origin may ask first, call with the key, and read answers and refusals", async () => {
+void test("a page of another origin may send a preflight, call with the key, and read answers and refusals", async () => {
   await using server = await open();
   const page = { origin: "https://app.example.com" };
   const wants = { "access-control-request-method": "POST", "access-control-request-headers": "content-type,x-api-key" };

@@ -1,4 +1,4 @@
-// The spawn helper: results, bounds, and its own death.
+// The spawn helper: results, limits, and its own death.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempDisposableSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ void test("a program that fails, is missing, or does not end is a failure that n
   await assert.rejects(spawner.run(["sleep", "60"], { timeoutMs: 50 }), { name: "TIMED_OUT" });
 });
 
-void test("a helper that is killed fails what was under way and may not be repeated, and the next call has a new one", async () => {
+void test("when the helper is killed, running calls that are not repeatable fail, and the next call gets a new helper", async () => {
   await using spawner = openSpawner();
   await spawner.check(["true"]);
   const waiting = spawner.run(["sleep", "60"]);
@@ -31,7 +31,7 @@ void test("a helper that is killed fails what was under way and may not be repea
   assert.equal(await spawner.check(["echo", "again"]), "again\n");
 });
 
-void test("a call that may be repeated survives the helper's death, and the helper's death again", async () => {
+void test("a repeatable call survives the helper's death, and a second one", async () => {
   await using spawner = openSpawner();
   using folder = mkdtempDisposableSync(join(tmpdir(), "svc-spawn-"));
   const gate = join(folder.path, "gate");
@@ -45,7 +45,7 @@ void test("a call that may be repeated survives the helper's death, and the help
   assert.equal((await waiting).stdout, "done\n");
 });
 
-void test("each call ends with the helper it was given to, also when another stands in its place before the first one's end is known", async () => {
+void test("each call ends with the helper it was given to, even if another replaces it before its exit is known", async () => {
   await using spawner = openSpawner();
   const parent = ["sh", "-c", "echo $PPID"];
   const gone: number[] = [];
@@ -58,7 +58,7 @@ void test("each call ends with the helper it was given to, also when another sta
     const ends = Promise.allSettled(under).finally(() => (ended = true));
     await until("they run", () => (childrenOf(killed).length === under.length ? true : undefined));
     process.kill(killed, "SIGKILL");
-    // Some find its channel still open, some closed, some the next helper.
+    // Some of these calls meet an open channel, some a closed one, some the next helper.
     const later: Promise<string>[] = [];
     for (const deadlineMs = performance.now() + 60_000; !ended && performance.now() < deadlineMs; await new Promise((resolve) => setImmediate(resolve))) {
       if (later.length < 900) later.push(spawner.check(parent).then(String, (error: Error) => error.message));
@@ -69,7 +69,7 @@ void test("each call ends with the helper it was given to, also when another sta
   }
 });
 
-void test("what a helper ran ends with it, and so does what it ran for a server that is gone; a session of its own goes on", async () => {
+void test("programs of a helper end with it, and so do those of a server that is gone; a program with its own session continues", async () => {
   using folder = mkdtempDisposableSync(join(tmpdir(), "svc-spawn-"));
   const started = (name: string) => {
     const file = join(folder.path, name);
@@ -95,7 +95,7 @@ void test("what a helper ran ends with it, and so does what it ran for a server 
   process.kill(own, "SIGKILL");
 });
 
-void test("no secret of a server's environment stands in the environment of the programs it runs", async () => {
+void test("no secret of a server's environment reaches the programs it runs", async () => {
   process.env["SVC_API_KEY"] = "sdk_secret";
   process.env["AWS_SECRET_ACCESS_KEY"] = "secret";
   try {
@@ -125,14 +125,14 @@ function childrenOf(pid: number): string[] {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);
 }
 
-/** The child of this process whose command line holds `word`. */
+/** The child of this process whose command line contains `word`. */
 function childNamed(word: string): number {
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
       const parent = / (\d+) /.exec(readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) \S/, ""))?.[1];
       if (parent === String(process.pid) && readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(word)) return Number(pid);
     } catch {
-      // ended meanwhile
+      // The process has ended meanwhile.
     }
   }
   throw new Error(`no child with ${word}`);

@@ -1,4 +1,4 @@
-// The form of a tool's answer: text for the model and the same as data, or what went wrong in words that it can act on.
+// The form of a tool's answer: text for the model and the same content as data, or an error message that the model can act on.
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js";
 import { asFailure } from "@svc/contract/failures.ts";
 
@@ -6,7 +6,7 @@ export function answer(data: Record<string, unknown>, text: string = JSON.string
   return { content: [{ type: "text", text }], structuredContent: data };
 }
 
-/** Runs a tool; a failure is an answer, not an error of the protocol: the model can try otherwise. */
+/** Runs a tool and turns a failure into an answer, not a protocol error, so that the model can try something else. */
 export async function answering(work: () => Promise<CallToolResult>): Promise<CallToolResult> {
   try {
     return await work();

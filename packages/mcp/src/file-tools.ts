@@ -13,7 +13,7 @@ const MAX_READ_BYTES = 256 * 1024;
 const MAX_WRITE_BYTES = 16 * 1024 * 1024;
 const MAX_ENTRIES = 1000;
 
-/** In groups of four, with or without white space between lines and padding at the end. */
+/** Groups of four characters, with optional white space between lines and optional padding at the end. */
 const BASE64 = /^\s*(?:[A-Za-z0-9+/]{4}\s*)*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?\s*$/;
 
 const encoding = z.enum(["utf8", "base64"]).default("utf8").describe("base64 for what is not text");
@@ -121,7 +121,7 @@ async function isThere(envd: EnvdClient, file: string, options: RequestOptions):
   }
 }
 
-/** Without the last character's first bytes, where the others lie behind them. */
+/** Drops the last character if the cut split it. */
 function wholeCharacters(bytes: Buffer): Buffer {
   for (let back = 1; back <= Math.min(3, bytes.length - 1); back++) {
     const byte = bytes[bytes.length - back] as number;
@@ -133,7 +133,7 @@ function wholeCharacters(bytes: Buffer): Buffer {
   return bytes;
 }
 
-/** @throws INVALID_REQUEST for what is not UTF-8: shown with other characters in its place it would be written back so. */
+/** @throws INVALID_REQUEST for bytes that are not UTF-8: replacement characters would damage the file if the model wrote it back. */
 function textOf(bytes: Buffer, offset: number): string {
   if (!isUtf8(bytes))
     fail(
@@ -143,7 +143,7 @@ function textOf(bytes: Buffer, offset: number): string {
   return bytes.toString("utf8");
 }
 
-/** `limit` bytes from `offset` on; the rest is not read. */
+/** Returns `limit` bytes from `offset` on, without reading the rest. */
 async function part(body: Readable, offset: number, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let at = 0;

@@ -1,4 +1,4 @@
-// The protocol's streamable HTTP: a session for each client that begins one, bounded in count, bytes and time.
+// The protocol's streamable HTTP: one session per client that initializes, with limits of number, size and idle time.
 import { randomUUID, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -10,7 +10,7 @@ import { openServer } from "./server.ts";
 
 const PATH = "/mcp";
 const MAX_SESSIONS = 100;
-/** More than the largest file that a tool writes, as JSON. */
+/** The largest file that a tool writes fits into this, encoded as JSON. */
 export const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 const BODY_MS = 60_000;
 const SWEEP_MS = 30_000;
@@ -19,9 +19,9 @@ const LOOPBACK_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 export type HttpOptions = {
   readonly host: string;
   readonly port: number;
-  /** Demanded as `Authorization: Bearer …`; undefined only on a loopback address. */
+  /** Required as `Authorization: Bearer …`; undefined only on a loopback address. */
   readonly token: string | undefined;
-  /** A session that is silent for so long ends. */
+  /** A session ends after this time without requests. */
   readonly idleMs: number;
   openSandboxes(): SessionSandboxes;
 };
@@ -99,7 +99,9 @@ export async function listenHttp({ host, port, token, idleMs, openSandboxes }: H
   };
 }
 
-/** Why a request is not let in: another path, no token, or a web page that reaches a server of this machine by a name of its own. */
+/**
+ * Returns why a request is refused: another path, a wrong token, or a web page that reaches this machine's server through DNS rebinding.
+ */
 function refusal({ url, headers }: IncomingMessage, token: string | undefined): [code: number, message: string] | undefined {
   if (new URL(url ?? "/", "http://server").pathname !== PATH) return [404, `there is nothing here; the protocol is spoken at ${PATH}`];
   if (token !== undefined) {

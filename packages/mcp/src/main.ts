@@ -39,7 +39,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     await verb.parseAsync([...argv], { from: "user" });
   } catch (error) {
     const { code, exitCode } = error as { code?: string; exitCode?: number };
-    // commander has said what is wrong.
+    // Commander has already printed the message.
     const isSaid = code?.startsWith("commander.") === true;
     if (isSaid && exitCode === 0) return 0;
     if (!isSaid && !(error instanceof UsageError)) throw error;
@@ -51,8 +51,8 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds, keep = false }: Options): Promise<number> {
-  const place = listen === undefined ? undefined : parseListen(listen);
-  const token = place === undefined ? undefined : readToken(tokenFile, place.host);
+  const address = listen === undefined ? undefined : parseListen(listen);
+  const token = address === undefined ? undefined : readToken(tokenFile, address.host);
   const access = await findAccess(url === undefined ? {} : { url });
   if (access.apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${access.url}: run svc auth, or set SDK_API_KEY`);
   const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
@@ -60,8 +60,8 @@ async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds
   const stop = Promise.withResolvers<void>();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.resolve());
 
-  if (place === undefined) return serveStdio(openSandboxes(), stop.promise);
-  const server = await listenHttp({ ...place, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
+  if (address === undefined) return serveStdio(openSandboxes(), stop.promise);
+  const server = await listenHttp({ ...address, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
     const why = error.code === "EADDRINUSE" ? "another process listens there; choose another port" : error.message;
     throw new UsageError(`--listen ${listen}: cannot listen: ${why}`);
   });

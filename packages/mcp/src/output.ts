@@ -1,4 +1,4 @@
-// What a command printed, bounded: its beginning and its end, since errors stand at the end.
+// The output of a command, limited to its beginning and its end, because errors appear at the end.
 
 const HALF_BYTES = 32 * 1024;
 
@@ -30,7 +30,7 @@ export class Output {
     }
   }
 
-  /** As UTF-8; a character that the cut split shows as U+FFFD. */
+  /** Decodes as UTF-8; a character that the cut split becomes U+FFFD. */
   get text(): string {
     const head = Buffer.concat(this.#head).toString("utf8");
     const tail = Buffer.concat(this.#tail);

@@ -16,7 +16,7 @@ const MAX_CODE_BYTES = 1024 * 1024;
 const timeout_seconds = z.number().int().min(1).max(MAX_SECONDS).default(60).describe(`It is ended after so many seconds, at most ${MAX_SECONDS}`);
 const ran = { exitCode: z.number(), stdout: z.string(), stderr: z.string(), timedOut: z.boolean() };
 
-/** How code in a language is run: the file's ending and the program. */
+/** For each language: the file's extension and the program that runs it. */
 const languages = { python: ["py", "python3"], javascript: ["mjs", "node"], bash: ["sh", "bash"] } as const;
 
 export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): void {
@@ -111,7 +111,7 @@ async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal)
       else (event.type === "stderr" ? stderr : stdout).add(event.data);
     }
   } catch (error) {
-    // The agent called it off: what it started must not go on unseen.
+    // After a cancelled call the command must not continue unseen.
     if (signal.aborted && pid !== undefined) await envd.sendSignal({ pid }, "SIGKILL", { user: request.user }).catch(() => undefined);
     if (asFailure(error).name !== "TIMED_OUT") throw error;
     timedOut = true;

@@ -1,17 +1,17 @@
-// The sandboxes of one agent's session: one that is there when it is first needed, those it asked for, and their end.
+// The sandboxes of one agent's session: a default one that starts on first use, further ones that it creates, and their removal.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 
-/** A runaway agent is stopped here, before it fills the node. */
+/** The limit stops a runaway agent before it fills the node. */
 const MAX_SANDBOXES = 50;
 
 export type SessionOptions = {
   readonly template: string;
   /** How long a sandbox lives after the session's last call for it. */
   readonly timeoutSeconds: number;
-  /** Sandboxes outlive the session, until their time is over. */
+  /** If true, sandboxes outlive the session until their timeout. */
   readonly keep: boolean;
 };
 
@@ -36,9 +36,9 @@ export class SessionSandboxes {
     this.#options = options;
   }
 
-  /** A new sandbox; it ends with the session. */
+  /** Creates a sandbox that ends with the session. */
   async create({ template, env, allowInternet }: CreateRequest = {}): Promise<SandboxAnswer> {
-    this.#mustHaveRoom(1);
+    this.#checkLimit(1);
     this.#creating++;
     try {
       const made = await this.client.create({
@@ -55,9 +55,9 @@ export class SessionSandboxes {
     }
   }
 
-  /** Copies that end with the session; those that failed, with the reason. */
+  /** Returns the copies, which end with the session, and the reasons of those that failed. */
   async fork(sandboxID: string, count: number) {
-    this.#mustHaveRoom(count);
+    this.#checkLimit(count);
     this.#creating += count;
     try {
       const children = await this.client.fork(sandboxID, { count, timeoutSeconds: this.#options.timeoutSeconds });
@@ -69,7 +69,7 @@ export class SessionSandboxes {
     }
   }
 
-  /** The id that a call means: the one it names, else the session's first, which is made when it is not there yet. */
+  /** Returns the sandbox that a call means: the named one, or else the session's first, which is created on demand. */
   async resolve(named: string | undefined): Promise<string> {
     if (named !== undefined) return named;
     this.#first ??= this.create().then(({ sandboxID }) => sandboxID);
@@ -81,7 +81,7 @@ export class SessionSandboxes {
     }
   }
 
-  /** The agent inside, awake: a paused sandbox is resumed, a running one lives on. */
+  /** Returns the envd client of a running sandbox: a paused one is resumed, and a running one has its timeout extended. */
   async inside(named: string | undefined): Promise<Inside> {
     const sandboxID = await this.resolve(named);
     try {
@@ -104,7 +104,7 @@ export class SessionSandboxes {
     if (first === sandboxID) this.#first = undefined;
   }
 
-  /** Ends what the session made, unless it is to be kept. */
+  /** Deletes the session's sandboxes, unless they are to be kept. */
   async close(): Promise<void> {
     this.#closed = true;
     if (this.#options.keep) return;
@@ -113,12 +113,12 @@ export class SessionSandboxes {
     this.#own.clear();
   }
 
-  #mustHaveRoom(count: number): void {
+  #checkLimit(count: number): void {
     if (this.#own.size + this.#creating + count > MAX_SANDBOXES)
       fail("TOO_MANY_REQUESTS", `this session has ${this.#own.size} sandboxes; the maximum is ${MAX_SANDBOXES}, end some with sandbox_kill`);
   }
 
-  /** One that comes when the session is over ends at once. */
+  /** A sandbox that is created after the session has closed is deleted at once. */
   async #adopt(ids: readonly string[]): Promise<void> {
     for (const id of ids) this.#own.add(id);
     if (this.#closed && !this.#options.keep) await Promise.allSettled(ids.map((id) => this.client.delete(id)));

@@ -1,4 +1,4 @@
-// One session of the Model Context Protocol: its tools, over whatever carries it.
+// One session of the Model Context Protocol and its tools, over any transport.
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { addFileTools } from "./file-tools.ts";
 import { addLifeTools } from "./life-tools.ts";

@@ -1,4 +1,4 @@
-// The protocol on stdin and stdout, a line for each message: what is no message is answered, and one that is too long ends the session.
+// The protocol on stdin and stdout, one message per line: an invalid message gets an error, and one that is too long ends the session.
 import { once } from "node:events";
 import { Transform } from "node:stream";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
@@ -29,7 +29,7 @@ export async function serveStdio(sandboxes: SessionSandboxes, stop: Promise<void
     closed.resolve(1);
   });
   await openServer(sandboxes).connect(transport);
-  // The agent is gone when its end of the pipe is.
+  // A closed pipe means that the agent has ended.
   for (const [stream, event] of [
     [lines, "end"],
     [process.stdin, "close"],
@@ -54,7 +54,7 @@ function receive(transport: Transport, line: string): void {
   else refuse(value);
 }
 
-/** An answer is never answered, however wrong it is: two that did would go on for ever. */
+/** Responses are never answered, however malformed: two peers that did so would continue forever. */
 function refuse(value: unknown): void {
   const { id, method, result, error } = ((typeof value === "object" ? value : undefined) ?? {}) as Record<string, unknown>;
   if (method === undefined && (result !== undefined || error !== undefined)) return;
@@ -62,12 +62,12 @@ function refuse(value: unknown): void {
   void write({ jsonrpc: "2.0", id: typeof id === "string" || typeof id === "number" ? id : null, error: { code: INVALID_REQUEST, message } });
 }
 
-/** An error of what has no id has null, which the protocol's own type leaves out. */
+/** An error for a message without an id has the id null, which the protocol's own type lacks. */
 async function write(message: JSONRPCMessage | { jsonrpc: "2.0"; id: null | string | number; error: object }): Promise<void> {
   if (!process.stdout.write(`${JSON.stringify(message)}\n`)) await once(process.stdout, "drain");
 }
 
-/** The lines of a stream, each put together once. Errors at one that is longer. */
+/** Splits a stream into lines, each joined only once. Fails on a line that is too long. */
 function wholeLines(maxBytes: number): Transform {
   let pieces: Buffer[] = [];
   let size = 0;

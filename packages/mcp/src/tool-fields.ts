@@ -1,4 +1,4 @@
-// Members that the tools share.
+// Input fields that several tools share.
 import { z } from "zod";
 
 export const sandbox = z.string().optional().describe("Id of a sandbox; default: this session's own, which is started when it is first needed");

@@ -1,4 +1,4 @@
-// What the HTTP server lets in, and what it says to the rest; no sandbox is needed for that.
+// Which requests the HTTP server accepts and how it refuses others; this needs no sandbox.
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { test } from "node:test";
@@ -31,7 +31,7 @@ function post(url: string, headers: Record<string, string>, body: string): Promi
   });
 }
 
-void test("without a token a request by another name, or of a page from elsewhere, is refused", async () => {
+void test("without a token, a request under another host name or from another origin is refused", async () => {
   const server = await listenHttp({ host: "127.0.0.1", port: 0, token: undefined, idleMs: 60_000, openSandboxes });
   try {
     const body = JSON.stringify(initialize);
@@ -52,7 +52,7 @@ void test("without a token a request by another name, or of a page from elsewher
   }
 });
 
-void test("a hundred sessions are the most; the next is told so", async () => {
+void test("at most a hundred sessions are open, and the next one is refused with that reason", async () => {
   const server = await listenHttp({ host: "127.0.0.1", port: 0, token: "t", idleMs: 60_000, openSandboxes });
   try {
     const headers = { ...accept, authorization: "Bearer t" };
@@ -66,7 +66,7 @@ void test("a hundred sessions are the most; the next is told so", async () => {
   }
 });
 
-void test("output keeps its beginning and its end, whatever the pieces", () => {
+void test("output keeps its beginning and its end, however it is split", () => {
   const whole = Buffer.from("a".repeat(40_000) + "b".repeat(40_000));
   for (const size of [1_000, 33_000, 80_000]) {
     const output = new Output();
@@ -79,7 +79,7 @@ void test("output keeps its beginning and its end, whatever the pieces", () => {
   assert.equal(small.text, "grüße");
 });
 
-void test("a port's address is a name of this machine on loopback, else of the deployment's domain", () => {
+void test("a port's address is a name of this machine on loopback, otherwise of the deployment's domain", () => {
   const named = { sandboxID: "iabc", domain: "boxes.example", trafficAccessToken: "tok" };
   assert.equal(portAddress("http://127.0.0.1:8000", named, 80).url, "http://80-iabc.localhost:8000/");
   assert.equal(portAddress("https://api.example", named, 80).url, "https://80-iabc.boxes.example/");

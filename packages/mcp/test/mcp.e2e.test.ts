@@ -1,4 +1,4 @@
-// An agent's client, the protocol's own, with real sandboxes: over stdin and stdout, and over HTTP.
+// An agent's client, using the protocol's SDK, with real sandboxes: over stdin and stdout, and over HTTP.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -84,7 +84,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
         sizeBytes: 8,
         more: true,
       });
-      // Text ends before a character that is not whole, and is exact or refused.
+      // Text ends before an incomplete character; it is returned exactly or refused.
       const text = await it.data<{ content: string; bytes: number }>("read_file", { path: "notes/a.txt", limit: 3 });
       assert.deepEqual([text.content, text.bytes], ["gr", 2]);
       assert.deepEqual((await it.data<{ content: string }>("read_file", { path: "notes/a.txt", offset: 2 })).content, "üße\n");
@@ -111,11 +111,11 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
     const misspelt = await it.call("run_command", { command: "true", workdir: "/tmp" });
     assert.equal(misspelt.isError, true);
     assert.match(JSON.stringify(misspelt.content), /workdir/);
-    // The largest file that a tool takes, as one message.
+    // This is the largest file that a tool accepts, in one message.
     assert.deepEqual(await it.data("write_file", { path: "large", content: "y".repeat(16 << 20) }), { path: "large", sizeBytes: 16 << 20 });
   });
 
-  void test("large output is cut in the middle, with how much is left out", async () => {
+  void test("large output is cut in the middle, with the number of omitted bytes", async () => {
     await using it = await agent();
     const { stdout } = await it.data<Ran>("run_command", { command: "seq 1 100000; echo the end" });
     assert.match(stdout, /^1\n2\n/);
@@ -124,7 +124,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
     assert.ok(stdout.length < 70_000);
   });
 
-  void test("a server in the background is reached by the URL of its port; a fork has it, too; a paused sandbox wakes", async () => {
+  void test("a background server is reached by the URL of its port; a fork has it, too; a paused sandbox wakes", async () => {
     await using it = await agent();
     const { pid } = await it.data<{ pid: number }>("start_process", { command: "cd /tmp && echo hello > page && exec python3 -m http.server 8090" });
     assert.ok(pid > 0);
@@ -148,7 +148,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
     assert.equal((await ids()).length, 1);
   });
 
-  void test("a sandbox that ended is said so once, and the next call starts a new one", async () => {
+  void test("a sandbox that has ended is reported once, and the next call starts a new one", async () => {
     await using it = await agent();
     await it.data("run_command", { command: "true" });
     for (const id of await ids()) await api.delete(id);
@@ -156,7 +156,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
     assert.equal((await it.data<Ran>("run_command", { command: "echo new" })).stdout, "new\n");
   });
 
-  void test("over HTTP each session has its own sandbox, and a token is demanded where one is set", async () => {
+  void test("over HTTP each session has its own sandbox, and a token is required if one is set", async () => {
     await using undo = new AsyncDisposableStack();
     const server = await listenHttp({
       host: "127.0.0.1",

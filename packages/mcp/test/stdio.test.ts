@@ -1,4 +1,4 @@
-// The session on stdin and stdout, line by line: what is no message is answered, and does not end it; what is too long does.
+// The session on stdin and stdout, line by line: an invalid message gets an error and does not end it; one that is too long does.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 
 function agent() {
-  // Nothing is asked of the server before a tool is called.
+  // The server makes no request to this address before a tool is called.
   const env = { ...process.env, SVC_URL: "http://127.0.0.1:9", SDK_API_KEY: "sdk_test" };
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", svc, "mcp"], { env, stdio: ["pipe", "pipe", "pipe"], timeout: 120_000 });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -17,7 +17,7 @@ function agent() {
   child.stderr.on("data", (chunk: Buffer) => {
     stderr += chunk.toString();
   });
-  // It may be gone before all is written.
+  // The process may end before everything is written.
   child.stdin.on("error", () => undefined);
   return {
     send: (text: string) => void child.stdin.write(text),
@@ -35,9 +35,9 @@ const initialize = {
   params: { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "test", version: "1" } },
 };
 
-void test("lines that are no messages are answered by the protocol's errors, and the session goes on", async () => {
+void test("invalid lines are answered with the protocol's errors, and the session continues", async () => {
   const it = agent();
-  // The third and the fourth are answers, which are not answered; the fifth is nothing.
+  // The third and fourth are responses, which are not answered; the fifth is an empty line.
   it.send('hello\n{"id":7,"method":5}\n{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x"}}\n{"id":9,"error":{}}\n\r\n5\n');
   it.send(`${JSON.stringify(initialize)}\n`);
   assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_700 } });
@@ -48,7 +48,7 @@ void test("lines that are no messages are answered by the protocol's errors, and
   assert.deepEqual((await it.exit)[0], 0);
 });
 
-void test("a message past the bound ends the session, and stderr says why", async () => {
+void test("a message above the limit ends the session, and stderr gives the reason", async () => {
   const it = agent();
   it.send("x".repeat(41 << 20));
   assert.deepEqual((await it.exit)[0], 1);

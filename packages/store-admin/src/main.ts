@@ -1,4 +1,4 @@
-// The store's admin server: moves and copies objects between segments on request, and sees each through.
+// The store's admin server: moves and copies objects between segments on request, and retries until each task ends.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -113,7 +113,7 @@ async function run(argv: readonly string[]): Promise<number> {
   ]);
 }
 
-/** Named ones, else this machine's own, else where a master listens that nobody told otherwise. */
+/** Returns the configured masters, otherwise this machine's own, otherwise the default address of a master. */
 function mastersOf({ master }: AdminSettings, home: string): () => readonly string[] {
   if (new Set(master).size !== master.length) fail("SETTING_INVALID", `setting store_admin.master: a master is named twice: ${master.join(",")}`);
   return () => (master.length > 0 ? master : [ownMaster(home)?.rpc ?? DEFAULT_MASTER]);

@@ -51,5 +51,5 @@ export const adminFlags = {
 const about =
   "copies and moves objects of the cache store between segments on request. Without store_admin.access_file everybody who reaches it may do everything.";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` also checks its flags with this before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "store admin", schema: adminSettings, flagNames: adminFlags, argv, about });

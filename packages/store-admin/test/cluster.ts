@@ -1,4 +1,4 @@
-// A cluster of real processes for tests: master, services and admin server, each with a home of its own, killed and started again at will.
+// A cluster of real processes for tests: master, services and admin server, each with its own home, which tests can kill and restart.
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -21,17 +21,17 @@ export type Server = {
   readonly url: string;
   readonly pid: number;
   readonly home: string;
-  /** All that it printed. */
+  /** Everything that the process printed. */
   log(): string;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves when the process is stopped; `thaw` continues it. */
   freeze(): Promise<void>;
   thaw(): void;
-  /** Again, with the same home and at the same address. */
+  /** Starts it again with the same home and address. */
   start(): Promise<void>;
 } & AsyncDisposable;
 
-/** `flags`: given the server's port, its own also while it is down. */
+/** `flags` gets the server's port, which stays reserved for it while it is down. */
 export async function startServer(kind: keyof typeof programs, flags: (port: number) => readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Server> {
   const home = makeHome();
   let child: ChildProcess | undefined;
@@ -88,9 +88,9 @@ export type Cluster = {
   readonly master: Server;
   readonly admin: Server;
   readonly rpc: string;
-  /** One more service, by its stable id; the name of its segments. */
+  /** Starts another service with this stable id; `segment` returns the name of its segment. */
   addService(stableID: string, flags?: readonly string[], env?: NodeJS.ProcessEnv): Promise<Server & { segment(): Promise<string> }>;
-  /** A call of the admin server; the body as JSON where it is. */
+  /** Calls the admin server, with the body as JSON if there is one. */
   ask(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<{ status: number; body: Body; headers: IncomingHttpHeaders }>;
   connect(): Promise<RpcClient>;
   put(service: Server, key: string, value: string): Promise<void>;
@@ -102,11 +102,12 @@ export type Body = any;
 export type ClusterSetup = {
   readonly master?: readonly string[];
   readonly admin?: readonly string[];
-  readonly env?: NodeJS.ProcessEnv /** Masters that are named before the one that is there. */;
+  readonly env?: NodeJS.ProcessEnv;
+  /** Addresses listed before the real master's. */
   readonly before?: string;
 };
 
-/** A connection of its own for each: the server ends them all. */
+/** Uses a separate connection per request, since the server closes each. */
 function exchange(
   method: string,
   url: string,
@@ -119,7 +120,7 @@ function exchange(
       answer.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
       answer.once("end", () => resolve({ status: answer.statusCode ?? 0, text, headers: answer.headers })).once("error", reject);
     });
-    // A body past the bound is answered before it was sent.
+    // A body above the limit is answered before it has been sent, which may break the connection.
     call.once("error", reject);
     call.end(body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body));
   });
@@ -133,7 +134,7 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
       `--listen=127.0.0.1:${port}`,
       "--rpc_address=127.0.0.1",
       `--rpc_port=${rpcPort}`,
-      // Far from the second between two pings of a service that is busy.
+      // This far exceeds the second between two pings of a busy service.
       "--store.suspect_after_ms=5000",
       "--client_ttl=15",
       ...masterFlags,
@@ -170,7 +171,7 @@ export async function startCluster({ master: masterFlags = [], admin: adminFlags
       ];
       const service = await startServer("service", flagsOf, ownEnv);
       own.use(service);
-      // Not spread: its getters read what changes with a start.
+      // The object must not be spread, because its getters change with each start.
       return Object.assign(service, {
         segment: () =>
           until(`the segments of ${stableID}`, async () => {

@@ -1,4 +1,4 @@
-// A device of the cold tier whose folder stops answering, reads and all.
+// A cold-tier device whose folder stops answering, including reads.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsHangingFolder, startHangingFolder } from "@svc/harness/hanging-folder.ts";
@@ -6,7 +6,7 @@ import { until } from "@svc/harness/until.ts";
 import { startCluster } from "./cluster.ts";
 import { addDevice, addOwner, look, offload, read, ready, restart } from "./cold.ts";
 import { COUNT, keys, putAll, readAll } from "./cold-kills.ts";
-import { inFolder } from "./cold-places.ts";
+import { inFolder } from "./cold-storage.ts";
 
 void test(
   "a device whose folder stops answering fails, its objects are misses while memory goes on, and all are back with the folder",
@@ -14,11 +14,11 @@ void test(
   async () => {
     await using folder = await startHangingFolder();
     await using unused = await inFolder.open();
-    const place = { ...unused, target: { type: "directory", path: folder.path }, root: folder.path };
+    const storage = { ...unused, target: { type: "directory", path: folder.path }, root: folder.path };
     await using cluster = await startCluster();
-    const owner = await addOwner(cluster, "owner", place);
+    const owner = await addOwner(cluster, "owner", storage);
     await putAll(cluster, owner);
-    await addDevice(cluster, "owner", "cold-1", place);
+    await addDevice(cluster, "owner", "cold-1", storage);
     await until("all is on the device", async () => {
       await offload(cluster, "owner");
       return (await look(cluster, "devices/cold-1/blockers")).blocked_objects === COUNT || undefined;
@@ -26,7 +26,7 @@ void test(
     await restart(owner);
     await ready(cluster, "cold-1");
     await readAll(owner);
-    // Copies of what was read go with the process.
+    // The restart discards cached copies of what was read.
     await restart(owner);
     await ready(cluster, "cold-1");
     await using _hung = await folder.hang();

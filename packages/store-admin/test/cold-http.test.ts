@@ -1,11 +1,11 @@
-// The cold tier's contract over HTTP, case by case: what is refused, with which status, and that a refusal changes nothing.
+// The cold tier's HTTP contract, case by case: what is refused, with which status, and that a refusal changes nothing.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./cluster.ts";
 import { COLD, DEVICES } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 
-void test("every operation of the cold tier refuses what is not right, and a refusal changes nothing", async () => {
+void test("every operation of the cold tier refuses wrong input, and a refusal changes nothing", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster();
   const good = { stable_id: "owner", cold_tier_id: "cold-1", kind: "ssd", target: { type: "directory", path: folder.path }, tags: ["b", "a"] };

@@ -1,26 +1,26 @@
-// What holds of the cold tier while the admin server, the master and the owner are killed, be its devices folders or buckets.
+// The guarantees of the cold tier while admin server, master and owner are killed, with devices in folders or buckets.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type Server, startCluster } from "./cluster.ts";
 import { addDevice, addOwner, DEVICES, offload, ready } from "./cold.ts";
 import { acts, betweenKills, COUNT, cutShort, putAll, readAll } from "./cold-kills.ts";
-import type { OpenPlace } from "./cold-places.ts";
+import type { OpenStorage } from "./cold-storage.ts";
 
-export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
+export function coldKillsSuite({ what, skip, open }: OpenStorage): void {
   void describe(`kills beside devices in ${what}`, skip, () => {
-    void test("a device whose objects lie nowhere else does not go, whoever is killed between the operations", async () => {
-      await using place = await open();
+    void test("a device with the only copy of an object is not removed, whichever process is killed between the operations", async () => {
+      await using storage = await open();
       await using cluster = await startCluster();
-      const owner = await addOwner(cluster, "owner", place);
+      const owner = await addOwner(cluster, "owner", storage);
       const victims = [cluster.admin, cluster.master, owner];
-      await betweenKills(cluster, owner, place, { kills: acts.map((act, at) => [victims[at % victims.length] as Server, act]) });
+      await betweenKills(cluster, owner, storage, { kills: acts.map((act, at) => [victims[at % victims.length] as Server, act]) });
     });
 
-    void test("a forced unregister that is cut short by a kill leaves every object in memory or on the device", async () => {
-      await using place = await open();
+    void test("a forced unregister that a kill interrupts leaves every object in memory or on the device", async () => {
+      await using storage = await open();
       await using cluster = await startCluster();
-      const owner = await addOwner(cluster, "owner", place);
-      await cutShort(cluster, owner, place, {
+      const owner = await addOwner(cluster, "owner", storage);
+      await cutShort(cluster, owner, storage, {
         kills: [
           [cluster.admin, 100],
           [cluster.master, 300],
@@ -28,12 +28,12 @@ export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
       });
     });
 
-    void test("an owner that is killed during a forced unregister serves what is left, and its device stays", async () => {
-      await using place = await open();
+    void test("an owner that is killed during a forced unregister serves the remaining objects, and its device stays", async () => {
+      await using storage = await open();
       await using cluster = await startCluster();
-      const owner = await addOwner(cluster, "owner", place);
+      const owner = await addOwner(cluster, "owner", storage);
       await putAll(cluster, owner);
-      await addDevice(cluster, "owner", "cold-1", place);
+      await addDevice(cluster, "owner", "cold-1", storage);
       await offload(cluster, "owner");
       await owner.kill();
       assert.equal((await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true })).status >= 400, true);
@@ -41,7 +41,7 @@ export function coldKillsSuite({ what, skip, open }: OpenPlace): void {
       await ready(cluster, "cold-1");
       const refused = await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true });
       assert.equal(refused.status, 409, JSON.stringify(refused.body));
-      assert.equal((await place.filesIn("cold-1")).length, COUNT);
+      assert.equal((await storage.filesIn("cold-1")).length, COUNT);
       await readAll(owner);
     });
   });

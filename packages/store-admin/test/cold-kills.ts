@@ -1,9 +1,9 @@
-// What a device of the cold tier goes through while the admin server, the master and its owner are killed, and what must be there all the while.
+// Operations on a cold-tier device while the admin server, the master and its owner are killed, and the objects that must survive them.
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Cluster, Server } from "./cluster.ts";
 import { addDevice, ask, DEVICES, look, offload, read, ready, restart, untilFiles } from "./cold.ts";
-import type { ColdPlace } from "./cold-places.ts";
+import type { ColdStorage } from "./cold-storage.ts";
 
 export const COUNT = 12;
 export const keys = Array.from({ length: COUNT }, (_, at) => `key-${at}`);
@@ -15,18 +15,18 @@ export const readAll = async (service: Server) => {
   for (const key of keys) await until(`${key} is read`, async () => (await read(service, key)) === bytesOf(key) || undefined, 100);
 };
 
-/** Operations that must leave a device as it is while its objects lie nowhere else. */
+/** Operations that must not change a device while it holds the only copy of its objects. */
 export const acts = ["blockers", "unregister", "force", "manual-gc", "manual-free", "disable", "register"] as const;
 type Act = (typeof acts)[number];
 
-/** Each operation after the kill of one of them. */
+/** Runs each operation after a kill of the given process. */
 export async function betweenKills(
   cluster: Cluster,
   owner: Server,
-  place: ColdPlace,
+  storage: ColdStorage,
   { kills }: { kills: readonly (readonly [Server, Act])[] },
 ): Promise<void> {
-  await addDevice(cluster, "owner", "cold-1", place);
+  await addDevice(cluster, "owner", "cold-1", storage);
   await putAll(cluster, owner);
   assert.equal((await offload(cluster, "owner")).materialized, COUNT);
   await restart(owner);
@@ -45,19 +45,24 @@ export async function betweenKills(
       assert.equal((await ask(cluster, "cold-1/disable", { reason: "test" })).state, "disabled_by_admin");
     } else if (act === "register") assert.equal((await ask(cluster, "cold-1/register", {}, 201)).scanned_objects, COUNT);
     else await ask(cluster, `cold-1/${act}`);
-    assert.equal((await place.filesIn("cold-1")).length, COUNT);
+    assert.equal((await storage.filesIn("cold-1")).length, COUNT);
   }
   await readAll(owner);
 }
 
-/** Each kill so many milliseconds after a forced unregister began. */
-export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace, { kills }: { kills: readonly (readonly [Server, number])[] }): Promise<void> {
+/** Kills each process the given number of milliseconds after a forced unregister began. */
+export async function cutShort(
+  cluster: Cluster,
+  owner: Server,
+  storage: ColdStorage,
+  { kills }: { kills: readonly (readonly [Server, number])[] },
+): Promise<void> {
   await putAll(cluster, owner);
-  await addDevice(cluster, "owner", "cold-1", place);
+  await addDevice(cluster, "owner", "cold-1", storage);
   for (const [victim, delayMs] of kills) {
     await ask(cluster, "cold-1/register", {}, 201);
     await offload(cluster, "owner");
-    assert.equal((await place.filesIn("cold-1")).length, COUNT);
+    assert.equal((await storage.filesIn("cold-1")).length, COUNT);
     const begun = cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true }).catch(() => undefined);
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     await victim.kill();
@@ -67,7 +72,7 @@ export async function cutShort(cluster: Cluster, owner: Server, place: ColdPlace
       const again = await cluster.ask("POST", `${DEVICES}/cold-1/unregister`, { force: true });
       return again.status === 200 && again.body.state === "unregistered" ? true : undefined;
     });
-    await untilFiles(place, "cold-1", 0);
+    await untilFiles(storage, "cold-1", 0);
     await readAll(owner);
   }
 }

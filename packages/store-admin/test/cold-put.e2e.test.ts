@@ -1,12 +1,12 @@
-// Objects that go to a device of the cold tier once they are stored, as their owner's settings say.
+// Objects that are copied to a cold-tier device after they were stored, if the owner's settings say so.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { startCluster } from "./cluster.ts";
 import { addOwner, ask, look, read } from "./cold.ts";
-import { inFolder, makeFolder } from "./cold-places.ts";
+import { inFolder, makeFolder } from "./cold-storage.ts";
 
-void test("objects are on a device soon after they were stored, those from before it was registered too, and none while it is disabled", async () => {
+void test("objects reach a device soon after they are stored, including those stored before its registration, and none while it is disabled", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster();
   const owner = await cluster.addService("owner", ["--store_service.cold_tier_offload=put"]);
@@ -27,17 +27,17 @@ void test("objects are on a device soon after they were stored, those from befor
   await until("one from meanwhile too", () => isBacked("disabled"), 50);
 });
 
-void test("a tenant's device takes that tenant's objects alone, also unasked", async () => {
-  await using place = await inFolder.open();
+void test("a tenant's device takes only that tenant's objects, also without a request", async () => {
+  await using storage = await inFolder.open();
   await using cluster = await startCluster({ master: ["--enable_multi_tenants"] });
   for (const tenant of ["red", "blue"]) {
     const body = JSON.stringify({ requested_quota_bytes: 2 ** 20 });
     assert.equal((await fetch(`${cluster.master.url}/api/v1/tenant_quotas?tenant_id=${tenant}`, { method: "PUT", body })).status, 200);
   }
-  const red = await addOwner(cluster, "red", place, ["--tenant_id=red", "--store_service.cold_tier_offload=put"]);
-  // Without memory of its own: its objects lie in the other's.
+  const red = await addOwner(cluster, "red", storage, ["--tenant_id=red", "--store_service.cold_tier_offload=put"]);
+  // This service has no memory, so its objects are stored in the other one's.
   const blue = await cluster.addService("blue", ["--tenant_id=blue", "--global_segment_size=0"]);
-  const definition = { stable_id: "red", cold_tier_id: "cold-1", kind: place.kind, target: place.target };
+  const definition = { stable_id: "red", cold_tier_id: "cold-1", kind: storage.kind, target: storage.target };
   assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices?tenant=red", definition)).status, 201);
   assert.equal((await cluster.ask("POST", "/v1/cold-tier/devices/cold-1/register?tenant=red", {})).status, 201);
   await cluster.put(blue, "key", "of blue");

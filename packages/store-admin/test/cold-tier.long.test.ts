@@ -1,4 +1,4 @@
-// Every operation on a device of the cold tier after the kill of each of the three, and a forced unregister cut short at many moments.
+// Every operation on a cold-tier device after a kill of each of the three processes, and a forced unregister interrupted at many moments.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -7,33 +7,33 @@ import { addDevice, addOwner, read, ready } from "./cold.ts";
 import { bytesOf as evictedBytesOf, keys as evictedKeys, MASTER, putAll as putTwiceItsMemory } from "./cold-evicted.ts";
 import { coldKillsSuite } from "./cold-kills.suite.ts";
 import { acts, betweenKills, cutShort } from "./cold-kills.ts";
-import { inBucket, inFolder } from "./cold-places.ts";
+import { inBucket, inFolder } from "./cold-storage.ts";
 import { untilBack } from "./cold-troubles.ts";
 
 const DELAYS_MS = [0, 50, 100, 200, 300, 450, 600, 900];
 
 for (const { what, skip, open } of [inFolder, inBucket]) {
-  void test(`in ${what} a device whose objects lie nowhere else does not go, whoever is killed before each of the operations`, skip, async () => {
-    await using place = await open();
+  void test(`in ${what} a device with the only copy of an object is not removed, whichever process is killed before each operation`, skip, async () => {
+    await using storage = await open();
     await using cluster = await startCluster();
-    const owner = await addOwner(cluster, "owner", place);
+    const owner = await addOwner(cluster, "owner", storage);
     const kills = [cluster.admin, cluster.master, owner].flatMap((victim) => acts.map((act) => [victim, act] as const));
-    await betweenKills(cluster, owner, place, { kills });
+    await betweenKills(cluster, owner, storage, { kills });
   });
 
-  void test(`in ${what} a forced unregister that is cut short at any step by a kill leaves every object in memory or on the device`, skip, async () => {
-    await using place = await open();
+  void test(`in ${what} a forced unregister that a kill interrupts at any step leaves every object in memory or on the device`, skip, async () => {
+    await using storage = await open();
     await using cluster = await startCluster();
-    const owner = await addOwner(cluster, "owner", place);
+    const owner = await addOwner(cluster, "owner", storage);
     const kills = [cluster.admin, cluster.master].flatMap((victim: Server) => DELAYS_MS.map((delayMs) => [victim, delayMs] as const));
-    await cutShort(cluster, owner, place, { kills });
+    await cutShort(cluster, owner, storage, { kills });
   });
 
-  void test(`no object is lost when the master is killed while objects leave memory for ${what}`, skip, async () => {
-    await using place = await open();
+  void test(`no object is lost when the master is killed while objects move from memory to ${what}`, skip, async () => {
+    await using storage = await open();
     await using cluster = await startCluster({ master: MASTER });
-    const owner = await addOwner(cluster, "owner", place, ["--store_service.cold_tier_offload=evict"]);
-    await addDevice(cluster, "owner", "cold-1", place);
+    const owner = await addOwner(cluster, "owner", storage, ["--store_service.cold_tier_offload=evict"]);
+    await addDevice(cluster, "owner", "cold-1", storage);
     const putting = putTwiceItsMemory(owner);
     for (let kills = 0; kills < 4; kills++) {
       await new Promise((resolve) => setTimeout(resolve, 700));
@@ -48,6 +48,6 @@ for (const { what, skip, open } of [inFolder, inBucket]) {
 
 coldKillsSuite(inBucket);
 
-void test("a device whose server is down, busy or silent is back by itself, and meanwhile its objects are misses", inBucket.skip, () =>
+void test("a device whose server is down, busy or silent recovers by itself, and meanwhile its objects are misses", inBucket.skip, () =>
   untilBack(["down", "busy", "hang"], true),
 );

@@ -6,19 +6,22 @@ import { until } from "@svc/harness/until.ts";
 import { startCluster } from "./cluster.ts";
 import { addDevice, addOwner, look, offload, read, ready, restart, untilFiles } from "./cold.ts";
 import { COUNT, keys, putAll, readAll } from "./cold-kills.ts";
-import { bucketPlace } from "./cold-places.ts";
+import { bucketStorage } from "./cold-storage.ts";
 
 const why = { down: /PUT|GET/, busy: /503 SlowDown/, hang: /no data within|not answer|not finished/ } as const;
 
-/** In each trouble the device fails; then it is back, with what was acknowledged and nothing else. `isLong`: also until its objects are misses. */
+/**
+ * The device fails in each trouble and then recovers with exactly the acknowledged objects. `isLong` also waits until its objects are
+ * misses.
+ */
 export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[], isLong = false): Promise<void> {
   const server = await startObjectServer();
   await using relay = await startObjectRelay(server.endpoint);
-  await using place = await bucketPlace(server, relay.endpoint);
+  await using storage = await bucketStorage(server, relay.endpoint);
   await using cluster = await startCluster();
-  const owner = await addOwner(cluster, "owner", place);
+  const owner = await addOwner(cluster, "owner", storage);
   await putAll(cluster, owner);
-  await addDevice(cluster, "owner", "cold-1", place);
+  await addDevice(cluster, "owner", "cold-1", storage);
   for (const trouble of troubles) {
     relay.trouble(trouble);
     const begun = await cluster.ask("POST", "/v1/cold-tier/offloads/trigger", { stable_id: "owner", max_tasks: 1 });
@@ -32,7 +35,7 @@ export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[
     );
     assert.match(failed.last_error, why[trouble]);
     assert.ok(failed.failure_count > 0 && !failed.schedulable);
-    assert.equal((await place.filesIn("cold-1")).length, 0, "nothing is there");
+    assert.equal((await storage.filesIn("cold-1")).length, 0, "nothing is there");
     relay.trouble("none");
     await ready(cluster, "cold-1");
     await until(
@@ -41,7 +44,7 @@ export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[
       200,
     );
     if (trouble !== troubles.at(-1)) continue;
-    // What was tried meanwhile is there once, and counts once.
+    // Objects that were retried meanwhile must exist and count only once.
     await until(
       "all is on the device",
       async () => {
@@ -51,13 +54,13 @@ export async function untilBack(troubles: readonly (Trouble & keyof typeof why)[
       50,
     );
   }
-  await untilFiles(place, "cold-1", COUNT);
+  await untilFiles(storage, "cold-1", COUNT);
   await restart(owner);
   await ready(cluster, "cold-1");
   await readAll(owner);
   if (!isLong) return;
   relay.trouble("hang");
-  // Copies of what was read go with the process.
+  // The restart discards cached copies of what was read.
   await restart(owner);
   for (const key of keys) assert.equal(await read(owner, key), undefined);
   relay.trouble("none");

@@ -1,13 +1,13 @@
-// Devices of the cold tier as tests use them: created and registered, filled, and asked.
+// Operations on cold-tier devices for tests: create and register, fill, and query.
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Body, Cluster, Server } from "./cluster.ts";
-import type { ColdPlace } from "./cold-places.ts";
+import type { ColdStorage } from "./cold-storage.ts";
 
 export const COLD = "/v1/cold-tier";
 export const DEVICES = `${COLD}/devices`;
 
-/** A command that meets a start of its owner changes nothing and says so: it is tried again. */
+/** A command that hits a restart of the owner changes nothing and says so, so it is retried. */
 export async function ask(cluster: Cluster, path: string, body: object = {}, status = 200): Promise<Body> {
   const answer = await until("an answer while the owner does not start", async () => {
     const each = await cluster.ask("POST", `${DEVICES}/${path}`, body);
@@ -23,8 +23,7 @@ export async function look(cluster: Cluster, path: string, status = 200): Promis
   return answer.body;
 }
 
-/** A registered device. */
-export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdPlace, more: object = {}): Promise<void> {
+export async function addDevice(cluster: Cluster, stableID: string, id: string, { kind, target }: ColdStorage, more: object = {}): Promise<void> {
   const definition = { stable_id: stableID, cold_tier_id: id, kind, target, ...more };
   const created = await cluster.ask("POST", DEVICES, definition);
   assert.equal(created.status, 201, JSON.stringify(created.body));
@@ -32,15 +31,15 @@ export async function addDevice(cluster: Cluster, stableID: string, id: string, 
   assert.equal(registered.state, "healthy");
 }
 
-/** A service that can reach the place. */
-export const addOwner = (cluster: Cluster, stableID: string, { flags, env }: ColdPlace, more: readonly string[] = []) =>
+/** Starts a service that can reach the storage. */
+export const addOwner = (cluster: Cluster, stableID: string, { flags, env }: ColdStorage, more: readonly string[] = []) =>
   cluster.addService(stableID, [...flags, ...more], env);
 
-/** Once a device has so many files: what was given up goes a little later. */
-export const untilFiles = (place: ColdPlace, id: string, count: number) =>
-  until(`${count} files on device ${id}`, async () => ((await place.filesIn(id)).length === count ? true : undefined), 50);
+/** Waits until a device has this many files; released ones are deleted a little later. */
+export const untilFiles = (storage: ColdStorage, id: string, count: number) =>
+  until(`${count} files on device ${id}`, async () => ((await storage.filesIn(id)).length === count ? true : undefined), 50);
 
-/** Offloads of one owner, to their end. */
+/** Runs an offload of one owner until it ends. */
 export async function offload(cluster: Cluster, stableID: string, query = ""): Promise<Body> {
   const begun = await cluster.ask("POST", `${COLD}/offloads/trigger${query}`, { stable_id: stableID });
   assert.equal(begun.status, 202, JSON.stringify(begun.body));
@@ -54,19 +53,19 @@ export async function offload(cluster: Cluster, stableID: string, query = ""): P
   );
 }
 
-/** Bytes of an object as a service reads it; undefined for a miss. */
+/** Returns the object's text as a service reads it; undefined for a miss. */
 export async function read(service: Server, key: string): Promise<string | undefined> {
   const answer = await fetch(`${service.url}/api/get/${key}`);
   return answer.status === 200 ? answer.text() : undefined;
 }
 
-/** The objects of its memory are gone with it; what lies on its devices is served again. */
+/** A restart loses the objects in memory; those on devices are served again. */
 export async function restart(service: Server): Promise<void> {
   await service.kill();
   await service.start();
 }
 
-/** Once a device can be asked about again. */
+/** Waits until a device is served again. */
 export const ready = (cluster: Cluster, id: string) =>
   until(
     `device ${id} is served`,

@@ -1,4 +1,4 @@
-// The states of a cold-tier device: no run of events strands an object, and only its owner's latest start is believed.
+// The states of a cold-tier device: no sequence of events strands an object, and only the owner's latest start is accepted.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Failure } from "@svc/contract/failures.ts";
@@ -17,7 +17,7 @@ const usage = (usedBytes: number, reservedBytes = 0) => ({ diskID: "d", rootDir:
 const none = { blocked: 0, reclaimable: 0, reservedBytes: 0 };
 const healthy = advance(created(definition), { type: "registered", epoch: 5, usage: usage(10) });
 
-/** The device in each state. */
+/** Returns a device in the given state. */
 function inState(state: Device["state"]): Device {
   if (state === "unregistered") return created(definition);
   if (state === "full") return advance(healthy, { type: "probed", epoch: 5, usage: usage(100) });
@@ -35,10 +35,10 @@ const outcome = (state: Device["state"], event: DeviceEvent): string => {
   }
 };
 
-void test("every move of a device is in one table, and any other is refused with 400 or 409", () => {
+void test("every transition of a device is in one table, and any other is refused with 400 or 409", () => {
   const stranded = { blocked: 3, reclaimable: 2, reservedBytes: 0 };
   const rows: [DeviceEvent, string[]][] = [
-    // unregistered, healthy, full, disabled_by_admin, draining, failed
+    // The columns are: unregistered, healthy, full, disabled_by_admin, draining, failed.
     [{ type: "registered", epoch: 6, usage: usage(1) }, ["healthy", "healthy", "healthy", "healthy", "healthy", "healthy"]],
     [{ type: "registered", epoch: 4, usage: usage(1) }, ["healthy", "409", "409", "409", "409", "409"]],
     [{ type: "probed", epoch: 5, usage: usage(1) }, ["409", "healthy", "healthy", "disabled_by_admin", "draining", "healthy"]],
@@ -63,7 +63,7 @@ void test("every move of a device is in one table, and any other is refused with
     );
 });
 
-void test("a device takes objects only while it is healthy and has room, and an unregistered one has no epoch", () => {
+void test("a device takes objects only while it is healthy and has space, and an unregistered one has no epoch", () => {
   const event = fc.oneof(
     fc.record({
       type: fc.constantFrom("registered" as const, "probed" as const),
@@ -98,7 +98,7 @@ void test("a device takes objects only while it is healthy and has room, and an 
   );
 });
 
-void test("a definition is the same whatever the order of its tags, and another one with any other member", () => {
+void test("two definitions are equal if only the order of their tags differs, and different if any other member does", () => {
   assert.ok(isSame(definition, { ...definition, tags: ["b", "a"] }));
   for (const other of [
     { kind: "nfs" },

@@ -1,4 +1,4 @@
-// The commands of docs/store-admin.md: they work as they stand, but for ports that are free here and a home of their own.
+// The commands of docs/store-admin.md work unchanged, except that the test chooses free ports and its own home.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { ROOT, runGuide } from "@svc/harness/run-guide.ts";
 
 const script = () => [...readFileSync(`${ROOT}/docs/store-admin.md`, "utf8").matchAll(/^```bash\n(.*?)^```$/gms)].map(([, code = ""]) => code).join("\n");
 
-void test("the commands of docs/store-admin.md copy a key to another service as they stand", needs("curl"), async () => {
+void test("the commands of docs/store-admin.md copy a key to another service unchanged", needs("curl"), async () => {
   const home = makeHome();
   const [http, rpc, first, second, admin] = await freePorts(5);
   const commands = script()

@@ -1,4 +1,4 @@
-// Whose an object is and who a client is: domains, object sets and tenants apart, stable ids across restarts, and the dashboard's rows.
+// Identities of objects and clients: separate domains, object sets and tenants, stable ids across restarts, and the dashboard's rows.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -6,8 +6,8 @@ import { until } from "@svc/harness/until.ts";
 import { StoreClient } from "@svc/store/client/store-client.ts";
 import { type Body, startCluster } from "./cluster.ts";
 import { offload } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
-import { ended, places, submit } from "./migrate.ts";
+import { makeFolder } from "./cold-storage.ts";
+import { ended, segmentsOf, submit } from "./migrate.ts";
 
 void test("equal keys in two domains are two objects: one moves, is listed and removed, and the others stay", async () => {
   await using cluster = await startCluster();
@@ -28,7 +28,7 @@ void test("equal keys in two domains are two objects: one moves, is listed and r
   assert.equal(moved.state, "succeeded", moved.last_error);
   const at = async (index: number) => (await open(index).replicas("k")).map(({ endpoint }) => endpoint);
   assert.deepEqual(await Promise.all([...scopes.keys()].map(at)), [[a], [b], [a], [a], [a]]);
-  // The default domain by its name is the one that is meant without a name.
+  // Naming the default domain has the same meaning as naming none.
   const named = await ended(
     cluster,
     await submit(cluster, "copy", { domain: "default", object_set: "default", key: "k", source_segment: a, target_segments: [b], task_executor: "one" }),
@@ -44,7 +44,7 @@ void test("equal keys in two domains are two objects: one moves, is listed and r
   await assert.rejects(open(0).put("\x1fblue\x1fdefault\x1fk", Buffer.from("x")), /must not begin with the character U\+001F/);
 });
 
-void test("svc store clients names a service by a stable id that its restart keeps, and the number of its start grows", async () => {
+void test("svc store clients shows a service's stable id, which survives a restart, and its epoch, which grows", async () => {
   await using cluster = await startCluster();
   const service = await cluster.addService("", []);
   const row = () =>
@@ -68,11 +68,11 @@ void test("svc store clients names a service by a stable id that its restart kee
   assert.deepEqual(await row(), after, "a master that was restarted is told again");
 });
 
-void test("every metric of the dashboard's rows about the admin server is in a scrape of one that worked", async () => {
+void test("every metric of the dashboard's rows about the admin server is in the scrape of a server that was used", async () => {
   await using cluster = await startCluster();
   const [one, two] = [await cluster.addService("one"), await cluster.addService("two")];
   await cluster.put(one, "k", "value");
-  const [held = ""] = await places(cluster, "k");
+  const [held = ""] = await segmentsOf(cluster, "k");
   const other = held === (await one.segment()) ? await two.segment() : await one.segment();
   const task = await ended(cluster, await submit(cluster, "copy", { key: "k", source_segment: held, target_segments: [other], task_executor: "one" }));
   assert.equal(task.state, "succeeded", task.last_error);
@@ -82,7 +82,7 @@ void test("every metric of the dashboard's rows about the admin server is in a s
   const asked = panels.flatMap(({ targets }) => targets).filter(({ expr }) => expr.includes("svc_store_admin_"));
   assert.ok(asked.length >= 2);
   for (const { expr } of asked) {
-    // Those of devices have no samples without a device.
+    // Metrics of devices have no samples without a device.
     if (/^svc_store_admin_\w+$/.test(expr)) {
       assert.match(text, new RegExp(`^# TYPE ${expr} gauge$`, "m"));
       continue;
@@ -120,7 +120,7 @@ void test("equal keys of two tenants are two objects, and a tenant that the mast
   assert.deepEqual([(await blue.get("k"))?.toString(), (await red.get("k"))?.toString()], ["blue", "red"]);
 });
 
-void test("with tenants off, what is asked for one tenant touches nobody's objects", async () => {
+void test("with tenants off, a request for one tenant affects no other objects", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster();
   const one = await cluster.addService("one");

@@ -1,4 +1,4 @@
-// Route migrations as tests ask for them: begun, watched to a state, and what the route shows.
+// Route migrations for tests: submitting them, waiting for a state, and reading the route.
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Body, Cluster, Server } from "./cluster.ts";
@@ -25,8 +25,8 @@ export async function submit(cluster: Cluster, mode: "copy" | "move", request: o
   return body.task_id;
 }
 
-/** Names of the segments that hold a whole replica. */
-export async function places(cluster: Cluster, key: string): Promise<string[]> {
+/** Returns the names of the segments that hold a complete replica. */
+export async function segmentsOf(cluster: Cluster, key: string): Promise<string[]> {
   const rpc = await cluster.connect();
   const route = await rpc.call("FindRoute", key, "default");
   rpc.close();

@@ -64,7 +64,7 @@ async function refuse(cluster: Cluster, [method, path, body, status, says]: Refu
   assert.equal(answer.headers["content-type"], "application/json", what);
 }
 
-void test("every refusal of a route migration says why in one shape, and changes nothing", async () => {
+void test("every refusal of a route migration gives the reason in one format, and changes nothing", async () => {
   await using cluster = await startCluster();
   for (const refusal of refusals) await refuse(cluster, refusal);
   assert.deepEqual((await cluster.ask("GET", MIGRATIONS)).body, { count: 0, tasks: [] });
@@ -78,7 +78,7 @@ void test("every refusal of a route migration says why in one shape, and changes
   assert.equal(body.task_id, "route-migration-1", "no refusal took a number");
 });
 
-void test("a task has exactly the fields of its contract, defaults where nothing was said, and every connection ends with its answer", async () => {
+void test("a task has exactly the fields of its contract, with defaults for omitted ones, and every connection ends with its answer", async () => {
   await using cluster = await startCluster();
   const { status, body } = await cluster.ask("POST", `${MIGRATIONS}/copy`, { ...good, target_segments: ["x", "y"] });
   assert.equal(status, 200);
@@ -118,7 +118,7 @@ void test("a task has exactly the fields of its contract, defaults where nothing
   assert.match(said, /\r\nConnection: close\r\n/);
 });
 
-void test("an executor that nobody has heard of is looked for as often as the task's budget says, and then the task fails and says so", async () => {
+void test("an unknown executor is tried as often as the task's budget allows, then the task fails with that reason", async () => {
   await using cluster = await startCluster();
   const service = await cluster.addService("holder");
   await cluster.put(service, "k", "value");
@@ -144,7 +144,7 @@ void test("an executor that nobody has heard of is looked for as often as the ta
   assert.match(ended.last_error, /live runtime nobody not found/);
 });
 
-void test("with a token every path but health asks for it", async () => {
+void test("with a token, every path except health requires it", async () => {
   const home = makeHome();
   const file = join(home, "tokens");
   writeFileSync(file, "admin-0123456789abcdef\n");
@@ -166,7 +166,7 @@ void test("with a token every path but health asks for it", async () => {
   removeHome(home);
 });
 
-void test("past the bound of migrations that have not ended more are refused with 429, and take no number", async () => {
+void test("above the limit of unfinished migrations, further ones are refused with 429 and use no number", async () => {
   await using cluster = await startCluster({
     admin: ["--store_admin.max_migrations=2", "--store_admin.migration_retry_base_delay_ms=60000", "--store_admin.migration_retry_max_delay_ms=60000"],
   });

@@ -1,13 +1,13 @@
-// Copies and moves of real objects between real services, with executors, masters and admin servers that are killed on the way.
+// Copies and moves of real objects between real services, while executors, masters and admin servers are killed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "@svc/harness/until.ts";
 import type { RpcClient } from "@svc/store/rpc/client.ts";
 import { type Cluster, startCluster } from "./cluster.ts";
-import { ended, MIGRATIONS, places, state, submit, value } from "./migrate.ts";
+import { ended, MIGRATIONS, segmentsOf, state, submit, value } from "./migrate.ts";
 
-void test("an executor that holds nothing copies an object to two segments and moves it on, and its bytes stay what they were", async () => {
+void test("an executor without objects copies one to two segments and moves it on, and its bytes stay the same", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "some bytes");
@@ -16,17 +16,17 @@ void test("an executor that holds nothing copies an object to two segments and m
   const [a, b, c] = [await one.segment(), await two.segment(), await three.segment()];
   const copied = await ended(cluster, await submit(cluster, "copy", { key: "k", source_segment: a, target_segments: [b, c], task_executor: "worker" }));
   assert.deepEqual([copied.state, copied.attempts, copied.last_error], ["succeeded", 1, ""]);
-  assert.deepEqual(await places(cluster, "k"), [a, b, c].sort());
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a, b, c].sort());
   await cluster.put(two, "m", "others");
-  const [held] = await places(cluster, "m");
+  const [held] = await segmentsOf(cluster, "m");
   const target = [a, b, c].find((each) => each !== held);
   const moved = await ended(cluster, await submit(cluster, "move", { key: "m", source_segment: held, target_segments: [target], task_executor: "worker" }));
   assert.equal(moved.state, "succeeded", moved.last_error);
-  assert.deepEqual(await places(cluster, "m"), [target]);
+  assert.deepEqual(await segmentsOf(cluster, "m"), [target]);
   assert.deepEqual([await value(one, "k"), await value(three, "m")], ["some bytes", "others"]);
 });
 
-void test("hundreds of moves at once are seen through, each for itself: those of objects that are not there fail", async () => {
+void test("hundreds of moves at once all end, each independently: those of missing objects fail", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   const there = Array.from({ length: 300 }, (_, at) => `key-${at}`);
@@ -46,12 +46,12 @@ void test("hundreds of moves at once are seen through, each for itself: those of
     [],
   );
   for (const key of there.slice(0, 50)) {
-    assert.deepEqual(await places(cluster, key), [b], key);
+    assert.deepEqual(await segmentsOf(cluster, key), [b], key);
     assert.equal(await value(one, key), `value of ${key}`);
   }
 });
 
-void test("a copy that one of its targets has no room for changes nothing", async () => {
+void test("a copy that does not fit on one of its targets changes nothing", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "x".repeat(20 * 2 ** 20));
@@ -62,14 +62,14 @@ void test("a copy that one of its targets has no room for changes nothing", asyn
   const task = await ended(cluster, id);
   assert.deepEqual([task.state, task.attempts], ["failed", 2]);
   assert.match(task.last_error, /the executor one failed: .*NO_AVAILABLE_HANDLE/);
-  assert.deepEqual(await places(cluster, "k"), [a]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a]);
 });
 
-void test("an object or a segment that is not there, or not where the task says, fails at its first try with the reason", async () => {
+void test("a missing object or segment, or one that is not where the task says, fails at the first attempt with the reason", async () => {
   await using cluster = await startCluster();
   const [one, two] = [await cluster.addService("one"), await cluster.addService("two")];
   await cluster.put(one, "k", "value");
-  const [held = ""] = await places(cluster, "k");
+  const [held = ""] = await segmentsOf(cluster, "k");
   const other = held === (await one.segment()) ? await two.segment() : await one.segment();
   const rows = [
     [{ key: "none", source_segment: held, target_segments: [other] }, /the object is not there any more/],
@@ -81,10 +81,10 @@ void test("an object or a segment that is not there, or not where the task says,
     assert.deepEqual([task.state, task.attempts], ["failed", 1]);
     assert.match(task.last_error, says);
   }
-  assert.deepEqual(await places(cluster, "k"), [held]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [held]);
 });
 
-void test("a task runs on its executor alone: it waits while that one stands still, and goes on with its next start when it is killed", async () => {
+void test("a task runs only on its executor: it waits while that one is stopped, and continues with its next start after a kill", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "value");
@@ -94,16 +94,16 @@ void test("a task runs on its executor alone: it waits while that one stands sti
   await worker.freeze();
   const id = await submit(cluster, "move", { key: "k", source_segment: a, target_segments: [b], task_executor: "worker", max_retries: 100 });
   await until("a task in trouble", async () => ((await cluster.ask("GET", `${MIGRATIONS}/${id}`)).body.last_error === "" ? undefined : true));
-  assert.deepEqual(await places(cluster, "k"), [a], "no other client took it");
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a], "no other client took it");
   await worker.kill();
   await worker.start();
   const task = await ended(cluster, id);
   assert.equal(task.state, "succeeded", task.last_error);
   assert.ok(task.attempts > 1);
-  assert.deepEqual(await places(cluster, "k"), [b]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [b]);
 });
 
-/** An executor of the test's own, which does the master's part of a move and no more. */
+/** A fake executor that performs the master's part of a move and moves no bytes. */
 async function playExecutor(cluster: Cluster, stableID: string): Promise<{ rpc: RpcClient; clientID: string; stop(): void }> {
   const rpc = await cluster.connect();
   const clientID = "00000000-0000-0007-0000-000000000007";
@@ -115,7 +115,7 @@ async function playExecutor(cluster: Cluster, stableID: string): Promise<{ rpc: 
   return { rpc, clientID, stop: () => clearInterval(timer) };
 }
 
-void test("an executor that is lost after its work was done is not needed: the route shows the move, and the task has succeeded", async () => {
+void test("an executor that is lost after doing its work is not needed: the route shows the move, and the task has succeeded", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "value");
@@ -137,10 +137,10 @@ void test("an executor that is lost after its work was done is not needed: the r
   rpc.close();
   const task = await ended(cluster, id);
   assert.deepEqual([task.state, task.attempts], ["succeeded", 1]);
-  assert.deepEqual(await places(cluster, "k"), [b]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [b]);
 });
 
-void test("an executor that is lost in the middle of a copy leaves no replica behind, and its next start makes the copy", async () => {
+void test("an executor that is lost during a copy leaves no replica behind, and its next start makes the copy", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "value");
@@ -155,15 +155,15 @@ void test("an executor that is lost in the middle of a copy leaves no replica be
   assert.ok((await rpc.call("CopyStart", clientID, "k", "default", a, [b])).ok);
   stop();
   rpc.close();
-  assert.deepEqual(await places(cluster, "k"), [a]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a]);
   await cluster.addService("actor", ["--global_segment_size=0"]);
   const task = await ended(cluster, id);
   assert.equal(task.state, "succeeded", task.last_error);
-  assert.deepEqual(await places(cluster, "k"), [a, b].sort());
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a, b].sort());
   assert.equal(await value(two, "k"), "value");
 });
 
-void test("a killed admin server loses its queue and says so, gives no task id twice, and the routes are what they were", async () => {
+void test("a killed admin server loses its queue and says so, reuses no task id, and the routes are unchanged", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   await cluster.put(one, "k", "value");
@@ -178,10 +178,10 @@ void test("a killed admin server loses its queue and says so, gives no task id t
   const gone = await cluster.ask("GET", `${MIGRATIONS}/route-migration-2`);
   assert.deepEqual([gone.status, gone.body], [404, { error: "route migration task route-migration-2 was not found" }]);
   assert.equal(await submit(cluster, "copy", request), "route-migration-3");
-  assert.deepEqual(await places(cluster, "k"), [a]);
+  assert.deepEqual(await segmentsOf(cluster, "k"), [a]);
 });
 
-void test("a master that is killed while tasks run comes back with them, and they are done once", async () => {
+void test("a master that is killed while tasks run recovers them, and each is done once", async () => {
   await using cluster = await startCluster();
   const one = await cluster.addService("one");
   for (let at = 0; at < 40; at++) await cluster.put(one, `k${at}`, `value ${at}`);
@@ -196,17 +196,17 @@ void test("a master that is killed while tasks run comes back with them, and the
   for (const [at, id] of ids.entries()) {
     const task = await ended(cluster, id);
     assert.equal(task.state, "succeeded", task.last_error);
-    assert.deepEqual(await places(cluster, `k${at}`), [b]);
-    // The route knows of what was moved before the kill; its holder comes back a moment later.
+    assert.deepEqual(await segmentsOf(cluster, `k${at}`), [b]);
+    // The route remembers what was moved before the kill; its owner reconnects a moment later.
     await until("it is read", async () => ((await value(one, `k${at}`)) === `value ${at}` ? true : undefined));
   }
 });
 
-void test("of several masters the one that serves is asked, whichever is named first", async () => {
+void test("among several masters the serving one is used, whichever is named first", async () => {
   await using cluster = await startCluster({ before: "127.0.0.1:1,127.0.0.1:2," });
   const [one, two] = [await cluster.addService("one"), await cluster.addService("two")];
   await cluster.put(one, "k", "value");
-  const [held = ""] = await places(cluster, "k");
+  const [held = ""] = await segmentsOf(cluster, "k");
   const other = held === (await one.segment()) ? await two.segment() : await one.segment();
   const task = await ended(cluster, await submit(cluster, "move", { key: "k", source_segment: held, target_segments: [other], task_executor: "two" }));
   assert.deepEqual([task.state, task.attempts], ["succeeded", 1], task.last_error);

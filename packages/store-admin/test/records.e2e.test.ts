@@ -1,4 +1,4 @@
-// One suite over the three places where the admin server keeps its records: a file, etcd and redis.
+// One suite over the three backends of the admin server's records: a file, etcd and redis.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -15,23 +15,23 @@ import { openRecords } from "../src/metadata/open.ts";
 import type { Records } from "../src/metadata/records.ts";
 import { startCluster } from "./cluster.ts";
 
-/** One more server's view of the same place; the file has one server at a time. */
-type Place = { open(): Records; readonly isShared: boolean } & AsyncDisposable;
+/** Opens further servers' views of the same backend; a file allows only one server at a time. */
+type Backend = { open(): Records; readonly isShared: boolean } & AsyncDisposable;
 
 const open = (text: string, folder = "") => openRecords({ setting: "store_admin.metadata", text, folder, namespace: "test" });
 
-function embedded(): Place {
+function embedded(): Backend {
   const folder = makeHome();
   return { isShared: false, open: () => open("embedded", folder), [Symbol.asyncDispose]: async () => removeHome(folder) };
 }
 
-async function etcd(): Promise<Place> {
+async function etcd(): Promise<Backend> {
   const server = await startEtcd();
   const text = `etcd://${server.endpoints.map((url) => new URL(url).host).join(";")}`;
   return { isShared: true, open: () => open(text), [Symbol.asyncDispose]: () => server[Symbol.asyncDispose]() };
 }
 
-async function redis(): Promise<Place> {
+async function redis(): Promise<Backend> {
   const folder = makeHome();
   const [port] = await freePorts(1);
   const flags = ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder, "--requirepass", "a b:c"];
@@ -64,14 +64,14 @@ for (const [name, start, programs] of [
   ["etcd", etcd, ["etcd"]],
   ["redis", redis, ["redis-server"]],
 ] as const) {
-  const suite = (what: string, run: (place: Place, context: TestContext) => Promise<void>) =>
+  const suite = (what: string, run: (backend: Backend, context: TestContext) => Promise<void>) =>
     test(`${name}: ${what}`, needs(...programs), async (context) => {
-      await using place = await start();
-      await run(place, context);
+      await using backend = await start();
+      await run(backend, context);
     });
 
-  void suite("a change is made at the version that was read, and refused at any other", async (place) => {
-    const records = place.open();
+  void suite("a change is made at the version that was read, and refused at any other", async (backend) => {
+    const records = backend.open();
     assert.equal(await records.get("a"), undefined);
     const first = (await records.put("a", "1", 0n)) ?? assert.fail("not written");
     assert.ok(first > 0n);
@@ -90,8 +90,8 @@ for (const [name, start, programs] of [
     await records.close();
   });
 
-  void suite("a list has the keys below a prefix in their order, and no others", async (place) => {
-    const records = place.open();
+  void suite("a list has the keys below a prefix in order, and no others", async (backend) => {
+    const records = backend.open();
     for (const key of ["b/2", "b/10", "b/1", "a/1", "b", "c/1", "b/*"]) assert.ok((await records.put(key, `of ${key}`, 0n)) !== undefined);
     assert.deepEqual(
       (await records.list("b/")).map(({ key, value }) => [key, value]),
@@ -106,8 +106,8 @@ for (const [name, start, programs] of [
     await records.close();
   });
 
-  void suite("of changes at one time exactly one is made, and numbers are given once", async (place) => {
-    const views = place.isShared ? [place.open(), place.open()] : [place.open()];
+  void suite("of concurrent changes exactly one is made, and each number is given once", async (backend) => {
+    const views = backend.isShared ? [backend.open(), backend.open()] : [backend.open()];
     const view = (at: number) => views[at % views.length] as Records;
     const outcomes = await Promise.all(Array.from({ length: 8 }, (_, at) => view(at).put("k", String(at), 0n)));
     assert.equal(outcomes.filter((version) => version !== undefined).length, 1);
@@ -118,7 +118,7 @@ for (const [name, start, programs] of [
       Array.from({ length: 20 }, (_, at) => at + 1),
     );
     await Promise.all(views.map((each) => each.close()));
-    const again = place.open();
+    const again = backend.open();
     assert.equal(await new Numbers(again, "task").last(), 20);
     assert.equal(await new Numbers(again, "task").take(), 21);
     assert.equal(await new Numbers(again, "other").take(), 1);
@@ -126,7 +126,7 @@ for (const [name, start, programs] of [
   });
 }
 
-void test("a place that is none is refused by the setting's name, and no password is shown", () => {
+void test("an invalid backend is refused with the setting's name, and no password is shown", () => {
   for (const text of ["", "sqlite", "etcd://", "etcd://host", "redis://", "redis://:secret@h/x", "http://h:1"])
     assert.throws(
       () => open(text),
@@ -134,7 +134,7 @@ void test("a place that is none is refused by the setting's name, and no passwor
     );
 });
 
-void test("an admin server whose etcd does not answer refuses with 500, takes no number, and goes on once it does", needs("etcd"), async () => {
+void test("an admin server whose etcd does not answer refuses with 500, uses no number, and continues once it answers", needs("etcd"), async () => {
   await using server = await startEtcd();
   const [member] = server.members;
   assert.ok(member !== undefined);
@@ -154,7 +154,7 @@ void test("an admin server whose etcd does not answer refuses with 500, takes no
     return answer.status === 200 ? answer : undefined;
   });
   assert.equal(taken.body.task_id, "route-migration-2");
-  // Another home and another server: what etcd has is what counts.
+  // Another home and another server continue with the numbers in etcd.
   await using other = await startCluster({ admin: [where] });
   assert.equal((await other.ask("POST", "/v1/route-migrations/copy", request)).body.task_id, "route-migration-3");
   await using apart = await startCluster({ admin: [where, "--namespace=other"] });

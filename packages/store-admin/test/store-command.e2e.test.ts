@@ -1,4 +1,4 @@
-// `svc store devices` and `migrations` as people run them: they find this machine's own admin server, and refuse what is not there by name.
+// `svc store devices` and `migrations` for users: they find this machine's own admin server, and name what does not exist.
 import assert from "node:assert/strict";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,9 +6,9 @@ import { test } from "node:test";
 import { runStore } from "@svc/harness/store-command.ts";
 import { startCluster } from "./cluster.ts";
 import { DEVICES } from "./cold.ts";
-import { makeFolder } from "./cold-places.ts";
+import { makeFolder } from "./cold-storage.ts";
 
-void test("the admin server of a home is found wherever it listens, and devices are created of what there is", async () => {
+void test("the admin server of a home is found wherever it listens, and a device is created only if its owner and folder exist", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster();
   await cluster.addService("first");
@@ -32,7 +32,7 @@ void test("the admin server of a home is found wherever it listens, and devices 
   }
   assert.deepEqual((await cluster.ask("GET", DEVICES)).body.devices, [], "a refusal changes nothing");
   assert.equal((await create("cold-1", "--owner", "first")).code, 0);
-  // An owner may come later, where its administrator says so.
+  // With --no-check the owner may come later.
   assert.equal((await create("cold-2", "--owner", "later", "--no-check")).code, 0);
   assert.equal((await cluster.ask("GET", DEVICES)).body.devices.length, 2);
   await cluster.admin.kill("SIGTERM");

@@ -1,4 +1,4 @@
-// The states of a route migration: random runs of events never leave the drawing, and the route has the last word.
+// The states of a route migration: random sequences of events follow the drawing, and the route has the final word.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Route } from "@svc/store/rpc/shapes.ts";
@@ -9,7 +9,7 @@ import { advance, backoffMs, begun, isEnded, type MigrationEvent, type Migration
 const policy = { maxRetries: 5, baseDelayMs: 3000, maxDelayMs: 30_000 };
 const verdict = fc.constantFrom<Verdict>({ is: "open" }, { is: "done" }, { is: "conflict", why: "there is one too many" });
 
-/** What can happen to a task in this state. */
+/** Chooses an event that can happen to a task in this state. */
 function next(progress: Progress, roll: number, says: Verdict): MigrationEvent | undefined {
   const { state } = progress.phase;
   const trouble = (what: "dispatch" | "execution" | "status"): MigrationEvent => ({
@@ -42,7 +42,7 @@ void test("a migration is tried no more often than its budget, and ends succeede
           if (says.is === "done") assert.equal(progress.phase.state, "succeeded");
           if (says.is === "conflict") assert.equal(progress.phase.state, "failed");
           assert.ok(isEnded(progress) || progress.phase.state === "retry_wait");
-          // Only a status that could not be asked for keeps its execution.
+          // Only a failed status query keeps its execution.
           if (progress.phase.state === "retry_wait") assert.equal("executionID" in progress.phase, event.with === "status" && "executionID" in before.phase);
         }
         if (progress.phase.state === "failed") assert.notEqual(progress.lastError, "");
@@ -52,7 +52,7 @@ void test("a migration is tried no more often than its budget, and ends succeede
   );
 });
 
-void test("the pauses between tries double from three seconds to thirty", () => {
+void test("the pauses between attempts double from three seconds to thirty", () => {
   assert.deepEqual(
     [1, 2, 3, 4, 5, 6, 40].map((failures) => backoffMs(failures, policy)),
     [3000, 6000, 12_000, 24_000, 30_000, 30_000, 30_000],

@@ -4,7 +4,7 @@ set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 out=${1:-$here/build}
 shift || true
-# Set-up leaves a link into its cache here, which must stay what its name says.
+# Set-up leaves a link into its cache here. A build through it would change a cache entry whose name is the hash of its sources.
 [[ -L $out ]] && rm "$out"
 cmake -S "$here" -B "$out" "$@" >/dev/null
 cmake --build "$out" -j "${JOBS:-1}"

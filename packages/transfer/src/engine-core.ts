@@ -1,10 +1,10 @@
-// What every face of the engine stands on: calls of the core, their answers, and the views it keeps.
+// The base of the engine's class: calls of the native core, their answers, and the memory views it keeps alive.
 import { type Failure, fail } from "@svc/contract/failures.ts";
 import { RegisteredViews } from "./memory.ts";
 import { type Answer, type EngineHandle, native } from "./native.ts";
 import { failureFor } from "./status.ts";
 
-/** Two forms of each operation share this: what to call, and how to read the answer. */
+/** Shared by the two forms of each operation, which differ only in how they call and wait. */
 export class EngineCore {
   readonly handle: EngineHandle;
   readonly views = new RegisteredViews();
@@ -22,7 +22,7 @@ export class EngineCore {
     return this.read(await native().callAsync(this.handle, operation, texts, BigUint64Array.from(numbers)));
   }
 
-  /** Undefined once the time is over; the same call made again waits for the one that goes on. */
+  /** Returns undefined after the time-out; the operation continues, and the same call made again waits for it. */
   callWithin(timeoutMs: number, operation: string, texts: readonly string[]): number | bigint | string | undefined {
     const answer = native().callWithin(this.handle, operation, texts, new BigUint64Array(), timeoutMs);
     return answer === undefined ? undefined : this.read(answer);
@@ -33,7 +33,7 @@ export class EngineCore {
     throw failureFor(answer[0], answer[1]);
   }
 
-  /** Throws what the last of submit, status or transferSync gave when it was negative. */
+  /** Throws the failure of the last submit, status or transferSync if its result was negative. */
   checked(code: number): void {
     if (code < 0) throw this.transferFailure(code);
   }

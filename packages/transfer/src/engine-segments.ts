@@ -1,4 +1,4 @@
-// Segments, transports and inspection: the half of the class that finds peers.
+// Segments, transports and inspection: the part of the class that finds peers.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { flag } from "./engine-core.ts";
 import { EngineTransfers } from "./engine-transfers.ts";
@@ -6,10 +6,10 @@ import { INVALID_SEGMENT_ID } from "./status.ts";
 
 export type Proto = "tcp" | "shm" | "rdma" | "nvmeof";
 export type TransportInfo = { readonly proto: string; readonly contexts: number };
-/** Location → devices near it, and the others. */
+/** Maps each location to the devices near it and the other devices. */
 export type Topology = Readonly<Record<string, readonly [preferred: readonly string[], others: readonly string[]]>>;
 
-/** The records as they are published: read from the peer or the metadata service at each call. */
+/** Access to the published records, which are read from the peer or the metadata service at each call. */
 export type MetadataView = {
   segmentDescriptor(segmentName: string): Promise<string | undefined>;
   segmentKey(segmentName: string): string;
@@ -19,21 +19,21 @@ export type MetadataView = {
 export class EngineSegments extends EngineTransfers {
   /**
    * Opens a peer's segment by name: its server name, or `nvmeof/<file segment>`. The same name gives the same handle.
-   * @throws METADATA_UNAVAILABLE when there is no record of it, or its peer does not answer.
+   * @throws METADATA_UNAVAILABLE if it has no record, or its peer does not answer.
    */
   async openSegment(segmentName: string): Promise<bigint> {
     return (await this.core.callAsync("openSegment", [segmentName])) as bigint;
   }
   /**
-   * With `timeoutMs` the thread is held no longer, whatever the segment's folder or peer does: the opening goes on, and who opens it so again waits
-   * for the same one. @throws TIMED_OUT then.
+   * With `timeoutMs` the call blocks the thread no longer than that, even if the segment's folder or peer hangs. The operation continues,
+   * and the same call made again waits for it. @throws TIMED_OUT after that time.
    */
   openSegmentSync(segmentName: string, timeoutMs?: number): bigint {
     if (timeoutMs === undefined) return this.core.call("openSegment", [segmentName]) as bigint;
     const opened = this.core.callWithin(timeoutMs, "openSegment", [segmentName]) as bigint | undefined;
     return opened ?? fail("TIMED_OUT", `segment ${segmentName} was not opened within ${timeoutMs} ms`);
   }
-  /** As openSegment, with the invalid handle in place of a failure. */
+  /** Like openSegment, but returns the invalid handle instead of throwing a failure. */
   async tryOpenSegment(segmentName: string): Promise<bigint> {
     try {
       return await this.openSegment(segmentName);
@@ -43,12 +43,12 @@ export class EngineSegments extends EngineTransfers {
     }
   }
 
-  /** Lets the handle go; with the last opener's the connections to the peer close and what is in flight fails. */
+  /** Releases the handle. When the last opener closes it, the connections to the peer close and their transfers in flight fail. */
   closeSegment(segmentID: bigint): void {
     this.core.call("closeSegment", [], [segmentID]);
   }
 
-  /** Forgets a peer's record here; of this engine's own name: deletes its record from the metadata service. */
+  /** Forgets a peer's cached record. For this engine's own name it deletes the record from the metadata service. */
   async removeLocalSegment(segmentName: string): Promise<void> {
     await this.core.callAsync("removeLocalSegment", [segmentName]);
   }
@@ -57,25 +57,30 @@ export class EngineSegments extends EngineTransfers {
   }
 
   /**
-   * A folder of this host as a segment that peers read, no matter how engines find each other: `nvmeof/SERVER/LABEL`. File N, named by eight
-   * hexadecimal digits, begins at N << 35. Needs the transports nvmeof and tcp. @returns the segment's name. @throws INVALID_REQUEST.
+   * Serves a folder of this host as the segment `nvmeof/SERVER/LABEL`, which peers can read, with or without a metadata service. File N,
+   * named by eight hexadecimal digits, begins at N << 35. Needs the transports nvmeof and tcp. @returns the segment's name. @throws
+   * INVALID_REQUEST.
    */
   async serveFolder(label: string, path: string): Promise<string> {
     return (await this.core.callAsync("serveFolder", [label, path])) as string;
   }
   /**
-   * A file or block device of this host, of its present length, as the segment `nvmeof/SERVER/LABEL`, which peers read and write through this
-   * engine, no matter how engines find each other. Needs the transports nvmeof and tcp. @returns the segment's name. @throws INVALID_REQUEST.
+   * Serves a file or block device of this host, with its present length, as the segment `nvmeof/SERVER/LABEL`, which peers read and write
+   * through this engine, with or without a metadata service. Needs the transports nvmeof and tcp. @returns the segment's name. @throws
+   * INVALID_REQUEST.
    */
   async serveFile(label: string, path: string): Promise<string> {
     return (await this.core.callAsync("serveFile", [label, path])) as string;
   }
-  /** Of a folder or a file. Peers that have the segment open use it until they close it. */
+  /** Stops serving a folder or a file. Peers that have the segment open can use it until they close it. */
   stopFolder(label: string): void {
     this.core.call("stopFolder", [label]);
   }
 
-  /** Returns when the peer answers and its record is valid. @throws SERVER_UNREACHABLE, METADATA_UNAVAILABLE, TRANSPORT_UNAVAILABLE otherwise. */
+  /**
+   * Resolves if the peer answers and its record is valid. @throws SERVER_UNREACHABLE, METADATA_UNAVAILABLE, TRANSPORT_UNAVAILABLE
+   * otherwise.
+   */
   async checkSegmentStatus(segmentID: bigint): Promise<void> {
     await this.core.callAsync("CheckSegmentStatus", [], [segmentID]);
   }
@@ -83,7 +88,7 @@ export class EngineSegments extends EngineTransfers {
     this.core.call("CheckSegmentStatus", [], [segmentID]);
   }
 
-  /** Reads the record of one open segment anew, or of all. */
+  /** Reads the record of one open segment, or of all, again. */
   async syncSegmentCache(segmentName = ""): Promise<void> {
     await this.core.callAsync("syncSegmentCache", [segmentName]);
   }
@@ -92,8 +97,8 @@ export class EngineSegments extends EngineTransfers {
   }
 
   /**
-   * Whether the peer of an open segment answers a probe.
-   * @throws INVALID_REQUEST for a handle that is no open segment.
+   * Returns whether the peer of an open segment answers a probe.
+   * @throws INVALID_REQUEST if the segment is not open.
    */
   async probePeerAlive(segmentID: bigint): Promise<boolean> {
     try {
@@ -105,7 +110,7 @@ export class EngineSegments extends EngineTransfers {
     }
   }
 
-  /** @throws TRANSPORT_UNAVAILABLE with the reason when this host cannot have it; nothing else takes its place. */
+  /** @throws TRANSPORT_UNAVAILABLE with the reason if this host does not support it; no other transport replaces it. */
   async installTransport(proto: Proto, priorityMatrix?: Topology): Promise<TransportInfo> {
     await this.core.callAsync("installTransport", [proto, priorityMatrix === undefined ? "" : JSON.stringify(priorityMatrix)]);
     return this.getTransport(proto) as TransportInfo;
@@ -115,7 +120,7 @@ export class EngineSegments extends EngineTransfers {
     return this.getTransport(proto) as TransportInfo;
   }
 
-  /** Closes what the transport holds and publishes the engine without it. */
+  /** Closes the transport's connections and publishes the engine without it. */
   async uninstallTransport(proto: Proto): Promise<void> {
     await this.core.callAsync("uninstallTransport", [proto]);
   }
@@ -144,15 +149,15 @@ export class EngineSegments extends EngineTransfers {
     };
   }
 
-  /** Takes effect at init. */
+  /** Has an effect only before init. */
   setAutoDiscover(autoDiscover: boolean): void {
     this.core.call("setAutoDiscover", [], [flag(autoDiscover)]);
   }
-  /** Devices that discovery and the rdma transport may use. */
+  /** Sets the devices that discovery and the rdma transport may use. */
   setWhitelistFilters(filters: readonly string[]): void {
     this.core.call("setWhitelistFilters", filters);
   }
-  /** Active contexts of all transports: one each, rdma one for each device. */
+  /** The number of active contexts: one per transport, for rdma one per device. */
   numContexts(): number {
     return this.core.call("numContexts") as number;
   }
@@ -166,11 +171,11 @@ export class EngineSegments extends EngineTransfers {
   getRpcPort(): number {
     return this.core.call("getRpcPort") as number;
   }
-  /** The name that peers open: as given, or host:port with a handshake. */
+  /** The name that peers open: as given, or host:port if a handshake replaces the metadata service. */
   getServerName(): string {
     return this.core.call("getServerName") as string;
   }
-  /** The path that a request to this range takes, and why each one before it does not serve. */
+  /** Returns the path that a request to this range takes, and why each earlier one was skipped. */
   explainPath(segmentID: bigint, targetOffset: bigint, lengthBytes: number | bigint): string {
     return this.core.call("explainPath", [], [segmentID, targetOffset, BigInt(lengthBytes)]) as string;
   }

@@ -1,4 +1,4 @@
-// Batches and transfers of the engine: the half of the class that moves bytes.
+// Batches and transfers: the part of the class that moves bytes.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { EngineCore } from "./engine-core.ts";
 import { native, transferPromise } from "./native.ts";
@@ -7,9 +7,10 @@ import { failureFor, INVALID_BATCH_ID, OPCODE, type Opcode, type TransferStatusN
 
 export type Notify = { readonly name: string; readonly msg: string };
 
-export type TransferStatus = { readonly status: TransferStatusName /** A lower bound. */; readonly transferredBytes: bigint };
+/** `transferredBytes` is a lower bound while the request is in flight. */
+export type TransferStatus = { readonly status: TransferStatusName; readonly transferredBytes: bigint };
 
-/** Forever, for a promise that ends when the batch does: transfers have their own bound. */
+/** No limit for a promise that ends with its batch: transfers have their own time-out. */
 const NO_LIMIT_MS = 0xffff_ffffn;
 
 export class EngineTransfers {
@@ -19,7 +20,7 @@ export class EngineTransfers {
     this.core = core;
   }
 
-  /** A batch for at most `batchSize` requests. INVALID_BATCH_ID when there is none to be had. */
+  /** Allocates a batch of at most `batchSize` requests. Returns INVALID_BATCH_ID if none is available. */
   allocateBatchID(batchSize: number): bigint {
     try {
       return this.core.call("allocateBatchID", [], [BigInt(batchSize)]) as bigint;
@@ -29,26 +30,29 @@ export class EngineTransfers {
   }
 
   /**
-   * Starts requests; they end in the background. All are refused, or all start.
-   * @throws TOO_MANY_REQUESTS past the batch's size, MEMORY_NOT_REGISTERED, INVALID_REQUEST, TRANSPORT_UNAVAILABLE.
+   * Starts all requests, which end in the background, or refuses all of them.
+   * @throws TOO_MANY_REQUESTS above the batch's size, MEMORY_NOT_REGISTERED, INVALID_REQUEST, TRANSPORT_UNAVAILABLE.
    */
   submitTransfer(batchID: bigint, entries: readonly TransferRequest[]): void {
     this.core.views.recheck();
     this.core.checked(native().submit(this.core.handle, batchID, packRequests(entries)));
   }
 
-  /** As submitTransfer; when all have completed, the target of the first entry gets the message, whether or not anybody asks for the status. */
+  /**
+   * Like submitTransfer. Once all requests have completed, the first entry's target receives the message, whether or not the caller queries
+   * the status.
+   */
   submitTransferWithNotify(batchID: bigint, entries: readonly TransferRequest[], notify: Notify): void {
     this.core.views.recheck();
     this.core.checked(native().submit(this.core.handle, batchID, packRequests(entries), notify.name, notify.msg));
   }
 
-  /** `taskID` is the request's number in the batch, from 0. */
+  /** `taskID` is the request's index in the batch. */
   getTransferStatus(batchID: bigint, taskID: number): TransferStatus {
     return this.#status(batchID, taskID);
   }
 
-  /** FAILED as soon as one request failed, COMPLETED when all did; bytes of the completed ones. */
+  /** FAILED as soon as one request failed, COMPLETED once all did. The bytes are those of completed requests. */
   getBatchTransferStatus(batchID: bigint): TransferStatus {
     return this.#status(batchID, -1);
   }
@@ -59,12 +63,12 @@ export class EngineTransfers {
     return { status: transferStatuses[Number(out[0])] ?? "INVALID", transferredBytes: out[1] ?? 0n };
   }
 
-  /** Why a request FAILED: peer, range and cause. Empty while it has not. */
+  /** The reason why a request FAILED: peer, range and cause. Empty otherwise. */
   getTransferError(batchID: bigint, taskID: number): string {
     return this.core.call("getTransferError", [], [batchID, BigInt(taskID)]) as string;
   }
 
-  /** Settles when no request of the batch is in flight; false when `timeoutMs` passed before. */
+  /** Resolves once no request of the batch is in flight; false after `timeoutMs`. */
   async waitBatch(batchID: bigint, timeoutMs?: number): Promise<boolean> {
     return (await this.core.callAsync("waitBatch", [], [batchID, timeoutMs === undefined ? NO_LIMIT_MS : BigInt(timeoutMs)])) === 1;
   }
@@ -72,14 +76,14 @@ export class EngineTransfers {
     return this.core.call("waitBatch", [], [batchID, timeoutMs === undefined ? NO_LIMIT_MS : BigInt(timeoutMs)]) === 1;
   }
 
-  /** @throws TRANSFER_BUSY while requests are in flight, INVALID_REQUEST for a handle that was freed or never given out. */
+  /** @throws TRANSFER_BUSY while requests are in flight, INVALID_REQUEST for a handle that was freed or never allocated. */
   freeBatchID(batchID: bigint): void {
     this.core.call("freeBatchID", [], [batchID]);
   }
 
   /**
-   * Ranges to or from one target, done when all of them are. 0 ms is the engine's transfer_timeout_ms.
-   * @throws TRANSFER_FAILED with the first range that failed; others may have gone through.
+   * Transfers ranges to or from one target; resolves when all have completed. 0 ms means the engine's transfer_timeout_ms.
+   * @throws TRANSFER_FAILED with the first failed range; others may have been transferred.
    */
   transfer(opcode: Opcode, targetID: bigint, ranges: Ranges, timeoutMs = 0): Promise<void> {
     try {
@@ -95,7 +99,7 @@ export class EngineTransfers {
     this.core.checked(native().transferSync(this.core.handle, OPCODE[opcode], targetID, packRanges(ranges), timeoutMs));
   }
 
-  /** Prometheus text of this engine's counters. */
+  /** The engine's counters in Prometheus' text format. */
   metrics(): string {
     return this.core.call("metrics") as string;
   }

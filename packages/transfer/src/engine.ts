@@ -5,39 +5,39 @@ import type { Notify } from "./engine-transfers.ts";
 import type { Memory } from "./memory.ts";
 
 export type EngineOptions = {
-  /** Finds the transports of this host at init: rdma when there is a device, shm and tcp. Otherwise installTransport names them. */
+  /** Installs the transports of this host at init: rdma if there is a device, shm and tcp. Otherwise installTransport must be called. */
   readonly autoDiscover?: boolean;
-  /** Network devices that discovery may use; empty is all. */
+  /** The network devices that discovery may use; an empty list allows all. */
   readonly filter?: readonly string[];
-  /** Settings by name, as docs/transfer-engine.md lists them: `brand`, `transfer_timeout_ms`, … */
+  /** Settings by name, as listed in docs/transfer-engine.md: `brand`, `transfer_timeout_ms`, … */
   readonly settings?: Readonly<Record<string, string | number | boolean>>;
 };
 
 export type InitOptions = {
   /** P2PHANDSHAKE, [etcd://]host:port, redis://host:port or http://host:port/path. */
   readonly metadata: string;
-  /** Unique in the cluster; also the name of this engine's RAM segment. With a handshake: this host's address. */
+  /** The name is unique in the cluster and also names this engine's RAM segment. With a handshake it is this host's address. */
   readonly name: string;
-  /** The address to listen on and to publish. Default: the host of `name` with a handshake, else the first interface's. */
+  /** The address to listen on and to publish. By default the host of `name` with a handshake, otherwise that of the first interface. */
   readonly host?: string;
   /** 0 takes a free port of the range min_rpc_port to max_rpc_port. */
   readonly rpcPort?: number;
 };
 
 export type RegisterOptions = {
-  /** `*` asks the kernel where the memory lies; `cpu:0`, `cuda:1`, … say so. */
+  /** With `*` the kernel is asked where the memory is; `cpu:0`, `cuda:1`, … state it. */
   readonly location?: string;
-  /** false: peers can neither see nor reach it. */
+  /** If false, peers can neither see nor access the memory. */
   readonly remoteAccessible?: boolean;
-  /** false: the record never names it, so that peers reach it only by an address they were given. */
+  /** If false, the record never names the memory, so only peers that were given its address reach it. */
   readonly updateMetadata?: boolean;
 };
 
 /**
  * Moves bytes between registered memory here and segments of peers.
  *
- * Sync forms hold the JavaScript thread until they end; sync transfers drive the sockets themselves and are the fastest.
- * Every operation throws a Failure: `name` is its kind, the message says peer, range and cause, `details.transferCode` is the core's number.
+ * Sync forms block the JavaScript thread until they end; sync transfers drive the sockets themselves and are the fastest. Every operation
+ * throws a Failure: `name` is its kind, the message contains peer, range and cause, and `details.transferCode` is the core's code.
  */
 export class TransferEngine extends EngineSegments {
   constructor(options: EngineOptions = {}) {
@@ -46,8 +46,8 @@ export class TransferEngine extends EngineSegments {
   }
 
   /**
-   * Opens the ports and publishes the engine. Before any other operation.
-   * @throws TRANSFER_FAILED when a port is in use (the message names it), METADATA_UNAVAILABLE when the records cannot be written.
+   * Opens the ports and publishes the engine. Every other operation requires it.
+   * @throws TRANSFER_FAILED if a port is in use (the message names it), METADATA_UNAVAILABLE if the records cannot be written.
    */
   async init(options: InitOptions): Promise<void> {
     await this.core.callAsync("init", [options.metadata, options.name, options.host ?? ""], [portNumber(options.rpcPort ?? 0)]);
@@ -57,8 +57,8 @@ export class TransferEngine extends EngineSegments {
   }
 
   /**
-   * Fails what is in flight, stops serving, deletes this engine's metadata. Afterwards the engine is of no more use.
-   * @throws TRANSFER_BUSY when a process of this host stands still in a copy: keep the memory, and call it again.
+   * Fails the transfers in flight, stops serving, and deletes this engine's metadata. The engine cannot be used afterwards.
+   * @throws TRANSFER_BUSY if a process of this host is stopped in the middle of a copy: keep the memory, and call it again.
    */
   async freeEngine(): Promise<void> {
     await this.core.callAsync("freeEngine");
@@ -73,13 +73,13 @@ export class TransferEngine extends EngineSegments {
   }
 
   /**
-   * Registers memory: typed arrays and buffers are kept alive until they are unregistered.
+   * Registers memory; typed arrays and buffers are kept alive until they are unregistered.
    * @returns the address that peers use as target offset.
-   * @throws MEMORY_OVERLAPS, INVALID_REQUEST (empty or resizable memory), METADATA_UNAVAILABLE; then nothing is registered.
+   * @throws MEMORY_OVERLAPS, INVALID_REQUEST (empty or resizable memory), METADATA_UNAVAILABLE; on a failure nothing is registered.
    */
   async registerLocalMemory(memory: Memory, options: RegisterOptions = {}): Promise<bigint> {
     const { view, address, byteLength } = this.core.views.check(memory);
-    // From here to the answer the memory must not be collected either.
+    // The view also keeps the memory alive during the call.
     await this.core.callAsync("registerLocalMemory", [options.location ?? "*"], registration(address, byteLength, options));
     this.core.views.keep(address, view);
     return address;
@@ -92,9 +92,10 @@ export class TransferEngine extends EngineSegments {
   }
 
   /**
-   * When it returns, no byte of any peer or of this process enters or leaves the memory any more. `start` is the address that registration gave.
-   * @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while requests in flight use it, or while a process of this host stands still in a copy:
-   * then the memory is closed to new requests, must be kept, and can be unregistered once that process runs on or has ended.
+   * Once it resolves, no byte of a peer or of this process enters or leaves the memory. `start` is the address that registration returned.
+   * @throws MEMORY_NOT_REGISTERED; TRANSFER_BUSY while requests in flight use the memory, or while a process of this host is stopped in the
+   * middle of a copy. In that case the memory is closed to new requests and must be kept, and it can be unregistered once that process
+   * continues or ends.
    */
   async unregisterLocalMemory(start: bigint, updateMetadata = true): Promise<void> {
     try {
@@ -111,7 +112,7 @@ export class TransferEngine extends EngineSegments {
     }
   }
 
-  /** All or none, published once. @returns the addresses, in the order of the list. */
+  /** Registers all or none, and publishes once. @returns the addresses, in the order of the list. */
   async registerLocalMemoryBatch(list: readonly Memory[], location = "*"): Promise<bigint[]> {
     const checked = list.map((memory) => this.core.views.check(memory));
     const numbers = checked.flatMap(({ address, byteLength }) => [address, BigInt(byteLength)]);
@@ -130,7 +131,7 @@ export class TransferEngine extends EngineSegments {
     return checked.map(({ address }) => address);
   }
 
-  /** Tries every address; the first failure is thrown when all were tried. */
+  /** Tries every address, and then throws the first failure. */
   async unregisterLocalMemoryBatch(starts: readonly bigint[]): Promise<void> {
     try {
       await this.core.callAsync("unregisterLocalMemoryBatch", [], starts);
@@ -146,17 +147,17 @@ export class TransferEngine extends EngineSegments {
     }
   }
 
-  /** A failure may be of one address of several, or of the publication alone: what the core holds no more is kept no more. */
+  /** Releases the views that the core no longer holds: a failure may concern only some addresses, or only the publication. */
   #letGo(starts: readonly bigint[]): void {
     for (const start of starts) if (!this.checkOverlap(start, 1)) this.core.views.release(start);
   }
 
-  /** Whether the range shares a byte with registered memory. */
+  /** Returns whether the range shares a byte with registered memory. */
   checkOverlap(start: bigint, lengthBytes: number | bigint): boolean {
     return this.core.call("checkOverlap", [], [start, BigInt(lengthBytes)]) === 1;
   }
 
-  /** Messages of peers that arrived since the last call, in their order. At most max_notifies wait. */
+  /** Returns the messages of peers since the last call, in order. At most max_notifies wait. */
   getNotifies(): Notify[] {
     const list = JSON.parse(this.core.call("getNotifies") as string) as [string, string][];
     return list.map(([name, msg]) => ({ name, msg }));
@@ -168,7 +169,7 @@ export class TransferEngine extends EngineSegments {
   sendNotifyByIDSync(targetID: bigint, notify: Notify): void {
     this.core.call("sendNotifyByID", [notify.name, notify.msg], [targetID]);
   }
-  /** To a peer whose segment need not be open. */
+  /** Sends to a peer whose segment need not be open. */
   async sendNotifyByName(remoteAgent: string, notify: Notify): Promise<void> {
     await this.core.callAsync("sendNotifyByName", [remoteAgent, notify.name, notify.msg]);
   }

@@ -1,26 +1,26 @@
-// Memory that transfers use: shared allocations, and the guard over typed arrays that are registered.
+// Memory for transfers: shared allocations, and the checks of registered typed arrays.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { native } from "./native.ts";
 
 export type Memory = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
 
 /**
- * Zeroed memory that engines on this host map instead of copying through a socket.
- * @throws TRANSFER_FAILED when the host has none left.
+ * Allocates zeroed memory that engines on this host can map instead of copying through a socket.
+ * @throws TRANSFER_FAILED if there is not enough memory.
  */
 export function alloc(sizeBytes: number): Uint8Array<ArrayBuffer> {
   return guarded(() => new Uint8Array(native().alloc(checkedSize(sizeBytes))));
 }
 
 /**
- * A named shared memory object; `create` makes or grows it.
- * @throws TRANSFER_FAILED when it does not exist, or is shorter and not to be created.
+ * Opens a named shared memory object; `create` creates or grows it.
+ * @throws TRANSFER_FAILED if it does not exist, or is too short, and `create` is false.
  */
 export function openShm(name: string, sizeBytes: number, create = false): Uint8Array<ArrayBuffer> {
   return guarded(() => new Uint8Array(native().openShm(name, checkedSize(sizeBytes), create)));
 }
 
-/** Removes the name; those that have the object open keep it. */
+/** Removes the name; processes that have the object open keep it. */
 export function unlinkShm(name: string): boolean {
   return native().unlinkShm(name) === 0;
 }
@@ -29,7 +29,7 @@ export function asView(memory: Memory): ArrayBufferView {
   return ArrayBuffer.isView(memory) ? memory : new Uint8Array(memory);
 }
 
-/** The address of a view's first byte; 0n when its buffer was transferred away. */
+/** Returns the address of a view's first byte; 0n if its buffer was transferred to another thread. */
 export function addressOf(memory: Memory): bigint {
   return native().addressOf(asView(memory));
 }
@@ -48,7 +48,7 @@ function guarded<T>(make: () => T): T {
   }
 }
 
-/** The typed arrays registered with one engine: kept alive, and looked at again before each use. */
+/** The typed arrays registered with one engine, kept alive and checked before each use. */
 export class RegisteredViews {
   readonly #views = new Map<bigint, { view: ArrayBufferView; byteLength: number }>();
 
@@ -74,7 +74,7 @@ export class RegisteredViews {
     this.#views.clear();
   }
 
-  /** @throws MEMORY_NOT_REGISTERED when a registered view lost its memory to a transfer of its buffer. */
+  /** @throws MEMORY_NOT_REGISTERED if a registered view lost its memory because its buffer was transferred to another thread. */
   recheck(): void {
     for (const [address, { view, byteLength }] of this.#views)
       if (view.byteLength !== byteLength)

@@ -1,25 +1,24 @@
-// The native seam: all that the C++ core offers to TypeScript, with its integers and bigints as they are.
+// The interface of the native module, with the C++ core's integers and bigints unconverted.
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
 
-/** An engine of the core. */
 export type EngineHandle = { readonly engine: unique symbol };
 
-/** 0 and positive values, or the negative code (for handles: the invalid one) with its sentence. */
+/** 0 and positive values, or a negative code (for handles: the invalid one) with its message. */
 export type Answer = number | bigint | string | readonly [code: number | bigint, error: string];
 
 export interface Native {
   create(autoDiscover: boolean, filters: readonly string[]): EngineHandle;
-  /** Operations by the names of the C++ class. */
+  /** Operations are named after the methods of the C++ class. */
   call(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Answer;
   callAsync(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array): Promise<Answer>;
-  /** As call, on a thread of its own: undefined once the time is over. It goes on, and the same call made again waits for it. */
+  /** Like call, on its own thread: undefined after the time-out. The operation continues, and the same call made again waits for it. */
   callWithin(engine: EngineHandle, operation: string, texts: readonly string[], numbers: BigUint64Array, timeoutMs: number): Answer | undefined;
-  /** Triples of local address, remote address and length. 0, or a negative code. */
+  /** Takes triples of local address, remote address and length. Returns 0 or a negative code. */
   transferSync(engine: EngineHandle, opcode: number, target: bigint, triples: BigUint64Array, timeoutMs: number): number;
-  /** 0 or negative when it ended in this call; `lingers`: waits a moment for that. */
+  /** Returns 0 or a negative code if the transfer ended within this call. `lingers` waits briefly for that. */
   transferAsync(
     engine: EngineHandle,
     opcode: number,
@@ -29,11 +28,11 @@ export interface Native {
     ticket: number,
     lingers: boolean,
   ): number | undefined;
-  /** Takes the other completions of transferAsync: ticket, code, sentence, one after the other. */
+  /** Registers the receiver of all other completions of transferAsync, as a flat list of ticket, code, message. */
   listen(completed: (list: readonly (number | string)[]) => void): void;
-  /** Six words a request: opcode, source, target, offset, length, further retries. */
+  /** Takes six words per request: opcode, source, target, offset, length, additional retries. */
   submit(engine: EngineHandle, batch: bigint, packed: BigUint64Array, notifyName?: string, notifyMessage?: string): number;
-  /** `out` gets status and bytes; task -1 is the whole batch. */
+  /** `out` receives status and bytes; task -1 means the whole batch. */
   status(engine: EngineHandle, batch: bigint, task: number, out: BigUint64Array): number;
   lastTransferError(): string;
   alloc(sizeBytes: number): ArrayBuffer;
@@ -44,7 +43,7 @@ export interface Native {
 
 let loaded: Native | undefined;
 
-/** The module, loaded once: from SVC_TRANSFER_NATIVE, else where the build puts it. */
+/** Loads the module once: from SVC_TRANSFER_NATIVE, or from the build folder. */
 export function native(): Native {
   if (loaded !== undefined) return loaded;
   const file = process.env["SVC_TRANSFER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_transfer.node", import.meta.url));
@@ -57,15 +56,15 @@ export function native(): Native {
 type Waiting = { resolve(): void; reject(code: number, error: string): void; keep: unknown };
 const waiting = new Map<number, Waiting>();
 let nextTicket = 1;
-/** Ended within their call, one after the other: whoever awaits such must not keep the loop from all else. */
+/** Counts consecutive transfers that ended within their call: a caller that awaits such transfers must not starve the event loop. */
 let endedAtOnce = 0;
 const MOST_AT_ONCE = 32;
-/** One has begun in this run of a function: whoever begins another did not wait for its end. */
+/** True if a transfer has begun in the current synchronous run: a caller that begins another one did not await the first. */
 let hasBegun = false;
 const forgetBegun = () => {
   hasBegun = false;
 };
-/** The last one began while no other was on its way. */
+/** True if the last transfer began while no other was in flight. */
 let wasAlone = false;
 
 function settle(list: readonly (number | string)[]): void {
@@ -79,7 +78,7 @@ function settle(list: readonly (number | string)[]): void {
   }
 }
 
-/** transferAsync as a promise. `keep` is held until it settles: the memory and the engine that it uses. */
+/** transferAsync as a promise. `keep` holds the memory and the engine of the transfer until it settles. */
 export function transferPromise(
   engine: EngineHandle,
   opcode: number,

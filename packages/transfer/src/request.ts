@@ -1,9 +1,9 @@
-// Requests as callers write them, and as the core reads them.
+// Transfer requests as callers write them, and their packed form for the core.
 import { fail } from "@svc/contract/failures.ts";
 import { addressOf, asView, type Memory } from "./memory.ts";
 import { OPCODE, type Opcode } from "./status.ts";
 
-/** Where local bytes lie: an address inside registered memory, or a view of it. */
+/** The location of local bytes: an address in registered memory, or a view of it. */
 export type Local = bigint | Memory;
 
 export type TransferRequest = {
@@ -11,18 +11,18 @@ export type TransferRequest = {
   readonly opcode: Opcode;
   readonly source: Local;
   readonly targetID: bigint;
-  /** RAM segment: an address at the target. File segment: an offset in bytes. */
+  /** In a RAM segment an address at the target, in a file segment an offset in bytes. */
   readonly targetOffset: bigint;
-  /** Bytes; may be left out when `source` is a view, whose length it then is. */
+  /** The length in bytes; defaults to that of `source` if that is a view. */
   readonly length?: number | bigint;
-  /** Attempts after a broken connection, beside the engine's own. */
+  /** Attempts after a broken connection, in addition to the engine's own. */
   readonly adviseRetryCount?: number;
 };
 
-/** One piece of a transfer whose opcode and target are given apart. */
+/** One range of a transfer whose opcode and target are given separately. */
 export type Range = { readonly local: Local; readonly remote: bigint; readonly length?: number | bigint };
 
-/** Ranges as they are, or packed already: local, remote, length of each. */
+/** A list of ranges, or the packed form: local, remote and length of each. */
 export type Ranges = readonly Range[] | BigUint64Array;
 
 export function packRanges(ranges: Ranges): BigUint64Array {

@@ -1,4 +1,4 @@
-// Codes of the engine's seam, and the failures that they become above it.
+// The engine's codes and the corresponding failures.
 import { Failure, type FailureName } from "@svc/contract/failures.ts";
 
 export const OPCODE = { READ: 0, WRITE: 1 } as const;
@@ -25,7 +25,7 @@ const names: Readonly<Record<number, FailureName>> = {
   [-201]: "SERVER_UNREACHABLE",
 };
 
-/** The failure for a negative code; `transferCode` in its details keeps the number. */
+/** Returns the failure for a negative code; `details.transferCode` contains the code. */
 export function failureFor(code: number | bigint, error: string, otherwise: FailureName = "TRANSFER_FAILED"): Failure {
   const number = typeof code === "bigint" ? -200 : code;
   return new Failure(names[number] ?? otherwise, error, { details: { transferCode: number } });

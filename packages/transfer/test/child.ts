@@ -1,4 +1,4 @@
-// Our engine in a process of its own: commands as JSON lines, as peer.py takes them.
+// Our engine in its own process: commands as JSON lines, in the same format as peer.py.
 import { createHash, randomFillSync } from "node:crypto";
 import { createInterface } from "node:readline";
 import { type EngineOptions, type InitOptions, TransferEngine } from "../src/engine.ts";

@@ -1,4 +1,4 @@
-// Builds the native library for a test, in a folder of its own.
+// Builds the native library for a test, in its own folder.
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 export const NATIVE = fileURLToPath(new URL("../native", import.meta.url));
 
-/** A program that hangs ends with its last words instead of with the whole test file. */
+/** Kills a hanging program and shows its output, before the whole test file times out. */
 const BOUND_MS = 15 * 60_000;
 
 export function run(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number; output: string }> {
@@ -18,7 +18,7 @@ export function run(command: string, args: readonly string[], env: NodeJS.Proces
   });
 }
 
-/** Each finding ends the program with its report; without these some would be a line on stderr and exit code 0. */
+/** Each finding must end the program with its report; by default some only print a line and exit with 0. */
 export const SANITIZER_ENV = {
   ASAN_OPTIONS: "detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1",
   TSAN_OPTIONS: "halt_on_error=1:second_deadlock_stack=1",
@@ -27,7 +27,7 @@ export const SANITIZER_ENV = {
 
 export type Build = AsyncDisposable & { readonly folder: string };
 
-/** The library, the stress program and the fuzz targets. */
+/** Builds the library, the stress program and the fuzz targets. */
 export async function buildNative(...options: string[]): Promise<Build> {
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
   const build = {

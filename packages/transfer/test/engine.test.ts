@@ -1,4 +1,4 @@
-// The operations of the engine, between two engines of one process over real sockets.
+// The engine's operations, between two engines of one process over real sockets.
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { alloc } from "../src/memory.ts";
 import { INVALID_BATCH_ID, LOCAL_SEGMENT_ID } from "../src/status.ts";
 import { eventually, MIB, randomBytes, startEngine } from "./parts.ts";
 
-void test("a write and a read over tcp carry every byte, in both forms and in batches", async () => {
+void test("a write and a read over tcp transfer every byte, in both forms and in batches", async () => {
   await using here = await startEngine();
   await using there = await startEngine();
   const source = randomBytes(3 * MIB + 17);
@@ -32,7 +32,7 @@ void test("a write and a read over tcp carry every byte, in both forms and in ba
   assert.deepEqual(back, source);
 });
 
-void test("a batch of 10,000 requests completes, and may be freed though nobody polled", async () => {
+void test("a batch of 10,000 requests completes, and may be freed without a status query", async () => {
   await using here = await startEngine();
   await using there = await startEngine();
   const source = randomBytes(10_000 * 512);
@@ -75,7 +75,7 @@ void test("a batch takes no more requests than its size, and reports each of the
   here.freeBatchID(batch);
 });
 
-void test("freed and foreign handles are errors that say so", async () => {
+void test("handles that were freed or belong to another engine are refused with that reason", async () => {
   await using here = await startEngine();
   const batch = here.allocateBatchID(1);
   here.freeBatchID(batch);
@@ -87,7 +87,7 @@ void test("freed and foreign handles are errors that say so", async () => {
   assert.equal(here.allocateBatchID(0), INVALID_BATCH_ID);
 });
 
-void test("a source that is not registered is refused on every path before anything moves", async () => {
+void test("a source that is not registered is refused on every path before anything is transferred", async () => {
   await using here = await startEngine({ transports: ["tcp", "shm"] });
   await using there = await startEngine({ transports: ["tcp", "shm"] });
   const remote = await there.registerLocalMemory(alloc(MIB));
@@ -100,7 +100,7 @@ void test("a source that is not registered is refused on every path before anyth
     }
 });
 
-void test("registration refuses overlap, emptiness and resizable memory, and a failed batch registers nothing", async () => {
+void test("registration refuses overlapping, empty and resizable memory, and a failed batch registers nothing", async () => {
   await using here = await startEngine();
   const bytes = new Uint8Array(MIB);
   const start = await here.registerLocalMemory(bytes);
@@ -117,7 +117,7 @@ void test("registration refuses overlap, emptiness and resizable memory, and a f
   assert.equal(here.checkOverlap(start, MIB), false);
 });
 
-void test("memory that was transferred away is noticed at the next submit", async () => {
+void test("memory whose buffer was transferred to another thread is refused at the next submit", async () => {
   await using here = await startEngine();
   const bytes = new Uint8Array(4096);
   const start = await here.registerLocalMemory(bytes);
@@ -127,7 +127,7 @@ void test("memory that was transferred away is noticed at the next submit", asyn
   await here.registerLocalMemory(moved);
 });
 
-void test("peers reach neither unregistered memory nor memory that is not remote accessible, on any path", async () => {
+void test("peers access neither unregistered memory nor memory that is not remote accessible, on any path", async () => {
   for (const transports of [["tcp"], ["tcp", "shm"]] as const) {
     await using here = await startEngine({ transports });
     await using there = await startEngine({ transports });
@@ -148,7 +148,7 @@ void test("peers reach neither unregistered memory nor memory that is not remote
   }
 });
 
-void test("a notification arrives when the batch completes, though the sender never asks for its status", async () => {
+void test("a notification arrives when the batch completes, even if the sender never queries its status", async () => {
   await using here = await startEngine();
   await using there = await startEngine();
   const source = randomBytes(MIB);
@@ -172,7 +172,7 @@ void test("a notification arrives when the batch completes, though the sender ne
   ]);
 });
 
-void test("rpc_port is honoured, and a port in use is an error that names it", async () => {
+void test("rpc_port is used, and a port in use is an error that names it", async () => {
   const blocker = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => blocker.once("listening", resolve));
   const { port } = blocker.address() as { port: number };
@@ -186,7 +186,7 @@ void test("rpc_port is honoured, and a port in use is an error that names it", a
   await engine.freeEngine();
 });
 
-void test("closing a segment ends its handle, and uninstalling tcp ends what peers reach over it", async () => {
+void test("closing a segment ends its handle, and uninstalling tcp ends access over tcp", async () => {
   await using here = await startEngine();
   await using there = await startEngine();
   const source = randomBytes(4096);
@@ -210,7 +210,7 @@ void test("closing a segment ends its handle, and uninstalling tcp ends what pee
   here.transferSync("WRITE", again, [{ local: source, remote }]);
 });
 
-void test("a transport that this host cannot have is refused, and none takes its place", async () => {
+void test("a transport that this host does not support is refused, and no other replaces it", async () => {
   await using engine = await startEngine({ transports: [], settings: { fabric_provider: "nonesuch" } });
   await assert.rejects(engine.installTransport("rdma"), { name: "TRANSPORT_UNAVAILABLE" });
   await assert.rejects(engine.installTransport("carrier-pigeon" as "tcp"), /expected tcp, shm, rdma or nvmeof/);
@@ -218,7 +218,7 @@ void test("a transport that this host cannot have is refused, and none takes its
   assert.equal(engine.numContexts(), 0);
 });
 
-void test("the local segment copies within the process, also where ranges overlap", async () => {
+void test("the local segment copies within the process, even if ranges overlap", async () => {
   await using engine = await startEngine({ transports: [] });
   const bytes = randomBytes(MIB);
   const copy = bytes.slice();
@@ -229,7 +229,7 @@ void test("the local segment copies within the process, also where ranges overla
   assert.equal(await engine.openSegment(engine.getServerName()), LOCAL_SEGMENT_ID);
 });
 
-void test("an engine that was freed, or never initialized, refuses every call with a sentence", async () => {
+void test("an engine that was freed, or never initialized, refuses every call with a message", async () => {
   const fresh = new TransferEngine({ settings: { log_level: 0 } });
   const ended = await startEngine();
   await ended.freeEngine();
@@ -250,7 +250,7 @@ void test("an engine that was freed, or never initialized, refuses every call wi
   assert.throws(() => new TransferEngine({ settings: { lanes_per_peer: 99 } }), /lanes_per_peer.*from 1 to 16/);
 });
 
-void test("freeing an engine ends transfers that are in flight, and those that others wait for in threads", async () => {
+void test("freeing an engine ends transfers in flight, including those that other threads wait for", async () => {
   await using there = await startEngine();
   const here = await startEngine();
   const source = randomBytes(16 * MIB);

@@ -1,10 +1,10 @@
-// What callers see when peers die, stop, come back, or are hostile.
+// The failures that callers see when peers die, stop, return, or are hostile.
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-void test("a peer killed in mid-transfer fails what is in flight, with peer and range in the message", async () => {
+void test("a peer killed during a transfer fails the requests in flight, with peer and range in the message", async () => {
   await using peer = await startChild();
   await using engine = await startEngine();
   const source = randomBytes(64 * MIB);
@@ -18,7 +18,7 @@ void test("a peer killed in mid-transfer fails what is in flight, with peer and 
   assert.throws(() => engine.transferSync("WRITE", target, [{ local: source, remote }]), { name: "TRANSFER_FAILED" });
 });
 
-void test("a peer that restarts under its name is found again by the next transfer", async () => {
+void test("a peer that restarts under its name is found by the next transfer", async () => {
   await using engine = await startEngine();
   const source = randomBytes(MIB);
   await engine.registerLocalMemory(source);
@@ -40,7 +40,7 @@ void test("a peer that restarts under its name is found again by the next transf
   }
 });
 
-void test("a transfer to a stopped peer times out as FAILED with its cause, its memory is free again, and the peer serves when it goes on", async () => {
+void test("a transfer to a stopped peer times out as FAILED with its cause and frees its memory, and the peer serves again when it continues", async () => {
   await using peer = await startChild();
   await using engine = await startEngine({ settings: { transfer_timeout_ms: 800, log_level: 0 } });
   const source = randomBytes(MIB);
@@ -76,7 +76,7 @@ void test("a transfer to a stopped peer times out as FAILED with its cause, its 
   await engine.unregisterLocalMemory(start);
 });
 
-void test("a segment that several open at once serves each of them, and is an error for each where nobody answers", async () => {
+void test("a segment that several callers open at once serves each, and is an error for each if no peer answers", async () => {
   await using peer = await startChild();
   await using engine = await startEngine();
   const source = randomBytes(MIB);
@@ -141,7 +141,7 @@ async function dial(port: number): Promise<Socket> {
   return socket.on("error", () => socket.destroy());
 }
 
-/** All that the server says until it closes. */
+/** Returns everything that the server sends until it closes. */
 async function said(socket: Socket): Promise<Buffer> {
   const parts: Buffer[] = [];
   socket.on("data", (part) => parts.push(part as Buffer));
@@ -149,7 +149,7 @@ async function said(socket: Socket): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-void test("hostile headers on the data port reach no memory: wrap-around, ends beyond the buffer, other opcodes, size 0", async () => {
+void test("hostile headers on the data port access no memory: wrap-around, ends beyond the buffer, unknown opcodes, size 0", async () => {
   await using engine = await startEngine();
   const secret = randomBytes(4096);
   const before = secret.slice();
@@ -188,7 +188,7 @@ void test("peers with the older framing are served: a read without status, a wri
   assert.equal(Buffer.from(memory.subarray(0, 4)).toString(), "abcd");
 });
 
-void test("silent clients of both ports stall nobody", async () => {
+void test("silent clients of both ports delay no one", async () => {
   await using engine = await startEngine();
   await using other = await startEngine();
   const source = randomBytes(MIB);
@@ -197,7 +197,7 @@ void test("silent clients of both ports stall nobody", async () => {
   const remote = await engine.registerLocalMemory(sink);
   const ports = [engine.getRpcPort(), await dataPort(engine)];
   const silent = await Promise.all(Array.from({ length: 60 }, (_, i) => dial(ports[i % 2] as number)));
-  // Half a header, half a frame, half a body: all of them wait for ever.
+  // The clients send half a header, half a frame or half a body, and then wait forever.
   silent.forEach((socket, i) => {
     socket.write(i % 4 === 1 ? header(1000n, remote, 0x81) : Buffer.from([9, 0, 0, 0]));
   });
@@ -209,7 +209,7 @@ void test("silent clients of both ports stall nobody", async () => {
   for (const socket of silent) socket.destroy();
 });
 
-void test("garbage on the handshake port closes the connection and nothing else", async () => {
+void test("garbage on the handshake port closes the connection and has no other effect", async () => {
   await using engine = await startEngine();
   const frame = (length: bigint, body: string) => {
     const prefix = Buffer.alloc(8);

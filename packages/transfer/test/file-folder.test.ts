@@ -1,4 +1,4 @@
-// Folders of files as segments: file N begins at N << 35, and is read on this host straight from the file system.
+// Folders of files as segments: file N begins at N << 35, and on this host is read directly from the file system.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -9,7 +9,7 @@ import { alloc } from "../src/memory.ts";
 import { MIB, randomBytes, startEngine } from "./parts.ts";
 import { startHttp } from "./services.ts";
 
-void test("a folder's files are read by their numbers, never past their ends, and written by nobody but their owner", async () => {
+void test("a folder's files are read by their numbers, never beyond their ends, and only their owner can write them", async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
   try {
     await using service = await startHttp();
@@ -49,7 +49,7 @@ void test("a folder's files are read by their numbers, never past their ends, an
   }
 });
 
-void test("a folder with a source asks there for files that it has not, through its owner alone, and a file that does not come fails its read only", async () => {
+void test("a folder with a source requests missing files there, only through its owner, and a file that does not arrive fails only its own read", async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
   const asked: number[] = [];
   const bytes = Buffer.from(randomBytes(2 * MIB + 5));
@@ -58,7 +58,7 @@ void test("a folder with a source asks there for files that it has not, through 
       const file = Number(request.readBigUInt64LE());
       asked.push(file);
       if (file === 0x2a) writeFileSync(join(folder, "0000002a"), bytes);
-      // One is brought, one is refused, of one nothing is said.
+      // One file is created, one is refused, and one request gets no answer.
       if (file === 0x2d) socket.destroy();
       else socket.end(file === 0x2a ? "1" : "0");
     }),

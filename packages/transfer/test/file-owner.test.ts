@@ -1,4 +1,4 @@
-// File segments from hosts that have not mounted them: their owner's engine reads and writes the files.
+// File segments on hosts that have not mounted them: the owner's engine reads and writes the files.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -70,7 +70,7 @@ void test("a host without the mount reads and writes every range of a file segme
   assert.match(owner.metrics(), /svc_transfer_served_bytes_total [1-9]/);
 });
 
-void test("several at once through one owner get their own bytes, while memory of the owner is served beside", async () => {
+void test("concurrent requests through one owner get their own bytes, while the owner's memory is served as well", async () => {
   await using files = await startOwned();
   await using owner = await files.engine("owner");
   const sink = new Uint8Array(MIB);
@@ -97,7 +97,7 @@ void test("several at once through one owner get their own bytes, while memory o
   );
 });
 
-void test("a range past the end is refused with the segment's length, and an owner that is away or serves no files is named", async () => {
+void test("a range beyond the end is refused with the segment's length, and an owner that is gone or serves no files is named", async () => {
   await using files = await startOwned();
   await using engine = await files.engine("far");
   const memory = alloc(8192);
@@ -122,7 +122,7 @@ void test("a range past the end is refused with the segment's length, and an own
   assert.throws(() => read(), /owner/);
 });
 
-void test("an owner killed and started again under its name serves its files again", async () => {
+void test("an owner that is killed and restarted under its name serves its files again", async () => {
   await using files = await startOwned();
   const setup = { metadata: files.service.metadata, name: "owner", transports };
   await using engine = await files.engine("far");
@@ -155,7 +155,7 @@ const request = (size: bigint, address: bigint, opcode: number, body = Buffer.al
   return Buffer.concat([header, body]);
 };
 
-void test("hostile file requests reach no file: unopened, of memory segments, past the end, half said", async () => {
+void test("hostile file requests access no file: unopened, of memory segments, beyond the end, incomplete", async () => {
   await using files = await startOwned();
   await using owner = await files.engine("owner");
   const { tcp_data_port: port } = JSON.parse((await files.service.get("svc/ram/owner")) ?? "") as { tcp_data_port: number };
@@ -186,7 +186,7 @@ void test("hostile file requests reach no file: unopened, of memory segments, pa
   ] as const)
     for (const opcode of [0x90, 0x91]) assert.equal(await say(Buffer.concat([open, request(size, address, opcode)])), ok + refused);
   for (const opcode of [0x10, 0x30, 0xa1, 0xb0]) assert.equal(await say(request(16n, 0n, opcode)), "", `opcode ${opcode}`);
-  // Half a body, then silence: others are served, and the file keeps its bytes.
+  // A client sends half a body and falls silent: others are served, and the file is unchanged.
   const silent = connect(port, "127.0.0.1");
   silent.on("error", () => {}).write(Buffer.concat([open, request(4096n, 0n, 0x91, Buffer.alloc(100, 1))]));
   await using engine = await files.engine("far");

@@ -1,4 +1,4 @@
-// A file that its owner serves as a segment: read and written by peers that know its name only, whatever way engines find each other.
+// A file that its owner serves as a segment: peers that know only its name read and write it, with and without a metadata service.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,7 @@ import { MIB, randomBytes, startEngine } from "./parts.ts";
 import { startHttp } from "./services.ts";
 
 for (const way of ["a metadata service", "a handshake"])
-  void test(`peers read and write a served file through its owner, found by ${way}, and never past its end`, async () => {
+  void test(`peers read and write a served file through its owner, found by ${way}, and never beyond its end`, async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
     try {
       await using service = await startHttp();

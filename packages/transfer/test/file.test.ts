@@ -1,4 +1,4 @@
-// File segments: files of a record read and written as one range of offsets.
+// File segments: the files of a record read and written as one range of offsets.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -51,11 +51,11 @@ async function startFiles() {
   };
 }
 
-/** A start that O_DIRECT likes, and one that it does not. */
+/** Some lengths and offsets are aligned for O_DIRECT, and some are not. */
 const lengths = [1, 511, 4096, 5000, 65_536, 300_000];
 const offsets = [0, 1, 4096, 4095, 999_999, 1_000_003, 1_000_003 + 4096, 1_012_292 - 1];
 
-void test("every range of a file segment reads as the files' bytes laid end to end, aligned or not", async () => {
+void test("every range of a file segment reads the concatenated bytes of its files, aligned or not", async () => {
   await using files = await startFiles();
   const memory = alloc(1_000_000);
   await files.engine.registerLocalMemory(memory);
@@ -72,7 +72,7 @@ void test("every range of a file segment reads as the files' bytes laid end to e
       }
 });
 
-void test("writes land in their files and nowhere else, and no file grows", async () => {
+void test("writes reach their files and nothing else, and no file grows", async () => {
   await using files = await startFiles();
   const memory = alloc(1_000_000);
   memory.set(randomBytes(1_000_000));
@@ -92,7 +92,7 @@ void test("writes land in their files and nowhere else, and no file grows", asyn
   );
 });
 
-void test("a range past the end of a file segment fails, and leaves the files alone", async () => {
+void test("a range beyond the end of a file segment fails and leaves the files unchanged", async () => {
   await using files = await startFiles();
   const memory = alloc(8192);
   await files.engine.registerLocalMemory(memory);
@@ -103,14 +103,14 @@ void test("a range past the end of a file segment fails, and leaves the files al
   assert.ok(Buffer.concat(files.paths.map((path) => readFileSync(path))).equals(files.whole));
 });
 
-void test("a file that is not mounted here is refused with a sentence that says how to mount it", async () => {
+void test("a file that is not mounted here is refused with a message that explains how to mount it", async () => {
   await using files = await startFiles();
   await files.publish("another-machine");
   const memory = alloc(4096);
   await files.engine.registerLocalMemory(memory);
   const target = await files.engine.openSegment("nvmeof/disk");
   assert.throws(() => files.engine.transferSync("READ", target, [{ local: memory, remote: 0n }]), /not mounted on reader.*svc segment mount/);
-  // The owner needs no mount: file_path is its own.
+  // The owner needs no mount, because file_path is its own path.
   await files.publish("another-machine", "reader");
   await files.engine.syncSegmentCache("nvmeof/disk");
   files.engine.transferSync("READ", target, [{ local: memory, remote: 0n }]);
@@ -126,7 +126,7 @@ void test("without the nvmeof transport a file segment is refused", async () => 
   assert.throws(() => files.engine.transferSync("READ", target, [{ local: memory, remote: 0n }]), { name: "TRANSPORT_UNAVAILABLE" });
 });
 
-void test("a source that is not registered, or not wholly, is refused for a file segment, and the files keep their bytes", async () => {
+void test("a source that is not completely registered is refused for a file segment, and the files are unchanged", async () => {
   await using files = await startFiles();
   const area = randomBytes(16_384);
   const half = area.subarray(0, 8192);

@@ -1,4 +1,4 @@
-// The commands of docs/transfer-engine.md: they work as they stand, but for the metadata server's port and a home of their own.
+// The commands of docs/transfer-engine.md work unchanged, except for the metadata server's port and a separate home.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { openGuide } from "./guide.ts";
 
-/** What the commands say, in the order in which the guide promises it. */
+/** The output of the commands, in the order of the guide. */
 const promised = [
   /100000 bytes written at 0x/,
   /depot: shm: .*\nreads of 1048576 bytes: .* GB\/s/,
@@ -20,7 +20,7 @@ const promised = [
   /127\.0\.0\.1:\d+: shm: /,
 ];
 
-void test("the commands of the guide serve, write, read, measure and keep records as they stand", needs("curl"), async () => {
+void test("the guide's commands serve, write, read, measure and keep records unchanged", needs("curl"), async () => {
   using guide = openGuide();
   const script = guide.commands.filter((block) => block.includes("./svc ")).join("\n");
   const service = `127.0.0.1:${(await freePorts(1))[0]}`;

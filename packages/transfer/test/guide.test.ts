@@ -1,4 +1,4 @@
-// docs/transfer-engine.md: its TypeScript is checked by the compiler and does what the guide says, and nothing is left out.
+// docs/transfer-engine.md: the compiler accepts its TypeScript, which does what the guide says, and the guide is complete.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ void test("the TypeScript quick start of the guide compiles under the strict rul
   await guide.run(`${ROOT}/node_modules/.bin/tsc -p guide.tsconfig.json`);
 });
 
-void test("the TypeScript quick start of the guide runs as it stands", async () => {
+void test("the TypeScript quick start of the guide runs unchanged", async () => {
   using guide = openGuide();
   const commands = guide.commands.find((block) => block.includes("send.ts"));
   assert.ok(commands !== undefined);
@@ -30,7 +30,7 @@ void test("the guide names every call, setting, error number and metric", () => 
   const errors = all(source("include/svc/transfer_engine.h"), /ERR_\w+ = (-\d+)/g);
   const metrics = all(source("src/metrics.cc"), /"(svc_transfer_\w+)"/g);
   assert.ok(calls.length > 30 && settings.length > 15 && errors.length > 10 && metrics.length > 10);
-  // `transferSync` and its like stand in one row with their first form.
+  // `transferSync` and similar forms share a row with their first form.
   const named = (word: string) => new RegExp(`(?<![\\w-])${word.replace(/Sync$/, "")}(?!\\w)`).test(guide);
   assert.deepEqual(
     [...calls, ...settings, ...errors, ...metrics].filter((word) => word !== "constructor" && !named(word)),

@@ -1,4 +1,4 @@
-// docs/transfer-engine.md as programs and commands: a fence that names a file is that file, a bash fence is to be run.
+// Runs docs/transfer-engine.md: a code block with a file name becomes that file, and a bash block is a script.
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,14 +6,14 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-/** Ten times and more what the longest block takes. */
+/** At least ten times what the longest block takes. */
 const BOUND_MS = 15 * 60_000;
 
 export type Guide = Disposable & {
-  /** As the root of the tree, but for what the commands leave behind. */
+  /** A copy of the tree's root by symbolic links, where commands may leave files. */
   readonly folder: string;
   readonly commands: readonly string[];
-  /** Rejects with all that was said when a command fails. */
+  /** Rejects with the complete output if a command fails. */
   run(commands: string, env?: NodeJS.ProcessEnv): Promise<string>;
 };
 
@@ -37,7 +37,7 @@ export function openGuide(): Guide {
 }
 
 function runScript(script: string, cwd: string, env: NodeJS.ProcessEnv): Promise<string> {
-  // A group of its own: what a failed block left in the background ends with it.
+  // The script has its own process group, so that background processes of a failed block end with it.
   const child = spawn("bash", ["-c", `set -euo pipefail\n${script}`], {
     cwd,
     env: { ...process.env, PATH: `${dirname(process.execPath)}:${process.env["PATH"]}`, ...env },
@@ -50,7 +50,7 @@ function runScript(script: string, cwd: string, env: NodeJS.ProcessEnv): Promise
     try {
       process.kill(-(child.pid ?? 0), "SIGKILL");
     } catch {
-      // Nothing was left.
+      // The group was already empty.
     }
   };
   const bound = setTimeout(end, BOUND_MS);

@@ -1,4 +1,5 @@
-// Promises one after the other: a transfer may end in the call that begins it, and neither the loop nor a peer that stands still waits for that.
+// Sequential promises: a transfer may end within the call that begins it, and this blocks neither the event loop nor requests to a stopped
+// peer.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { randomBytes, sha256, startChild, startEngine } from "./parts.ts";
@@ -6,7 +7,7 @@ import { randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 const LENGTH = 4096;
 const COUNT = 1000;
 
-void test("transfers that end at once let the loop have its turns", async () => {
+void test("transfers that end at once do not starve the event loop", async () => {
   await using engine = await startEngine();
   const memory = randomBytes(2 * LENGTH);
   const at = await engine.registerLocalMemory(memory);
@@ -29,7 +30,7 @@ void test("transfers that end at once let the loop have its turns", async () => 
   });
 });
 
-void test("short requests one after the other go on over a peer that stands still, one that ends, and the next", async () => {
+void test("short sequential requests survive a peer that stops, one that ends, and its successor", async () => {
   await using engine = await startEngine({ settings: { poll_us: 1000 } });
   const memory = randomBytes(2 * LENGTH);
   await engine.registerLocalMemory(memory);
@@ -55,7 +56,7 @@ void test("short requests one after the other go on over a peer that stands stil
     clearInterval(timer);
     assert.ok(turns > 10, `the loop had ${turns} turns while a peer stood still`);
     peer.thaw();
-    // Many at once beside and after those that came alone.
+    // Many concurrent requests follow and overlap the sequential ones.
     await Promise.all(Array.from({ length: 64 }, () => write()));
     await write();
   }

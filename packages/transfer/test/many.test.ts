@@ -1,11 +1,11 @@
-// Many at once: eight processes that write to one engine over tcp and shared memory, every byte checked.
+// Concurrency: eight processes write to one engine over tcp and shared memory, and every byte is checked.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { alloc } from "../src/memory.ts";
 import { MIB, sha256, startChild, startEngine } from "./parts.ts";
 
 for (const transports of [["tcp"], ["tcp", "shm"]] as const)
-  void test(`eight processes write to one engine at once over ${transports.at(-1)}, and every byte is where it belongs`, async () => {
+  void test(`eight processes write to one engine at once over ${transports.at(-1)}, and every byte is in its place`, async () => {
     await using engine = await startEngine({ transports });
     const share = 4 * MIB;
     const memory = alloc(8 * share);

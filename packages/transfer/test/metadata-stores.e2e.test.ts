@@ -10,14 +10,14 @@ metadataSuite("http", { skip: false }, startHttp);
 metadataSuite("etcd", needs("etcd"), () => startEtcd());
 metadataSuite("redis", needs("redis-server", "redis-cli"), startRedis);
 
-void test("host:port without a scheme is etcd", needs("etcd"), async () => {
+void test("host:port without a scheme means etcd", needs("etcd"), async () => {
   await using service = await startEtcd("");
   await using engine = new TransferEngine({ settings: { log_level: 0 } });
   await engine.init({ metadata: service.metadata, name: "bare", host: "127.0.0.1" });
   assert.ok((await service.get("svc/ram/bare")) !== undefined);
 });
 
-void test("a connection string of no known kind, and a service that does not answer, are refused at init", async () => {
+void test("an unknown kind of connection string, and a service that does not answer, are refused at init", async () => {
   for (const [metadata, says] of [
     ["zookeeper://127.0.0.1:1", /no client for zookeeper/],
     ["http:///metadata", /expected http/],

@@ -1,4 +1,4 @@
-// What must hold with every metadata service: keys, records, leases, recovery.
+// Requirements on every metadata service: keys, records, leases, recovery.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ramRecord } from "@svc/contract/metadata.ts";
@@ -6,7 +6,7 @@ import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from ".
 import type { Service } from "./services.ts";
 
 export function metadataSuite(kind: string, options: { skip: string | false }, start: () => Promise<Service>): void {
-  void test(`${kind}: engines find each other by name, move bytes, and leave no key behind`, options, async () => {
+  void test(`${kind}: engines find each other by name, move bytes, and leave no keys behind`, options, async () => {
     await using service = await start();
     const here = await startEngine({ metadata: service.metadata, name: "here" });
     const there = await startEngine({ metadata: service.metadata, name: "there" });
@@ -70,7 +70,7 @@ export function metadataSuite(kind: string, options: { skip: string | false }, s
     },
   );
 
-  void test(`${kind}: the keys of an engine that was killed expire, and those of one that lives do not`, options, async () => {
+  void test(`${kind}: the keys of a killed engine expire, and those of a living one do not`, options, async () => {
     await using service = await start();
     const settings = { lease_ms: 2000, heartbeat_ms: 300, log_level: 0 };
     await using living = await startEngine({ metadata: service.metadata, name: "living", settings });
@@ -83,12 +83,12 @@ export function metadataSuite(kind: string, options: { skip: string | false }, s
       "the lease ends",
       60_000,
     );
-    // A stall may have cost a lease; one that renews has its keys again, one that does not never.
+    // A stall may have cost the living engine its lease, but its next renewal restores the keys.
     await eventually(async () => (await isThere("living")) || undefined, "the living one's keys stand", 60_000);
     assert.equal(living.getServerName(), "living");
   });
 
-  void test(`${kind}: a service that lost everything gets every record again`, options, async () => {
+  void test(`${kind}: a service that lost everything receives every record again`, options, async () => {
     await using service = await start();
     await using engine = await startEngine({ metadata: service.metadata, name: "faithful", settings: { heartbeat_ms: 200, log_level: 0 } });
     const remote = await engine.registerLocalMemory(new Uint8Array(4096));

@@ -1,4 +1,4 @@
-// The native library by itself, built by the guide's commands with the address and undefined sanitizers: installed, used, stressed, fuzzed.
+// The native library alone, built by the guide's commands with the address and undefined sanitizers: installed, used, stressed, fuzzed.
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -9,7 +9,7 @@ import { NATIVE, run, SANITIZER_ENV } from "./cmake.ts";
 import { openGuide } from "./guide.ts";
 
 const SANITIZERS = "address,undefined";
-/** Eight files as one: their headers are read once, which is most of the work. Set-up builds each file by itself. */
+/** Eight files form one unit, so that their headers, which are most of the work, are read once. Set-up builds each file separately. */
 const UNITY = "-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=8";
 const guide = openGuide();
 after(() => guide[Symbol.dispose]());
@@ -18,7 +18,7 @@ const programs = join(guide.folder, "svc_te");
 const program = (name: string, ...args: string[]) => run(join(programs, name), args, SANITIZER_ENV);
 const compiler = needs("cmake", "g++");
 let built = false;
-/** A test that needs the library says so when it is not there. */
+/** Fails a test that needs the library with that reason if it was not built. */
 const library = () => assert.ok(built, "the library was not built");
 
 void test("the guide's commands build and install the library", compiler, async () => {
@@ -28,13 +28,13 @@ void test("the guide's commands build and install the library", compiler, async 
   built = true;
 });
 
-void test("the C++ quick start of the guide builds on the installed library and runs as it stands", compiler, async () => {
+void test("the C++ quick start of the guide builds with the installed library and runs unchanged", compiler, async () => {
   library();
   const said = await guide.run(using, { CXXFLAGS: `-fsanitize=${SANITIZERS}`, ...SANITIZER_ENV });
   assert.match(said, /^send\.cc: hello from C\+\+$/m);
 });
 
-void test("a C++ program on the public headers, class and flat C, finds every promise of theirs kept", compiler, async () => {
+void test("a C++ program on the public headers, class and C interface, finds all their promises kept", compiler, async () => {
   library();
   const user = join(guide.folder, "user");
   mkdirSync(user);
@@ -62,9 +62,9 @@ target_link_libraries(program svc::svc_te)
   assert.equal(ran.code, 0);
 });
 
-void test("eight threads transfer over every path of a host while others register, and the sanitizers see nothing wrong", compiler, async () => {
+void test("eight threads transfer over every path of a host while others register, and the sanitizers report nothing", compiler, async () => {
   library();
-  // A build whose sanitizers were left out by mistake would pass all of this.
+  // Without this check, a build that lacks the sanitizers by mistake would pass.
   assert.match((await run("ldd", [join(programs, "stress")])).output, /libasan[\s\S]*libubsan/);
   const stress = await program("stress", "15");
   assert.equal(stress.code, 0, stress.output);
@@ -72,7 +72,7 @@ void test("eight threads transfer over every path of a host while others registe
 });
 
 void test(
-  "fuzzed inputs break no parser of bytes from others, devices are found with their NUMA nodes, and folders with who answers for them",
+  "fuzzed inputs break no parser of untrusted bytes, devices are found with their NUMA nodes, and folders with their kind of file system",
   compiler,
   async () => {
     library();

@@ -1,4 +1,4 @@
-// What the tests of this package start: engines that end with the test, and the field's own engine as a peer.
+// Parts of this package's tests: engines that end with the test, and Mooncake's own engine as a peer.
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomFillSync } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -12,7 +12,7 @@ export const MIB = 1024 * 1024;
 
 export type EngineSetup = EngineOptions & Partial<InitOptions> & { readonly transports?: readonly Proto[] };
 
-/** An engine on loopback that handshakes, unless the options say otherwise. */
+/** Starts an engine on loopback that uses a handshake, unless the options say otherwise. */
 export async function startEngine(setup: EngineSetup = {}): Promise<TransferEngine> {
   const engine = new TransferEngine({ ...setup, settings: { log_level: 0, ...setup.settings } });
   await engine.init({ metadata: "P2PHANDSHAKE", name: "127.0.0.1", host: "127.0.0.1", ...setup });
@@ -28,7 +28,7 @@ export function randomBytes(sizeBytes: number): Uint8Array<ArrayBuffer> {
 
 export const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
-/** Ten times and more what anything waited for here should take. */
+/** The limit is at least ten times what anything here should take. */
 export async function eventually<T>(read: () => T | undefined | Promise<T | undefined>, what: string, withinMs = 30_000): Promise<T> {
   const until = Date.now() + withinMs;
   while (Date.now() < until) {
@@ -41,7 +41,7 @@ export async function eventually<T>(read: () => T | undefined | Promise<T | unde
 
 const PYTHON_FOLDER = process.env["SVC_PYTHON_CLIENTS"] ?? "";
 
-/** For test options: the wheel may be missing on a laptop, and must not be in CI. */
+/** Test options: the wheel may be missing on a laptop, but must not be in CI. */
 export function needsWheel(): { skip: string | false } {
   if (existsSync(PYTHON_FOLDER)) return { skip: false };
   const says = "missing on this host: the Python transfer engine; ./svc setup installs what can be installed";
@@ -49,7 +49,7 @@ export function needsWheel(): { skip: string | false } {
   return { skip: says };
 }
 
-/** A child that takes one JSON line a command and answers with one; killed with the test. */
+/** A child process that reads one JSON line per command and answers with one; it is killed with the test. */
 export class LineChild {
   readonly child: ChildProcess;
   readonly #waiting: ((line: string) => void)[] = [];
@@ -64,8 +64,8 @@ export class LineChild {
       if (next === undefined) this.#early.push(line);
       else next(line);
     });
-    this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
-    // With its output: its last line is no less an answer.
+    this.child.stdin?.on("error", () => {}); // a killed child does not answer, and the "close" event reports that
+    // We wait for "close", because the last line of output is still an answer.
     this.child.once("close", () => {
       this.#ended = true;
       for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the child ended" }));
@@ -87,7 +87,7 @@ export class LineChild {
     return this.line<T>();
   }
 
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves when the process is stopped; `thaw` continues it. */
   freeze(): Promise<void> {
     return freeze(this.child.pid as number);
   }
@@ -104,10 +104,10 @@ export class LineChild {
   }
 }
 
-/** The field's engine in a process of its own. */
+/** Starts Mooncake's Python engine in its own process. */
 export async function startWheel(name: string, metadata: string): Promise<LineChild & { segment: string }> {
   const script = fileURLToPath(new URL("peer.py", import.meta.url));
-  // It takes the first interface otherwise, which here need not reach itself.
+  // The engine would otherwise use the first interface, which may be unable to reach itself here.
   const env = { PYTHONPATH: PYTHON_FOLDER, MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
   const peer = new LineChild("python3", [script], env);
   await peer.line();
@@ -117,13 +117,13 @@ export async function startWheel(name: string, metadata: string): Promise<LineCh
   return Object.assign(peer, { segment: metadata === "P2PHANDSHAKE" ? `${name.split(":")[0]}:${port}` : name });
 }
 
-/** Our engine in a process of its own; `rpcPort` lets it come back under its name. */
+/** Starts our engine in its own process; with `rpcPort` it can return under its name. */
 export async function startChild(setup: EngineSetup = {}): Promise<LineChild & { segment: string }> {
   for (const until = Date.now() + 60_000; ; ) {
     try {
       return await startOnce(setup);
     } catch (error) {
-      // An engine of another test may have the port meanwhile, and gives it back.
+      // An engine of another test may temporarily use the port.
       if (setup.rpcPort === undefined || Date.now() > until || !/is in use/.test(String(error))) throw error;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
@@ -139,7 +139,7 @@ async function startOnce(setup: EngineSetup): Promise<LineChild & { segment: str
     const segment = await peer.ask<string>({ op: "start", options, transports: transports ?? ["tcp"] });
     return Object.assign(peer, { segment });
   } catch (error) {
-    // A child left alive would keep the test's process from ending.
+    // A child that stays alive would keep the test's process from ending.
     await peer[Symbol.asyncDispose]();
     throw error;
   }

@@ -1,4 +1,4 @@
-# The engine of this field as a peer: commands as JSON lines on stdin, answers as JSON lines on stdout.
+# Mooncake's engine as a peer: commands as JSON lines on stdin, answers as JSON lines on stdout.
 import ctypes, hashlib, json, os, sys
 
 out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -53,7 +53,7 @@ def run(c):
         for _ in range(c["rounds"]):
             t = time.perf_counter()
             if c.get("way") == "submit":
-                # As the specification's calls: submitted, then asked until it is over.
+                # Like the specification's calls, the transfer is submitted and then polled until it ends.
                 handle = engine.batch_transfer_async_write(c["target"], list_, remote, [c["length"]] * c["batch"])
                 code = engine.get_batch_transfer_status([handle])
             elif c["batch"] == 1:

@@ -1,4 +1,4 @@
-// Where an engine listens: the address and port that it was given, or one of its range, and errors that name what was asked.
+// The address and ports of an engine: those requested, or one of the range, and errors that name the request.
 import assert from "node:assert/strict";
 import { connect, createServer } from "node:net";
 import { test } from "node:test";
@@ -13,9 +13,9 @@ const reaches = (port: number, host: string) =>
     socket.once("connect", () => socket.destroy());
   });
 
-void test("ip_or_host_name is the address of both ports, and the one that peers are told", async () => {
+void test("ip_or_host_name is the address of both ports, and the one that the records name", async () => {
   await using service = await startHttp();
-  // Ports that no engine of another test takes at 127.0.0.1.
+  // No engine of another test uses these ports at 127.0.0.1.
   const settings = { min_rpc_port: 17_001, max_rpc_port: 18_000 };
   await using engine = await startEngine({ metadata: service.metadata, name: "bound", host: "127.0.0.5", settings });
   const record = JSON.parse((await service.get("svc/ram/bound")) ?? "") as { tcp_data_host: string; tcp_data_port: number };
@@ -31,13 +31,13 @@ void test("ip_or_host_name is the address of both ports, and the one that peers 
   assert.match(other.getLocalIpAndPort(), /^localhost:\d+$/);
 });
 
-void test("a host that is no host, and a port above 65535, are refused by name", async () => {
+void test("an invalid host, and a port above 65535, are refused by name", async () => {
   const engine = new TransferEngine({ settings: { log_level: 0 } });
   await assert.rejects(engine.init({ metadata: "P2PHANDSHAKE", name: "x.invalid", host: "x.invalid" }), /x\.invalid/);
   await assert.rejects(engine.init({ metadata: "P2PHANDSHAKE", name: "127.0.0.1", rpcPort: 70_000 }), /70000/);
 });
 
-void test("rpc_port left out or 0 takes a free port of the range, and a range without one is an error that names it", async () => {
+void test("rpc_port 0 or omitted takes a free port of the range, and a range without one is an error that names it", async () => {
   const blocker = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => blocker.once("listening", resolve));
   const { port } = blocker.address() as { port: number };

@@ -1,4 +1,4 @@
-// What registration promises, held to over rdma: a device serves peers only what was opened to them, and takes only registered sources.
+// Guarantees of registration over rdma: a device serves peers only accessible memory, and takes only registered sources.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Opcode } from "../src/status.ts";
@@ -32,9 +32,9 @@ void test("memory that is not remote accessible has no key in the record, and rd
   assert.equal(await peer.ask({ op: "hash", address: open, length: LENGTH }), sha256(local));
 });
 
-void test("a peer that forges a record and guesses the key reaches nothing that is not remote accessible, nor past what is", needsFabric, async () => {
+void test("a peer that forges a record and guesses the key reaches neither closed memory nor bytes beyond open memory", needsFabric, async () => {
   await using service = await startHttp();
-  // Without a heartbeat the forged record stays.
+  // Without a heartbeat the forged record is not overwritten.
   const settings = { ...onFabric.settings, heartbeat_ms: 0, lease_ms: 0, transfer_timeout_ms: 10_000 };
   await using peer = await startChild({ ...onFabric, metadata: service.metadata, name: "keeper", settings });
   const open = await peer.ask<string>({ op: "register", length: LENGTH });
@@ -59,7 +59,7 @@ void test("a peer that forges a record and guesses the key reaches nothing that 
     assert.equal(rdmaCount(engine.metrics(), "failures"), failures + 1, "the device was asked, and refused");
   };
   for (const opcode of ["WRITE", "READ"] as const) {
-    // Keys of this provider count up: the one after the published buffer's is the hidden one's.
+    // This provider numbers its keys, so the hidden buffer's key follows that of the published one.
     await forge(hidden, key + 1);
     await refused(opcode, BigInt(hidden), "with the key of hidden memory");
     await forge(open, key);
@@ -70,7 +70,7 @@ void test("a peer that forges a record and guesses the key reaches nothing that 
   assert.equal(await peer.ask({ op: "hash", address: open, length: LENGTH }), sha256(local));
 });
 
-void test("a source that is not registered, or not wholly, is refused over rdma before a device sees it", needsFabric, async () => {
+void test("a source that is not completely registered is refused over rdma before a device sees it", needsFabric, async () => {
   await using peer = await startChild(onFabric);
   await using engine = await startEngine(onFabric);
   const area = randomBytes(2 * LENGTH);
@@ -86,7 +86,7 @@ void test("a source that is not registered, or not wholly, is refused over rdma 
       await assert.rejects(engine.transfer(opcode, target, [{ local, remote }]), refused);
       assert.throws(() => engine.transferSync(opcode, target, [{ local, remote }]), refused);
     }
-  // One bad source, and no request of the batch is begun.
+  // With one bad source, no request of the batch starts.
   await assert.rejects(
     engine.transfer("WRITE", target, [
       { local: half, remote },

@@ -1,16 +1,16 @@
-// A peer of rdma that is killed and comes back under its name: reached again by its new keys at its new endpoint.
+// An rdma peer that is killed and returns under its name is reached again with its new keys at its new endpoint.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsFabric, onFabric, rdmaCount } from "./fabric.ts";
 import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-/** A healed peer is reached within a second; this is a bound and no measurement. */
+/** A recovered peer is reached within a second; this is a limit, not a measurement. */
 const BOUND_MS = 60_000;
 const ATTEMPT_MS = 10_000;
 
 for (const transports of [["rdma"], ["rdma", "tcp"]] as const)
   void test(
-    `a peer killed and started again under its name is reached over rdma again, with ${transports.join(" and ")} installed, while transfers go on failing`,
+    `a peer that is killed and restarted under its name is reached over rdma again, with ${transports.join(" and ")} installed, despite failing transfers`,
     needsFabric,
     async () => {
       const setup = { ...onFabric, transports };
@@ -56,7 +56,7 @@ for (const transports of [["rdma"], ["rdma", "tcp"]] as const)
     },
   );
 
-void test("requests for a peer that is gone keep a device from no other peer, and give their source back when they fail", needsFabric, async () => {
+void test("requests for a peer that is gone do not block a device for others, and release their source when they fail", needsFabric, async () => {
   await using gone = await startChild(onFabric);
   await using there = await startChild(onFabric);
   await using engine = await startEngine(onFabric);
@@ -74,7 +74,7 @@ void test("requests for a peer that is gone keep a device from no other peer, an
   await engine.unregisterLocalMemory(start);
 });
 
-void test("requests in flight to a peer that is stopped for a while complete when it goes on", needsFabric, async () => {
+void test("requests in flight to a temporarily stopped peer complete when it continues", needsFabric, async () => {
   await using peer = await startChild(onFabric);
   await using engine = await startEngine(onFabric);
   const source = randomBytes(8 * MIB);
@@ -87,7 +87,7 @@ void test("requests in flight to a peer that is stopped for a while complete whe
     engine.transfer("WRITE", target, [{ local: source.subarray(i * MIB, (i + 1) * MIB), remote: BigInt(address) + BigInt(i * MIB) }]),
   );
   const settled = Promise.all(flights);
-  // Long enough for the engine to ask after it, in vain, more than once.
+  // The wait is long enough for several unanswered probes.
   await new Promise((resolve) => setTimeout(resolve, 1500));
   peer.thaw();
   await settled;

@@ -1,10 +1,10 @@
-// The rdma transport over libfabric's tcp provider, which a host without network cards has as well.
+// The rdma transport over libfabric's tcp provider, which also works on a host without RDMA devices.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsFabric, onFabric, rdmaCount } from "./fabric.ts";
 import { MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-void test("one-sided writes and reads carry every byte to another process, with keys and devices in its record", needsFabric, async () => {
+void test("one-sided writes and reads transfer every byte to another process, with keys and devices in its record", needsFabric, async () => {
   await using peer = await startChild(onFabric);
   await using engine = await startEngine(onFabric);
   assert.equal(engine.numContexts(), 1);
@@ -34,13 +34,13 @@ void test("one-sided writes and reads carry every byte to another process, with 
   assert.equal(record.buffers[0]?.rkey.length, 1);
 });
 
-void test("with rdma asked for and no device to be had, nothing else is used in its place", needsFabric, async () => {
+void test("if rdma is requested and there is no device, no other transport is used instead", needsFabric, async () => {
   await using engine = await startEngine({ transports: [], filter: ["mlx5_0"], settings: { log_level: 0 } });
   await assert.rejects(engine.installTransport("rdma"), /no device of verbs;ofi_rxm, efa is here that the filter lets through/);
   assert.equal(engine.numContexts(), 0);
 });
 
-void test("a peer killed under rdma fails the requests in flight and those after them", needsFabric, async () => {
+void test("a peer killed under rdma fails the requests in flight and later ones", needsFabric, async () => {
   await using peer = await startChild(onFabric);
   await using engine = await startEngine(onFabric);
   const source = randomBytes(MIB);

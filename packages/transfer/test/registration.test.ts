@@ -1,4 +1,4 @@
-// What registration promises: memory stays where it is, reaches whom it should, and is published when asked.
+// Guarantees of registration: memory is kept alive, access is as specified, and publication happens on request.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
@@ -8,7 +8,7 @@ import { startHttp } from "./services.ts";
 
 const buffersOf = (record: string | undefined) => (JSON.parse(record ?? "{}") as { buffers: { name: string; addr: number; length: number }[] }).buffers;
 
-void test("a typed array is kept alive while it is registered, though nobody else holds it, and let go afterwards", async () => {
+void test("a typed array is kept alive while it is registered, even without other references, and released afterwards", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
   await using here = await startEngine();
@@ -43,7 +43,7 @@ void test("a typed array is kept alive while it is registered, though nobody els
   }, "the array is collected");
 });
 
-void test("memory that is not remote accessible is out of reach of another process by copies between processes, too", async () => {
+void test("memory that is not remote accessible cannot be accessed by copies between processes either", async () => {
   const transports = ["tcp", "shm"] as const;
   await using peer = await startChild({ transports });
   await using engine = await startEngine({ transports });
@@ -66,7 +66,7 @@ void test("memory that is not remote accessible is out of reach of another proce
   }
 });
 
-void test("location names a device, anything else is refused; updateMetadata false publishes nothing", async () => {
+void test("location must name a device; updateMetadata false publishes nothing", async () => {
   await using service = await startHttp();
   await using engine = await startEngine({ metadata: service.metadata, name: "one" });
   for (const location of ["cpu:", "cpu", ":1", "cpu:x", ""])
@@ -82,12 +82,12 @@ void test("location names a device, anything else is refused; updateMetadata fal
     published.map(({ name, addr }) => ({ name, addr })),
     [{ name: "cuda:3", addr: Number(loud) }],
   );
-  // Found by the kernel's own word on where the page lies, or left open.
+  // With `*` the location is what the kernel reports for the page, or `*` itself.
   await engine.registerLocalMemory(new Uint8Array(1 << 16).fill(1), { location: "*" });
   assert.match(buffersOf(await service.get("svc/ram/one")).find(({ addr }) => addr !== Number(loud))?.name ?? "", /^(cpu:\d+|\*)$/);
 });
 
-void test("checkOverlap sees each byte of what is registered and none beside, and a range past the end of memory is no trap", async () => {
+void test("checkOverlap covers exactly the registered bytes, and handles a range beyond the end of memory", async () => {
   await using engine = await startEngine({ transports: [] });
   const start = await engine.registerLocalMemory(new Uint8Array(8192));
   for (const [address, length, overlaps] of [

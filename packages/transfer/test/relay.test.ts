@@ -1,4 +1,4 @@
-// Faults of the network between an engine and its peer, made by a relay in front of the data port.
+// Network faults between an engine and its peer, injected by a relay in front of the data port.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startRelay } from "@svc/harness/relay.ts";
@@ -14,7 +14,7 @@ async function startBehindRelay(timeoutMs = 30_000) {
   const remote = await there.registerLocalMemory(sink);
   const record = JSON.parse((await service.get("svc/ram/there")) ?? "") as { tcp_data_port: number };
   const relay = await startRelay(record.tcp_data_port);
-  // Peers that read the record from here on go through the relay.
+  // Peers that read the record from here on use the relay.
   await service.put("svc/ram/there", JSON.stringify({ ...record, tcp_data_port: relay.port }));
   const here: TransferEngine = await startEngine({ metadata: service.metadata, name: "here", settings });
   const source = randomBytes(16 * MIB);
@@ -34,7 +34,7 @@ async function startBehindRelay(timeoutMs = 30_000) {
   };
 }
 
-void test("a connection that is cut once in mid-transfer is made anew, and every byte arrives", async () => {
+void test("a connection that is cut once during a transfer is replaced, and every byte arrives", async () => {
   await using pair = await startBehindRelay();
   pair.relay.cutAfterBytes = 5 * MIB;
   const ranges = Array.from({ length: 64 }, (_, i) => ({
@@ -47,7 +47,7 @@ void test("a connection that is cut once in mid-transfer is made anew, and every
   assert.match(pair.here.metrics(), /svc_transfer_connections_broken_total [1-9]/);
 });
 
-void test("a network that goes half-open fails the transfer at its deadline, and works again when it heals", async () => {
+void test("a half-open network fails the transfer at its deadline, and works again once it recovers", async () => {
   await using pair = await startBehindRelay(500);
   pair.relay.stalled = true;
   await assert.rejects(pair.here.transfer("WRITE", pair.target, [{ local: pair.source, remote: pair.remote }]), /timed out/);
@@ -64,7 +64,7 @@ void test("a network that goes half-open fails the transfer at its deadline, and
   assert.deepEqual(pair.sink.subarray(0, MIB), pair.source.subarray(0, MIB));
 });
 
-void test("delay on the wire reorders nothing", async () => {
+void test("network delay reorders nothing", async () => {
   await using pair = await startBehindRelay();
   pair.relay.delayMs = 3;
   const ranges = Array.from({ length: 256 }, (_, i) => ({ local: pair.source.subarray(i * 4096, (i + 1) * 4096), remote: pair.remote + BigInt(i * 4096) }));

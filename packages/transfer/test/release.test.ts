@@ -1,4 +1,4 @@
-// What is given back: connections of closed segments, transports that were taken away, handles of other engines.
+// Release of resources: connections of closed segments, uninstalled transports, handles of other engines.
 import assert from "node:assert/strict";
 import { readdirSync, readlinkSync } from "node:fs";
 import { test } from "node:test";
@@ -16,7 +16,7 @@ function sockets(): number {
   }).length;
 }
 
-void test("the last closeSegment drops the connections to the peer, and opening it again makes new ones", async () => {
+void test("the last closeSegment drops the connections to the peer, and opening it again creates new ones", async () => {
   await using peer = await startChild();
   await using engine = await startEngine();
   const source = randomBytes(8 * MIB);
@@ -37,7 +37,7 @@ void test("the last closeSegment drops the connections to the peer, and opening 
   }
 });
 
-void test("uninstalling shm at either end leaves tcp, and installing it again brings shm back", async () => {
+void test("uninstalling shm at either end leaves tcp, and installing it again restores shm", async () => {
   const transports = ["tcp", "shm"] as const;
   await using here = await startEngine({ transports });
   await using there = await startEngine({ transports });
@@ -65,13 +65,13 @@ void test("uninstalling shm at either end leaves tcp, and installing it again br
   await assert.rejects(here.uninstallTransport("rdma"), /not installed/);
 });
 
-void test("handles of one engine mean nothing to another", async () => {
+void test("handles of one engine are refused by another", async () => {
   await using one = await startEngine();
   await using other = await startEngine();
   const source = randomBytes(4096);
   await one.registerLocalMemory(source);
   await other.registerLocalMemory(new Uint8Array(4096));
-  // Generations differ: one has given this slot out twice.
+  // The generations differ, because one engine has allocated this slot twice.
   one.freeBatchID(one.allocateBatchID(1));
   const batch = one.allocateBatchID(1);
   for (const call of [
@@ -117,7 +117,7 @@ void test("a batch of 10,000 requests completes over mapped memory and between p
   }
 });
 
-void test("a peer stopped in mid-transfer and let go on completes what was in flight, every byte in its place", async () => {
+void test("requests to a peer that is stopped during a transfer complete when it continues, with every byte in its place", async () => {
   await using peer = await startChild();
   await using engine = await startEngine();
   const source = randomBytes(64 * MIB);
@@ -138,7 +138,7 @@ void test("a peer stopped in mid-transfer and let go on completes what was in fl
     return batch;
   };
   for (let round = 0; round < 3; round++) {
-    // The peer stops somewhere in the first one; none of the second one has been answered when it stands.
+    // The peer stops during the first batch, before it has acknowledged anything of the second.
     const first = submit();
     await peer.freeze();
     const second = submit();
@@ -156,7 +156,7 @@ void test("a peer stopped in mid-transfer and let go on completes what was in fl
   assert.equal(await peer.ask({ op: "hash", address, length: source.length }), sha256(source));
 });
 
-void test("a segment that cannot be opened is the invalid handle to those who try, and a failure with its reason to the others", async () => {
+void test("a segment that cannot be opened gives tryOpenSegment the invalid handle, and openSegment a failure with the reason", async () => {
   await using engine = await startEngine();
   await using peer = await startEngine();
   assert.equal(await engine.tryOpenSegment("127.0.0.1:1"), INVALID_SEGMENT_ID);

@@ -1,10 +1,10 @@
-// Peers that are killed and come back under their name: on every path, whether or not transfers went on failing meanwhile.
+// Peers that are killed and return under their name, on every path, whether or not transfers kept failing meanwhile.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { eventually, MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 import { startHttp } from "./services.ts";
 
-/** A healed peer is reached within a second; the bench tells the time. */
+/** A recovered peer is reached within a second; the bench measures the time. */
 const BOUND_MS = 60_000;
 
 for (const [transports, shared, path] of [
@@ -13,7 +13,7 @@ for (const [transports, shared, path] of [
   [["tcp", "shm"], false, "process_vm"],
   [["shm"], true, "shm"],
 ] as const)
-  void test(`a peer killed and started again under its name is reached over ${path} again, with ${transports.join(" and ")} installed, while transfers go on failing`, async () => {
+  void test(`a restarted peer is reached over ${path} again, with ${transports.join(" and ")} installed, despite failing transfers`, async () => {
     await using engine = await startEngine({ transports });
     const source = randomBytes(MIB);
     await engine.registerLocalMemory(source);
@@ -31,7 +31,7 @@ for (const [transports, shared, path] of [
             () => undefined,
           );
         await eventually(reached, "the peer is reached", BOUND_MS);
-        // A record that is a moment old is not read again for a range that it lacks; tcp serves until then.
+        // A fresh record is not read again for a missing range; tcp serves it until then.
         const wanted = new RegExp(`^${path}:`);
         await eventually(
           async () => ((await reached()) && wanted.test(engine.explainPath(target, remote, MIB)) ? true : undefined),
@@ -55,7 +55,7 @@ for (const [transports, shared, path] of [
     }
   });
 
-void test("requests that were queued for a peer before it was killed and restarted end, and those after its restart complete", async () => {
+void test("requests that were queued before their peer was killed and restarted end, and later ones complete", async () => {
   await using service = await startHttp();
   await using engine = await startEngine({ metadata: service.metadata, name: "steady", settings: { transfer_timeout_ms: 10_000 } });
   const source = randomBytes(16 * MIB);

@@ -1,4 +1,4 @@
-// Engines of one host: mapped memory, copies between processes, and what makes both safe.
+// Engines on one host: mapped memory, copies between processes, and the safety of both.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { alloc, openShm, unlinkShm } from "../src/memory.ts";
@@ -11,7 +11,7 @@ for (const [shared, path] of [
   [true, "shm"],
   [false, "process_vm"],
 ] as const) {
-  void test(`bytes go over ${path} to ${shared ? "shared" : "ordinary"} memory of another process, and the metrics say so`, async () => {
+  void test(`bytes go over ${path} to ${shared ? "shared" : "ordinary"} memory of another process, and the metrics show it`, async () => {
     await using peer = await startChild({ transports });
     await using engine = await startEngine({ transports });
     const source = randomBytes(16 * MIB);
@@ -30,7 +30,7 @@ for (const [shared, path] of [
     assert.equal(counter(engine.metrics(), "svc_transfer_requests_total", "tcp"), 0);
   });
 
-  void test(`memory unregistered by a peer is out of reach over ${path} at once`, async () => {
+  void test(`memory that a peer unregistered cannot be accessed over ${path} at once`, async () => {
     await using peer = await startChild({ transports });
     await using engine = await startEngine({ transports });
     const source = randomBytes(4096);
@@ -45,7 +45,7 @@ for (const [shared, path] of [
     assert.ok(counter(engine.metrics(), "svc_transfer_fallbacks_total", path) >= 1);
   });
 
-  void test(`a peer that is gone is an error over ${path}, and another process never takes its place`, async () => {
+  void test(`a peer that is gone is an error over ${path}, and another process never replaces it`, async () => {
     await using peer = await startChild({ transports });
     await using engine = await startEngine({ transports });
     const source = randomBytes(4096);
@@ -65,14 +65,14 @@ for (const [shared, path] of [
   });
 }
 
-void test("a batch into mapped memory fails when its peer is killed in the middle, though the mapping outlives the peer", async () => {
+void test("a batch into mapped memory fails if its peer is killed during it, although the mapping outlives the peer", async () => {
   await using peer = await startChild({ transports });
   await using engine = await startEngine({ transports });
   const source = randomBytes(16 * MIB);
   await engine.registerLocalMemory(source);
   const remote = BigInt(await peer.ask<string>({ op: "register", length: source.length, shared: true }));
   const target = await engine.openSegment(peer.segment);
-  // A second or more of copying: the peer is gone long before its end.
+  // The copies take a second or more, so the peer is gone long before they end.
   const batch = engine.transfer(
     "WRITE",
     target,
@@ -81,7 +81,7 @@ void test("a batch into mapped memory fails when its peer is killed in the middl
   await Promise.all([assert.rejects(batch, { name: "TRANSFER_FAILED" }), peer[Symbol.asyncDispose]()]);
 });
 
-void test("process_vm switched off leaves tcp for ordinary memory", async () => {
+void test("disabling process_vm leaves tcp for ordinary memory", async () => {
   await using peer = await startChild({ transports });
   await using engine = await startEngine({ transports, settings: { process_vm: false, log_level: 0 } });
   const source = randomBytes(MIB);
@@ -93,7 +93,7 @@ void test("process_vm switched off leaves tcp for ordinary memory", async () => 
   assert.equal(await peer.ask({ op: "hash", address, length: MIB }), sha256(source));
 });
 
-void test("a named shared memory object is one memory for all who open it, and has a size", () => {
+void test("a named shared memory object is the same memory for all who open it, and has a size", () => {
   const name = `svc-test-${process.pid}`;
   try {
     const made = openShm(name, 8192, true);

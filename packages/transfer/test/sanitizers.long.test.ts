@@ -1,4 +1,4 @@
-// The stress program and the fuzz targets, longer and optimised, under each sanitizer; native.e2e.test.ts runs a short round of the same.
+// Longer, optimised runs of the stress program and the fuzz targets under each sanitizer; native.e2e.test.ts has a short round.
 import assert from "node:assert/strict";
 import { setPriority } from "node:os";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { needs, onPath } from "@svc/harness/needs.ts";
 import { buildNative, run, SANITIZER_ENV } from "./cmake.ts";
 
-// Builds and stress take every core they get: what runs beside them goes first.
+// Builds and stress runs use every core, so they get a lower priority than other work.
 setPriority(10);
 
 const ROUNDS = "60";
@@ -23,7 +23,7 @@ for (const [sanitizer, runtime] of [
     needs("cmake", "g++"),
     async () => {
       await using build = await buildNative(`-DSANITIZE=${sanitizer}`);
-      // A build whose sanitizer was left out by mistake would pass all of what follows.
+      // Without this check, a build that lacks the sanitizer by mistake would pass.
       assert.match((await run("ldd", [join(build.folder, "stress")])).output, runtime);
       const stress = await run(join(build.folder, "stress"), [ROUNDS], SANITIZER_ENV);
       assert.equal(stress.code, 0, stress.output.slice(-8000));
@@ -34,7 +34,7 @@ for (const [sanitizer, runtime] of [
   );
 }
 
-// Set-up does not install clang: it is large, and the fuzz program's own driver needs none.
+// Set-up does not install clang, because it is large and the fuzz program's own driver does not need it.
 const clang = onPath("clang++") ? needs("cmake") : { skip: "missing on this host: clang++ with libFuzzer (Debian: clang, libclang-rt-dev)" };
 
 void test("libFuzzer, guided by coverage, finds no input that breaks a parser", clang, async () => {

@@ -14,7 +14,7 @@ export type Service = AsyncDisposable & {
   readonly metadata: string;
   get(key: string): Promise<string | undefined>;
   put(key: string, value: string): Promise<void>;
-  /** Ends it by SIGKILL and starts it anew with nothing in it. */
+  /** Ends it with SIGKILL and starts an empty one. */
   wipe(): Promise<void>;
 };
 
@@ -32,7 +32,7 @@ async function startService(recipe: Recipe, describe: (port: number) => Omit<Ser
   let port = await freePort();
   let child: ChildProcess;
   let folder: string;
-  /** Whether it began to answer; one that finds its port taken ends instead. */
+  /** Returns whether the service answers; one that finds its port taken ends instead. */
   async function began(): Promise<boolean> {
     folder = mkdtempSync(join(tmpdir(), "svc-test-"));
     child = spawn(recipe.command, recipe.args(port, folder), { env: { ...process.env, ...recipe.env }, stdio: "ignore" });

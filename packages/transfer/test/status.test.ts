@@ -1,4 +1,4 @@
-// What status calls say of a batch and of its requests: never one against the other.
+// The status of a batch and those of its requests never contradict each other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { randomBytes, startEngine } from "./parts.ts";
@@ -6,7 +6,7 @@ import { randomBytes, startEngine } from "./parts.ts";
 const TASKS = 4;
 const ROUNDS = 4000;
 
-void test("a batch whose requests all say COMPLETED says so too and can be freed, and one that says so has none that does not", async () => {
+void test("a batch whose requests are all COMPLETED is COMPLETED and can be freed, and a COMPLETED batch has no other requests", async () => {
   await using here = await startEngine();
   await using there = await startEngine();
   const source = randomBytes(64);

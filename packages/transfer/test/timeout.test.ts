@@ -1,4 +1,4 @@
-// Time-outs are kept, whoever else is waited for meanwhile: a stopped peer, its record, other requests of the same connection.
+// Time-outs hold, whatever else is waited for: a stopped peer, its record, other requests of the same connection.
 import assert from "node:assert/strict";
 import { performance } from "node:perf_hooks";
 import { test } from "node:test";
@@ -6,17 +6,17 @@ import { eventually, randomBytes, startChild, startEngine } from "./parts.ts";
 
 const LENGTH = 65_536;
 const TIMEOUT_MS = 500;
-/** Ten times the time-out: an answer of a stopped peer's handshake port is waited for as long, and lanes were waited for one after the other. */
+/** Ten times the time-out. It also covers the wait for a stopped peer's handshake port, and several lanes in sequence. */
 const KEPT_MS = 5000;
 
-/** How long until the call failed as it should. */
+/** Measures how long the call takes to fail as expected. */
 async function failsAfter(call: () => Promise<unknown>): Promise<number> {
   const began = performance.now();
   await assert.rejects(call(), /timed out/);
   return performance.now() - began;
 }
 
-void test("requests to a stopped peer fail at their time-out, on however many connections, and not after its record was waited for", async () => {
+void test("requests to a stopped peer fail at their time-out, over any number of connections, without waiting for its record", async () => {
   await using peer = await startChild();
   await using engine = await startEngine({ settings: { transfer_timeout_ms: TIMEOUT_MS, lanes_per_peer: 8, log_level: 0 } });
   const source = randomBytes(LENGTH);
@@ -29,10 +29,10 @@ void test("requests to a stopped peer fail at their time-out, on however many co
   try {
     const took = await Promise.all(Array.from({ length: 64 }, () => failsAfter(() => write())));
     assert.ok(Math.max(...took) < KEPT_MS, `the last failed after ${Math.max(...took)} ms`);
-    // One that has its whole time yet stands in front of one that has not.
+    // A request with a long time-out is in front of one with a short time-out.
     const patient = write(60_000).catch(() => undefined);
     assert.ok((await failsAfter(() => write(TIMEOUT_MS))) < KEPT_MS);
-    // A range that the record lacks has the record read again first.
+    // A range that the record lacks makes the engine read the record first.
     const unknown = () => engine.transfer("WRITE", target, [{ local: source, remote: 4096n }], TIMEOUT_MS);
     assert.ok((await failsAfter(unknown)) < KEPT_MS);
     const began = performance.now();

@@ -1,4 +1,4 @@
-// The tools: records created and mounted, transfers and measurements from a terminal.
+// The command-line tools: creating and mounting records, transfers and measurements.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -64,7 +64,7 @@ void test("segment mount fills local_path_map, and the mounted file is read and 
   }
 });
 
-void test("transfer doctor names the path to a peer and its speed, bench measures, and unknown words are refused", async () => {
+void test("transfer doctor names the path to a peer and its speed, bench measures, and unknown arguments are refused", async () => {
   const serving = spawn(process.execPath, [...flags, MAIN, "serve", "--metadata", "P2PHANDSHAKE", "--length", "8388608", "--output", "json"], {
     stdio: ["ignore", "pipe", "inherit"],
   });

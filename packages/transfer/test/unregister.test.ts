@@ -1,4 +1,4 @@
-// The end of a registration: once it is acknowledged nobody's bytes enter the memory, however long the copy and whatever state its maker is in.
+// Unregistration: once it is acknowledged, no bytes enter the memory, whatever the length of a copy and the state of the copying process.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { UNTIL_BOUND_MS } from "@svc/harness/until.ts";
@@ -23,7 +23,7 @@ for (const [shared, path] of [
     const remote = await engine.registerLocalMemory(sink);
     const address = await writer.ask<string>({ op: "register", length: LENGTH });
     await writer.ask({ op: "fill", address, length: LENGTH });
-    // One request of the whole length, again and again until it fails.
+    // Each request writes the whole length, repeatedly until one fails.
     const writing = writer
       .ask({ op: "write", target: engine.getServerName(), address, remote: String(remote), length: LENGTH, piece: LENGTH, rounds: 1e9, sync: true })
       .catch(String);
@@ -31,7 +31,7 @@ for (const [shared, path] of [
     return { writer, engine, sink, remote, writing };
   };
 
-  void test(`no byte of one long write over ${path} comes in after the memory was unregistered`, async () => {
+  void test(`no byte of one long write over ${path} arrives after the memory was unregistered`, async () => {
     const { writer, engine, sink, remote, writing } = await start();
     await using _ = writer;
     await using __ = engine;
@@ -41,13 +41,13 @@ for (const [shared, path] of [
     assert.ok(isBlank(sink));
   });
 
-  void test(`memory that a stopped process was writing over ${path} is not given back until that process runs on, and then stays as it is`, async () => {
+  void test(`memory that a stopped process was writing over ${path} is not released until that process continues, and then stays unchanged`, async () => {
     const { writer, engine, sink, remote, writing } = await start();
     await using _ = writer;
     await using __ = engine;
     await writer.freeze();
     try {
-      // It may have stopped between two copies, which holds nothing; nearly always it was in one.
+      // The process may have stopped between two copies, which blocks nothing, but nearly always it is within one.
       const refused = await engine.unregisterLocalMemory(remote).then(
         () => undefined,
         (error: Error) => error,
@@ -75,7 +75,7 @@ for (const [shared, path] of [
     assert.ok(isBlank(sink));
   });
 
-  void test(`a process that was killed in a copy over ${path} keeps no memory from being given back`, async () => {
+  void test(`a process that was killed during a copy over ${path} does not block the release of memory`, async () => {
     const { writer, engine, sink, remote, writing } = await start();
     await using __ = engine;
     await writer[Symbol.asyncDispose]();
@@ -86,7 +86,7 @@ for (const [shared, path] of [
   });
 }
 
-void test("an engine that is freed while a stopped process is in a copy says so, and is freed once that process has ended", async () => {
+void test("freeing an engine while a stopped process is copying is refused, and succeeds once that process has ended", async () => {
   const bound = performance.now() + UNTIL_BOUND_MS;
   for (let refused = false; !refused; ) {
     assert.ok(performance.now() < bound, "the process always stopped between two copies");
@@ -108,11 +108,11 @@ void test("an engine that is freed while a stopped process is in a copy says so,
   }
 });
 
-void test("memory that a copy within the process reads or writes is not given back before the copy is through", async () => {
+void test("memory that a copy within the process reads or writes is not released before the copy ends", async () => {
   await using engine = await startEngine();
   const source = randomBytes(LENGTH);
   const sink = new Uint8Array(LENGTH);
-  // Not the very first and last bytes: some processors' memcpy writes these at its end.
+  // The very first and last bytes are excluded, because some processors' memcpy writes them last.
   const [early, late] = [MIB, LENGTH - MIB];
   source[early] = source[late] = 1;
   await engine.registerLocalMemory(source);

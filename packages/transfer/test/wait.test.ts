@@ -1,9 +1,9 @@
-// Waiting: a thread looks for what is due for a moment, then sleeps; no core is kept busy by an engine that waits.
+// Waiting: a thread spins briefly and then sleeps, so that a waiting engine keeps no core busy.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MIB, randomBytes, sha256, startChild, startEngine } from "./parts.ts";
 
-/** Of one core. A thread that never slept would use all of it. */
+/** The limit is a share of one core; a thread that never slept would use all of it. */
 const MOST_BUSY = 0.25;
 const WAIT_MS = 1000;
 
@@ -24,7 +24,7 @@ void test("an engine that has served thousands of requests sleeps when there are
   assert.ok(busy < (MOST_BUSY * (performance.now() - begun)) / 1000, `${busy} s of processor time while nothing was asked`);
 });
 
-void test("a caller that waits for a stopped peer sleeps, and its request completes when the peer goes on", async () => {
+void test("a caller that waits for a stopped peer sleeps, and its request completes when the peer continues", async () => {
   await using peer = await startChild();
   await using waiting = await startChild();
   const sink = await peer.ask<string>({ op: "register", length: MIB });
@@ -44,7 +44,7 @@ void test("a caller that waits for a stopped peer sleeps, and its request comple
   assert.equal(await peer.ask({ op: "hash", address: sink, length: MIB }), hash);
 });
 
-void test("with poll_us 0 threads sleep at once and every form of transfer works as before", async () => {
+void test("with poll_us 0 threads sleep at once, and every form of transfer works", async () => {
   const settings = { poll_us: 0 };
   await using peer = await startChild({ settings });
   await using engine = await startEngine({ settings });

@@ -1,18 +1,18 @@
-// What must hold between our engine and the field's, whichever way they find each other.
+// Interoperability of our engine and Mooncake's, with every way of finding each other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { eventually, MIB, needsWheel, randomBytes, sha256, startEngine, startWheel } from "./parts.ts";
 
 const SIZE = 64 * MIB;
 
-/** `start` gives a metadata connection that both understand, for as long as the test lasts. */
+/** `start` returns a metadata connection that both understand, and that lives as long as the test. */
 export function wheelSuite(way: string, start: () => Promise<{ metadata: string; brand: string } & AsyncDisposable>): void {
   const engineFor = (name: string, where: { metadata: string; brand: string }) =>
     startEngine({ name, metadata: where.metadata, settings: { brand: where.brand, log_level: 0 } });
   const ownName = (way: string) => (way === "handshake" ? "127.0.0.1" : `ours-${process.pid}`);
   const theirName = (way: string) => (way === "handshake" ? "127.0.0.1:12345" : `theirs-${process.pid}`);
 
-  void test(`${way}: bytes that we write to the Python engine arrive, and read back equal`, needsWheel(), async () => {
+  void test(`${way}: bytes that we write to the Python engine arrive, and reading them back gives the same bytes`, needsWheel(), async () => {
     await using where = await start();
     await using peer = await startWheel(theirName(way), where.metadata);
     await using engine = await engineFor(ownName(way), where);
@@ -29,7 +29,7 @@ export function wheelSuite(way: string, start: () => Promise<{ metadata: string;
     assert.equal(sha256(back), sha256(source));
   });
 
-  void test(`${way}: the Python engine refuses a range that is not its own, and the message names peer and range`, needsWheel(), async () => {
+  void test(`${way}: the Python engine refuses a range that it has not registered, and the message names peer and range`, needsWheel(), async () => {
     await using where = await start();
     await using peer = await startWheel(theirName(way), where.metadata);
     await using engine = await engineFor(ownName(way), where);
@@ -69,7 +69,7 @@ export function wheelSuite(way: string, start: () => Promise<{ metadata: string;
     assert.equal(await peer.ask({ op: "hash", address, length: MIB }), sha256(source));
   });
 
-  void test(`${way}: the Python engine writes to us, reads from us, probes us, and is refused what is not registered`, needsWheel(), async () => {
+  void test(`${way}: the Python engine writes to us, reads from us, probes us, and is refused unregistered memory`, needsWheel(), async () => {
     await using where = await start();
     await using peer = await startWheel(theirName(way), where.metadata);
     await using engine = await engineFor(ownName(way), where);

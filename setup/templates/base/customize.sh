@@ -10,7 +10,7 @@ chroot "$root" useradd --uid 1000 --gid 1000 --create-home --home-dir /home/user
 chroot "$root" chown -R user:user /home/user
 chmod 0440 "$root/etc/sudoers.d/user"
 
-# The host's proxies, and a name and password in a mirror's address, are no business of a guest.
+# The host's proxies, and credentials in a mirror's address, must not reach a guest.
 sed -i '/^Acquire::https*::/d' "$root"/etc/apt/apt.conf.d/99mmdebstrap
 sed -i 's,://[^/@ ]*@,://,' "$root"/etc/apt/sources.list
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fills the root of the template `host`: folders, links as on the host, and the few files of /etc that programs in /usr read.
-# build.sh ROOT MEMBERS writes template.json's own members to MEMBERS; build.sh ROOT --rights sets owners and modes at the end.
+# Fills the root of the template `host`: folders, links as on the host, and the few files of /etc that programs in /usr read. build.sh ROOT
+# MEMBERS writes template.json's own members to MEMBERS; build.sh ROOT --rights sets owners and modes at the end.
 set -euo pipefail
 root=$1
 
@@ -17,7 +17,7 @@ chmod 1777 "$root/tmp" "$root/var/tmp"
 ln -s /run "$root/var/run"
 ln -s /run/lock "$root/var/lock"
 
-# A merged host has links here; an older one has folders of its own, which are bound like /usr.
+# A host with merged /usr has links here; an older one has separate folders, which are bound like /usr.
 binds='"/usr"'
 for name in bin sbin lib lib32 lib64 libx32; do
   if [[ -L /$name ]]; then
@@ -51,12 +51,12 @@ printf '%s\n' 'passwd: files' 'group: files' 'shadow: files' 'hosts: files dns' 
 printf '%s\n' 'Defaults env_reset' 'Defaults secure_path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"' \
   'root ALL=(ALL:ALL) ALL' '@includedir /etc/sudoers.d' >"$etc/sudoers"
 
-# Programs of the host's /usr follow these: library paths, alternatives, sudo's modules, TLS settings, time zone, terminals.
+# Programs of the host's /usr read these: library paths, alternatives, sudo's modules, TLS settings, time zone, terminals.
 for name in ld.so.cache ld.so.conf ld.so.conf.d alternatives pam.d security login.defs ssl/openssl.cnf localtime \
   services protocols mime.types debian_version python3 terminfo gai.conf host.conf; do
   [[ -e /etc/$name ]] || continue
   mkdir -p "$etc/$(dirname "$name")"
-  # What only root reads there (0600) is no business of a guest; it is left out without a word.
+  # Files that only root can read (0600) must not reach a guest, so they are skipped silently.
   cp -R --no-dereference --preserve=mode,links "/etc/$name" "$etc/$name" 2>/dev/null || true
 done
 
@@ -97,7 +97,7 @@ missing=()
 for name in bash python3 git curl sudo ps ss getfattr; do
   [[ -x /usr/bin/$name || -x /bin/$name ]] || missing+=("\"$name\"")
 done
-# `python` is expected everywhere; where the host has none, a folder of the template's own brings it.
+# Programs expect `python` everywhere; if the host lacks it, the template provides it in a separate folder.
 if [[ ! -e /usr/bin/python && -x /usr/bin/python3 ]]; then
   mkdir -p "$root/opt/svc/bin" "$etc/profile.d"
   ln -s /usr/bin/python3 "$root/opt/svc/bin/python"

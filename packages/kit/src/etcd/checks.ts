@@ -1,25 +1,25 @@
-// Whether a member still answers with the cluster's leave: asked once for all watches that read from it.
+// Checks that a member still belongs to its cluster, with one request for all watches that read from it.
 import type { Endpoints } from "./endpoints.ts";
 import { encode, rangeAnswer } from "./wire.ts";
 
 export type Checked = {
   readonly prefix: string;
-  /** Of the last change that this watch knows; undefined while it knows none. */
+  /** The revision of the last change that this watch has seen; undefined before the first one. */
   readonly revision: () => bigint | undefined;
-  /** The member's store is younger than what this watch knows: it was set up anew or restored. */
+  /** Called if the member's revision is older than ours: its store was recreated or restored. */
   readonly onHistoryLost: () => void;
-  /** The member does not answer, or not as part of the cluster. */
+  /** Called if the member does not answer, or answers that it has lost its cluster. */
   readonly onBroken: (error: unknown) => void;
 };
 
 export interface Checks {
-  /** Until the returned function is called. */
+  /** Includes the watch in the checks of this member until the returned function is called. */
   join(url: string, watch: Checked): () => void;
 }
 
 type Member = { readonly watches: Set<Checked>; readonly timer: NodeJS.Timeout; isAsked: boolean };
 
-/** One that was cut off from the cluster keeps its streams, and is silent: only a linearizable read shows it. */
+/** A member that is cut off from the cluster keeps its streams open and silent; only a linearizable read reveals it. */
 export function openChecks(endpoints: Pick<Endpoints, "callOne">, checkMs: number): Checks {
   const members = new Map<string, Member>();
 
@@ -27,7 +27,7 @@ export function openChecks(endpoints: Pick<Endpoints, "callOne">, checkMs: numbe
     const [first] = member.watches;
     if (first === undefined || member.isAsked) return;
     member.isAsked = true;
-    // What a watch learns while the answer is on its way may be newer than the answer.
+    // A watch may learn of newer changes while the request is in flight, so we compare with what it knew before.
     const asked = [...member.watches].map((watch) => ({ watch, known: watch.revision() }));
     const stillReading = () => asked.filter(({ watch }) => member.watches.has(watch));
     try {

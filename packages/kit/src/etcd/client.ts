@@ -10,29 +10,29 @@ import { behind, deleteAnswer, encode, header, type KeyValue, rangeAnswer } from
 
 export type Listed = { readonly entries: readonly KeyValue[]; readonly revision: bigint };
 
-/** Each @throws ETCD_UNAVAILABLE where no member answers in time, ETCD_REFUSED where one says no. */
+/** Every method @throws ETCD_UNAVAILABLE if no member answers in time, ETCD_REFUSED if one refuses. */
 export interface Etcd {
   readonly endpoints: readonly string[];
   get(key: string): Promise<KeyValue | undefined>;
-  /** All keys that begin with `prefix`, as they are at one revision. */
+  /** Lists all keys that begin with `prefix`, as of one revision. */
   list(prefix: string): Promise<Listed>;
   /**
-   * The revision that it was written at. It is sent to a second member where the first may have written it: only for keys that nobody
-   * else writes; else `transact`.
+   * Returns the revision of the write. A put may be sent to a second member after the first one has executed it, so use it only for keys
+   * with a single writer; use `transact` for others.
    */
   put(key: string, value: string, leaseID?: string): Promise<bigint>;
-  /** Whether it was there. */
+  /** Returns whether the key existed. */
   delete(key: string): Promise<boolean>;
   /**
-   * Sent once: where its outcome is not known, the failure's `details.outcome` is "unknown". Values that name the writer let it
-   * read who won.
+   * Sends the transaction once. If its outcome is unknown, the failure's `details.outcome` is "unknown"; a value that names its writer lets
+   * the caller read who won.
    */
   transact(transaction: Transaction): Promise<Transacted>;
-  /** A lease that is kept alive until it is released; `onLost` once, when it may be over. */
+  /** Grants a lease and keeps it alive until it is released. `onLost` is called once, when the lease may have expired. */
   lease(ttlSeconds: number, onLost: (reason: string) => void): Promise<Lease>;
-  /** All keys that begin with `prefix`, then each change of them, in order and without a gap. */
+  /** Reports all keys that begin with `prefix`, then every change of them, in order and without gaps. */
   watch(prefix: string, options: WatchOptions): Watch;
-  /** Ends watches and kept leases without releasing them. */
+  /** Stops watches and lease renewals without revoking the leases. */
   close(): Promise<void>;
 }
 
@@ -52,7 +52,7 @@ export function openEtcd(options: EtcdOptions): Etcd {
     let revision = 0n;
     let from = encode(prefix);
     for (;;) {
-      // Later pages are read at the revision of the first.
+      // Later pages must be read at the revision of the first, or the list would mix two states.
       const page = await endpoints.call(
         "/v3/kv/range",
         { key: from, range_end: behind(prefix), limit: PAGE_KEYS, ...(revision === 0n ? {} : { revision: String(revision) }) },
@@ -93,7 +93,7 @@ export function openEtcd(options: EtcdOptions): Etcd {
       return watch;
     },
     async close() {
-      // First: it ends the calls that watches wait for.
+      // Endpoints close first, because this aborts the calls that the watches await.
       endpoints.close();
       await Promise.all([...open].map((each) => each.close()));
     },

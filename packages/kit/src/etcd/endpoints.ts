@@ -1,4 +1,5 @@
-// Calls of etcd's JSON gateway: one member after the other until one answers; each attempt, the whole call and the answer are bounded.
+// Calls of etcd's JSON gateway: they try one member after another until one answers; each attempt, the whole call and the answer are
+// bounded.
 import { type ClientRequest, type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest } from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -6,30 +7,30 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 
 export type EtcdOptions = {
-  /** `http://HOST:PORT` of each member. */
+  /** One `http://HOST:PORT` per member. */
   readonly endpoints: readonly string[];
-  /** For one member to answer, before the next is tried. */
+  /** The time one member has to answer before the next one is tried. */
   readonly attemptMs?: number;
-  /** For a whole call, over all members. */
+  /** The time a whole call has, over all members. */
   readonly callMs?: number;
-  /** How often the member that watches read from is asked whether it is still part of the cluster. */
+  /** The interval of checks that the member which watches read from still belongs to the cluster. */
   readonly checkMs?: number;
 };
 
-/** `once`: never sent to a second member when the first may have done it. */
+/** A call of kind `once` is never sent to a second member if the first one may have executed it. */
 export type CallKind = "repeatable" | "once";
 
 export interface Endpoints {
   readonly urls: readonly string[];
-  /** @throws ETCD_UNAVAILABLE, with `details.outcome` "unknown" where it may have happened; ETCD_REFUSED. */
+  /** @throws ETCD_UNAVAILABLE, with `details.outcome` "unknown" if the call may have taken effect; ETCD_REFUSED. */
   call<T>(path: string, body: object, shape: z.ZodType<T>, kind?: CallKind): Promise<T>;
-  /** As `call`, of this member alone and in one attempt. */
+  /** Like `call`, with a single attempt at this member. */
   callOne<T>(url: string, path: string, body: object, shape: z.ZodType<T>): Promise<T>;
-  /** An answer without an end, of this member; the caller destroys the request. */
+  /** Opens an endless answer of this member; the caller must destroy the request. */
   stream(url: string, path: string, body: object): Promise<{ readonly call: ClientRequest; readonly answer: IncomingMessage }>;
   /** The member that answered last. */
   readonly preferred: string;
-  /** From here on another member is preferred. */
+  /** Makes `preferred` name another member. */
   avoid(url: string): void;
   readonly attemptMs: number;
   close(): void;
@@ -41,15 +42,15 @@ const FIRST_PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 400;
 const MAX_ENDPOINTS = 16;
 const SOCKETS_PER_MEMBER = 32;
-/** etcd's own bound of a request, where it is not set otherwise. */
+/** etcd's default limit of a request. */
 const MAX_REQUEST_BYTES = 1_500_000;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 const MAX_SHOWN_CHARS = 300;
-/** gRPC's names for "no leader", "leader changed", "request timed out": another member, or the same one later, may answer. */
+/** gRPC's codes for "no leader", "leader changed" and "request timed out": another attempt may succeed. */
 const passingCodes: ReadonlySet<number | undefined> = new Set([4, 14]);
 const unsentCodes: ReadonlySet<string | undefined> = new Set(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN"]);
 
-/** A setting's list of etcd's client addresses: `URL[,URL]`. */
+/** A setting that lists etcd's client addresses: `URL[,URL]`. */
 export const etcdEndpoints = z
   .array(
     z.string().refine((text) => {
@@ -59,7 +60,7 @@ export const etcdEndpoints = z
   )
   .max(MAX_ENDPOINTS);
 
-/** No answer that counts; `isSent`: the member may have acted on it. */
+/** An attempt without a usable answer. `isSent`: the member may have executed the request. */
 class Unanswered extends Error {
   readonly isSent: boolean;
   constructor(message: string, isSent: boolean) {
@@ -87,7 +88,7 @@ export function openEndpoints({ endpoints, attemptMs = ATTEMPT_MS, callMs = CALL
     return call;
   }
 
-  /** The answer's head. @throws Unanswered. */
+  /** Waits for the head of the answer. @throws Unanswered. */
   function headOf(call: ClientRequest, url: string): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       let isConnected = false;
@@ -203,7 +204,7 @@ function read<T>(url: string, path: string, said: string, shape: z.ZodType<T>): 
   }
 }
 
-/** @throws Unanswered where another attempt may succeed, else ETCD_REFUSED. */
+/** @throws Unanswered if another attempt may succeed, otherwise ETCD_REFUSED. */
 function refused(url: string, path: string, status: number, said: string): never {
   let body: z.output<typeof refusal>;
   try {

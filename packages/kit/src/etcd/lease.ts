@@ -1,4 +1,4 @@
-// A lease of etcd: granted, renewed three times within its time, and known to be held only up to a margin before it ends.
+// A lease of etcd, renewed three times within its TTL. We treat it as lost a margin before etcd would let it expire.
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import type { Endpoints } from "./endpoints.ts";
@@ -6,20 +6,20 @@ import { int64 } from "./wire.ts";
 
 export type Lease = {
   readonly id: string;
-  /** What etcd granted: not less than its election timeout allows. */
+  /** The TTL that etcd granted; it may be longer than requested, because etcd's election timeout sets a minimum. */
   readonly ttlMs: number;
   /**
-   * Whether etcd holds it for certain: counted on the monotonic clock from before the last renewal was sent, less a margin. Also right
-   * at once in a process that stood still.
+   * Returns whether etcd certainly still holds the lease. The time counts on the monotonic clock from before the last renewal was sent,
+   * less a margin, so the answer is right even just after a suspended process continues.
    */
   isHeld(): boolean;
-  /** Gives it back; the keys under it go away. Where etcd does not answer they go when its time is over. */
+  /** Revokes the lease, which deletes its keys. If etcd does not answer, they go when the lease expires. */
   release(): Promise<void>;
-  /** Renews it no more, and leaves it to its time. */
+  /** Stops the renewals and lets the lease expire. */
   close(): Promise<void>;
 };
 
-/** For clocks that run apart and timers that fire late. */
+/** The margin covers clocks that drift and timers that fire late. */
 const MARGIN = 0.2;
 const RENEWALS = 3;
 const RETRY_MS = 100;
@@ -31,7 +31,7 @@ const revoked = z.object({});
 export async function grantLease(endpoints: Endpoints, ttlSeconds: number, onLost: (reason: string) => void, onEnd: () => void): Promise<Lease> {
   if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1) fail("SETTING_INVALID", `expected a lease of whole seconds, 1 or more, got ${ttlSeconds}`);
   let sentMs = performance.now();
-  // A grant that was answered to nobody ends by itself.
+  // A grant whose answer was lost expires by itself.
   const { ID, TTL } = await endpoints.call("/v3/lease/grant", { TTL: String(ttlSeconds) }, granted);
   const id = String(ID);
   const ttlMs = Number(TTL) * 1000;
@@ -69,7 +69,7 @@ export async function grantLease(endpoints: Endpoints, ttlSeconds: number, onLos
       sentMs = beginMs;
       schedule(ttlMs / RENEWALS);
     } catch {
-      // The deadline says when that has lasted too long.
+      // The deadline timer reports the loss if renewals keep failing.
       schedule(RETRY_MS);
     }
   }

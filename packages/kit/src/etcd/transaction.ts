@@ -1,10 +1,10 @@
-// A transaction of etcd: what must hold, what is done if it does, and what is done if not; all of it at one revision.
+// A transaction of etcd: its conditions, the steps if they hold, and the steps otherwise; all take effect at one revision.
 import { z } from "zod";
 import { behind, deleteAnswer, encode, header, type KeyValue, putAnswer, rangeAnswer } from "./wire.ts";
 
 type Relation = "=" | "!=" | ">" | "<";
 
-/** What must hold of a key. A key that is not there has version, createRevision and modRevision 0, and no value. */
+/** A condition on a key. An absent key has version, createRevision and modRevision 0, and no value. */
 export type Compare = { readonly key: string; readonly is?: Relation } & (
   | { readonly version: bigint }
   | { readonly createRevision: bigint }
@@ -19,10 +19,10 @@ export type Step =
 
 export type Transaction = { readonly if?: readonly Compare[]; readonly do: readonly Step[]; readonly else?: readonly Step[] };
 
-/** `entries`: what each `get` of the branch that ran found, in order. */
+/** `entries` holds the results of each `get` in the branch that ran, in order. */
 export type Transacted = { readonly succeeded: boolean; readonly revision: bigint; readonly entries: readonly (readonly KeyValue[])[] };
 
-/** That nothing is written under `key`. */
+/** The condition that no value exists under `key`. */
 export const isAbsent = (key: string): Compare => ({ key, createRevision: 0n });
 
 const relations: Readonly<Record<Relation, string>> = { "=": "EQUAL", "!=": "NOT_EQUAL", ">": "GREATER", "<": "LESS" };

@@ -1,4 +1,4 @@
-// Follows the keys below a prefix: all of them first, then each change; comes back by itself after a cut, a compaction or a lost history.
+// Watches the keys below a prefix: reports all of them, then each change, and recovers after a cut, a compaction or a lost history.
 import type { ClientRequest, IncomingMessage } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -12,23 +12,23 @@ export type WatchEvent =
   | { readonly type: "delete"; readonly key: string; readonly modRevision: bigint };
 
 export type WatchOptions = {
-  /** Goes on with the changes behind this revision, without a list first. */
+  /** Starts with the changes after this revision, without an initial list. */
   readonly fromRevision?: bigint;
-  /** Everything, anew: at the start, and where changes were missed because etcd does not keep them any more. */
+  /** Called with the complete list: at the start, and again if changes were missed because etcd has compacted them. */
   readonly onAll: (entries: readonly KeyValue[], revision: bigint) => void;
-  /** Changes of one or more whole transactions, in order. */
+  /** Called with the changes of one or more whole transactions, in order. */
   readonly onEvents: (events: readonly WatchEvent[], revision: bigint) => void;
-  /** From here on what is known may be old, until `onCurrent`. */
+  /** Called when the known state may become stale; `onCurrent` ends this. */
   readonly onInterrupted?: (reason: string) => void;
   readonly onCurrent?: () => void;
-  /** How long one stream is trusted: a middlebox may have dropped it without a word. */
+  /** The maximum age of a stream: a middlebox may drop a connection without notice. */
   readonly renewMs?: number;
 };
 
 export type Watch = {
-  /** Of the last change known. */
+  /** The revision of the last change that this watch has seen. */
   readonly revision: bigint;
-  /** False from an interruption until the stream goes on. */
+  /** False from an interruption until the stream continues. */
   readonly isCurrent: boolean;
   close(): Promise<void>;
 };
@@ -40,7 +40,7 @@ type WatchParts = {
   readonly prefix: string;
 };
 
-/** Why a stream ended: it is followed by another one from the same revision, or by a list. */
+/** Why a stream ended. After "renewed" another stream starts at the same revision; after "history lost" a new list comes first. */
 type End = "renewed" | "history lost";
 
 const RENEW_MS = 60_000;
@@ -102,7 +102,7 @@ export function openWatch({ endpoints, checks, list, prefix }: WatchParts, optio
     }
   }
 
-  /** Returns when the stream is to be followed by another one. @throws where it broke. */
+  /** Returns when another stream should follow. @throws if the stream breaks. */
   async function stream(url: string, from: bigint): Promise<End> {
     const body = { create_request: { ...range, start_revision: String(from), progress_notify: true } };
     const { call, answer } = await endpoints.stream(url, "/v3/watch", body).catch((error: unknown) => {
@@ -140,7 +140,7 @@ export function openWatch({ endpoints, checks, list, prefix }: WatchParts, optio
     const { error, result } = message.parse(JSON.parse(line));
     if (result === undefined) return fail("ETCD_UNAVAILABLE", `etcd ended the watch of ${prefix}: ${error?.message ?? line.slice(0, 200)}`);
     const { revision } = result.header;
-    // Compacted away, or the store is younger than what is known: it was set up anew or restored.
+    // Either the revision was compacted, or the store is older than ours because it was recreated or restored.
     if (result.compact_revision > 0n || (known !== undefined && revision < known)) return "history lost";
     if (result.canceled) fail("ETCD_UNAVAILABLE", `etcd ended the watch of ${prefix}: ${result.cancel_reason}`);
     if (result.created) current();
@@ -170,7 +170,7 @@ export function openWatch({ endpoints, checks, list, prefix }: WatchParts, optio
   };
 }
 
-/** What a caller's function throws is its own defect: it ends the process, not the stream. */
+/** An exception of the caller's function is a bug of the caller: it ends the process rather than the stream. */
 function deliver(work: () => void): void {
   try {
     work();
@@ -181,7 +181,7 @@ function deliver(work: () => void): void {
   }
 }
 
-/** Returns at the end of the answer. @throws where it breaks off, or a line is longer than MAX_LINE_BYTES. */
+/** Returns at the end of the answer. @throws if it breaks off, or a line exceeds MAX_LINE_BYTES. */
 function readLines(call: ClientRequest, answer: IncomingMessage, onLine: (line: string) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     let chunks: Buffer[] = [];

@@ -1,4 +1,4 @@
-// etcd's JSON gateway as it stands on the wire: bytes as base64, 64-bit numbers as text.
+// The wire format of etcd's JSON gateway: bytes as base64, 64-bit numbers as text.
 import { z } from "zod";
 
 export type KeyValue = {
@@ -6,9 +6,9 @@ export type KeyValue = {
   readonly value: string;
   readonly createRevision: bigint;
   readonly modRevision: bigint;
-  /** How often it was written since it was made; starts at 1. */
+  /** The number of writes since the key was created; it starts at 1. */
   readonly version: bigint;
-  /** Undefined: it stays until it is deleted. */
+  /** Undefined for a key without a lease. */
   readonly leaseID: string | undefined;
 };
 
@@ -17,7 +17,7 @@ const text64 = z
   .string()
   .default("")
   .transform((text) => Buffer.from(text, "base64").toString("utf8"));
-/** Left out where it is 0. */
+/** The gateway omits a number that is 0. */
 export const int64 = z
   .union([z.string().regex(/^-?\d{1,19}$/), z.number().int()])
   .default("0")
@@ -40,11 +40,11 @@ export const rangeAnswer = z.object({ header: header.optional(), kvs: z.array(ke
 export const putAnswer = z.object({ header: header.optional() });
 export const deleteAnswer = z.object({ header: header.optional(), deleted: int64 });
 
-/** The first key behind all that begin with `prefix`. */
+/** The first key after all keys that begin with `prefix`. */
 export function behind(prefix: string): string {
   const bytes = Buffer.from(prefix, "utf8");
   const at = bytes.findLastIndex((byte) => byte < 0xff);
-  // "\0" as an end means every key from the first on.
+  // etcd reads "\0" as the end of the range as "every key from the first on".
   if (at === -1) return encode("\0");
   bytes[at] = (bytes[at] as number) + 1;
   return bytes.subarray(0, at + 1).toString("base64");

@@ -1,4 +1,4 @@
-// Objects as files of one directory, for one machine or a file system that several share.
+// Objects as files of a directory, for one machine or for several that share a file system.
 import { randomBytes } from "node:crypto";
 import { mkdir, open, opendir, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
@@ -7,9 +7,9 @@ import type { Durability } from "../database.ts";
 import { syncAll } from "../sync.ts";
 import { checkKey, type ObjectInfo, type Objects, tooLarge } from "./objects.ts";
 
-// DIRECTORY/<key>          whole, or not there
-// DIRECTORY/.part/<random>  being written; one that is older than an hour was left by a kill. Without .part the directory is not the one
-//                           that was opened: a file system that is shared is not mounted
+// DIRECTORY/<key>           a complete object, or absent
+// DIRECTORY/.part/<random>  an object being written; one older than an hour belongs to a killed writer. If .part itself is
+//                           missing, the directory is not the one we opened, for example because a shared file system is not mounted
 
 const PART = ".part";
 const PART_KEPT_MS = 3600_000;
@@ -26,11 +26,11 @@ export async function openDirectoryObjects(directory: string, durability: Durabi
   await mkdir(parts, { recursive: true, mode: 0o700 });
   for (const name of await readdir(parts)) {
     const left = await stat(join(parts, name)).catch(() => undefined);
-    // Another process that shares the directory may be writing one.
+    // A recent part may belong to another process that shares the directory.
     if (left !== undefined && left.mtimeMs < Date.now() - PART_KEPT_MS) await rm(join(parts, name), { force: true });
   }
   const pathOf = (key: string) => join(directory, checkKey(key));
-  /** What is missing is only known where all the rest is there. */
+  /** A missing file counts as absent only if the directory itself is still readable; otherwise the storage is unavailable. */
   const absentAs =
     <T>(value: T) =>
     async (error: unknown): Promise<T> => {
@@ -41,11 +41,11 @@ export async function openDirectoryObjects(directory: string, durability: Durabi
       return value;
     };
 
-  async function place(part: string, path: string): Promise<void> {
+  async function publish(part: string, path: string): Promise<void> {
     const made = await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     await rename(part, path);
     if (durability !== "disk") return;
-    // A folder that was just made is a name in the one above it.
+    // A new folder's name is stored in its parent, so the parents need a sync too.
     const folders = [dirname(path)];
     while (made !== undefined && folders.at(-1) !== dirname(made)) folders.push(dirname(folders.at(-1) as string));
     await syncAll(folders);
@@ -64,7 +64,7 @@ export async function openDirectoryObjects(directory: string, durability: Durabi
         } finally {
           await file.close();
         }
-        await place(part, path);
+        await publish(part, path);
       } catch (error) {
         await rm(part, { force: true });
         return absentAs<never>(undefined as never)(error).then(() => Promise.reject(error));
@@ -104,7 +104,7 @@ async function* below(directory: string, folder: string, prefix: string): AsyncG
     const path = join(folder, entry.name);
     const key = relative(directory, path);
     if (entry.name === PART) continue;
-    // Only where keys with this prefix can lie.
+    // We descend only into folders that can hold keys with this prefix.
     if (entry.isDirectory() && (prefix.startsWith(`${key}/`) || `${key}/`.startsWith(prefix))) yield* below(directory, path, prefix);
     if (!entry.isFile() || !key.startsWith(prefix)) continue;
     const found = await stat(path).catch(goneAs(undefined));

@@ -1,31 +1,37 @@
-// Object storage as svc uses it: small whole objects by key; in a directory, or behind an S3-compatible server.
+// Object storage as svc uses it: small objects by key, each read and written whole, in a directory or on an S3-compatible server.
 import { fail } from "@svc/contract/failures.ts";
 
 export type ObjectInfo = { readonly key: string; readonly sizeBytes: number; readonly modifiedAtMs: number };
 
-/** Of an object's bytes: `end` is exclusive. */
+/** A range of an object's bytes; `end` is exclusive. */
 export type ByteRange = { readonly start: number; readonly end: number };
 
 const MAX_KEY_BYTES = 900;
 const segment = /^[A-Za-z0-9_~-][A-Za-z0-9_.~-]*$/;
 
-/** Every method is tried again with growing waits, within a bound, and then @throws OBJECTS_UNAVAILABLE. */
+/** Every method retries with growing delays, up to a limit, and then @throws OBJECTS_UNAVAILABLE. */
 export interface Objects {
-  /** Where it is, for people. */
+  /** The location, for messages. */
   readonly url: string;
-  /** What is large is cut by its owner, so that each can be held, sent again and verified as a whole. Whole under its key when this returns, in the place of what was there. `sha256`: of the body, in hex, where it is known. @throws DISK_FULL. */
+  /**
+   * Stores the object, which replaces any earlier one only when it is complete. Callers split large data, so that each part can be
+   * buffered, resent and verified whole. `sha256` is the body's hash in hex, if known. @throws DISK_FULL.
+   */
   put(key: string, body: Buffer, sha256?: string): Promise<void>;
-  /** Undefined where there is none. @throws PAYLOAD_TOO_LARGE when it has more than `maxBytes`, having read no more. */
+  /** Returns undefined if the object does not exist. @throws PAYLOAD_TOO_LARGE if it exceeds `maxBytes`, without reading further. */
   get(key: string, maxBytes: number, range?: ByteRange): Promise<Buffer | undefined>;
   head(key: string): Promise<ObjectInfo | undefined>;
-  /** All whose key begins with `prefix`, in no order that can be relied on; those that come or go meanwhile may be among them, or not. */
+  /**
+   * Lists all objects whose key begins with `prefix`, in unspecified order; objects that appear or vanish meanwhile may be missing or
+   * included.
+   */
   list(prefix: string): AsyncGenerator<ObjectInfo>;
-  /** Also where there is none. */
+  /** Succeeds if the object does not exist. */
   delete(key: string): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Keys of ours are plain words between slashes, so that they mean the same in a directory, in a URL and in a listing. */
+/** Keys consist of plain characters between slashes, so that they mean the same in a directory, a URL and a listing. */
 export function checkKey(key: string): string {
   if (key.length <= MAX_KEY_BYTES && key.split("/").every((each) => segment.test(each))) return key;
   return fail("INTERNAL", `${JSON.stringify(key.slice(0, 100))} cannot be an object's key`);

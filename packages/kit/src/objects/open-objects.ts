@@ -8,7 +8,7 @@ import { openS3Objects } from "./s3.ts";
 import { credentialsFrom } from "./s3-credentials.ts";
 import type { ObjectsSettings } from "./settings.ts";
 
-/** @throws SETTING_INVALID with what the setting must look like. */
+/** @throws SETTING_INVALID, with the expected form of the setting. */
 export async function openObjects(settings: ObjectsSettings, durability: Durability, env: NodeJS.ProcessEnv): Promise<Objects> {
   const url = URL.canParse(settings.url) ? new URL(settings.url) : undefined;
   if (url?.protocol === "file:" && url.host === "") {

@@ -1,4 +1,4 @@
-// Credentials for S3-compatible storage: from the environment, or a file in the form that S3's own tools read.
+// Credentials for S3-compatible storage: from the environment, or from a file in the format of the AWS tools.
 import { statSync } from "node:fs";
 import { fail } from "@svc/contract/failures.ts";
 import { readSecretFile } from "../secret.ts";
@@ -6,8 +6,9 @@ import { readSecretFile } from "../secret.ts";
 export type Credentials = { readonly accessKeyID: string; readonly secretAccessKey: string; readonly sessionToken: string | undefined };
 
 /**
- * Asked at each request: a file that changed is read again, since what it holds may be good for hours only. `setting` names the file's.
- * @throws SETTING_INVALID where neither is there, or the file holds none; the secrets are in no message.
+ * Returns a function that each request calls: it rereads a changed file, since its credentials may expire within hours. `setting` is the
+ * file's setting.
+ * @throws SETTING_INVALID if there are no credentials; no message contains the secrets.
  */
 export function credentialsFrom(file: string, env: NodeJS.ProcessEnv, setting = "objects.credentials_file"): () => Credentials {
   if (file === "") {

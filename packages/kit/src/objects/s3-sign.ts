@@ -1,11 +1,11 @@
-// Signs requests to S3-compatible storage as version 4 of its signatures says.
+// Signs requests to S3-compatible storage with AWS Signature Version 4.
 import { createHash, createHmac } from "node:crypto";
 import type { Credentials } from "./s3-credentials.ts";
 
 export type Unsigned = {
   readonly method: string;
   readonly host: string;
-  /** Each part encoded as `encoded` does. */
+  /** Each segment is encoded by `encoded`. */
   readonly path: string;
   readonly query: Readonly<Record<string, string>>;
   readonly headers: Readonly<Record<string, string>>;
@@ -15,7 +15,7 @@ export type Unsigned = {
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 const hmac = (key: string | Buffer, text: string) => createHmac("sha256", key).update(text).digest();
 
-/** All but A-Z a-z 0-9 - . _ ~ as %XX. */
+/** Encodes all characters except A-Z a-z 0-9 - . _ ~ as %XX. */
 export function encoded(text: string): string {
   return encodeURIComponent(text).replace(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
 }
@@ -27,7 +27,7 @@ export function queryOf(query: Unsigned["query"]): string {
     .join("&");
 }
 
-/** The headers to send: those given, and what the signature adds. */
+/** Returns the given headers and those that the signature adds. */
 export function signed(request: Unsigned, { accessKeyID, secretAccessKey, sessionToken }: Credentials, region: string, now: Date): Record<string, string> {
   const time = now.toISOString().replace(/[-:]|\.\d{3}/g, "");
   const scope = `${time.slice(0, 8)}/${region}/s3/aws4_request`;

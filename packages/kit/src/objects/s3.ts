@@ -1,29 +1,29 @@
-// Objects of an S3-compatible server: five calls over HTTP/1.1 on connections that stay open.
+// Objects on an S3-compatible server: five calls over HTTP/1.1 on persistent connections.
 import { createHash } from "node:crypto";
 import { type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
 import { Agent as TLSAgent, request as tlsRequest } from "node:https";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { checkKey, type Objects, tooLarge } from "./objects.ts";
 import { ATTEMPTS, retried, Unanswered } from "./retry.ts";
-import { listingOf, wordsOf } from "./s3-answers.ts";
+import { listingOf, refusalOf } from "./s3-answers.ts";
 import type { Credentials } from "./s3-credentials.ts";
 import { encoded, queryOf, signed } from "./s3-sign.ts";
 
 export type S3Options = {
-  /** For people. */
+  /** The location, for messages. */
   readonly url: string;
   readonly bucket: string;
   readonly prefix: string;
   readonly endpoint: string;
   readonly region: string;
-  /** The bucket stands in the path, not in the host's name. */
+  /** True if the bucket is part of the path rather than of the host name. */
   readonly pathStyle: boolean;
   readonly concurrency: number;
   readonly credentials: () => Credentials;
   readonly bounds?: S3Bounds;
 };
 
-/** How long a server may be silent and an attempt may take, and how often a request is sent. */
+/** Limits of a server's silence, of one attempt, and of the number of attempts. */
 export type S3Bounds = { readonly silenceMs: number; readonly callMs: number; readonly attempts: number };
 
 type Call = {
@@ -33,17 +33,17 @@ type Call = {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Buffer;
   readonly sha256?: string | undefined;
-  /** Of the answer; more is not read. */
+  /** The limit of the answer's body; the rest is not read. */
   readonly maxBytes: number;
 };
 type Answer = { readonly status: number; readonly headers: IncomingMessage["headers"]; readonly body: Buffer };
 
 const BOUNDS: S3Bounds = { silenceMs: 20_000, callMs: 120_000, attempts: ATTEMPTS };
-const MAX_WORDS_BYTES = 64 * 1024;
+const MAX_REFUSAL_BYTES = 64 * 1024;
 const MAX_LISTING_BYTES = 16 * 2 ** 20;
 const PAGE_KEYS = "1000";
 const EMPTY_SHA256 = createHash("sha256").digest("hex");
-/** Said by a server that cannot just now. */
+/** Statuses of a server that is temporarily unable to answer. */
 const PASSING = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 export async function openS3Objects(options: S3Options): Promise<Objects> {
@@ -54,7 +54,7 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
   const agent = new (isTLS ? TLSAgent : PlainAgent)({ keepAlive: true, maxSockets: options.concurrency });
   const host = options.pathStyle ? endpoint.host : `${options.bucket}.${endpoint.host}`;
   const below = options.prefix === "" ? "" : `${options.prefix}/`;
-  // Read once at the start: a setting that lacks them is refused there, not at the first pause.
+  // We read the credentials at startup, so that a missing setting is refused there and not at the first pause.
   options.credentials();
 
   function pathOf(key: string | undefined): string {
@@ -82,8 +82,8 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
           headers,
         },
         (answer) => {
-          // A refusal says why in a few words, whatever the object's size is.
-          const maxBytes = answer.statusCode !== undefined && answer.statusCode < 300 ? call.maxBytes : MAX_WORDS_BYTES;
+          // A refusal carries a short message, which must not be limited by the object's expected size.
+          const maxBytes = answer.statusCode !== undefined && answer.statusCode < 300 ? call.maxBytes : MAX_REFUSAL_BYTES;
           read(answer, maxBytes, call.key ?? "").then((text) => resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: text }), reject);
         },
       );
@@ -95,7 +95,7 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
     });
   }
 
-  /** Undefined for 404. */
+  /** Returns undefined for 404. */
   function call(what: Call): Promise<Answer | undefined> {
     const name = `${what.method} ${what.key ?? "a listing"} at ${options.endpoint}`;
     return retried(
@@ -103,9 +103,9 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
       async () => {
         const answer = await send(what);
         if (answer.status >= 200 && answer.status < 300) return answer;
-        const words = wordsOf(answer.body.toString("utf8"));
-        if (answer.status === 404 && words.code !== "NoSuchBucket") return undefined;
-        const says = `${answer.status}${words.code === "" ? "" : ` ${words.code}`}${words.message === "" ? "" : `: ${words.message}`}`;
+        const refusal = refusalOf(answer.body.toString("utf8"));
+        if (answer.status === 404 && refusal.code !== "NoSuchBucket") return undefined;
+        const says = `${answer.status}${refusal.code === "" ? "" : ` ${refusal.code}`}${refusal.message === "" ? "" : `: ${refusal.message}`}`;
         if (PASSING.has(answer.status)) throw new Unanswered(says);
         if (answer.status === 401 || answer.status === 403)
           fail("OBJECTS_UNAVAILABLE", `${name}: refused with ${says}; check the credentials and their permissions`);
@@ -118,7 +118,7 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
   return {
     url: options.url,
     async put(key, body, sha256) {
-      await call({ method: "PUT", key, body, sha256, maxBytes: MAX_WORDS_BYTES });
+      await call({ method: "PUT", key, body, sha256, maxBytes: MAX_REFUSAL_BYTES });
     },
     async get(key, maxBytes, range) {
       if (range !== undefined && range.end <= range.start) return Buffer.alloc(0);
@@ -144,7 +144,7 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
       } while (token !== undefined);
     },
     async delete(key) {
-      await call({ method: "DELETE", key, maxBytes: MAX_WORDS_BYTES });
+      await call({ method: "DELETE", key, maxBytes: MAX_REFUSAL_BYTES });
     },
     async close() {
       agent.destroy();

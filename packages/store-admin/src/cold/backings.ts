@@ -1,4 +1,4 @@
-// Where an object's cold copy lies, as the master's route shows it.
+// Describes an object's cold copy from the master's route: device, owner, state and locator.
 import { fail } from "@svc/contract/failures.ts";
 import { namesOf } from "@svc/store/client/cold/bucket-names.ts";
 import { encoded } from "@svc/store/client/cold/device-folder.ts";
@@ -10,13 +10,13 @@ const PREFIX = "cold/";
 const COMPLETE = 3;
 const FILE_DIGITS = 8;
 
-/** Below the device's root; in a bucket the first characters of its objects' names, which go on with the writer's epoch. */
+/** The file's path below the device's root. In a bucket this is a prefix of the object name, which also contains the writer's epoch. */
 function locatorOf({ definition: { cold_tier_id: id, target } }: Device, file: bigint): string {
   const name = file.toString(16).padStart(FILE_DIGITS, "0");
   return target.type === "s3" ? `${namesOf("", encoded(id)).objects}${name}` : `${encoded(id)}/${name}`;
 }
 
-/** Null where it has none. @throws STORE_KEY_NOT_FOUND where there is no such object. */
+/** Returns null if the object has no cold copy. @throws STORE_KEY_NOT_FOUND if the object does not exist. */
 export async function backingOf(object: ObjectName, masters: Masters, tier: ColdTier, tenant: string): Promise<object | null> {
   const route = (await masters.route(object)) ?? fail("STORE_KEY_NOT_FOUND", `object ${object.key} was not found`);
   const replica = route.replicas.find(({ segment }) => segment.startsWith(PREFIX));
@@ -34,7 +34,7 @@ export async function backingOf(object: ObjectName, masters: Masters, tier: Cold
     state: isWhole ? "materialized" : "pending_offload",
     locator: isWhole && device !== undefined ? locatorOf(device, replica.address) : null,
     length: Number(route.sizeBytes),
-    // Of 64 bits, in decimal digits.
+    // The checksum has 64 bits, which JSON numbers cannot hold, so it is sent as decimal text.
     checksum: route.checksum === undefined ? null : String(route.checksum),
   };
 }

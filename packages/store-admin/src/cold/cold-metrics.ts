@@ -1,4 +1,4 @@
-// The cold tier's metrics: bytes and states of devices, and offloads by state.
+// Metrics of the cold tier: bytes and states of devices, and offloads by state.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { ColdTier } from "./cold-tier.ts";
 import { deviceStates, isSchedulable } from "./device.ts";
@@ -9,7 +9,7 @@ export function exposeColdTier(metrics: Metrics, tier: ColdTier, offloads: Offlo
     gauge.reset();
     for (const [state, count] of offloads.counts()) gauge.set({ state }, count);
   });
-  // Devices of no tenant; where the records cannot be read, what was seen last stays.
+  // Only devices without a tenant are shown. If the records cannot be read, the gauges keep their last values.
   const known = () => tier.list("", {}).catch(() => undefined);
   metrics.gauge("svc_store_admin_devices", "Cold-tier devices by state", ["state"], async (gauge) => {
     const devices = await known();

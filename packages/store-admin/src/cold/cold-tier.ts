@@ -1,4 +1,4 @@
-// What an administrator does with devices of the cold tier. The owner and the master have the last word: no object is ever left on a device that is gone.
+// Administrative operations on cold-tier devices. Owner and master make the final decision, so that no object is left on a removed device.
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { DeviceReport, QuarantinedFile } from "@svc/store/client/cold/commands.ts";
@@ -19,11 +19,11 @@ export type ColdTierParts = {
   readonly records: Records;
   readonly masters: Masters;
   readonly owners: Owners;
-  /** The share of a device below which no room is made by hand. */
+  /** A manual free stops when the used share of the device is below this. */
   readonly lowWatermark: number;
-  /** Objects that are on their way out of a device: (tenant, key) as the master writes them. */
+  /** Objects that are migrating away from a device, as (tenant, key) in the master's encoding. */
   moving(source: string): ReadonlySet<string>;
-  /** Moves one object; the id of the migration. @throws TOO_MANY_REQUESTS. */
+  /** Starts the migration of one object and returns its id. @throws TOO_MANY_REQUESTS. */
   move(file: ColdFile, source: string, targets: readonly string[], executor: string, maxRetries: number | undefined): Promise<string>;
 };
 
@@ -38,7 +38,7 @@ type Inside = { readonly files: ColdFile[]; readonly holding: Holding; readonly 
 
 export class ColdTier {
   readonly #parts: ColdTierParts;
-  /** Operations on one device come one after the other. */
+  /** Serializes the operations on one device. */
   readonly #lock = openKeyedLock("device", MAX_WAITING);
 
   constructor(parts: ColdTierParts) {
@@ -49,7 +49,7 @@ export class ColdTier {
     return new Devices(this.#parts.records, tenant);
   }
 
-  /** `checks`: only where its owner is there and can use the folder. */
+  /** With `checks` the device is created only if its owner is live and can use the folder. */
   async create(tenant: string, definition: DeviceDefinition, checks: boolean): Promise<{ device: Device; isNew: boolean }> {
     if (checks) await this.#parts.owners.check(definition, tenant);
     return this.devices(tenant).create(definition);
@@ -59,7 +59,7 @@ export class ColdTier {
     return this.devices(tenant).list(filter);
   }
 
-  /** Asks its owner how it is, and keeps what it says. */
+  /** Queries the owner about the device and records the answer. */
   async probe(tenant: string, id: string): Promise<Device> {
     const device = await this.devices(tenant).get(id);
     if (device.state === "unregistered") return device;
@@ -72,7 +72,7 @@ export class ColdTier {
   }
 
   async register(tenant: string, id: string, scans: boolean, isDryRun: boolean): Promise<{ device: Device; epoch: number; files: number; usedBytes: number }> {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const device = await this.devices(tenant).get(id);
       const owner = await this.#parts.owners.live(device.definition.stable_id);
       const report = await this.#parts.owners.ask(owner, { command: "register", device: specOf(device, tenant), scans, isDryRun });
@@ -84,16 +84,16 @@ export class ColdTier {
   }
 
   async unregister(tenant: string, id: string, isDryRun: boolean, force: boolean): Promise<{ device: Device; holding: Holding }> {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const none = { blocked: 0, reclaimable: 0, reservedBytes: 0 };
       const known = await this.devices(tenant).get(id);
       if (known.state === "unregistered") return { device: known, holding: none };
-      const served = await this.#serve(tenant, id).catch((error: Failure) => this.#leftBehind(known, tenant, error));
+      const served = await this.#serve(tenant, id).catch((error: Failure) => this.#alreadyReleased(known, tenant, error));
       const { device, owner } = served;
       const { files, holding } = served.isGone ? { files: [], holding: none } : await this.#inside(device);
       if (isDryRun) return { device, holding };
       const devices = this.devices(tenant);
-      // What may not be done is refused before anything is changed.
+      // A forbidden unregister must fail before it changes anything.
       if (force || holding.blocked === 0) devices.check(device, { type: "unregister", force, holding });
       const draining = await devices.move(id, { type: "drain" });
       if (!served.isGone) await this.#schedule(tenant, draining, owner, false);
@@ -107,7 +107,7 @@ export class ColdTier {
   }
 
   async setEnabled(tenant: string, id: string, isEnabled: boolean): Promise<Device> {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const devices = this.devices(tenant);
       const type = isEnabled ? "enable" : "disable";
       const before = await devices.get(id);
@@ -116,7 +116,7 @@ export class ColdTier {
         if (isEnabled) throw error;
         return undefined;
       });
-      // What is kept decides where offloads go; an owner that is away is told when it is enabled again.
+      // The recorded state already decides about offloads; an unreachable owner learns of it when the device is enabled again.
       const moved = await devices.move(id, { type });
       if (served !== undefined) await this.#schedule(tenant, moved, served.owner, isEnabled);
       return moved;
@@ -124,7 +124,7 @@ export class ColdTier {
   }
 
   async drain(tenant: string, id: string, { isDryRun, executor, targets, maxRetries }: Drain) {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const devices = this.devices(tenant);
       devices.check(await devices.get(id), { type: "drain" });
       const { device, owner } = await this.#serve(tenant, id);
@@ -153,18 +153,18 @@ export class ColdTier {
     return { device, holding, pendingDelete, inflight: await this.#inflight(device) };
   }
 
-  /** Files that were given up go now. */
+  /** Deletes released files immediately. */
   async collect(tenant: string, id: string): Promise<{ pendingDelete: number; collected: number }> {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const { device, owner } = await this.#serve(tenant, id);
       const { pendingDelete } = await this.#inside(device);
       return { pendingDelete, collected: await this.#collect(tenant, device, owner, pendingDelete) };
     });
   }
 
-  /** Gives up files of objects that memory has too, until the device is below its low watermark. */
+  /** Releases files of objects that memory also holds, until the device is below its low watermark. */
   async free(tenant: string, id: string) {
-    return this.#inTurn(tenant, id, async () => {
+    return this.#serialized(tenant, id, async () => {
       const { device, owner } = await this.#serve(tenant, id);
       const inflight = await this.#inflight(device);
       let over = device.usedBytes + device.reservedBytes - this.#parts.lowWatermark * (device.capacityBytes ?? Number.POSITIVE_INFINITY);
@@ -196,7 +196,7 @@ export class ColdTier {
     }
   }
 
-  /** How many migrations were begun: as many as the queue takes now. */
+  /** Returns how many migrations were started: as many as the queue accepts now. */
   async #moveAll(diskID: string, to: readonly string[], executor: string, maxRetries: number | undefined): Promise<number> {
     const source = coldSegment(diskID);
     const moving = this.#parts.moving(source);
@@ -207,7 +207,7 @@ export class ColdTier {
         try {
           await this.#parts.move(file, source, [to[submitted % to.length] as string], executor, maxRetries);
         } catch (error) {
-          // The next drain goes on with the others.
+          // The next drain continues with the remaining objects.
           if (submitted > 0 && asFailure(error).name === "TOO_MANY_REQUESTS") return submitted;
           throw error;
         }
@@ -216,7 +216,7 @@ export class ColdTier {
     return submitted;
   }
 
-  /** The device as its owner says it is now; its owner's latest start. @throws where it does not serve it. */
+  /** Returns the device's current state and its owner's latest start. @throws if the owner does not serve the device. */
   async #serve(tenant: string, id: string): Promise<Served & { isGone?: false }> {
     const known = await this.devices(tenant).get(id);
     if (known.state === "unregistered") fail("INVALID_REQUEST", `device ${id} is unregistered: register it first`);
@@ -228,8 +228,8 @@ export class ColdTier {
     return { device, owner };
   }
 
-  /** Its owner may have let it go just before this server was killed: then it says so, and nothing lies there. */
-  async #leftBehind(device: Device, tenant: string, error: Failure): Promise<Served & { isGone: boolean }> {
+  /** Handles a device whose owner released it just before this server was killed: the owner confirms that, and the device is empty. */
+  async #alreadyReleased(device: Device, tenant: string, error: Failure): Promise<Served & { isGone: boolean }> {
     if (!(error instanceof Failure) || error.name !== "STORE_CONFLICT" || device.state !== "draining") throw error;
     const owner = await this.#parts.owners.live(device.definition.stable_id);
     if ((await this.#parts.masters.coldDisks()).some(({ id }) => id === device.diskID)) throw error;
@@ -247,7 +247,7 @@ export class ColdTier {
     return { files, holding: { blocked: files.length, reclaimable, reservedBytes: device.reservedBytes }, pendingDelete: Number(disk.dropped) };
   }
 
-  /** Those that were given up. */
+  /** Returns the files that were released. */
   async #release(device: Device, files: readonly ColdFile[]): Promise<ColdFile[]> {
     const hot = files.filter(({ isHot }) => isHot);
     const released: ColdFile[] = [];
@@ -269,7 +269,7 @@ export class ColdTier {
     await this.#parts.owners.ask(owner, { command: "schedule", device: specOf(device, tenant), isSchedulable });
   }
 
-  /** Objects that wait for it, or are on their way. */
+  /** Counts the objects that are waiting to be written to the device, or are being written. */
   async #inflight({ diskID }: Device): Promise<number> {
     return Number((await this.#parts.masters.coldDisks()).find(({ id }) => id === diskID)?.waiting ?? 0n);
   }
@@ -280,7 +280,7 @@ export class ColdTier {
     return to.length > 0 ? to : fail("INVALID_REQUEST", `${executor} has no segment of its own: give migration_target_segments`);
   }
 
-  #inTurn<T>(tenant: string, id: string, act: () => Promise<T>): Promise<T> {
+  #serialized<T>(tenant: string, id: string, act: () => Promise<T>): Promise<T> {
     return this.#lock.run(tenant === "" ? id : `${tenant}/${id}`, act);
   }
 }

@@ -1,8 +1,10 @@
-// A cold-tier device: who serves it, in which state it is, whether it takes new objects, and every move between its states.
+// A cold-tier device: its owner, its state, whether it accepts new objects, and all transitions between its states.
 import { fail } from "@svc/contract/failures.ts";
 import type { DeviceTarget } from "@svc/store/client/cold/commands.ts";
 
-/** What its creator said: creating it again with the same changes nothing, with another is a conflict. */
+/**
+ * The definition given at creation. Creating the device again changes nothing if the definition is the same; otherwise it is a conflict.
+ */
 export type DeviceDefinition = {
   readonly stable_id: string;
   readonly cold_tier_id: string;
@@ -12,22 +14,22 @@ export type DeviceDefinition = {
   readonly tags: readonly string[];
 };
 
-//                  register                 no room / room again
+//                  register                 full / space again
 //  unregistered ────────────▶ healthy ◀──────────────────────▶ full
 //    ▲   ▲                   │ ▲ ▲ └── disable ──▶ disabled_by_admin ◀── disable ──┘
 //    │   └── unregister ─────┘ │ └────── enable ──────┘                 (enable: full ▶ healthy)
 //    │ unregister, nothing left│ register
 //    └───────── draining ◀─────┴── drain, unregister with objects left: from healthy, full, disabled_by_admin
-//  failed: its owner cannot use it; from healthy and full, and back by register or a probe that finds it well
+//  failed: its owner cannot use it; entered from healthy and full, left by register or a successful probe
 export const deviceStates = ["unregistered", "healthy", "full", "disabled_by_admin", "draining", "failed"] as const;
 export type DeviceState = (typeof deviceStates)[number];
 
 export type Device = {
   readonly definition: DeviceDefinition;
   readonly state: DeviceState;
-  /** Of the owner's start that serves it; null while it is not registered. */
+  /** The epoch of the owner's start that serves the device; null while it is not registered. */
   readonly epoch: number | null;
-  /** The master's name for it, once it was registered. */
+  /** The master's name for the device; null before the first registration. */
   readonly diskID: string | null;
   readonly rootDir: string | null;
   readonly capacityBytes: number | null;
@@ -37,7 +39,7 @@ export type Device = {
   readonly lastError: string | null;
 };
 
-/** What its owner says of it. */
+/** The owner's report about the device. */
 export type Usage = {
   readonly diskID: string;
   readonly rootDir: string;
@@ -46,7 +48,7 @@ export type Usage = {
   readonly reservedBytes: number;
 };
 
-/** `blocked`: objects whose backing here is not pending_delete; `reclaimable`: those of them that have a hot replica. */
+/** `blocked` counts objects whose backing here is not pending_delete; `reclaimable` counts those of them with a hot replica. */
 export type Holding = { readonly blocked: number; readonly reclaimable: number; readonly reservedBytes: number };
 
 export type DeviceEvent =
@@ -69,8 +71,8 @@ export const created = (definition: DeviceDefinition): Device => ({
   lastError: null,
 });
 
-export const hasRoom = ({ capacityBytes, usedBytes, reservedBytes }: Device): boolean => capacityBytes === null || usedBytes + reservedBytes < capacityBytes;
-export const isSchedulable = (device: Device): boolean => device.state === "healthy" && hasRoom(device);
+export const hasSpace = ({ capacityBytes, usedBytes, reservedBytes }: Device): boolean => capacityBytes === null || usedBytes + reservedBytes < capacityBytes;
+export const isSchedulable = (device: Device): boolean => device.state === "healthy" && hasSpace(device);
 export const isSame = (one: DeviceDefinition, other: DeviceDefinition): boolean => JSON.stringify(canonical(one)) === JSON.stringify(canonical(other));
 
 const canonical = ({ stable_id, cold_tier_id, kind, target, capacity_override_bytes, tags }: DeviceDefinition) => [
@@ -83,13 +85,15 @@ const canonical = ({ stable_id, cold_tier_id, kind, target, capacity_override_by
   [...tags].sort(),
 ];
 
-/** Where the UUID of a file system is mounted, its owner says. */
+/** Only the owner knows where a file system given by UUID is mounted. */
 function rootDirOf(target: DeviceTarget): string | null {
   if (target.type === "uuid") return null;
   return target.type === "s3" ? target.url : target.path;
 }
 
-/** @throws INVALID_REQUEST for a move that its state does not have, STORE_CONFLICT for a stale epoch and for objects that would be stranded. */
+/**
+ * @throws INVALID_REQUEST for a transition that the state does not allow, STORE_CONFLICT for a stale epoch or if objects would be stranded.
+ */
 export function advance(device: Device, event: DeviceEvent): Device {
   switch (event.type) {
     case "registered":
@@ -97,13 +101,13 @@ export function advance(device: Device, event: DeviceEvent): Device {
       return settled({ ...used(device, event.usage), state: "healthy", epoch: event.epoch, lastError: null });
     case "probed":
       if (device.epoch === null || event.epoch < device.epoch) stale(device, event.epoch);
-      // A later start of its owner serves it again by itself.
+      // A later start of the owner resumes service by itself, so its epoch is accepted.
       return settled({ ...used(device, event.usage), state: device.state === "failed" ? "healthy" : device.state, epoch: event.epoch, lastError: null });
     case "broke":
       if (event.epoch !== device.epoch) stale(device, event.epoch);
       return {
         ...device,
-        // An administrator's word and a drain outlast what breaks meanwhile.
+        // A failure does not override disabled_by_admin or draining.
         state: device.state === "healthy" || device.state === "full" ? "failed" : device.state,
         failureCount: device.failureCount + 1,
         lastError: event.why,
@@ -141,10 +145,10 @@ const used = (device: Device, { diskID, rootDir, capacityBytes, usedBytes, reser
   reservedBytes,
 });
 
-/** healthy and full follow from what it holds. */
+/** Usage decides between healthy and full. */
 function settled(device: Device): Device {
   if (device.state !== "healthy" && device.state !== "full") return device;
-  return { ...device, state: hasRoom(device) ? "healthy" : "full" };
+  return { ...device, state: hasSpace(device) ? "healthy" : "full" };
 }
 
 function stale(device: Device, epoch: number): never {

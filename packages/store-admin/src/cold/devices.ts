@@ -1,4 +1,4 @@
-// Devices as the admin server's records keep them, apart for each tenant: made once, changed only from the state that was read.
+// Devices in the admin server's records, separate per tenant. A change applies only to the version that was read.
 import { fail } from "@svc/contract/failures.ts";
 import type { Records, Version } from "../metadata/records.ts";
 import { advance, created, type Device, type DeviceDefinition, type DeviceEvent, isSame, isSchedulable } from "./device.ts";
@@ -13,13 +13,13 @@ export class Devices {
   readonly #records: Records;
   readonly #prefix: string;
 
-  /** `tenant`: whose devices; "" for those of all. */
+  /** `tenant` selects the devices; "" selects those without a tenant. */
   constructor(records: Records, tenant: string) {
     this.#records = records;
     this.#prefix = `cold/${Buffer.from(tenant).toString("hex")}/devices/`;
   }
 
-  /** Whether it is new. @throws STORE_CONFLICT where one of that id is defined otherwise. */
+  /** Returns whether the device is new. @throws STORE_CONFLICT if the id exists with another definition. */
   async create(definition: DeviceDefinition): Promise<{ device: Device; isNew: boolean }> {
     if ((await this.#records.list(this.#prefix)).length >= MAX_DEVICES) fail("TOO_MANY_REQUESTS", `there are ${MAX_DEVICES} devices, the maximum`);
     const device = created(definition);
@@ -46,12 +46,12 @@ export class Devices {
     return (await this.#read(id)).device;
   }
 
-  /** Whether it could make that move. @throws what `advance` throws. */
+  /** Checks that the transition is allowed. @throws what `advance` throws. */
   check(device: Device, event: DeviceEvent): void {
     advance(device, event);
   }
 
-  /** Makes the move from the state that is kept now; what `advance` throws changes nothing. */
+  /** Applies the event to the currently recorded state. If `advance` throws, nothing changes. */
   async move(id: string, event: DeviceEvent): Promise<Device> {
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const { device, version } = await this.#read(id);

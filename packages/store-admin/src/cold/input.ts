@@ -1,4 +1,4 @@
-// What requests about cold-tier devices say: the body of a creation, and the filters of a list.
+// Input of requests about cold-tier devices: the body of a creation, and the filters of a list.
 import { fail } from "@svc/contract/failures.ts";
 import { bucketURL } from "@svc/store/client/cold/commands.ts";
 import { z } from "zod";
@@ -67,7 +67,7 @@ export const bodies = {
   }),
 } as const;
 
-/** @throws INVALID_REQUEST for a filter that no device could fit. */
+/** @throws INVALID_REQUEST for a filter that no device can match. */
 export function filterOf(search: URLSearchParams): DeviceFilter {
   const [stableID, state, schedulable, kind] = ["stable_id", "state", "schedulable", "kind"].map((each) => search.get(each));
   const wrong = (what: string, expected: readonly string[], given: string) =>

@@ -1,4 +1,4 @@
-// Objects that leave a device by route migrations, one for each.
+// Moves objects off a device with one route migration per object.
 import { scopeOf, splitScope } from "@svc/store/rpc/scope.ts";
 import type { ColdFile } from "@svc/store/rpc/shapes.ts";
 import { wireName } from "../masters/masters.ts";

@@ -1,4 +1,4 @@
-// Offloads that were asked for: each fills a schedulable device of one owner with objects of its memory, a batch at a time.
+// Requested offloads: each fills a schedulable device of one owner with objects from its memory, batch by batch.
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Numbers } from "../metadata/numbers.ts";
@@ -11,8 +11,8 @@ const MAX_RUNNING = 64;
 const KEPT_MS = 600_000;
 const MAX_KEPT = 10_000;
 
-//  pending ── its owner is live ──> running ── nothing left, or as many as were asked for ──> succeeded
-//     └──────── no live owner, no schedulable device ──┴── the owner refused, ended, or started again ──> failed
+// pending ── its owner is live ──> running ── nothing left, or the requested number reached ──> succeeded
+//     └──────── no live owner, no schedulable device ──┴── the owner refused, ended, or restarted ──> failed
 export type OffloadTask = {
   readonly id: string;
   readonly tenant: string;
@@ -68,7 +68,7 @@ export class Offloads {
     return [...this.#tasks.values()].filter((task) => task.tenant === tenant);
   }
 
-  /** By state; of those that are kept. */
+  /** Counts the remembered offloads by state. */
   counts(): ReadonlyMap<string, number> {
     const counts = new Map<string, number>();
     for (const { state } of this.#tasks.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
@@ -94,22 +94,22 @@ export class Offloads {
     }
   }
 
-  /** Whether there may be more. */
+  /** Returns whether another batch may follow. */
   async #batch(task: OffloadTask, owner: Owner): Promise<boolean> {
     const device = await this.#deviceOf(task);
     const most = Math.min(batchOf(task), task.maxTasks - task.materialized);
     const { stored, hasEnded } = await this.#owners.ask(owner, { command: "offload", device: specOf(device, task.tenant), most });
     this.#set(task, { materialized: task.materialized + stored, batches: task.batches + 1 });
-    // Whether it is full by now is seen before the next batch.
+    // The next batch must know whether the device is full by now.
     await this.#tier.probe(task.tenant, device.definition.cold_tier_id);
     return stored > 0 && !hasEnded;
   }
 
-  /** The one with the most room. */
+  /** Chooses the device with the most free space. */
   async #deviceOf({ tenant, stableID }: OffloadTask): Promise<Device> {
-    const room = ({ capacityBytes, usedBytes, reservedBytes }: Device) => (capacityBytes ?? Number.MAX_SAFE_INTEGER) - usedBytes - reservedBytes;
+    const freeBytes = ({ capacityBytes, usedBytes, reservedBytes }: Device) => (capacityBytes ?? Number.MAX_SAFE_INTEGER) - usedBytes - reservedBytes;
     const devices = (await this.#tier.list(tenant, { stableID })).filter(isSchedulable);
-    const [most] = devices.sort((one, other) => room(other) - room(one));
+    const [most] = devices.sort((one, other) => freeBytes(other) - freeBytes(one));
     return most ?? fail("INVALID_REQUEST", `${stableID} has no schedulable device: register one, or enable or empty an existing one`);
   }
 

@@ -1,4 +1,4 @@
-// Owners of devices as the admin server reaches them: through the master, which hands each command to the client that bears the stable id.
+// Reaches the owners of devices through the master, which delivers each command to the client with the stable id.
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import type { ColdAnswer, ColdAnswers, ColdCommand, DeviceSpec } from "@svc/store/client/cold/commands.ts";
@@ -9,9 +9,9 @@ const FAILED = 2;
 const SUCCEEDED = 3;
 const ANSWER_MS = 45_000;
 const POLL_MS = 50;
-/** How often it is asked whether the owner is still there. */
+/** The interval of checks that the owner is still live. */
 const LOOK_MS = 1000;
-/** Names of owners in an error. */
+/** The number of owners that an error names. */
 const SHOWN_NAMES = 10;
 
 export type Owner = { readonly stableID: string; readonly epoch: number; readonly clientID: string; readonly segments: readonly string[] };
@@ -24,7 +24,7 @@ export class Owners {
     this.#masters = masters;
   }
 
-  /** The latest start of that name that pings. @throws INVALID_REQUEST where there is none. */
+  /** Returns the latest live start with this stable id. @throws INVALID_REQUEST if there is none. */
   async live(stableID: string): Promise<Owner> {
     const owners = await this.#live();
     const there = [...new Set(owners.map((owner) => owner.stableID))].slice(0, SHOWN_NAMES).join(", ") || "none";
@@ -34,13 +34,13 @@ export class Owners {
     );
   }
 
-  /** @throws INVALID_REQUEST, STORE_CONFLICT where its owner is not there, or cannot serve a device that is defined so. */
+  /** @throws INVALID_REQUEST or STORE_CONFLICT if the owner is not live or cannot serve such a device. */
   async check(definition: DeviceDefinition, tenant: string): Promise<void> {
     const device = specOf({ definition }, tenant);
     await this.ask(await this.live(definition.stable_id), { command: "register", device, scans: true, isDryRun: true });
   }
 
-  /** @throws what the owner answers; TIMED_OUT where it does not, STORE_CONFLICT where another start of it came. */
+  /** @throws the owner's failure; TIMED_OUT if it does not answer, STORE_CONFLICT if the owner restarted meanwhile. */
   async ask<N extends ColdCommand["command"]>(owner: Owner, command: Named<N>): Promise<ColdAnswers[N]> {
     const id = await this.#masters.command(owner.stableID, BigInt(owner.epoch), JSON.stringify(command));
     const endMs = performance.now() + ANSWER_MS;

@@ -1,4 +1,4 @@
-// The cold tier over HTTP: sixteen operations below /v1/cold-tier, each for one tenant's devices where ?tenant= names it.
+// The HTTP routes of the cold tier: sixteen operations below /v1/cold-tier. ?tenant= selects a tenant's devices.
 import type { z } from "zod";
 import { type Call, inputOf, type Reply, type Route, truthOf } from "../http/route.ts";
 import type { Masters } from "../masters/masters.ts";

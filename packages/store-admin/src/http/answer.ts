@@ -1,4 +1,4 @@
-// From a request to its answer: health, the token, the route, and one shape for every error.
+// Answers a request: health, token check, routing, and one format for all errors.
 import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
@@ -11,7 +11,7 @@ import type { Call, Route } from "./route.ts";
 export type AdminParts = {
   readonly routes: readonly Route[];
   readonly page: Buffer;
-  /** Undefined: everybody may do everything. */
+  /** Undefined if access control is off: every caller may do everything. */
   readonly access: { readonly keys: AccessKeys; readonly denials: Denials } | undefined;
   metrics(): Promise<string>;
   onFailure(failure: Failure, request: Request): void;
@@ -19,7 +19,7 @@ export type AdminParts = {
 
 const healthPaths = ["/healthz", "/livez", "/health"];
 const METRICS = "/metrics";
-/** Failures of what the server itself depends on. */
+/** Failures of services that this server depends on; they become status 500. */
 const ownTrouble = ["SERVER_UNREACHABLE", "METADATA_UNAVAILABLE", "ETCD_UNAVAILABLE", "ETCD_REFUSED", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
 
 const text = (body: string, type = "text/plain; charset=utf-8"): Answer => ({ status: 200, type, body: Buffer.from(body) });
@@ -47,7 +47,7 @@ function statusOf(failure: Failure): number {
   return ownTrouble.includes(failure.name) ? 500 : failure.row.http;
 }
 
-/** The route that a path would take, for metrics: labels are not made of what anybody may ask. */
+/** The route of a path, as a metric label: clients must not be able to create arbitrary label values. */
 export function labelOf(target: string, routes: readonly Route[]): string {
   const path = target.split("?", 1)[0] ?? "";
   if (healthPaths.includes(path) || path === METRICS || path === "/") return path;
@@ -77,7 +77,7 @@ async function answerOf(request: Request, { routes, page, access, metrics }: Adm
   return json(status, value);
 }
 
-/** `params` as they stand in the path: what cannot be decoded still has a route. */
+/** `params` are still encoded, so that a path that cannot be decoded has a route, too. */
 type Match = { readonly path: string; readonly params: Readonly<Record<string, string>> };
 
 function bestMatch(path: string, routes: readonly Route[]): Match | undefined {

@@ -1,4 +1,4 @@
-// What the admin server says of itself to a browser at its URL.
+// The page that a browser shows at the admin server's URL.
 import { readFileSync } from "node:fs";
 import { homePage, ownLinks } from "@svc/kit/home-page.ts";
 import type { Route } from "./route.ts";

@@ -1,12 +1,12 @@
-// A route of the admin server: its method and path, what a request gives it, and what it answers.
+// A route of the admin server: method and path, its input, and its answer.
 import { fail } from "@svc/contract/failures.ts";
 import type { z } from "zod";
 
 export type Call = {
-  /** By the names between braces in the path, decoded. */
+  /** The decoded path parameters, by the names between braces. */
   readonly params: Readonly<Record<string, string>>;
   readonly search: URLSearchParams;
-  /** The JSON object of the body; empty where there is none. */
+  /** The JSON object of the body; empty if there is no body. */
   readonly body: Readonly<Record<string, unknown>>;
 };
 
@@ -14,14 +14,14 @@ export type Reply = { readonly status: number; readonly value: unknown };
 
 export type Route = {
   readonly method: "GET" | "POST";
-  /** `/v1/route-migrations/{task_id}`; a path without braces is found before one with them. */
+  /** For example `/v1/route-migrations/{task_id}`; a path without parameters takes precedence. */
   readonly path: string;
-  /** One sentence for the page of the API. */
+  /** One sentence for the API's page. */
   readonly does: string;
   answer(call: Call): Reply | Promise<Reply>;
 };
 
-/** @throws INVALID_REQUEST with the member that is wrong and why. */
+/** @throws INVALID_REQUEST, naming the wrong member and the reason. */
 export function inputOf<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
@@ -32,7 +32,7 @@ export function inputOf<T extends z.ZodType>(schema: T, value: unknown): z.outpu
   return fail("INVALID_REQUEST", `${path}: ${isMissing ? "is required" : issue?.message}`);
 }
 
-/** As the contract writes a truth in a query; anything else is false, and `otherwise` where it is left out. */
+/** Parses a boolean of a query as the contract defines it: any other text is false, and a missing one is `otherwise`. */
 export function truthOf(text: string | null, otherwise: boolean): boolean {
   return text === null ? otherwise : ["1", "true", "TRUE", "yes", "YES"].includes(text);
 }

@@ -1,4 +1,4 @@
-// The admin server's listener: one request for each connection, as its contract has it.
+// The admin server's listener. The contract demands one request per connection.
 import type { AddressInfo, Socket } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
 import type { ListenAddress } from "@svc/kit/listen.ts";
@@ -18,7 +18,7 @@ export type ServerOptions = {
   observe(path: string, code: string, seconds: number): void;
 };
 
-/** @throws SETTING_INVALID where the address cannot be listened on. */
+/** @throws SETTING_INVALID if it cannot listen on the address. */
 export async function openAdminServer({ listen: { host, port }, maxBodyBytes, parts, observe }: ServerOptions): Promise<AdminServer> {
   const label = (request: Request | undefined) => (request === undefined ? "none" : labelOf(request.target, parts.routes));
   const http = createHttpServer({

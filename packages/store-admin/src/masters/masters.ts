@@ -1,4 +1,4 @@
-// The store's masters as the admin server calls them: whichever of them serves, the one that is named first where it does.
+// Calls of the admin server to the store's masters: it finds the one that serves, and tries a requested one first.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { Connections } from "@svc/store/client/session/connections.ts";
 import { openDiscovery } from "@svc/store/client/session/discovery.ts";
@@ -15,7 +15,7 @@ const CONNECTIONS = 2;
 const LOOK_MS = 1000;
 
 export type MastersOptions = {
-  /** HOST:PORT of each; asked for again now and then, since a master may have moved. */
+  /** Returns HOST:PORT of each master; called repeatedly, since a master may move. */
   readonly addresses: () => readonly string[];
   readonly brand: string;
   readonly token: string | undefined;
@@ -25,11 +25,11 @@ export type Assignment = { readonly executor: string; readonly mode: "copy" | "m
 
 type Master = { readonly address: string; readonly connections: Connections; authority: string | undefined };
 
-/** Names and keys transfer with one byte per character. */
+/** The protocol represents the bytes of names and keys as latin1 characters. */
 const toWire = (text: string) => Buffer.from(text).toString("latin1");
 const fromWire = (text: string) => Buffer.from(text, "latin1").toString();
 
-/** How the master knows an object: its key with domain and object set, and its tenant. */
+/** The master's identity of an object: its tenant, and a key that includes domain and object set. */
 export function wireName({ tenant, domain, object_set, key }: ObjectName): { key: string; tenant: string } {
   const prefix = scopePrefix({ domain: domain ?? undefined, objectSet: object_set ?? undefined });
   return { key: scopedKey(toWire(prefix), toWire(key)), tenant: toWire(tenant) };
@@ -45,7 +45,7 @@ export class Masters {
     this.#options = options;
   }
 
-  /** Clients that the master knows, and its own stable id. */
+  /** Lists the clients that the master knows, and its own stable id. */
   async members(authority = ""): Promise<Membership> {
     const answer = await this.#call(authority, "ListMembers");
     const { authority: own, members } = granted(answer, "listing clients");
@@ -55,7 +55,7 @@ export class Masters {
     };
   }
 
-  /** Where an object's replicas lie; undefined where it is not there. */
+  /** Returns where an object's replicas are; undefined if the object does not exist. */
   async route(object: ObjectName, authority = ""): Promise<Route | undefined> {
     const { key, tenant } = wireName(object);
     const answer = await this.#call(authority, "FindRoute", key, tenant);
@@ -64,7 +64,10 @@ export class Masters {
     return { ...route, replicas: route.replicas.map((replica) => ({ ...replica, segment: fromWire(replica.segment) })) };
   }
 
-  /** Has the executor's latest start do it; the id under which the master knows it. @throws STORE_KEY_NOT_FOUND where no such executor pings. */
+  /**
+   * Assigns the migration to the executor's latest start and returns the master's task id. @throws STORE_KEY_NOT_FOUND if no such executor
+   * is live.
+   */
   async assign(object: ObjectName, { executor, mode, source, targets }: Assignment, authority: string): Promise<string> {
     const { key, tenant } = wireName(object);
     const answer = await this.#call(
@@ -82,12 +85,12 @@ export class Masters {
     return granted(answer, `assigning the ${mode} to ${executor}`);
   }
 
-  /** Devices of the cold tier that are served now. */
+  /** Lists the cold-tier devices that are being served. */
   async coldDisks(): Promise<readonly ColdDisk[]> {
     return granted(await this.#call("", "ListColdDisks"), "listing devices of the cold tier");
   }
 
-  /** What lies on one, a page at a time. */
+  /** Lists the files on a device, page by page. */
   async *filesOn(diskID: string): AsyncGenerator<readonly ColdFile[]> {
     for (let cursor = 1; cursor !== 0; ) {
       const { next, files } = granted(await this.#call("", "ListFiles", diskID, cursor), "listing what lies on a device");
@@ -96,13 +99,16 @@ export class Masters {
     }
   }
 
-  /** Gives up files of objects that memory has too; which of them were. */
+  /** Releases files of objects that memory also holds; returns for each file whether it was released. */
   async release(diskID: string, files: readonly ColdFile[]): Promise<boolean[]> {
     const outcomes = await this.#call("", "ReleaseFiles", diskID, files);
     return outcomes.map(({ ok }) => ok);
   }
 
-  /** The id of the task that a client gets; epoch 0: whichever start of it is the latest. @throws STORE_KEY_NOT_FOUND, STORE_CONFLICT for a start that is not the latest. */
+  /**
+   * Sends a command to a client and returns the task's id. Epoch 0 means the latest start. @throws STORE_KEY_NOT_FOUND, or STORE_CONFLICT
+   * if the epoch is not the latest.
+   */
   async command(stableID: string, epoch: bigint, command: string): Promise<string> {
     const answer = await this.#call("", "CommandClient", toWire(stableID), epoch, toWire(command));
     if (!answer.ok && answer.code === codes.CLIENT_NOT_FOUND) throw noRuntime(stableID);
@@ -121,7 +127,7 @@ export class Masters {
     try {
       return await this.#call(authority, "QueryTasks", ids);
     } catch (error) {
-      // A master of an earlier release has no word for many.
+      // A master of an earlier release does not know QueryTasks.
       if (!(error instanceof Failure) || error.name !== "HOST_UNSUITABLE") throw error;
       return Promise.all(ids.map((id) => this.#call(authority, "QueryTask", id)));
     }
@@ -131,7 +137,7 @@ export class Masters {
     for (const { connections } of this.#masters) connections.close();
   }
 
-  /** The master whose stable id is `authority` first, then the one that served last. */
+  /** Calls the master whose stable id is `authority` first, then the one that served last. */
   async #call<N extends OperationName>(authority: string, name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
     let last: unknown;
     for (const master of this.#inOrder(authority)) {
@@ -144,7 +150,7 @@ export class Masters {
         }
         last = answer;
       } catch (error) {
-        // Who timed out may have obeyed: another master would do it twice.
+        // After a timeout the master may have executed the call, so another master must not receive it.
         if (!(error instanceof Failure) || error.name !== "SERVER_UNREACHABLE") throw error;
         last ??= error;
       }
@@ -160,7 +166,7 @@ export class Masters {
     return named === undefined ? [...this.#masters] : [named, ...this.#masters.filter((master) => master !== named)];
   }
 
-  /** Those that are named now, the order kept. */
+  /** Updates the list of masters to the configured ones and keeps their order. */
   #look(): void {
     if (performance.now() - this.#lookedMs < LOOK_MS) return;
     this.#lookedMs = performance.now();
@@ -194,9 +200,9 @@ const noRuntime = (stableID: string) =>
 
 const authorityIn = (answer: ResultOf<"ListMembers">) => (answer.ok ? fromWire(answer.value.authority) : undefined);
 
-/** False for a standby, and for a master that reads its log. */
+/** Returns false for a standby, and for a master that is replaying its log. */
 function isServing(answer: unknown): boolean {
-  // A list has the same answer for each item then.
+  // A batch then has the same code for each item.
   const { ok, code } = ((Array.isArray(answer) ? answer[0] : answer) ?? {}) as { ok?: boolean; code?: number };
   return !(ok === false && code === codes.UNAVAILABLE_IN_CURRENT_MODE);
 }
@@ -207,6 +213,6 @@ function granted<T>(answer: Expected<T>, what: string): T {
 }
 
 const COLD = "cold/";
-/** How routes and migrations name a device of the cold tier. */
+/** The segment name of a cold-tier device in routes and migrations. */
 export const coldSegment = (diskID: string): string => `${COLD}${diskID}`;
 export const isColdSegment = (name: string): boolean => name.startsWith(COLD);

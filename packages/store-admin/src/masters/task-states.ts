@@ -1,11 +1,11 @@
-// The states of tasks, many at a time: those that are asked for in one turn of the loop go to the master in one call.
+// Batches task queries: those of one tick of the event loop go to the master in one call.
 import { fail } from "@svc/contract/failures.ts";
 import type { ResultOf } from "@svc/store/rpc/operations.ts";
 
 export type TaskAnswer = ResultOf<"QueryTask">;
 type Asked = { readonly id: string; resolve(answer: TaskAnswer): void; reject(error: unknown): void };
 
-/** Of one call: its answer stays small enough that others are not held up by it. */
+/** The limit per call keeps the answer small, so that other calls are not delayed. */
 const MAX_AT_ONCE = 256;
 
 export class TaskStates {

@@ -10,7 +10,7 @@ const schema = {
            CREATE TABLE IF NOT EXISTS counter (version INTEGER NOT NULL) STRICT`,
 };
 
-/** @throws HOST_UNSUITABLE when another server holds the file, or it is damaged. */
+/** @throws HOST_UNSUITABLE if another server holds the file, or the file is damaged. */
 export function openEmbedded(folder: string): Records {
   const store = openStore(join(folder, "admin.db"), {
     schema,

@@ -1,9 +1,9 @@
-// The admin server's records in etcd: a key's version is the revision of its last change.
+// The admin server's records in etcd; a record's version is the revision of its last change.
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Entry, Records } from "./records.ts";
 
-/** `prefix` begins all keys: servers with different ones know nothing of each other. */
+/** All keys begin with `prefix`; servers with different prefixes are independent. */
 export function openEtcdRecords(endpoints: readonly string[], prefix: string): Records {
   const etcd = openEtcd({ endpoints });
   const entryOf = ({ key, value, modRevision }: KeyValue): Entry => ({ key: key.slice(prefix.length), value, version: modRevision });

@@ -1,11 +1,11 @@
-// Numbers for task ids: each is given once, also across restarts of the server and between servers of one backend.
+// Numbers for task ids: each is used only once, across restarts and across servers that share a backend.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Records } from "./records.ts";
 
 const MAX_TRIES = 50;
-/** Reserved at a time where many are asked for: those that are left over when the server ends are given to nobody. */
+/** The limit of numbers reserved at once under load; unused ones are lost when the server ends. */
 const MAX_AHEAD = 1024;
-/** After so many changes, each so soon after the one before, twice as many are reserved each time. */
+/** After this many reservations in quick succession, each further one reserves twice as many numbers. */
 const SOON = 8;
 const SOON_MS = 500;
 
@@ -16,7 +16,7 @@ export class Numbers {
   readonly #key: string;
   #waiting: Waiting[] = [];
   #isTaking = false;
-  /** Reserved, and not given yet: from `#next` to `#last`. */
+  /** Reserved but unused numbers are those from `#next` to `#last`. */
   #next = 1;
   #last = 0;
   #soon = 0;
@@ -27,12 +27,12 @@ export class Numbers {
     this.#key = `numbers/${name}`;
   }
 
-  /** The last one that was given; 0 before the first. */
+  /** Returns the last number used; 0 before the first. */
   async last(): Promise<number> {
     return Number((await this.#records.get(this.#key))?.value ?? 0);
   }
 
-  /** The next one: nobody else has it once this resolves. */
+  /** Returns the next number, which is exclusive once the promise resolves. */
   take(): Promise<number> {
     if (!this.#isTaking && this.#next <= this.#last) return Promise.resolve(this.#next++);
     return new Promise((resolve, reject) => {
@@ -41,14 +41,14 @@ export class Numbers {
     });
   }
 
-  /** All that came while a change was under way share the next one. */
+  /** All requests that arrive during a reservation share the next one. */
   async #takeAll(): Promise<void> {
     this.#isTaking = true;
     while (this.#waiting.length > 0) {
       for (const { resolve } of this.#waiting.splice(0, this.#last - this.#next + 1)) resolve(this.#next++);
       const together = this.#waiting.length;
       if (together === 0) break;
-      // One by one, numbers have no gaps; a change for each of many would be all that this server does.
+      // Single reservations leave no gaps, but under load they would take all of the server's time.
       this.#soon = performance.now() - this.#reservedMs < SOON_MS ? this.#soon + 1 : 0;
       const count = Math.max(together, Math.min(MAX_AHEAD, 2 ** Math.max(0, this.#soon - SOON)));
       try {

@@ -1,4 +1,4 @@
-// Where the admin server keeps its records, as a setting names it.
+// Opens the storage of the admin server's records that a setting names.
 import { fail } from "@svc/contract/failures.ts";
 import { openEmbedded } from "./embedded.ts";
 import { openEtcdRecords } from "./etcd.ts";
@@ -8,10 +8,10 @@ import { openRedisRecords } from "./redis.ts";
 const EXPECTED = "expected embedded, etcd://HOST:PORT[;HOST:PORT] or redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]";
 const HOST_PORT = /^(\[[0-9a-fA-F:]+\]|[^:\s/@;]+):\d{1,5}$/;
 
-export type Place = { readonly setting: string; readonly text: string; readonly folder: string; readonly namespace: string };
+export type RecordsSetting = { readonly setting: string; readonly text: string; readonly folder: string; readonly namespace: string };
 
-/** @throws SETTING_INVALID naming the setting, and never a password. */
-export function openRecords({ setting, text, folder, namespace }: Place): Records {
+/** @throws SETTING_INVALID that names the setting but never a password. */
+export function openRecords({ setting, text, folder, namespace }: RecordsSetting): Records {
   const prefix = `svc-store-admin/${namespace}`;
   if (text === "embedded") return openEmbedded(folder);
   if (text.startsWith("etcd://")) {

@@ -1,4 +1,4 @@
-// One connection to redis: commands in order, their answers in order, and a new connection after it broke.
+// One connection to Redis: commands and answers in order, and a new connection after a failure.
 import { connect, type Socket } from "node:net";
 import { Failure } from "@svc/contract/failures.ts";
 
@@ -9,7 +9,7 @@ const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 export type RedisAddress = { readonly host: string; readonly port: number; readonly username: string; readonly password: string; readonly database: number };
 export type RedisValue = string | bigint | null | readonly RedisValue[];
 type Waiting = { resolve(value: RedisValue): void; reject(error: Failure): void };
-/** Undefined while bytes are missing. */
+/** Undefined while the answer is incomplete. */
 type Parsed = { readonly value: RedisValue | RedisError; readonly end: number } | undefined;
 
 class RedisError {
@@ -29,12 +29,12 @@ export class RedisConnection {
     this.#address = address;
   }
 
-  /** @throws METADATA_UNAVAILABLE: what was sent may have been done. */
-  call(...words: readonly (string | number | bigint)[]): Promise<RedisValue> {
+  /** @throws METADATA_UNAVAILABLE: a command that was sent may have been executed. */
+  call(...args: readonly (string | number | bigint)[]): Promise<RedisValue> {
     if (this.#waiting.length >= MAX_WAITING)
       return Promise.reject(new Failure("TOO_MANY_REQUESTS", `${MAX_WAITING} commands are waiting for redis, the maximum`));
     this.#socket ??= this.#open();
-    return this.#send(this.#socket, words);
+    return this.#send(this.#socket, args);
   }
 
   close(): void {
@@ -47,19 +47,19 @@ export class RedisConnection {
     socket.on("data", (bytes) => this.#read(socket, bytes));
     socket.on("error", (error) => this.#end(socket, error.message));
     socket.on("close", () => this.#end(socket, "it closed the connection"));
-    // What is refused here, the command that follows is refused for, too.
+    // If authentication fails, the next command fails with the same reason, so the error is ignored here.
     if (password !== "") void this.#send(socket, username === "" ? ["AUTH", password] : ["AUTH", username, password]).catch(() => undefined);
     if (database !== 0) void this.#send(socket, ["SELECT", database]).catch((error: Failure) => this.#end(socket, error.message));
     return socket;
   }
 
-  #send(socket: Socket, words: readonly (string | number | bigint)[]): Promise<RedisValue> {
-    const parts = words.map((word) => Buffer.from(String(word)));
+  #send(socket: Socket, args: readonly (string | number | bigint)[]): Promise<RedisValue> {
+    const parts = args.map((arg) => Buffer.from(String(arg)));
     socket.write(
       Buffer.concat([Buffer.from(`*${parts.length}\r\n`), ...parts.flatMap((part) => [Buffer.from(`$${part.length}\r\n`), part, Buffer.from("\r\n")])]),
     );
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.#end(socket, `it did not answer ${words[0]} within ${CALL_MS} ms`), CALL_MS);
+      const timer = setTimeout(() => this.#end(socket, `it did not answer ${args[0]} within ${CALL_MS} ms`), CALL_MS);
       const settle =
         <T>(act: (value: T) => void) =>
         (value: T) => {

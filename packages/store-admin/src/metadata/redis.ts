@@ -1,11 +1,11 @@
-// The admin server's records in redis: each change is one script, so that it is whole or not at all.
+// The admin server's records in Redis: each change is one script, so that it is atomic.
 import { fail } from "@svc/contract/failures.ts";
 import { type Entry, MAX_LISTED, type Records } from "./records.ts";
 import { type RedisAddress, RedisConnection, type RedisValue } from "./redis-connection.ts";
 
 // PREFIX:r:KEY    hash: value, version
 // PREFIX:index    sorted set of all keys, for listing by prefix
-// PREFIX:version  the last version that was given
+// PREFIX:version  the last version used
 const PUT = `local now = redis.call('HGET', KEYS[1], 'version') or '0'
 if now ~= ARGV[1] then return 0 end
 local version = redis.call('INCR', KEYS[3])
@@ -48,7 +48,7 @@ export function openRedisRecords(address: RedisAddress, prefix: string): Records
       return version === 0n ? undefined : version;
     },
     async delete(key, expected) {
-      // A key that is not there cannot be deleted at version 0 either.
+      // An absent key has version 0, but it cannot be deleted at that version.
       return expected !== 0n && (await redis.call("EVAL", DELETE, 2, rows + key, index, expected, key)) === 1n;
     },
     close: async () => redis.close(),

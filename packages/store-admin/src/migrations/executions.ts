@@ -1,4 +1,4 @@
-// A migration's dealings with masters: handing it to its executor, asking how it goes, and what the route says.
+// A migration's calls to the masters: assigning it to its executor, querying its status, and reading the route.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "@svc/store/rpc/codes.ts";
@@ -11,14 +11,14 @@ type Member = Membership["members"][number];
 
 const LEASE_TRIES = 8;
 const LEASE_WAIT_MS = 50;
-/** Which clients there are is asked for no more often than this, however many tasks run. */
+/** The minimum interval between queries for the list of clients, however many tasks run. */
 const KNOWN_MS = 250;
 const MAX_KNOWN = 64;
 const taskStatus = { pending: 0, processing: 1, failed: 2, success: 3 } as const;
 
 export class Executions {
   readonly #masters: Masters;
-  /** By the authority that was asked first. */
+  /** The cached members, by the authority that was queried. */
   readonly #known = new Map<string, { readonly atMs: number; readonly members: Promise<readonly Member[]> }>();
 
   constructor(masters: Masters) {
@@ -26,8 +26,8 @@ export class Executions {
   }
 
   /**
-   * Gives it to the executor's latest start that pings; such a start is waited for a little. At its first try a segment that no
-   * client has ends it: a name that is wrong stays so. Later the segment of a holder that was lost may come back.
+   * Assigns the task to the executor's latest live start, waiting a short time for one. At the first attempt an unknown segment ends the
+   * task, because its name is wrong; later it may belong to a lost owner that will return.
    */
   async dispatch(request: MigrationRequest, isFirst: boolean): Promise<MigrationEvent> {
     const unknown = isFirst ? await this.#unknownSegment(request) : undefined;
@@ -47,9 +47,12 @@ export class Executions {
     }
   }
 
-  /** Undefined also where no master says what there is. One that is new may not be among those that were known a moment ago. */
+  /**
+   * Returns undefined also if no master answers. Since a new segment may be missing from cached members, a miss is checked against fresh
+   * ones.
+   */
   async #unknownSegment({ authority, source_segment, target_segments }: MigrationRequest): Promise<string | undefined> {
-    // A device of the cold tier is its owner's, and no segment of its memory.
+    // A cold-tier device belongs to its owner and is not a memory segment.
     const named = [source_segment, ...target_segments].filter((name) => !isColdSegment(name));
     let unknown: string | undefined;
     for (const knownMs of [KNOWN_MS, 0]) {
@@ -78,7 +81,7 @@ export class Executions {
     return { type: "trouble", with: what, why, verdict: await this.#verdict(request), nowMs: Date.now() };
   }
 
-  /** A route that nobody can be asked for leaves the question open. */
+  /** If no master can be reached, the outcome stays open. */
   async #verdict(request: MigrationRequest): Promise<Verdict> {
     return this.#masters.route(request, request.authority).then(
       (route) => verdictOf(request, route),
@@ -90,7 +93,7 @@ export class Executions {
     return (await this.#members("", KNOWN_MS)).some((member) => member.clientID === clientID && member.isHeard);
   }
 
-  /** As they were no longer ago than that. */
+  /** Returns members that are at most `knownMs` old. */
   #members(authority: string, knownMs: number): Promise<readonly Member[]> {
     const known = this.#known.get(authority);
     if (known !== undefined && performance.now() - known.atMs < knownMs) return known.members;

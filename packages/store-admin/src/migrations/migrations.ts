@@ -1,13 +1,13 @@
-// The queue of route migrations: in memory, and lost with the process; what a task did the master's routes tell.
+// The queue of route migrations. It is kept in memory and lost with the process; the master's routes still show what each task achieved.
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Numbers } from "../metadata/numbers.ts";
 import type { Executions } from "./executions.ts";
 import { advance, begun, isEnded, type MigrationEvent, type MigrationRequest, type Progress, type RetryPolicy } from "./task.ts";
 
-/** Tasks that are being handed to executors at once. */
+/** The limit of tasks that are being assigned to executors concurrently. */
 const MAX_DISPATCHES = 256;
-/** Tasks that executors have been given and that have not ended; the others wait here. */
+/** The limit of unfinished tasks assigned to executors; the others wait here. */
 const MAX_DISPATCHED = 1024;
 
 export type MigrationPolicy = RetryPolicy & { readonly pollMs: number; readonly maxTasks: number; readonly namespace: string };
@@ -19,7 +19,7 @@ export type Migration = {
   readonly createdMs: number;
   updatedMs: number;
   progress: Progress;
-  /** When its state is asked for again, by a clock that does not jump. */
+  /** When the state is queried next, in monotonic time. */
   pollAtMs: number;
 };
 
@@ -31,14 +31,14 @@ export class Migrations {
   readonly #onEnd: (migration: Migration) => void;
   readonly #all = new Map<string, Migration>();
   readonly #active = new Set<Migration>();
-  /** Those a call is under way for. */
+  /** Migrations with a call in progress. */
   readonly #busy = new Set<Migration>();
   readonly #ended: Migration[] = [];
   readonly #stop = new AbortController();
   #admitting = 0;
   #dispatching = 0;
-  /** Something waits for others to end, not for the time. */
-  #isHeldUp = false;
+  /** True if a task waits for others to end rather than for a time. */
+  #isBlocked = false;
   #isWoken = false;
   #wake: () => void = () => undefined;
   #loop: Promise<void> | undefined;
@@ -55,7 +55,7 @@ export class Migrations {
     this.#loop = this.#run();
   }
 
-  /** @throws TOO_MANY_REQUESTS. */
+  /** @throws TOO_MANY_REQUESTS if too many migrations are unfinished. */
   async create(request: MigrationRequest, maxRetries: number | undefined): Promise<Migration> {
     const { maxTasks, ...policy } = this.#policy;
     if (this.#active.size + this.#admitting >= maxTasks)
@@ -85,12 +85,12 @@ export class Migrations {
     return this.#all.get(id);
   }
 
-  /** By creation, then by id. */
+  /** Returns all migrations, ordered by creation, then by id. */
   all(): Migration[] {
     return [...this.#all.values()].sort((a, b) => a.createdMs - b.createdMs || numberOf(a) - numberOf(b));
   }
 
-  /** Those that have not ended. */
+  /** Returns the requests of unfinished migrations. */
   active(): MigrationRequest[] {
     return [...this.#active].map(({ request }) => request);
   }
@@ -125,7 +125,7 @@ export class Migrations {
 
   #tick(): void {
     const [now, clockMs] = [Date.now(), performance.now()];
-    this.#isHeldUp = false;
+    this.#isBlocked = false;
     let dispatched = 0;
     for (const { progress } of this.#active) dispatched += "executionID" in progress.phase ? 1 : 0;
     for (const migration of this.#active) {
@@ -134,7 +134,7 @@ export class Migrations {
       if (phase.state === "retry_wait" && phase.wakeAtMs <= now) this.#move(migration, { type: "woken" });
       else if (phase.state === "pending") {
         if (dispatched >= MAX_DISPATCHED || this.#dispatching >= MAX_DISPATCHES) {
-          this.#isHeldUp = true;
+          this.#isBlocked = true;
           continue;
         }
         dispatched++;
@@ -159,10 +159,10 @@ export class Migrations {
       .finally(() => {
         this.#busy.delete(migration);
         migration.pollAtMs = performance.now() + this.#policy.pollMs;
-        // To the end of the line: executors that stand still must not keep the others from being asked.
+        // Moving the task to the end keeps stalled executors from delaying the queries of others.
         if (this.#active.delete(migration) && !isEnded(migration.progress)) this.#active.add(migration);
-        if (!this.#isHeldUp || this.#isWoken || this.#dispatching > MAX_DISPATCHES / 2) return;
-        // Once for all that end in this turn.
+        if (!this.#isBlocked || this.#isWoken || this.#dispatching > MAX_DISPATCHES / 2) return;
+        // One wake-up serves all calls that end in this tick.
         this.#isWoken = true;
         setImmediate(this.#wake);
       });

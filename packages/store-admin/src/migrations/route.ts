@@ -1,10 +1,10 @@
-// What a route says of a migration: whether it is done, can still be done, or contradicts it.
+// Compares a migration with the object's route: it is done, still possible, or contradicted.
 import type { Route } from "@svc/store/rpc/shapes.ts";
 import type { MigrationRequest, Verdict } from "./task.ts";
 
 const COMPLETE = 3;
 
-/** `route`: undefined where the object is not there. A replica counts that is whole, also while its holder is not heard. */
+/** `route` is undefined if the object does not exist. Every complete replica counts, even while its client does not ping. */
 export function verdictOf({ mode, source_segment, target_segments }: MigrationRequest, route: Route | undefined): Verdict {
   if (route === undefined) return { is: "conflict", why: "the object is not there any more" };
   const whole = new Set(route.replicas.filter(({ status }) => status === COMPLETE).map(({ segment }) => segment));

@@ -1,4 +1,4 @@
-// One route migration: what is asked for, its states, and every move between them.
+// One route migration: its request, its states, and all transitions between them.
 import assert from "node:assert/strict";
 
 export type MigrationMode = "copy" | "move";
@@ -17,7 +17,7 @@ export type MigrationRequest = {
 
 export type RetryPolicy = { readonly maxRetries: number; readonly baseDelayMs: number; readonly maxDelayMs: number };
 
-/** What the master's route says of a migration's end: done, contradicted for good, or still to be done. */
+/** The route's verdict on a migration: done, permanently contradicted, or still open. */
 export type Verdict = { readonly is: "done" } | { readonly is: "conflict"; readonly why: string } | { readonly is: "open" };
 
 //            dispatched            reported running
@@ -26,22 +26,22 @@ export type Verdict = { readonly is: "done" } | { readonly is: "conflict"; reado
 //     │  └── woken ── retry_wait ◀── trouble ──────────┘             │ the route shows it done
 //     └──────── trouble ──────┤ └── woken, its execution known ──▶ dispatching
 //                             └──── no retry left, or contradicted by the route ────▶ failed
-/** `executionID`: under which the master knows the executor's task. */
+/** `executionID` is the master's id of the executor's task. */
 export type Phase =
   | { readonly state: "pending" }
   | { readonly state: "dispatching" | "running"; readonly executionID: string }
-  /** With an execution its status is asked for again; without one the task is dispatched anew. */
+  /** With an execution id the status is queried again; without one the task is dispatched again. */
   | { readonly state: "retry_wait"; readonly wakeAtMs: number; readonly executionID?: string }
   | { readonly state: "succeeded" | "failed" };
 
-/** `attempts`: dispatches that were begun; `statusFailures`: of this execution. */
+/** `attempts` counts dispatches that were started; `statusFailures` counts failed queries of this execution. */
 export type Progress = { readonly phase: Phase; readonly attempts: number; readonly statusFailures: number; readonly lastError: string };
 
 export type MigrationEvent =
   | { readonly type: "dispatched"; readonly executionID: string }
   | { readonly type: "reported"; readonly isRunning: boolean }
   | { readonly type: "completed" }
-  /** No executor took it; it reported failure, or its lease was lost; or its status could not be asked for. */
+  /** No executor took the task, the executor failed or lost its lease, or the status could not be queried. */
   | { readonly type: "trouble"; readonly with: "dispatch" | "execution" | "status"; readonly why: string; readonly verdict: Verdict; readonly nowMs: number }
   | { readonly type: "woken" };
 
@@ -84,6 +84,6 @@ function afterTrouble(progress: Progress, event: Extract<MigrationEvent, { type:
   return { phase: { state: "retry_wait", wakeAtMs, ...kept }, attempts, statusFailures, lastError: event.why };
 }
 
-/** Before the try that follows the `failures`th failure. */
+/** The delay before the attempt that follows the `failures`th failure. */
 export const backoffMs = (failures: number, { baseDelayMs, maxDelayMs }: RetryPolicy): number =>
   Math.min(maxDelayMs, baseDelayMs * 2 ** Math.min(30, failures - 1));

@@ -1,4 +1,4 @@
-// Fuzz targets of every parser of bytes from others: also a driver of its own, for hosts without libFuzzer.
+// Fuzz targets for every parser of untrusted bytes, with a simple driver for hosts without libFuzzer.
 #include <sys/socket.h>
 
 #include <cstdio>
@@ -56,7 +56,9 @@ void fuzzHeader(std::string_view data) {
   if (inside(1000, 100, header->address, header->size) && (header->address < 1000 || header->size > 100 || header->address + header->size > 1100)) abort();
 }
 
-/** The requests of one connection to a file segment, as the data port takes them; the "file" is 4096 bytes that must not be passed. */
+/**
+ * Feeds the requests of one connection to a file segment, as the data port does; the "file" has 4096 bytes, which no request may exceed.
+ */
 void fuzzFileSession(std::string_view data) {
   constexpr uint64_t LENGTH = 4096;
   static const std::shared_ptr<FileSegment> segment = FileSegment::ofLength(LENGTH);
@@ -105,7 +107,7 @@ void fuzzFrame(std::string_view data) {
 
 void fuzzHttp(std::string_view data) {
   HttpAnswerReader reader;
-  // In pieces, since that is how it arrives.
+  // The input is split, because a stream arrives in pieces.
   for (size_t at = 0; at < data.size(); at += 7)
     if (reader.take(data.substr(at, 7)) != HttpAnswerReader::State::More) return;
   reader.end();
@@ -116,12 +118,12 @@ void fuzzRedis(std::string_view data) {
   size_t used = 0, usedAgain = 0;
   if (RedisReply::parse(data, reply, used) != RedisReply::Parsed::Whole) return;
   if (used > data.size()) abort();
-  // What follows a reply changes nothing in it, and what is missing from it is missed.
+  // Bytes after a reply must not affect it, and a truncated reply must be reported as incomplete.
   if (RedisReply::parse(data.substr(0, used), again, usedAgain) != RedisReply::Parsed::Whole || usedAgain != used || again.text != reply.text || again.items != reply.items) abort();
   if (RedisReply::parse(data.substr(0, used - 1), again, usedAgain) == RedisReply::Parsed::Whole) abort();
 }
 
-/** What a peer's data port may say to a client with reads and writes in flight: nothing but its status frames moves a request on. */
+/** Feeds a peer's answers to a client with reads and writes in flight: only valid status frames may complete a request. */
 void fuzzAnswers(std::string_view data) {
   int ends[2];
   if (data.size() > 60'000 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return;
@@ -180,7 +182,7 @@ const std::vector<Target>& targets() {
 }  // namespace
 
 #ifdef SVC_LIBFUZZER
-// FUZZ_TARGET names one target, or "list" to print them all; -runs=0 then ends at once.
+// FUZZ_TARGET names one target; "list" prints them all (with -runs=0 the program then ends at once).
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const char* wanted = getenv("FUZZ_TARGET");
   static const Target* chosen = [] {

@@ -1,4 +1,4 @@
-// Every operation but the transfers themselves: one table, each callable in place or on a thread of the pool.
+// All operations except transfers, in one table; JavaScript can call each synchronously or on a pool thread.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -23,11 +23,11 @@ struct Args {
   void* pointer(size_t i) const { return reinterpret_cast<void*>(numbers[i]); }
 };
 
-/** A number for codes, a big one for handles, a text for the rest. */
+/** A code is a number, a handle is a BigInt, and the rest is text. */
 using Result = std::variant<int, uint64_t, std::string>;
 using Operation = std::function<Result(TransferEngine&, const Args&)>;
 
-/** The sentence of the last Status of this thread; lastError() knows only those of int results. */
+/** The message of this thread's last Status; lastError() covers only int results. */
 thread_local std::string statusError;
 thread_local bool statusErrorSet = false;
 
@@ -38,7 +38,7 @@ Result coded(const Status& status) {
   return -status.code();
 }
 
-/** Records of a metadata service by key, for the tools: no engine takes part. */
+/** Gives the tools access to the records of a metadata service without starting an engine. */
 template <typename Use>
 Result withStore(const std::string& connection, Use&& use) {
   Options options;
@@ -142,7 +142,7 @@ const std::map<std::string, Operation>& table() {
   return operations;
 }
 
-/** The value, or [negative code or invalid handle, sentence]. */
+/** Converts the result, or [negative code or invalid handle, message]. */
 napi_value answer(napi_env env, const Result& result, const std::string& error) {
   napi_value value = nullptr;
   bool bad = false;
@@ -218,7 +218,7 @@ napi_value call(napi_env env, napi_callback_info info) {
   return answer(env, work.result, work.error);
 }
 
-/** callAsync(engine, operation, texts, numbers): a promise of what call gives */
+/** callAsync(engine, operation, texts, numbers): a promise of call's result. */
 napi_value callAsync(napi_env env, napi_callback_info info) {
   auto work = std::make_unique<Work>();
   if (!read(env, info, *work)) return nullptr;
@@ -235,7 +235,7 @@ napi_value callAsync(napi_env env, napi_callback_info info) {
   return promise;
 }
 
-/** A call on a thread of its own: what holds it up may never answer. */
+/** A call on its own thread, because it may never return. */
 struct Outlasting : Work {
   std::mutex mutex;
   std::condition_variable ended;
@@ -248,7 +248,7 @@ struct Outlasting : Work {
 };
 constexpr size_t MOST_OUTLASTING = 16;
 
-/** callWithin(engine, operation, texts, numbers, timeoutMs): what call gives; undefined where that is not there in time. */
+/** callWithin(engine, operation, texts, numbers, timeoutMs): call's result, or undefined if it takes longer. */
 napi_value callWithin(napi_env env, napi_callback_info info) {
   size_t count = 5;
   napi_value args[5], undefined = nullptr;

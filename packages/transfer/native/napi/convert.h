@@ -1,4 +1,4 @@
-// Values between JavaScript and C++, and what one environment of the module keeps.
+// Conversions between JavaScript and C++ values, and the state of one environment of the module.
 #pragma once
 #include <node_api.h>
 
@@ -20,7 +20,7 @@ struct Completion {
   std::string error;
 };
 
-/** Completions of one environment on their way to its loop; shared, since they may outlive it. */
+/** Completions waiting for one environment's event loop. It is shared, since completions may outlive the environment. */
 struct Mailbox {
   std::mutex mutex;
   std::vector<Completion> waiting;
@@ -30,19 +30,19 @@ struct Mailbox {
 struct Addon {
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   uint32_t pending = 0;
-  /** Calls that somebody no longer waits for, by what they are: whoever makes the same one next waits for it. */
+  /** Calls that timed out for their caller, by operation and arguments: the next caller of the same one waits for it. */
   std::map<std::string, std::shared_ptr<void>> outlasting;
 };
 
 /** Throws a TypeError in JavaScript and returns null. */
 napi_value complain(napi_env env, const std::string& message);
-/** The engine behind an external; null after complain(). */
+/** The engine of an external; null after complain(). */
 EngineRef engineOf(napi_env env, napi_value value);
 std::string textOf(napi_env env, napi_value value);
 uint64_t bigOf(napi_env env, napi_value value);
 double numberOf(napi_env env, napi_value value);
 bool truthOf(napi_env env, napi_value value);
-/** Start and count of a BigUint64Array. */
+/** The data and element count of a BigUint64Array. */
 bool wordsOf(napi_env env, napi_value value, const uint64_t*& words, size_t& count);
 napi_value toText(napi_env env, const std::string& text);
 napi_value toNumber(napi_env env, double number);
@@ -54,7 +54,7 @@ void addCalls(napi_env env, napi_value exports);
 void addTransfers(napi_env env, napi_value exports);
 void addFunction(napi_env env, napi_value exports, const char* name, napi_callback callback);
 
-/** A C++ exception that left a callback would end Node: each one is caught here. */
+/** Catches all C++ exceptions, since one that left a callback would terminate Node. */
 template <napi_value (*Body)(napi_env, napi_callback_info)>
 napi_value guarded(napi_env env, napi_callback_info info) {
   try {

@@ -43,7 +43,7 @@ napi_value unlinkShm(napi_env env, napi_callback_info info) {
   return toNumber(env, unlinkShared(textOf(env, args[0])));
 }
 
-/** addressOf(view): where its first byte lies, 0n for one without memory */
+/** addressOf(view): the address of its first byte, or 0n without memory. */
 napi_value addressOf(napi_env env, napi_callback_info info) {
   size_t count = 1, length = 0;
   napi_value args[1];

@@ -1,4 +1,4 @@
-// The module's entry: engines as externals, conversions, and the way of completions to the loop.
+// The module's entry: engines as externals, conversions, and the delivery of completions to the event loop.
 #include <exception>
 
 #include "convert.h"

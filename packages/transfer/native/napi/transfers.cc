@@ -1,4 +1,4 @@
-// The transfers: packed requests in, integers out, completions to the loop in bunches.
+// Transfers for JavaScript: packed requests in, integers out, and completions delivered in groups.
 #include <optional>
 
 #include "convert.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr size_t WORDS_PER_TRIPLE = 3;   // local, remote, length
 constexpr size_t WORDS_PER_REQUEST = 6;  // opcode, source, target, offset, length, retries
 thread_local std::string transferError;
-/** The transferAsync() that this thread is in, and how its transfer ended meanwhile. */
+/** The transferAsync() call that this thread is in, and its outcome if the transfer has already ended. */
 struct Call {
   explicit Call(uint32_t given) : ticket(given) { current = this; }
   ~Call() { current = nullptr; }
@@ -26,7 +26,7 @@ int keep(const Status& status) {
   return -status.code();
 }
 
-/** engine, opcode, target, triples, timeoutMs, …  */
+/** Reads the arguments engine, opcode, target, triples, timeoutMs, … */
 bool readTriples(napi_env env, napi_value* args, EngineRef& engine, std::vector<TransferRequest>& requests) {
   engine = engineOf(env, args[0]);
   if (!engine) return false;
@@ -52,7 +52,7 @@ napi_value transferSync(napi_env env, napi_callback_info info) {
   return toNumber(env, keep(engine->transferSync(requests, uint64_t(numberOf(env, args[4])))));
 }
 
-/** Hands what has completed to the function given to listen(): an array of ticket, code, sentence. */
+/** Passes completions to the function given to listen(): an array of ticket, code, message. */
 void deliver(napi_env env, napi_value callback, void*, void*) {
   if (env == nullptr) return;
   Addon& addon = addonOf(env);
@@ -70,13 +70,13 @@ void deliver(napi_env env, napi_value callback, void*, void*) {
     napi_set_element(env, array, uint32_t(i * 3 + 2), toText(env, list[i].error));
   }
   addon.pending -= uint32_t(list.size());
-  // Nothing in flight: the process may end.
+  // With no transfer in flight, the process may exit.
   if (addon.pending == 0) napi_unref_threadsafe_function(env, addon.mailbox->wake);
   napi_get_undefined(env, &undefined);
   napi_call_function(env, undefined, callback, 1, &array, nullptr);
 }
 
-/** listen(callback): once, before the first transferAsync */
+/** listen(callback): must be called once, before the first transferAsync. */
 napi_value listen(napi_env env, napi_callback_info info) {
   size_t count = 1;
   napi_value args[1];
@@ -89,8 +89,8 @@ napi_value listen(napi_env env, napi_callback_info info) {
 }
 
 /**
- * transferAsync(engine, opcode, target, triples, timeoutMs, ticket, lingers): 0 or negative where the transfer ended in this call; else
- * undefined, and the end goes to listen()'s function.
+ * transferAsync(engine, opcode, target, triples, timeoutMs, ticket, lingers): 0 or negative if the transfer ended within this call;
+ * otherwise undefined, and listen()'s function receives the outcome.
  */
 napi_value transferAsync(napi_env env, napi_callback_info info) {
   size_t count = 7;
@@ -101,7 +101,7 @@ napi_value transferAsync(napi_env env, napi_callback_info info) {
   if (!readTriples(env, args, engine, requests)) return nullptr;
   Addon& addon = addonOf(env);
   if (addon.pending++ == 0) napi_ref_threadsafe_function(env, addon.mailbox->wake);
-  // The class keeps the engine while this is in flight: it must not end on a thread of its own.
+  // The JavaScript class keeps the engine alive meanwhile; otherwise its own thread could destroy it.
   Call call(uint32_t(numberOf(env, args[5])));
   auto done = [mailbox = addon.mailbox, ticket = call.ticket](Status status) {
     if (Call* here = Call::current; here != nullptr && here->ticket == ticket) {
@@ -110,7 +110,7 @@ napi_value transferAsync(napi_env env, napi_callback_info info) {
     }
     std::lock_guard lock(mailbox->mutex);
     mailbox->waiting.push_back({ticket, status.ok() ? 0 : -status.code(), status.message()});
-    // One wake-up carries all that completes until the loop comes to it.
+    // One wake-up delivers all completions until the event loop runs.
     if (mailbox->waiting.size() == 1 && mailbox->wake != nullptr) napi_call_threadsafe_function(mailbox->wake, nullptr, napi_tsfn_nonblocking);
   };
   engine->transferAsync(requests, done, uint64_t(numberOf(env, args[4])), truthOf(env, args[6]));
@@ -119,7 +119,7 @@ napi_value transferAsync(napi_env env, napi_callback_info info) {
   return toNumber(env, keep(*call.ended));
 }
 
-/** submit(engine, batch, packed, notifyName, notifyMessage): 0 or negative; the last two may be undefined */
+/** submit(engine, batch, packed, notifyName, notifyMessage): 0 or negative; the last two may be undefined. */
 napi_value submit(napi_env env, napi_callback_info info) {
   size_t count = 5;
   napi_value args[5];
@@ -139,7 +139,7 @@ napi_value submit(napi_env env, napi_callback_info info) {
   return toNumber(env, keep(status));
 }
 
-/** status(engine, batch, task, out): out gets status and bytes; task -1 asks for the whole batch */
+/** status(engine, batch, task, out): writes status and bytes to `out`; task -1 means the whole batch. */
 napi_value status(napi_env env, napi_callback_info info) {
   size_t count = 4, size = 0;
   napi_value args[4];
@@ -156,7 +156,7 @@ napi_value status(napi_env env, napi_callback_info info) {
   return toNumber(env, keep(result));
 }
 
-/** lastTransferError(): the sentence of the last negative result of the calls above */
+/** lastTransferError(): the message of the last negative result of the calls above. */
 napi_value lastTransferError(napi_env env, napi_callback_info) { return toText(env, transferError); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The error sentence of each thread, log lines and hex.
+// Per-thread error messages, log lines and hex.
 #include "base.h"
 
 #include <sys/random.h>

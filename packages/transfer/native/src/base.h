@@ -1,4 +1,4 @@
-// What every part of the core stands on: owned descriptors, clocks, the error sentence, log lines.
+// Basics for the whole core: owned descriptors, clocks, the error message, log lines.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -39,23 +39,23 @@ inline constexpr uint64_t NS_PER_MS = 1'000'000;
 
 inline std::string errnoText(int error = errno) { return strerror(error); }
 
-/** Keeps the sentence for lastError() and returns the code, so that a failure is one expression. */
+/** Stores the message for lastError() and returns the code, so that failing is one expression. */
 int failWith(int code, std::string message);
 void setLastError(std::string message);
 
 enum class LogLevel { Error = 0, Warning = 1, Info = 2, Silent = -1 };
 void setLogLevel(LogLevel level);
-/** One JSON line on stderr. */
+/** Writes one JSON line to stderr. */
 void logLine(LogLevel level, const std::string& message);
 
 std::string randomHex(size_t bytes);
 std::string toHex(const void* data, size_t size);
-/** Empty when the text is no hex. */
+/** Returns an empty text if the input is not hex. */
 std::string fromHex(const std::string& text);
 std::string hexAddress(uint64_t address);
-/** `[0x…, +length)`: how every message names a range. */
+/** Formats a range as `[0x…, +length)`, as all messages do. */
 std::string rangeText(uint64_t address, uint64_t length);
-/** False when offset + length passes the end or wraps. */
+/** Returns false if offset + length exceeds the end or overflows. */
 inline bool inside(uint64_t start, uint64_t size, uint64_t offset, uint64_t length) {
   return offset >= start && length <= size && offset - start <= size - length;
 }

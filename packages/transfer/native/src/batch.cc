@@ -1,4 +1,4 @@
-// Batches: allocated from a pool, counted down by their slices, waited for without spinning.
+// Batches: allocated from a pool, counted down by their slices, and waited for without spinning.
 #include "batch.h"
 
 #include <linux/futex.h>
@@ -39,7 +39,7 @@ std::string Batch::firstError() {
 
 TransferStatusEnum Batch::stateOf(const Task& task) const {
   TransferStatusEnum state = task.state.load(std::memory_order_acquire);
-  // Counted down and about to be marked: a few instructions of another thread.
+  // Another thread has counted the task down and will set its state within a few instructions.
   while (state == WAITING && tasksOpen.load(std::memory_order_acquire) == 0) {
     sched_yield();
     state = task.state.load(std::memory_order_acquire);
@@ -57,13 +57,13 @@ void finishSlice(Task& task, uint64_t bytes, const std::string* error) {
   }
   if (task.slicesLeft.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (task.source != nullptr) task.source->unpin();
-  // Counters first: who sees a task at its end, and asks for the batch, finds it counted.
+  // The counters come first, so that a caller who sees the task's end also finds it in the batch's totals.
   const bool failed = task.broken.load(std::memory_order_acquire);
   if (failed) batch.failedTasks.fetch_add(1, std::memory_order_relaxed);
   else batch.completedBytes.fetch_add(task.length, std::memory_order_relaxed);
   batch.tasksOpen.fetch_sub(1, std::memory_order_acq_rel);
   task.state.store(failed ? FAILED : COMPLETED, std::memory_order_release);
-  // The one who brings the count to zero runs what waits for it first: after the store the batch may be freed.
+  // The thread that brings the count to zero runs the callbacks before it: after the store the batch may be freed.
   uint32_t left = batch.tasksLeft.load(std::memory_order_acquire);
   std::function<void(Batch&)> after;
   while (true) {
@@ -97,7 +97,7 @@ BatchID BatchTable::allocate(size_t size) {
   }
   Batch& batch = pool_[index];
   batch.inUse = true;
-  // 1 to 2^31 - 1, so no handle is 0 and none is INVALID_BATCH_ID.
+  // The generation is 1 to 2^31 - 1, so that no handle is 0 or INVALID_BATCH_ID.
   batch.generation = (batch.generation + 1) & 0x7fffffff;
   if (batch.generation == 0) batch.generation = 1;
   batch.capacity = size;
@@ -117,10 +117,10 @@ Status BatchTable::free(BatchID id) {
   if (batch == nullptr) return {1, "batch " + hexAddress(id) + " is not allocated, or was freed before"};
   if (uint32_t left = batch->tasksOpen.load(std::memory_order_acquire); left != 0)
     return {4, "batch " + hexAddress(id) + " has " + std::to_string(left) + " requests in flight; wait for them first"};
-  // All have ended; the thread that ended the last one has a few instructions to go.
+  // All tasks have ended, but the thread that ended the last one has a few instructions left.
   batch->wait(~0ull);
   {
-    // The thread that finished the last task may still hold this.
+    // The thread that finished the last task may still hold this mutex.
     std::lock_guard finished(batch->mutex);
     batch->tasks.clear();
     batch->failedTasks = 0;

@@ -1,4 +1,4 @@
-// Batches and their tasks: handles that carry generations, counters that cost the same for one request as for ten thousand.
+// Batches and their tasks. Handles contain generations, and the counters cost the same for one request as for ten thousand.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -16,10 +16,10 @@ namespace svc {
 
 class Batch;
 
-/** One request; several slices of it may be in flight. */
+/** One request; several of its slices may be in flight. */
 struct Task {
   Batch* batch = nullptr;
-  Buffer* source = nullptr;  // pinned until the last slice is through
+  Buffer* source = nullptr;  // pinned until the last slice has ended
   uint64_t length = 0;
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint32_t> slicesLeft{0};
@@ -28,7 +28,7 @@ struct Task {
   std::string error;  // written once, under the batch's mutex
 };
 
-/** Lives in a pool: its memory stays while the engine does, so a late wake-up touches nothing freed. */
+/** A batch in the pool, whose memory lives as long as the engine, so that a late wake-up never touches freed memory. */
 class Batch {
  public:
   std::mutex mutex;
@@ -36,27 +36,27 @@ class Batch {
   size_t capacity = 0;
   uint32_t generation = 0;
   bool inUse = false;
-  /** What callers are told: counted down before the end of a task can be seen. */
+  /** The count that callers see; it is decremented before a task's end becomes visible. */
   std::atomic<uint32_t> tasksOpen{0};
-  /** Counted down last: at 0 nobody touches the tasks any more. */
+  /** Decremented last: once it is 0, no thread touches the tasks any more. */
   std::atomic<uint32_t> tasksLeft{0};
   std::atomic<uint32_t> failedTasks{0};
   std::atomic<uint64_t> completedBytes{0};
-  /** Run once when tasksLeft falls to 0, before that is visible. */
+  /** Runs once when tasksLeft falls to 0, before that is visible. */
   std::function<void(Batch&)> whenDone;
-  /** For batches that no caller holds: run once after tasksLeft is 0, and free to end the batch. */
+  /** For batches without a caller: runs once after tasksLeft is 0, and may free the batch. */
   std::function<void(Batch&)> afterDone;
   std::atomic<uint32_t> waiters{0};
 
-  /** Until no task is in flight; false when the deadline passed. */
+  /** Waits until no task is in flight; returns false after the deadline. */
   bool wait(uint64_t deadlineNs);
-  /** Why the first task that failed did. */
+  /** The reason why the first failed task failed. */
   std::string firstError();
-  /** The task's state, which the batch's own never contradicts. */
+  /** The task's state, consistent with that of the batch. */
   TransferStatusEnum stateOf(const Task& task) const;
 };
 
-/** One slice of a task is through. `error` null: its bytes have arrived. */
+/** Ends one slice of a task. A null `error` means that its bytes have arrived. */
 void finishSlice(Task& task, uint64_t bytes, const std::string* error);
 
 class BatchTable {
@@ -65,10 +65,10 @@ class BatchTable {
   static constexpr size_t MAX_BATCH_SIZE = 1 << 22;
 
   BatchID allocate(size_t size);
-  /** Null for a handle that was never given out or has been freed. */
+  /** Returns null for a handle that was never allocated or has been freed. */
   Batch* find(BatchID id);
   Status free(BatchID id);
-  /** Waits a moment for every batch to end; used when the engine stops. */
+  /** Waits briefly for every batch to end; used when the engine stops. */
   bool allIdle();
 
  private:

@@ -1,4 +1,4 @@
-// The flat C interface: nothing but conversion.
+// The C interface; it only converts types.
 #include "svc/transfer_engine_c.h"
 
 #include <cstring>

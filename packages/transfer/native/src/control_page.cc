@@ -1,4 +1,4 @@
-// The owner's side of the page: slots taken and given back, and who this process is.
+// The owner's side of the control page: it allocates and releases slots, and identifies this process.
 #include "control_page.h"
 
 #include <poll.h>
@@ -15,14 +15,14 @@ namespace svc {
 namespace {
 constexpr uint64_t SLOT_BITS = 13, START_BITS = 29;
 constexpr uint64_t SLOT_MASK = (1 << SLOT_BITS) - 1, START_MASK = (1 << START_BITS) - 1;
-/** A copy holds its slot for a chunk, which takes a millisecond: longer waits are for processes that do not run. */
+/** A copy holds its slot for one chunk, about a millisecond, so a longer wait means that the process is not running. */
 constexpr useconds_t LOOK_AGAIN_US = 100;
 
 bool hasEnded(uint64_t word) {
   auto pid = pid_t(word >> (SLOT_BITS + START_BITS));
   Fd process(int(syscall(SYS_pidfd_open, pid, 0)));
   if (!process) return errno == ESRCH;
-  // Readable once every thread has ended, waited for or not.
+  // A pidfd is readable once every thread has ended, even before the process is reaped.
   pollfd entry{process.get(), POLLIN, 0};
   if (poll(&entry, 1, 0) != 0) return true;
   uint64_t start = processStartTime(uint64_t(pid));
@@ -118,7 +118,7 @@ uint64_t processStartTime(uint64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(file, line)) return 0;
-  // The name may hold spaces and brackets; what follows the last bracket is field 3.
+  // The process name may contain spaces and brackets; field 3 follows the last bracket.
   size_t close = line.rfind(')');
   if (close == std::string::npos) return 0;
   std::istringstream rest(line.substr(close + 2));

@@ -1,4 +1,4 @@
-// The page that peers on this host check before they touch a buffer, since no server stands between them and the memory.
+// A page that peers on this host check before they access a buffer, since no server stands between them and the memory.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace svc {
 
 struct ControlSlot {
-  /** Odd while the buffer is registered; changes with every registration and its end. */
+  /** Odd while the buffer is registered; each registration and unregistration increments it. */
   std::atomic<uint64_t> generation;
 };
 
-/** One copy of a peer under way, written down before it looks at the generation: whose it is and which slot's. 0 while free. */
+/** Announces a peer's copy before the peer reads the generation: it names the process and the slot. 0 means free. */
 struct alignas(64) ControlHold {
   //   63      42 41              13 12       0
   //  |   pid    | start of process |  slot + 1 |
@@ -31,22 +31,25 @@ struct ControlLayout {
   ControlHold holds[CONTROL_HOLDS];
 };
 
-/** The word that a copy of this process writes down. */
+/** The word that announces a copy of this process. */
 uint64_t holdWord(uint64_t pid, uint64_t startTime, uint64_t slot);
-/** Frees the holds of processes that have ended, whose copies ended with them. */
+/** Frees the holds of processes that have ended, since their copies ended with them. */
 void freeDeadHolds(ControlLayout& page);
 
-/** The owner's side. */
+/** The owner's side of the page. */
 class ControlPage {
  public:
   ControlPage();
   ~ControlPage();
   bool ready() const { return page_ != nullptr; }
-  /** A slot, or the closed one it has, and its generation; false when all slots are taken: such a buffer is reached over the network alone. */
+  /**
+   * Allocates a slot, or reopens the closed one it has, and returns its generation. Returns false if all slots are taken: such a buffer is
+   * reachable only over the network.
+   */
   bool take(int& slot, uint64_t& generation);
-  /** From here on no copy begins; safe to call again. */
+  /** Prevents new copies; it may be called repeatedly. */
   void close(int slot);
-  /** Takes the closed slot back once no copy is under way; false, with `who` it waits for, when one still was at the deadline. */
+  /** Releases the closed slot once no copy is running. Returns false at the deadline, with `who` naming the process of a running copy. */
   bool giveBack(int slot, uint64_t deadlineNs, std::string& who);
   HostIdentity identity() const;
 
@@ -57,10 +60,10 @@ class ControlPage {
   std::vector<int> spare_;
 };
 
-/** Of this process, for comparison with a peer's. */
+/** The boot id of this host, for comparison with a peer's. */
 std::string hostBootID();
 uint64_t pidNamespace();
-/** 0 when there is no such process. */
+/** Returns 0 if there is no such process. */
 uint64_t processStartTime(uint64_t pid);
 
 }  // namespace svc

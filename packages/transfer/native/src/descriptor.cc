@@ -102,7 +102,7 @@ std::optional<SegmentDescriptor> SegmentDescriptor::read(const Json& json, std::
     return std::nullopt;
   }
   SegmentDescriptor result;
-  // The specification writes server_name, the engines of this field write name.
+  // The specification writes server_name; Mooncake's engines write name.
   result.serverName = json["server_name"].text(json["name"].text());
   const Json& protocol = json["protocol"];
   result.protocol = protocol.isArray() && !protocol.items().empty() ? protocol.items()[0].text() : protocol.text();
@@ -165,7 +165,7 @@ std::string folderOwner(const std::string& segment) {
 }
 
 uint64_t SegmentDescriptor::fileBytes() const {
-  // Where each of its files ends, whoever opens it finds out.
+  // Only opening a folder's file shows where it ends.
   if (folder) return FOLDER_BYTES;
   uint64_t length = 0;
   for (const auto& file : files) length += file.length;

@@ -1,4 +1,4 @@
-// A segment's published record: ours, those of unmodified engines, and those of the specification are all read.
+// A segment's published record. We read our own format, that of Mooncake's engines, and that of the specification.
 #pragma once
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@ struct PublishedBuffer {
   uint64_t address = 0;
   uint64_t length = 0;
   std::vector<uint64_t> remoteKeys;
-  // Own engines on the same host: the slot to check, and where the memory can be mapped from.
+  // Our own engines on the same host use these: the slot to check, and the file from which to map the memory.
   std::optional<uint64_t> slot;
   uint64_t generation = 0;
   std::string mapPath;
@@ -33,25 +33,25 @@ struct PublishedFile {
   std::map<std::string, std::string> localPaths;
 };
 
-/** The offsets of a folder's segment. */
+/** The size of a folder segment's address space. */
 inline constexpr uint64_t FOLDER_BYTES = uint64_t{1} << 63;
-/** Of `nvmeof/SERVER/LABEL`, SERVER; empty for another name. */
+/** Returns SERVER of `nvmeof/SERVER/LABEL`; empty for any other name. */
 std::string folderOwner(const std::string& segment);
 
-/** A folder of files that its engine serves, each at its number in the upper bits of an offset. */
+/** A folder of files that its engine serves; the upper bits of an offset are the file's number. */
 struct PublishedFolder {
   std::string path, bootID;
   uint64_t device = 0, inode = 0;
 };
 
-/** Who the process is, for peers on the same host. */
+/** Identifies the process for peers on the same host. */
 struct HostIdentity {
   std::string bootID;
   uint64_t pidNamespace = 0, pid = 0, startTime = 0;
-  /** A page of this layout; engines of another one meet over the network. */
+  /** The path encodes the page's layout; engines with another layout use the network. */
   std::string controlPath;
   uint64_t controlInode = 0;
-  /** Where in the process its nonce lies: reading it proves that this pid is that process. */
+  /** The address of its nonce in the process: reading the nonce there proves that this pid is that process. */
   uint64_t nonceAddress = 0;
   std::string nonce;
 };
@@ -62,10 +62,10 @@ struct SegmentDescriptor {
   std::string tcpHost;
   uint16_t tcpPort = 0;
   uint64_t tcpVersion = 1;
-  /** Its data port serves file segments, too. */
+  /** True if its data port also serves file segments. */
   bool servesFiles = false;
   std::string timestamp;
-  /** Changes with each start of the engine; empty for other makers' engines. */
+  /** Changes with each start of the engine; empty for engines of other makers. */
   std::string instance;
   std::vector<PublishedDevice> devices;
   Json priorityMatrix = Json::object();
@@ -75,18 +75,18 @@ struct SegmentDescriptor {
   std::optional<HostIdentity> host;
 
   bool isFile() const { return protocol == "nvmeof"; }
-  /** The published buffer that holds the whole range. */
+  /** Returns the published buffer that contains the whole range. */
   const PublishedBuffer* holding(uint64_t address, uint64_t length) const;
-  /** Of a file segment: its files laid end to end; of a folder, all offsets that may lie in one. */
+  /** For a file segment, the total length of its files; for a folder, the size of its address space. */
   uint64_t fileBytes() const;
   Json toJson() const;
-  /** Nothing when a member that must be there is missing or of another kind; `error` says which. */
+  /** Returns nothing if a required member is missing or has the wrong type; `error` names it. */
   static std::optional<SegmentDescriptor> read(const Json& json, std::string& error);
-  /** After the buffers changed: keeps holding() a binary search. */
+  /** Must be called after the buffers change: holding() is a binary search. */
   void sortBuffers();
 };
 
-/** What is said of a range beyond the end of a segment. */
+/** The error text of a range beyond the end of a segment. */
 std::string endText(uint64_t offset, uint64_t length, uint64_t segmentLength);
 
 }  // namespace svc

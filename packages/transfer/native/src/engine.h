@@ -1,4 +1,4 @@
-// The engine behind the public class: what it owns, and which file does what with it.
+// The engine behind the public class: its state, and which file implements which part.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -22,7 +22,7 @@ struct FileService;
 
 class Engine : private RouteOwner {
  public:
-  /** A peer's handshake port answers within this, or not at all. */
+  /** The time a peer's handshake port has to answer. */
   static constexpr uint64_t RPC_MS = 5000;
 
   Engine(bool autoDiscover, std::vector<std::string> filters);
@@ -41,11 +41,11 @@ class Engine : private RouteOwner {
   std::string localAddress() const { return started_ ? joinHostPort(host_, rpcPort_) : ""; }
 
   // engine_name.cc
-  /** 0, or an error when another engine that runs has the name. */
+  /** Returns 0, or an error if another running engine has the name. */
   int claimName();
-  /** False, and logged, when the record of the name is another engine's. */
+  /** Returns false, and logs it, if the name's record belongs to another engine. */
   bool hasName();
-  /** Deletes a record unless it is another engine's. */
+  /** Deletes a record unless it belongs to another engine. */
   bool removeOwn(const std::string& key);
   bool isOwn(const std::string& record) const;
   std::string rpcRecord() const;
@@ -56,13 +56,13 @@ class Engine : private RouteOwner {
   int publish();
 
   // engine_files.cc
-  /** The name of the segment `nvmeof/SERVER/LABEL`, or empty with lastError(). */
+  /** Returns the segment name `nvmeof/SERVER/LABEL`, or an empty text with lastError(). */
   std::string serveFolder(const std::string& label, const std::string& path);
-  /** As serveFolder, a file or block device that peers read and write. */
+  /** Like serveFolder, for a file or block device that peers can read and write. */
   std::string serveFile(const std::string& label, const std::string& path);
   int stopFolder(const std::string& label);
   std::optional<SegmentDescriptor> fetchFolder(const std::string& segment, const std::string& owner, uint64_t answerMs);
-  /** Of a folder or file that this engine serves. */
+  /** The record of a folder or file that this engine serves. */
   std::optional<SegmentDescriptor> folderRecord(const std::string& segment);
 
   // engine_segments.cc
@@ -72,7 +72,10 @@ class Engine : private RouteOwner {
   Status check(SegmentID id);
   int sync(const std::string& name);
   SegmentRef segment(SegmentID id);
-  /** The record anew, unless it was read less than `maxAgeMs` ago; false with lastError(). Returns by the deadline, if one is given. */
+  /**
+   * Reads the record again, unless it was read less than `maxAgeMs` ago. Returns false with lastError(), and by the deadline, if one is
+   * given.
+   */
   bool refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs = RPC_MS, uint64_t deadlineNs = 0);
   std::optional<SegmentDescriptor> fetch(const std::string& name, uint64_t answerMs = RPC_MS);
   std::optional<Address> rpcAddressOf(const std::string& name);
@@ -101,7 +104,7 @@ class Engine : private RouteOwner {
   bool autoDiscover;
   std::vector<std::string> filters;
   WorkPool pool;
-  /** Reads of folders that their owner fills. */
+  /** Threads for reads of folders that their owner fills on demand. */
   WorkPool fillPool;
 
   void describe();
@@ -117,7 +120,7 @@ class Engine : private RouteOwner {
   bool answersAs(const Address& address);
 
   // engine_transports.cc
-  /** Null with lastError(). */
+  /** Returns null with lastError() on failure. */
   TransportRef make(const std::string& proto, const std::string& matrix);
   std::vector<TransportRef> installed() const;
   TransportRef find(const std::string& proto) const;
@@ -125,47 +128,47 @@ class Engine : private RouteOwner {
   FileService fileService();
 
   // engine_files.cc
-  /** Whether a folder or file may be served under this label; else lastError() says why not, in the caller's name. */
+  /** Returns whether a folder or file may be served under this label; otherwise lastError() has the reason, prefixed with `caller`. */
   bool mayServe(const std::string& caller, const std::string& label);
-  /** Makes the record known to peers that ask; returns its segment's name. */
+  /** Publishes the record to peers that request it; returns the segment's name. */
   std::string serve(const std::string& label, SegmentDescriptor record);
 
   // engine_memory.cc
-  /** Closes the buffers to everybody and takes them out; ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
+  /** Closes the buffers to all access and removes them. ERR_BATCH_BUSY while a process of this host may still copy to or from one. */
   int release(const std::vector<BufferRef>& buffers);
   SegmentDescriptor ownRecord();
 
   // engine_view.cc
   std::shared_ptr<SegmentView> makeView(Segment& segment, SegmentDescriptor record, const ViewRef& before);
-  /** The peer's payload for ours. Null with `why`. */
+  /** Exchanges our payload for the peer's. Returns nothing, with `why`, on failure. */
   std::optional<Json> exchange(const std::string& segmentName, const Json& payload, std::string& why);
 
   // engine_submit.cc
   void dispatch(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh);
-  /** To the routes of the segment, each in turn; what none of them serves fails. */
+  /** Offers the slices to the segment's routes in order; slices that no route serves fail. */
   void route(Segment& segment, std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh);
-  /** Within this process. */
+  /** Copies within this process. */
   void copyOwn(const Slice& slice);
 
   // engine_recover.cc
   void broke(SegmentID segment, const RouteRef& route, Unfinished left) override;
   void gaveUp(SegmentID segment, const RouteRef& route, Slice slice, const std::string& error) override;
-  /** Fails what is past its deadline; `path` is the one that it was on. */
+  /** Fails the slices past their deadline; `path` is the one they were on. */
   void failLate(std::vector<Slice>& slices, Path path, const std::string& trouble);
-  /** Reads the record again where something is left, by the deadline; ends what cannot go on, and returns what should be tried again. */
+  /** Reads the record again if slices are left, by the deadline. Ends those that cannot continue, and returns those to retry. */
   std::vector<Slice> selectRetries(Segment& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting, uint64_t deadlineNs);
-  /** On a thread of the pool: over the route that the segment has by then. */
+  /** Retries on a pool thread, over the segment's current route. */
   void recover(const SegmentRef& segment, const Route& route, const Unfinished& left, const std::shared_ptr<WaitingSlices>& waiting);
-  /** On the caller's thread, which drives the next attempts, too. */
+  /** Retries on the caller's thread, which also drives the next attempts. */
   void recoverHere(Segment& segment, RouteRef route, Unfinished left, uint64_t deadlineNs);
   void recoverStranded(const SegmentRef& segment, const RouteRef& before);
-  /** Until they are taken, the clock goes on for them: tick() fails those whose deadline passes. */
+  /** Keeps the deadlines of waiting slices: until they are taken, tick() fails those that become due. */
   std::shared_ptr<WaitingSlices> waitWith(std::vector<Slice> slices, Path path, std::string trouble, std::vector<SegmentRef> segments);
   void expireWaiting();
   void fail(const Slice& slice, Path path, const std::string& error) { failSlice(metrics, path, slice, error); }
-  /** Asks after peers that were not heard of for a while, and gives up those that are gone. */
+  /** Probes peers that have been silent for a while, and gives up those that are gone. */
   void watchSilent();
-  /** Reads the record again on another thread, once at a time: the caller does not wait, later requests find what changed. */
+  /** Reads the record again on another thread, once at a time: the caller does not wait, and later requests see the changes. */
   void reread(const SegmentRef& segment);
 
   std::string host_, bindHost_;
@@ -174,21 +177,21 @@ class Engine : private RouteOwner {
   bool handshake_ = false;
   std::atomic<bool> started_{false}, stopping_{false};
   std::string instance_, timestamp_;
-  /** The segment's record was deleted by removeLocalSegment; the next registration that is published brings it back. */
+  /** True after removeLocalSegment deleted the segment's record; the next published registration restores it. */
   std::atomic<bool> withdrawn_{false};
-  /** Another engine has the name. */
+  /** True if another engine has taken the name. */
   std::atomic<bool> displaced_{false};
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::shared_ptr<RpcServer> rpc_;
 
-  /** One installation or its end at a time; the list has a lock of its own, which nobody holds for long. */
+  /** Serializes installations and removals. The list has its own lock, which is never held for long. */
   std::mutex installMutex_;
   mutable std::mutex listMutex_;
   std::vector<TransportRef> installed_;
-  /** Also serves peers through the data port. */
+  /** Peers are served through the data port, which uses this, too. */
   std::shared_ptr<FileTransport> files_;
   std::atomic<bool> watched_{false};
-  /** Outlives the shm transport: buffers have slots in it until they are unregistered. */
+  /** The page outlives the shm transport, because buffers have slots in it until they are unregistered. */
   std::shared_ptr<ControlPage> control_;
   Json priorityMatrix_ = Json::object();
 
@@ -209,7 +212,7 @@ class Engine : private RouteOwner {
   std::mutex notifyMutex_;
   std::deque<NotifyDesc> notifies_;
   uint64_t notifyBytes_ = 0;
-  /** Callers inside submit, which the end of the engine waits for. */
+  /** The number of callers inside submit; stopping waits for them. */
   std::atomic<int> inside_{0};
 
   std::thread heart_;
@@ -217,7 +220,7 @@ class Engine : private RouteOwner {
   std::condition_variable heartWake_;
 };
 
-/** Whether `machine` reads the files of a segment itself. */
+/** Returns whether `machine` reads the segment's files directly. */
 bool mountedOn(const SegmentDescriptor& record, const std::string& machine);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// File segments: whether this machine has one mounted, and those that this engine serves to others.
+// File segments: whether this machine has one mounted, and those that this engine serves to peers.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::string Engine::serveFile(const std::string& label, const std::string& path)
   Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat info {};
   if (!file || fstat(file.get(), &info) != 0) return setLastError("serveFile " + path + ": " + errnoText()), "";
-  // Also the size of a block device, whose own attributes say 0.
+  // lseek also gives the size of a block device, for which st_size is 0.
   const off_t end = S_ISREG(info.st_mode) || S_ISBLK(info.st_mode) ? lseek(file.get(), 0, SEEK_END) : 0;
   if (end <= 0) return setLastError("serveFile " + path + ": expected a file or block device of at least one byte"), "";
   SegmentDescriptor record;
@@ -79,14 +79,14 @@ std::optional<SegmentDescriptor> Engine::fetchFolder(const std::string& segment,
     if (!own) setLastError("segment " + segment + ": this engine serves no such folder or file");
     return own;
   }
-  // Its owner alone knows it, in whatever way the engines find each other.
+  // Only the owner knows the record, with or without a metadata service.
   auto peer = rpcAddressOf(owner);
   auto json = peer ? callPeer(*peer, wire::RPC_METADATA, Json(Json::Object{{"segment", segment}}), options.connectTimeoutMs, answerMs) : std::nullopt;
   std::string why;
   auto record = json ? SegmentDescriptor::read(*json, why) : std::nullopt;
   if (record && record->folder) return record;
   if (record && record->isFile() && !record->files.empty()) {
-    // Whatever a peer says, its paths are paths of its own host only.
+    // A peer's paths are valid only on its own host, whatever its record claims.
     record->serverName = owner;
     for (auto& file : record->files) file.localPaths.clear();
     return record;

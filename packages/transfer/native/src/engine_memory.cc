@@ -1,11 +1,11 @@
-// Registration: the table of buffers, and the record that peers read.
+// Memory registration: the table of buffers, and the published record.
 #include "engine.h"
 #include "topology.h"
 
 namespace svc {
 
 namespace {
-/** Copies of peers on this host end within milliseconds; a process that is stopped in one may be so for ever. */
+/** Copies of peers on this host end within milliseconds, but a process that is stopped during one may never continue. */
 constexpr uint64_t REVOKE_WAIT_MS = 1000;
 }  // namespace
 
@@ -49,7 +49,7 @@ int Engine::release(const std::vector<BufferRef>& buffers) {
   const auto transports = installed();
   for (const auto& buffer : buffers) {
     buffer->shut();
-    // Closed already where shm was uninstalled; the slot stays until no copy is under way.
+    // The slot may already be closed if shm was uninstalled, but it stays allocated until no copy is running.
     if (buffer->slot >= 0) control_->close(buffer->slot);
     for (const auto& each : transports) each->unregisterBuffer(*buffer);
   }
@@ -65,7 +65,7 @@ int Engine::release(const std::vector<BufferRef>& buffers) {
       continue;
     }
     buffer->slot = -1;
-    // When the engine stops, a device may still give a request back that has it pinned.
+    // While the engine stops, a device may still return a request that has pinned the buffer.
     if (buffer->pins() == 0) registry.remove(buffer);
   }
   return code == 0 ? 0 : failWith(code, why);

@@ -1,10 +1,10 @@
-// The name of an engine in a metadata service: one engine at a time has it, and deletes or renews only what is its own.
+// An engine's name in a metadata service: one engine at a time owns it, and only the owner renews or deletes its records.
 #include "engine.h"
 
 namespace svc {
 
 namespace {
-/** The engine that a record names answers within this, or is stopped; where nobody listens it is gone. */
+/** The engine in the record must answer within this time; one that is silent may be stopped, and one that refuses connections is gone. */
 constexpr uint64_t OTHER_ANSWERS_MS = 2000;
 }  // namespace
 
@@ -26,7 +26,7 @@ int Engine::claimName() {
   auto json = Json::parse(text);
   const uint64_t port = json ? (*json)["rpc_port"].number().value_or(0) : 0;
   const std::string host = json ? (*json)["ip_or_host_name"].text() : "", who = joinHostPort(host, port);
-  // Its port is ours now: it is gone.
+  // We have bound the recorded port ourselves, so that engine is gone.
   if (port == 0 || port > 65535 || (host == host_ && port == rpcPort_)) return 0;
   auto address = resolveHost(host, uint16_t(port));
   if (address && answersAs(*address)) {
@@ -43,10 +43,10 @@ bool Engine::answersAs(const Address& address) {
   if (auto answer = callPeer(address, wire::RPC_METADATA, Json::object(), OTHER_ANSWERS_MS, OTHER_ANSWERS_MS)) {
     std::string why;
     auto record = SegmentDescriptor::read(*answer, why);
-    // Another engine may have been given the port since.
+    // The port may belong to a different engine by now.
     return !record || record->serverName == name;
   }
-  // Connected and silent: a process that is stopped still has its name.
+  // A stopped process accepts the connection but stays silent; it still owns its name.
   if (nowMs() - asked >= OTHER_ANSWERS_MS / 2) return true;
   auto probed = callPeer(address, wire::RPC_PROBE, Json::object(), OTHER_ANSWERS_MS, OTHER_ANSWERS_MS);
   return probed && (*probed)["status"].text() == "success";

@@ -4,7 +4,7 @@
 namespace svc {
 
 namespace {
-/** Of all messages that wait to be collected. */
+/** The limit of all messages that wait to be collected. */
 constexpr uint64_t MAX_NOTIFY_BYTES = 64 << 20;
 }
 

@@ -1,25 +1,25 @@
-// What becomes of requests whose route broke: the one to blame fails, the others go on.
+// Recovery of requests whose route broke: the one that caused the break fails, and the others are retried.
 #include "engine.h"
 
 namespace svc {
 
 namespace {
-/** Connections in a row that broke without one acknowledgement; past it the peer is not worth another. */
+/** The limit of consecutive connections without a single acknowledgement; beyond it the peer is given up. */
 constexpr int MAX_EMPTY_CONNECTIONS = 3;
-/** A peer's record is not read more often than this while its connections break. */
+/** The minimum interval between reads of a peer's record while its connections break. */
 constexpr uint64_t REFRESH_EVERY_MS = 50;
-/** Of a device that has requests for a peer: some providers never report that a peer is gone. */
+/** The silence after which a peer with pending requests is probed: some providers never report that a peer is gone. */
 constexpr uint64_t SILENCE_MS = 200;
-/** A live peer answers the question within this; of one that does not, it is asked again later: it may be stopped for long. */
+/** A live peer answers a probe within ANSWER_MS. A silent one may be stopped for long, so it is probed again only after ASK_AGAIN_MS. */
 constexpr uint64_t ANSWER_MS = 500, ASK_AGAIN_MS = 2000;
-/** A device needs this long to see that a connection broke and to open another. */
+/** The time a device needs to notice a broken connection and open another. */
 constexpr uint64_t RECONNECT_MS = 50;
 
 std::string about(const Slice& slice) {
   return (slice.segment != nullptr ? "peer " + slice.segment->name + ", " : "") + (slice.write ? "write" : "read") + " of " + rangeText(slice.remote, slice.length) + ": ";
 }
 
-/** Takes the slices out that are past their deadline. */
+/** Removes and returns the slices past their deadline. */
 std::vector<Slice> takeLate(std::vector<Slice>& slices) {
   std::vector<Slice> late;
   const uint64_t now = nowNs();
@@ -74,7 +74,7 @@ void Engine::expireWaiting() {
 void Engine::broke(SegmentID id, const RouteRef& route, Unfinished left) {
   SegmentRef segment = this->segment(id);
   std::vector<Slice> slices = std::exchange(left.slices, {});
-  // Its segment may be closed by now.
+  // The segment may have been closed meanwhile.
   for (auto& slice : slices) slice.segment = segment.get();
   if (!slices.empty()) slices.front().atHead = true;
   failLate(slices, route->path(), left.trouble);
@@ -98,7 +98,7 @@ std::vector<Slice> Engine::selectRetries(Segment& segment, const Route& route, c
     const bool first = std::exchange(slice.atHead, false);
     uint8_t &attempts = slice.attempts, maxAttempts = slice.maxAttempts;
     if (!next || stopping_) end(stopping_ ? "the engine is stopping" : view->whyNot(path));
-    // A peer that started anew is another peer: what failed with the old one says nothing about it.
+    // A restarted peer is a new peer: earlier failures say nothing about it.
     else if (moved && attempts < maxAttempts) {
       if (first) attempts++;
       again.push_back(slice);
@@ -153,7 +153,7 @@ void Engine::reread(const SegmentRef& segment) {
 void Engine::gaveUp(SegmentID id, const RouteRef& route, Slice slice, const std::string& error) {
   SegmentRef segment = stopping_ ? nullptr : this->segment(id);
   slice.segment = segment.get();
-  // It was the view's, which nobody holds any more.
+  // The buffer pointer belongs to a view that may have been released.
   slice.buffer = nullptr;
   const std::string why = "peer " + route->segmentName + ", " + rangeText(slice.remote, slice.length) + ": " + error;
   if (!segment || nowNs() >= slice.deadlineNs) return fail(slice, route->path(), why);
@@ -184,7 +184,7 @@ void Engine::recoverStranded(const SegmentRef& segment, const RouteRef& before) 
     std::lock_guard lock(before->strandedMutex);
     stranded.swap(before->stranded);
   }
-  // The peer may have started anew, or lost the connection by another's request, which takes all in flight along.
+  // The peer may have restarted, or another request may have broken the connection, which fails all requests in flight.
   bool there = fresh && segment->current()->route(before->path()) != nullptr;
   std::vector<Slice> again;
   for (auto& [slice, why] : stranded) {
@@ -227,7 +227,8 @@ void Engine::watchSilent() {
       std::string gone;
       auto where = rpcAddressOf(segment->name);
       bool answered = false;
-      // Whoever serves its handshake port is asked which start of it he is; he may also be stopped, and then nothing is known.
+      // An open handshake port is queried for the peer's current instance. If it does not answer, the peer may be stopped, and nothing is
+      // known.
       if (where && !connectWithin(*where, options.connectTimeoutMs)) gone = "the peer is gone: " + lastError();
       else answered = refresh(*segment, REFRESH_EVERY_MS, ANSWER_MS);
       route->heard(nowMs() + (answered ? 0 : ASK_AGAIN_MS));

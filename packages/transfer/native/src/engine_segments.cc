@@ -1,4 +1,4 @@
-// Segments of peers: opened by name, read again when they change, let go when nobody uses them.
+// Segments of peers: opened by name, updated when their records change, released when unused.
 #include "engine.h"
 
 namespace svc {
@@ -17,7 +17,7 @@ std::string Engine::rpcKey(const std::string& server) const {
 }
 
 std::string Engine::segmentKey(const std::string& segment) const {
-  // A name with a slash carries its protocol; the engine's own may hold any text but is a ram segment.
+  // A name with a slash already contains its protocol. The engine's own name may contain a slash, but it is a RAM segment.
   bool bare = segment.find('/') == std::string::npos;
   return options.brand + "/" + (options.clusterID.empty() ? "" : options.clusterID + "/") + (bare ? "ram/" : "") + segment;
 }
@@ -86,7 +86,7 @@ SegmentHandle Engine::open(std::string segmentName) {
     segment = segments_[found->second];
     segment->references++;
     if (segment->current()) return segment->id;
-    // Another thread is opening it: its record serves both, and where it fails this one tries for itself.
+    // Another thread is opening the segment. Both can use its record; if it fails, this thread tries again.
     maxAgeMs = ~uint64_t{0};
   } else {
     if (segments_.size() >= MAX_SEGMENTS) return failWith(ERR_TOO_MANY_REQUESTS, "openSegment: " + std::to_string(MAX_SEGMENTS) + " segments are open"), INVALID_SEGMENT_ID;
@@ -103,7 +103,7 @@ SegmentHandle Engine::open(std::string segmentName) {
   return failWith(ERR_METADATA, "openSegment " + segmentName + ": " + why), INVALID_SEGMENT_ID;
 }
 
-bool Turn::take(uint64_t deadlineNs) {
+bool TimedMutex::take(uint64_t deadlineNs) {
   std::unique_lock lock(mutex_);
   const auto isFree = [&] { return !taken_; };
   if (deadlineNs == 0) given_.wait(lock, isFree);
@@ -111,7 +111,7 @@ bool Turn::take(uint64_t deadlineNs) {
   return taken_ = true;
 }
 
-void Turn::give() {
+void TimedMutex::give() {
   {
     std::lock_guard lock(mutex_);
     taken_ = false;
@@ -122,7 +122,7 @@ void Turn::give() {
 bool Engine::refresh(Segment& segment, uint64_t maxAgeMs, uint64_t answerMs, uint64_t deadlineNs) {
   WaitsUntil bound(deadlineNs);
   if (!segment.refreshing.take(deadlineNs)) return setLastError("segment " + segment.name + ": its record was not read in time"), false;
-  std::unique_ptr<Turn, decltype([](Turn* turn) { turn->give(); })> turn(&segment.refreshing);
+  std::unique_ptr<TimedMutex, decltype([](TimedMutex* mutex) { mutex->give(); })> held(&segment.refreshing);
   if (maxAgeMs != 0 && segment.current() && nowMs() - segment.fetchedAtMs < maxAgeMs) return true;
   auto record = fetch(segment.name, answerMs);
   if (!record) return false;
@@ -165,7 +165,7 @@ int Engine::close(SegmentID id) {
 int Engine::forget(std::string segmentName) {
   segmentName = withoutSlashes(segmentName);
   if (segmentName.empty()) return failWith(ERR_INVALID_ARGUMENT, "removeLocalSegment: the name is empty");
-  // The engine's own entries: peers find them no more until the next registration publishes them again.
+  // For the engine's own name: peers no longer find the segment until the next registration publishes it again.
   if (segmentName == name) {
     std::lock_guard memory(memoryMutex_);
     withdrawn_ = true;

@@ -9,7 +9,7 @@
 namespace svc {
 
 namespace {
-/** What is in flight when the engine stops gets this long to come back with its failure. */
+/** The time transfers in flight have to fail when the engine stops. */
 constexpr uint64_t STOP_WAIT_MS = 5000;
 
 std::string timeStamp() {
@@ -40,7 +40,7 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   }
   host_ = !host.empty() ? host : options.bindAddress;
   if (host_.empty() && handshake_) {
-    // The port of the name is not used, as peers of this field expect: rpc_port is the way to ask for one.
+    // Mooncake ignores the port in the name and takes rpc_port instead, so we do the same.
     auto parts = splitHostPort(localName);
     if (!parts || parts->first.empty()) return failWith(ERR_INVALID_ARGUMENT, "init: local_server_name " + localName + ": expected a host or host:port, which a handshake needs");
     host_ = parts->first;
@@ -55,7 +55,7 @@ int Engine::init(const std::string& connection, const std::string& localName, co
   loops_[0]->post([rpc = rpc_] { rpc->start(); });
   describe();
   if (!handshake_) {
-    // Before anything is published under it.
+    // The name must be claimed before anything is published under it.
     if (int code = claimName(); code != 0) {
       std::string why = lastError();
       stop();
@@ -133,7 +133,7 @@ void Engine::beat() {
     heartWake_.wait_for(lock, std::chrono::milliseconds(options.heartbeatMs));
     if (stopping_) return;
     lock.unlock();
-    // Under the registrations' lock, or an older record could follow a newer one.
+    // We hold the registrations' lock, or an older record could overwrite a newer one.
     if (hasName()) {
       std::lock_guard memory(memoryMutex_);
       std::map<std::string, std::string> records{{rpcKey(name), rpcRecord()}};
@@ -148,7 +148,7 @@ void Engine::beat() {
 }
 
 int Engine::stop() {
-  // Called again, it waits once more for copies that a stopped process had begun.
+  // A repeated call waits again for copies of a stopped process.
   if (stopping_.exchange(true)) return started_ ? 0 : release(registry.all());
   heartWake_.notify_all();
   if (heart_.joinable()) {
@@ -162,7 +162,7 @@ int Engine::stop() {
   for (const auto& each : transports) each->closeRoutes("the engine is stopping");
   for (uint64_t until = nowMs() + STOP_WAIT_MS; (!batches.allIdle() || inside_ != 0) && nowMs() < until;) usleep(1000);
   if (started_ && store_) {
-    // The order that peers of this field know: first the address, then the segment.
+    // Mooncake's engines delete the address first, then the segment.
     removeOwn(rpcKey(name));
     removeOwn(segmentKey(name));
   }

@@ -1,17 +1,17 @@
-// From a list of requests to slices on their routes: checked as a whole, then each on the first route that serves its target.
+// Turns a list of requests into slices: checks all of them, then gives each to the first route that serves its target.
 #include "engine.h"
 
 namespace svc {
 
 namespace {
-/** Copies between processes up to this much are made in the call; more would hold a caller that does not wait. */
+/** Copies between processes up to this size run within the call; longer ones would delay an asynchronous caller. */
 constexpr uint64_t INLINE_COPY_BYTES = 256 << 10;
-/** A record this fresh is not read again because a range is missing in it. */
+/** A record younger than this is not read again because a range is missing. */
 constexpr uint64_t FRESH_MS = 200;
-/** Without tcp, whose server looks into its own table, nothing serves the range until the record has it. */
+/** The same limit without tcp: only tcp's server can find a range that the record does not list yet. */
 constexpr uint64_t REFRESH_WITHOUT_TCP_MS = 10;
 
-/** What handing slices to the segment's routes may cost; the first ones are tried first. */
+/** The highest cost of the segment's routes for the submitting thread. */
 Cost costOf(const SegmentView& view) {
   Cost most = Cost::Posts;
   view.eachRoute([&](Route& route) { most = std::max(most, route.cost()); });
@@ -59,7 +59,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
         return {3, at() + "source " + rangeText(source, entry.length) + " lies in no buffer registered with this engine"};
       if (entry.target_offset + entry.length < entry.target_offset) return {1, at() + "target " + rangeText(entry.target_offset, entry.length) + " passes the end of memory"};
       if (view && !view->reachable()) {
-        // A peer that was starting when its record was read may serve by now.
+        // The peer may have been starting when its record was read, so we read it again for later requests.
         reread(used.back());
         return {8, at() + "segment " + target->name + " cannot be reached: " + view->whyNot()};
       }
@@ -72,7 +72,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
       slice.maxAttempts = uint8_t(2 + std::min(std::max(entry.advise_retry_cnt, 0), 100));
       total += entry.length;
     }
-    // Nothing may fail from here on: the tasks exist.
+    // From here on no error may be returned, because the tasks exist.
     if (whenDone) {
       auto before = std::move(batch.whenDone);
       batch.whenDone = before ? [before, whenDone](Batch& done) { before(done); whenDone(done); } : std::move(whenDone);
@@ -96,7 +96,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
     return Status::OK();
   }
   uint64_t deadline = slices.front().deadlineNs;
-  // Long copies, files and unknown ranges would block a caller that does not wait.
+  // Long copies, files and unknown ranges would block an asynchronous caller.
   bool blocks = false;
   if (drive != Drive::Caller) {
     uint64_t copied = 0;
@@ -128,7 +128,7 @@ Status Engine::submit(Batch& batch, const std::vector<TransferRequest>& entries,
 }
 
 void Engine::dispatch(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
-  // Nearly always: one target, and nothing to pick out.
+  // The usual case has a single target and no empty slices.
   Segment* only = slices.empty() ? nullptr : slices.front().segment;
   if (only != nullptr && std::all_of(slices.begin(), slices.end(), [only](const Slice& slice) { return slice.segment == only && slice.length > 0; }))
     return route(*only, slices, drive, deadlineNs, mayRefresh);
@@ -151,7 +151,7 @@ void Engine::copyOwn(const Slice& slice) {
   if (target == nullptr) return fail(slice, Path::Local, "range " + rangeText(slice.remote, slice.length) + " lies in no registered buffer of this engine");
   auto* here = reinterpret_cast<char*>(slice.local);
   auto* there = reinterpret_cast<char*>(slice.remote);
-  // The two may overlap.
+  // The ranges may overlap.
   if (slice.write) memmove(there, here, slice.length);
   else memmove(here, there, slice.length);
   target->unpin();
@@ -161,7 +161,7 @@ void Engine::copyOwn(const Slice& slice) {
 void Engine::route(Segment& segment, std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs, bool mayRefresh) {
   ViewRef view = segment.current();
   bool stale = false, unpublished = false;
-  // A process that is gone may have another in its place, with other memory under the same addresses.
+  // Another process may have replaced one that ended, with different memory at the same addresses.
   view->eachRoute([&](Route& each) {
     stale |= !each.alive();
     unpublished |= each.servesUnpublished();
@@ -178,7 +178,7 @@ void Engine::route(Segment& segment, std::vector<Slice>& slices, Drive drive, ui
     });
   } else {
     for (auto& slice : slices) slice.buffer = record.holding(slice.remote, slice.length);
-    // A range that nobody published may be refused, which ends the connection: such go last.
+    // A range that is not published may be refused, which closes the connection, so such slices go last.
     std::stable_partition(slices.begin(), slices.end(), [](const Slice& slice) { return slice.buffer != nullptr; });
   }
   for (const auto& way : view->ways) {
@@ -197,7 +197,7 @@ Status Engine::transferSync(const std::vector<TransferRequest>& entries, uint64_
   Batch& batch = *batches.find(id);
   Status status = submit(batch, entries, Drive::Caller, timeoutMs, nullptr);
   if (status.ok()) {
-    // Requests over rdma end on another thread; the others have ended.
+    // Requests over rdma end on another thread; all others have already ended.
     batch.wait(~0ull);
     if (batch.failedTasks.load() != 0) status = {102, batch.firstError()};
   }

@@ -1,4 +1,4 @@
-// Transports of an engine: installed by name, looked up, uninstalled.
+// The transports of an engine: installing, finding and uninstalling them.
 #include "engine.h"
 #include "host_transport.h"
 #include "rdma_transport.h"
@@ -58,7 +58,7 @@ Transport* Engine::install(const std::string& proto, const std::string& matrix) 
     if (proto == "nvmeof") files_ = std::static_pointer_cast<FileTransport>(made);
     watched_ = watched_ || made->watched();
   }
-  // Buffers registered before become reachable over it too.
+  // Buffers that were registered earlier also become reachable over the new transport.
   std::lock_guard memory(memoryMutex_);
   for (const auto& buffer : registry.all()) {
     if (made->registerBuffer(*buffer)) continue;
@@ -86,7 +86,7 @@ int Engine::uninstall(const std::string& proto) {
   std::lock_guard memory(memoryMutex_);
   gone->closeRoutes("the " + proto + " transport was uninstalled");
   for (const auto& buffer : registry.all()) gone->unregisterBuffer(*buffer);
-  // Views that hold what was taken away are made anew.
+  // Segment views still refer to the removed transport, so we rebuild them.
   sync("");
   gone->end();
   publish();

@@ -1,12 +1,12 @@
-// A segment's routes, found anew whenever its record is read, and which of them a range takes.
+// Builds a segment's routes whenever its record is read, and explains which one a range takes.
 #include "engine.h"
 
 namespace svc {
 
 namespace {
-/** The order in which routes are tried. */
+/** Routes are tried in this order. */
 constexpr Path ORDER[] = {Path::File, Path::Shm, Path::Rdma, Path::Tcp};
-/** What the transport of a path is installed as, and how its way is called where there is none. */
+/** The transport's name for installTransport, and its title in explanations. */
 const char* protocolOf(Path path) { return path == Path::File ? "nvmeof" : path == Path::Shm ? "shm" : path == Path::Rdma ? "rdma" : "tcp"; }
 const char* titleOf(Path path) { return path == Path::File ? "file" : path == Path::Shm ? "shm or process_vm" : path == Path::Rdma ? "rdma" : "tcp"; }
 }  // namespace
@@ -45,7 +45,7 @@ std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescripto
   auto kept = std::make_shared<const SegmentDescriptor>(std::move(record));
   view->record = kept;
   std::string ownerWhy;
-  // A mount that does not work is an error to see, not a reason to go another way.
+  // A broken mount must be reported, not bypassed by another path.
   if (kept->isFile() && find("nvmeof") && !mountedOn(*kept, name)) {
     auto owner = fetch(kept->serverName);
     if (!owner) ownerWhy = "its owner cannot be asked for " + segment.name + ": " + lastError();
@@ -65,7 +65,7 @@ std::shared_ptr<SegmentView> Engine::makeView(Segment& segment, SegmentDescripto
       way.why = "transport " + std::string(protocolOf(path)) + " is not installed";
       continue;
     }
-    // Of another installation of the same transport nothing is kept.
+    // Routes of an earlier installation of the same transport are not reused.
     RouteRef old = same ? before->route(path) : nullptr;
     to.before = old && old->transport == transport ? old : nullptr;
     way.route = transport->route(to, way.why);

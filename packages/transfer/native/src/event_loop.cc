@@ -1,4 +1,4 @@
-// The epoll thread: level-triggered events, posted work, a tick every 50 ms and when something is due.
+// The epoll thread: level-triggered events, posted work, and a tick every 50 ms or when a deadline is due.
 #include "event_loop.h"
 
 #include <pthread.h>
@@ -65,7 +65,7 @@ void EventLoop::tickBy(uint64_t deadlineNs) {
   uint64_t known = dueNs_.load(std::memory_order_relaxed);
   while (deadlineNs < known && !dueNs_.compare_exchange_weak(known, deadlineNs)) {
   }
-  // Else the thread looks at what is due before it sleeps again.
+  // Otherwise the thread checks the deadline before it sleeps.
   if (deadlineNs >= known || deadlineNs >= nextTickNs_.load()) return;
   uint64_t one = 1;
   if (write(wake_.get(), &one, sizeof one) < 0) return;
@@ -82,7 +82,7 @@ void EventLoop::run() {
   std::vector<std::function<void()>> work;
   int count = 0;
   while (true) {
-    // After an event the next is often near; after none the thread has slept already.
+    // Another event often follows soon, so we spin first; if none came, the thread has just slept.
     auto next = [&] { return (count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, 0)) != 0; };
     if (count == 0 || !spin_.until(next)) count = epoll_wait(epoll_.get(), events, EVENTS_PER_WAIT, waitMs());
     for (int i = 0; i < count; i++) {
@@ -104,7 +104,7 @@ void EventLoop::run() {
     retired_.clear();
     if (stopping) return;
     if (uint64_t now = nowNs(); now >= nextTickNs_ || now >= dueNs_) {
-      // Whoever is still to wait says so again.
+      // Waiters whose deadline has not passed announce it again in the tick.
       dueNs_ = ~0ull;
       onTick_();
       nextTickNs_ = nowNs() + TICK_MS * NS_PER_MS;

@@ -1,4 +1,4 @@
-// One thread that waits on epoll and runs handlers, posted work and a tick; nothing in it may block.
+// One thread that waits on epoll and runs handlers, posted work and a tick; none of them may block.
 #pragma once
 #include <sys/epoll.h>
 
@@ -24,21 +24,21 @@ class EventLoop {
  public:
   static constexpr uint64_t TICK_MS = 50;
 
-  /** `pollUs`: how long the loop looks for more after each event, before it sleeps. */
+  /** `pollUs` is how long the loop spins for more events before it sleeps. */
   EventLoop(std::function<void()> onTick, uint64_t pollUs);
   ~EventLoop();
   void start();
-  /** Runs what was posted, then ends the thread. Safe to call twice. */
+  /** Runs the posted work, then ends the thread. May be called twice. */
   void stop();
 
   bool add(int fd, uint32_t events, EventHandler* handler);
   void change(int fd, uint32_t events, EventHandler* handler);
   void remove(int fd);
-  /** From any thread. Not run after stop(). */
+  /** Can be called from any thread. Work posted after stop() does not run. */
   void post(std::function<void()> work);
-  /** From any thread: a tick is due at this time, if not one before it by itself. */
+  /** Requests a tick at this time, unless one comes earlier. Can be called from any thread. */
   void tickBy(uint64_t deadlineNs);
-  /** Keeps a handler that closed itself alive until the events already fetched are through. Loop thread only. */
+  /** Keeps a handler that closed itself alive until the events already fetched have been handled. Loop thread only. */
   void retire(std::shared_ptr<EventHandler> handler) { retired_.push_back(std::move(handler)); }
 
  private:
@@ -50,7 +50,7 @@ class EventLoop {
   std::vector<std::function<void()>> posted_;
   std::vector<std::shared_ptr<EventHandler>> retired_;
   std::function<void()> onTick_;
-  /** When the thread ticks by itself, and when somebody is due. */
+  /** The next regular tick, and the earliest requested one. */
   std::atomic<uint64_t> nextTickNs_{0}, dueNs_{~0ull};
   Spin spin_;
   bool stopping_ = false;

@@ -14,7 +14,7 @@ namespace svc {
 namespace {
 constexpr int WAIT_MS = 20;
 constexpr size_t COMPLETIONS = 32;
-/** Addresses that a device was told of; each start of a peer is another. */
+/** The limit of peer addresses per device; each restart of a peer adds one. */
 constexpr size_t MAX_ADDRESSES = 1 << 20;
 
 bool check(const FabricLibrary& library, long code, const std::string& what) {
@@ -84,7 +84,7 @@ void FabricDevice::stop() {
   if (thread_.joinable()) thread_.join();
   if (endpoint_ != nullptr) fi_close(&endpoint_->fid);
   endpoint_ = nullptr;
-  // The endpoint is closed: nothing touches their memory any more.
+  // The endpoint is closed, so nothing accesses the requests' memory any more.
   std::string why = "the rdma transport is stopping";
   {
     std::lock_guard lock(mutex_);
@@ -137,7 +137,7 @@ fi_addr_t FabricDevice::insert(const std::string& peer) {
   if (auto found = known_.find(peer); found != known_.end()) return found->second;
   std::string raw = fromHex(peer);
   fi_addr_t handle = FI_ADDR_UNSPEC;
-  // Every provider's address has at least a family and a port.
+  // The address of every provider contains at least a family and a port.
   if (raw.size() != address.size() / 2 || known_.size() >= MAX_ADDRESSES || fi_av_insert(addresses_, raw.data(), 1, &handle, 0, nullptr) != 1) return FI_ADDR_UNSPEC;
   known_[peer] = handle;
   return handle;
@@ -150,7 +150,7 @@ bool FabricDevice::tryPost(Flight& flight, int& error) {
   fi_msg_rma message{&part, &request.descriptor, 1, request.peer, &target, 1, &flight.context, 0};
   uint64_t flags = FI_COMPLETION | (request.write ? info_->tx_attr->op_flags & FI_DELIVERY_COMPLETE : 0);
   long code = request.write ? fi_writemsg(endpoint_, &message, flags) : fi_readmsg(endpoint_, &message, flags);
-  // No room, or no connection yet; of a peer that is gone some providers say so for ever.
+  // There is no space or no connection yet. Some providers return this forever for a peer that is gone.
   if (code == -FI_EAGAIN) return false;
   error = int(code);
   flight.posted = code == 0;
@@ -160,7 +160,7 @@ bool FabricDevice::tryPost(Flight& flight, int& error) {
 FabricDone FabricDevice::takeOut(Flight& flight) {
   FabricDone done;
   if (!flight.answered) done = std::move(flight.request.done);
-  // Before the answer, or who waits for it would find the buffer still in use.
+  // We unpin before the answer, or a waiting caller could still find the buffer in use.
   flight.request.source->unpin();
   flights_.erase(flight.self);
   return done;
@@ -199,7 +199,7 @@ void FabricDevice::giveUp(const std::function<bool(const FabricRequest&)>& over,
   std::vector<FabricDone> ended;
   {
     std::lock_guard lock(mutex_);
-    // What the device never got is over wholly: it must not be posted later.
+    // Requests that never reached the device end here, because they must not be posted later.
     for (auto line = waiting_.begin(); line != waiting_.end();) {
       std::erase_if(line->second, [&](Flight* flight) { return over(flight->request); });
       line = line->second.empty() ? waiting_.erase(line) : std::next(line);

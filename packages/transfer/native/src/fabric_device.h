@@ -1,4 +1,4 @@
-// One device of the rdma transport: domain, endpoint, and the thread that sees its completions.
+// One device of the rdma transport: domain, endpoint, and the thread that reads its completions.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,7 +15,7 @@
 namespace svc {
 
 class RdmaPeer;
-/** Null: the bytes have moved. */
+/** A null `error` means that the bytes have been transferred. */
 using FabricDone = std::function<void(const std::string* error)>;
 
 struct FabricRequest {
@@ -24,13 +24,13 @@ struct FabricRequest {
   std::shared_ptr<RdmaPeer> owner;
   void* descriptor = nullptr;
   bool write = false;
-  /** Pinned until the device is through with it, which may be after the deadline. */
+  /** The buffer stays pinned until the device has finished with it, which may be after the deadline. */
   Buffer* source = nullptr;
   FabricDone done;
 };
 
 struct FabricDevice {
-  /** Takes `info` over. Null with lastError(). */
+  /** Takes ownership of `info`. Returns null with lastError() on failure. */
   static std::unique_ptr<FabricDevice> open(const FabricLibrary& library, fi_info* info);
   ~FabricDevice();
   void start();
@@ -38,9 +38,9 @@ struct FabricDevice {
   void post(FabricRequest request);
   bool registerMemory(Buffer& buffer);
   void unregisterMemory(uint64_t address);
-  /** Ends what is in flight to a peer that is gone, and refuses what is still to come for it. */
+  /** Ends the requests in flight to a peer that is gone, and refuses later ones. */
   void abandon(const RdmaPeer& owner, const std::string& why);
-  /** FI_ADDR_UNSPEC when the address is refused. */
+  /** Returns FI_ADDR_UNSPEC if the address is refused. */
   fi_addr_t insert(const std::string& address);
 
   std::string name, provider, address;
@@ -52,17 +52,17 @@ struct FabricDevice {
     fi_context2 context{};
     FabricRequest request;
     std::list<Flight>::iterator self;
-    /** The device has it, and its memory with it, until it says otherwise. */
+    /** True while the device may access the memory, until it reports completion. */
     bool posted = false;
     bool answered = false;
   };
   void run();
-  /** Under mutex_. False: no room now. */
+  /** Requires mutex_. Returns false if there is no space now. */
   bool tryPost(Flight& flight, int& error);
-  /** Under mutex_: the device is through with it, or never had it. */
+  /** Requires mutex_: the device has finished with the request, or never had it. */
   FabricDone takeOut(Flight& flight);
   void finish(Flight* flight, const std::string* error);
-  /** Answers those that `over` holds of; the device goes on with what it has. */
+  /** Answers the requests that match `over`; the device continues with those it has. */
   void giveUp(const std::function<bool(const FabricRequest&)>& over, const std::string& why);
   void drain();
 
@@ -76,7 +76,7 @@ struct FabricDevice {
   bool needsEndpointBinding_ = false, providerKeys_ = false;
   std::mutex mutex_;
   std::list<Flight> flights_;
-  /** By peer: one that takes nothing keeps nobody else waiting. */
+  /** Waiting requests by peer, so that a stalled peer does not delay others. */
   std::map<fi_addr_t, std::deque<Flight*>> waiting_;
   std::map<uint64_t, fid_mr*> regions_;
   std::map<std::string, fi_addr_t> known_;

@@ -1,4 +1,4 @@
-// libfabric by dlopen: a host without it runs everything but the rdma transport.
+// libfabric loaded with dlopen: a host without it supports everything except the rdma transport.
 #pragma once
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -16,7 +16,7 @@ struct FabricLibrary {
   decltype(&::fi_dupinfo) dupinfo = nullptr;
   decltype(&::fi_fabric) fabric = nullptr;
   decltype(&::fi_strerror) strerror = nullptr;
-  /** Null with lastError(). Loaded once, never unloaded: providers leave threads and handlers behind. */
+  /** Returns null with lastError() on failure. The library is never unloaded, because providers leave threads and handlers behind. */
   static const FabricLibrary* load();
 };
 

@@ -1,4 +1,5 @@
-// Folders as file segments: files by number, opened when they are read, and the file systems that a reader's thread may wait for.
+// Folders as file segments: files by number, opened on access; peers may open only folders whose file system cannot block on a process or
+// network.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -13,7 +14,7 @@
 namespace svc {
 
 namespace {
-/** The kernel answers for these itself; others wait for a process or a network, and then only their owner's threads may. */
+/** The kernel alone answers for these file systems. Others wait for a process or a network, which only their owner's threads may do. */
 bool answersByItself(int fd) {
   constexpr int64_t EXT = 0xEF53, XFS = 0x58465342, BTRFS = 0x9123683E, TMPFS = 0x01021994, OVERLAY = 0x794C7630, F2FS = 0xF2F52010, ZFS = 0x2FC12FC1;
   struct statfs info {};
@@ -23,7 +24,7 @@ bool answersByItself(int fd) {
   return false;
 }
 
-/** In a folder whose owner brings files when they are asked for: where it is asked. */
+/** The socket through which a folder's owner receives requests for missing files. */
 constexpr char SOURCE[] = "source";
 constexpr time_t BRING_S = 10;
 
@@ -32,13 +33,13 @@ bool hasSource(int folder) {
   return fstatat(folder, SOURCE, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode);
 }
 
-/** Asks the owner for the file: eight bytes of its number, and one byte back, '1' once it is there. */
+/** Requests the file from the owner: sends eight bytes with its number and expects '1' once the file exists. */
 bool bring(int folder, uint64_t number) {
   Fd to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval bound{BRING_S, 0};
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
-  // The folder's own path may be longer than an address can be.
+  // The folder's own path may exceed the length of a socket address.
   snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/%s", folder, SOURCE);
   char answer = 0;
   return to && setsockopt(to.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0 && setsockopt(to.get(), SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) == 0 &&
@@ -52,7 +53,7 @@ std::shared_ptr<FileSegment> FileSegment::openFolder(const PublishedFolder& fold
     setLastError("folder " + folder.path + " is on another host");
     return nullptr;
   }
-  // Opening it may already wait for whoever answers there.
+  // Even opening the folder may block on a process or network.
   if (!isOwner && !kernelAnswersFor(folder.path, folder.device)) {
     setLastError("folder " + folder.path + " is on a file system that may stop answering");
     return nullptr;
@@ -64,7 +65,7 @@ std::shared_ptr<FileSegment> FileSegment::openFolder(const PublishedFolder& fold
     setLastError("folder " + folder.path + ": " + errnoText());
     return nullptr;
   }
-  // Another mount namespace may have another folder under the same path.
+  // Another mount namespace may have a different folder at the same path.
   if (uint64_t(info.st_dev) != folder.device || uint64_t(info.st_ino) != folder.inode) {
     setLastError("folder " + folder.path + " is another one here");
     return nullptr;

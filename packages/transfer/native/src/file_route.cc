@@ -1,4 +1,4 @@
-// Slices of a file segment that is mounted here, run by the calling thread.
+// Runs slices of a file segment that is mounted here, on the calling thread.
 #include "file_transport.h"
 
 namespace svc {

@@ -1,4 +1,4 @@
-// Files of a segment, and io_uring by its own system calls: one ring per thread that runs requests.
+// The files of a segment, accessed through io_uring system calls: one ring per thread that runs requests.
 #include "file_transport.h"
 
 #include <linux/io_uring.h>
@@ -15,10 +15,10 @@ namespace svc {
 
 namespace {
 constexpr unsigned DEPTH = 64;
-/** Handed to the kernel while the next ones are prepared: the disk begins before the last one is in. */
+/** Requests are submitted in groups of this size, so that the disk starts before the last one is prepared. */
 constexpr unsigned SUBMIT_EVERY = 16;
 constexpr uint64_t DIRECT_ALIGNMENT = 4096;
-/** The aligned middle is cut into operations of this size. */
+/** The size of the operations into which the aligned middle is cut. */
 constexpr uint64_t OPERATION_BYTES = 1 << 20;
 
 bool aligned(uint64_t value) { return value % DIRECT_ALIGNMENT == 0; }
@@ -37,7 +37,7 @@ class Ring {
   Ring() {
     for (unsigned i = 0; i < DEPTH; i++) spare_.push_back(i);
     io_uring_params params{};
-    // No interrupt of the thread for each completion: it takes them when it waits. Older kernels know no such flag.
+    // COOP_TASKRUN avoids an interrupt per completion; the thread collects them when it waits. Older kernels lack the flag.
     params.flags = IORING_SETUP_COOP_TASKRUN;
     fd_.reset(int(syscall(SYS_io_uring_setup, DEPTH, &params)));
     if (!fd_) {
@@ -66,7 +66,7 @@ class Ring {
   }
   bool works() const { return completions_ != nullptr; }
 
-  /** All operations, DEPTH at a time; `done(operation, result)` may push what is left of one. */
+  /** Runs all operations, DEPTH at a time; `done(operation, result)` may push the rest of a partial one. */
   template <typename Done>
   void run(std::vector<FileOperation>& operations, Done&& done) {
     size_t next = 0, flying = 0;
@@ -80,7 +80,7 @@ class Ring {
         flying++;
         if (++prepared == SUBMIT_EVERY && next < operations.size()) prepared -= enter(prepared, 0);
       }
-      // Woken when half are through while there are more to submit, else when all are: fewer wake-ups, and the disk stays busy.
+      // We wait for half of the operations while there are more to submit, otherwise for all: this keeps the disk busy with fewer wake-ups.
       unsigned awaited = unsigned(next < operations.size() ? (flying + 1) / 2 : flying);
       do {
         prepared -= enter(prepared, awaited);
@@ -99,12 +99,12 @@ class Ring {
   }
 
  private:
-  /** How many of the prepared the kernel took; with `awaited`, returns when that many have completed. */
+  /** Returns how many prepared operations the kernel accepted; with `awaited`, it first waits for that many completions. */
   unsigned enter(unsigned prepared, unsigned awaited) {
     while (true) {
       int code = int(syscall(SYS_io_uring_enter, fd_.get(), prepared, awaited, awaited > 0 ? IORING_ENTER_GETEVENTS : 0, nullptr, 0));
       if (code >= 0) return unsigned(code);
-      // Nothing else can go wrong with a ring that was set up; busy means that completions must be taken first.
+      // A ring that was set up fails in no other way; EBUSY means that completions must be collected first.
       if (errno != EINTR && awaited == 0) return 0;
     }
   }
@@ -139,7 +139,7 @@ std::shared_ptr<FileSegment> FileSegment::open(const SegmentDescriptor& record, 
   uint64_t start = 0;
   for (const auto& file : record.files) {
     auto local = file.localPaths.find(machine);
-    // The owner's path is a path of the owner's machine only.
+    // The owner's path is valid only on the owner's machine.
     std::string path = local != file.localPaths.end() ? local->second : record.serverName == machine ? file.path : "";
     if (path.empty()) {
       setLastError("file " + file.path + " of " + record.serverName + " is not mounted on " + machine + "; svc segment mount says where it is");
@@ -209,7 +209,7 @@ void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& re
         uint64_t local = request.local + at, length = left;
         bool direct = part.direct && aligned(offset) && aligned(local) && left >= DIRECT_ALIGNMENT;
         if (direct) length = std::min(left & ~(DIRECT_ALIGNMENT - 1), OPERATION_BYTES);
-        // A ragged start ends where the aligned middle may begin.
+        // An unaligned start ends where the aligned middle begins.
         else if (part.direct && aligned(local - offset) && !aligned(offset)) length = std::min(left, DIRECT_ALIGNMENT - offset % DIRECT_ALIGNMENT);
         else length = std::min(left, OPERATION_BYTES);
         operations.push_back({direct ? part.direct.get() : part.buffered.get(), local, offset, length, request.write, &request, &part});
@@ -220,7 +220,7 @@ void FileTransport::run(const FileSegment& segment, std::vector<FileRequest>& re
   std::vector<FileOperation> more;
   auto done = [&](FileOperation& over, int result) {
     if (result < 0 && (result == -EINTR || result == -EAGAIN)) return more.push_back(over);
-    // Some file systems refuse what O_DIRECT asks for.
+    // Some file systems reject O_DIRECT operations.
     if (result == -EINVAL && over.fd == over.part->direct.get()) {
       over.fd = over.part->buffered.get();
       return more.push_back(over);

@@ -1,4 +1,4 @@
-// File segments: io_uring with O_DIRECT for the aligned middle, a buffered descriptor for ragged ends.
+// File segments: io_uring with O_DIRECT for the aligned middle, and a buffered descriptor for unaligned ends.
 #pragma once
 #include <span>
 
@@ -9,11 +9,11 @@ namespace svc {
 struct FileRequest {
   uint64_t local = 0, offset = 0, length = 0;
   bool write = false;
-  /** Set by run(): empty when all bytes went through. */
+  /** Set by run(); empty if all bytes were transferred. */
   std::string error;
 };
 
-/** The files of one segment, laid end to end: offset 0 of a file is the sum of the lengths before it. */
+/** The files of one segment, concatenated: a file begins at the sum of the lengths before it. */
 class FileSegment {
  public:
   struct Part {
@@ -21,16 +21,16 @@ class FileSegment {
     uint64_t start = 0, length = 0;
     Fd buffered, direct;
   };
-  /** Null with lastError(): a file that is not mounted on `machine`, or cannot be opened. */
+  /** Returns null with lastError() if a file is not mounted on `machine` or cannot be opened. */
   static std::shared_ptr<FileSegment> open(const SegmentDescriptor& record, const std::string& machine);
-  /** Without any file behind it, for checks of what keeps requests inside a segment. */
+  /** A segment without files, for checks of the bounds of requests. */
   static std::shared_ptr<FileSegment> ofLength(uint64_t length);
-  /** Null with lastError(): not this host's, or (for others than its owner) on a file system that may stop answering. */
+  /** Returns null with lastError() if the folder is on another host or, unless `isOwner`, on a file system that may block. */
   static std::shared_ptr<FileSegment> openFolder(const PublishedFolder& folder, bool isOwner);
-  /** One file of a folder, for reading; null with the reason. */
+  /** Opens one file of a folder for reading; returns null with the reason on failure. */
   std::unique_ptr<Part> fileAt(uint64_t offset, bool direct, std::string& why) const;
   bool isFolder() const { return bool(folder_); }
-  /** Files come when they are read, from somewhere that may be slow. */
+  /** True if files are created on demand, which may be slow. */
   bool isFilled() const { return filled_; }
   const std::string& shownPath() const { return isFolder() ? folderPath_ : parts_[0].path; }
   const std::vector<Part>& parts() const { return parts_; }
@@ -43,20 +43,20 @@ class FileSegment {
   std::string folderPath_;
 };
 
-/** In a folder's segment, file N begins at N << FOLDER_FILE_SHIFT; its name is N in eight hexadecimal digits. */
+/** In a folder's segment file N begins at N << FOLDER_FILE_SHIFT; its name is N in eight hexadecimal digits. */
 inline constexpr unsigned FOLDER_FILE_SHIFT = 35;
 
 class Ring;
 
-/** Rings for callers to run requests on, each by one thread at a time. */
+/** Runs file requests on rings; each ring is used by one thread at a time. */
 class FileTransport : public InstalledTransport {
  public:
-  /** `engineName`: the machine by whose mounts files are opened. */
+  /** `engineName` is the machine whose mount paths are used. */
   FileTransport(bool syncData, std::string engineName, Metrics& metrics);
   ~FileTransport() override;
   Path path() const override { return Path::File; }
   RouteRef route(const RouteRequest& to, std::string& why) override;
-  /** Whether the kernel gives us io_uring; without it reads and writes are plain calls. */
+  /** True if the kernel provides io_uring; otherwise reads and writes are ordinary calls. */
   bool ring() const { return ringWorks_; }
   void run(const FileSegment& segment, std::vector<FileRequest>& requests);
 
@@ -71,7 +71,7 @@ class FileTransport : public InstalledTransport {
   std::vector<std::unique_ptr<Ring>> idle_;
 };
 
-/** To the files of a segment that are mounted here. */
+/** The route to a segment whose files are mounted here. */
 class FileRoute : public Route {
  public:
   FileRoute(std::shared_ptr<FileTransport> transport, const std::string& segmentName, std::shared_ptr<FileSegment> files);

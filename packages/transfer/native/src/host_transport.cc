@@ -1,4 +1,4 @@
-// Which slices a process of this host serves, and how: mapped first, then by the kernel, and the rest by the next route.
+// Serves slices of processes on this host: by mapped memory, otherwise by the kernel's copy; the rest goes to the next route.
 #include "host_transport.h"
 
 #include "shared_memory.h"
@@ -15,7 +15,7 @@ RouteRef HostTransport::route(const RouteRequest& to, std::string& why) {
 }
 
 bool HostTransport::registerBuffer(Buffer& buffer) {
-  // Without a slot, when all are taken, the buffer is reached over the network alone.
+  // If all slots are taken, the buffer has none and is reachable only over the network.
   if (buffer.remoteAccessible && !buffer.revoked()) page_->take(buffer.slot, buffer.generation);
   return true;
 }
@@ -49,12 +49,12 @@ void HostRoute::copyByKernel(std::span<const Slice> run, std::vector<Slice>& res
 
 Unfinished HostRoute::take(std::vector<Slice>& slices, Drive, uint64_t) {
   if (!peer_->alive()) {
-    // Its tcp side, if there is one, says so in its own words, and heals when the peer starts anew.
+    // The tcp route reports the loss itself, and recovers when the peer restarts.
     metrics_.of(Path::Shm).fallbacks.fetch_add(slices.size(), std::memory_order_relaxed);
     return {};
   }
   std::vector<Slice> rest;
-  // The slices from here on are the kernel's, all in one direction.
+  // The slices from `from` on are for the kernel, all in one direction.
   size_t from = 0;
   auto flush = [&](size_t to) { copyByKernel(std::span(slices).subspan(from, to - from), rest); };
   for (size_t i = 0; i < slices.size(); i++) {

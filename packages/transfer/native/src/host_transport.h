@@ -1,4 +1,4 @@
-// The shm transport of one engine: copies to and from processes of this host, by mapped memory or by the kernel.
+// The shm transport of one engine: copies to and from processes of this host, through mapped memory or the kernel.
 #pragma once
 #include <span>
 
@@ -10,7 +10,7 @@ namespace svc {
 
 class HostTransport : public InstalledTransport {
  public:
-  /** The page outlives the transport: buffers keep their slots until they are unregistered. */
+  /** The page outlives the transport, because buffers keep their slots until they are unregistered. */
   HostTransport(std::shared_ptr<ControlPage> page, const Options& options, Metrics& metrics) : InstalledTransport("shm"), page_(std::move(page)), options_(options), metrics_(metrics) {}
 
   Path path() const override { return Path::Shm; }
@@ -27,7 +27,7 @@ class HostTransport : public InstalledTransport {
   Metrics& metrics_;
 };
 
-/** To one process of this host. */
+/** The route to one process of this host. */
 class HostRoute : public Route {
  public:
   HostRoute(std::shared_ptr<HostTransport> transport, const std::string& segmentName, std::shared_ptr<HostPeer> peer)
@@ -40,7 +40,7 @@ class HostRoute : public Route {
   std::string explain(const PublishedBuffer* buffer, std::string& passed) override;
 
  private:
-  /** Copies slices of one direction; those that did not get through go to `rest`. */
+  /** Copies slices of one direction; those that failed are added to `rest`. */
   void copyByKernel(std::span<const Slice> run, std::vector<Slice>& rest);
   Metrics& metrics_;
   const std::shared_ptr<HostPeer> peer_;

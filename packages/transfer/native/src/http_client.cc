@@ -1,4 +1,4 @@
-// A small HTTP/1.1 client: content length, chunks, or until the close; nothing else is needed here.
+// A small HTTP/1.1 client that supports content length, chunks, and bodies that end with the connection.
 #include "http_client.h"
 
 #include <charconv>

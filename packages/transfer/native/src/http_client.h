@@ -1,4 +1,4 @@
-// One HTTP/1.1 request and its answer over a connection of its own, within a bound.
+// One HTTP/1.1 request and its answer over a new connection, within a time limit.
 #pragma once
 #include <map>
 #include <optional>
@@ -17,17 +17,17 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;
 };
 
-/** Nothing with lastError() set when no whole answer came in time. */
+/** Returns nothing, with lastError(), if no complete answer came in time. */
 std::optional<HttpAnswer> callHttp(const HttpRequest& request);
 std::string percentEncode(const std::string& text);
 
-/** Head and body of an answer, as far as it has arrived; also driven by the fuzzer. */
+/** Parses the head and body of an answer incrementally; the fuzzer drives it, too. */
 class HttpAnswerReader {
  public:
   static constexpr size_t MAX_HEAD_BYTES = 64 << 10, MAX_BODY_BYTES = 64 << 20;
   enum class State { More, Done, Bad };
   State take(std::string_view bytes);
-  /** The peer closed: done when the body had no length of its own. */
+  /** The peer closed the connection, which completes a body without a length. */
   State end();
   HttpAnswer& answer() { return answer_; }
 

@@ -1,4 +1,4 @@
-// Parser and writer of JSON: recursive descent over one text, no exceptions, a bound on depth.
+// Parser and writer of JSON: recursive descent over one text, without exceptions, with a limited depth.
 #include "json.h"
 
 #include <charconv>
@@ -226,7 +226,7 @@ void Json::write(std::string& out) const {
     char text[32];
     std::string_view digits(text, size_t(std::to_chars(text, text + sizeof text, *real).ptr - text));
     out += digits;
-    // Or it would be read back as an integer.
+    // Without a fraction it would be parsed as an integer.
     if (digits.find_first_of(".e") == digits.npos) out += ".0";
   } else if (auto* text = std::get_if<std::string>(&value_)) {
     writeString(out, *text);

@@ -1,4 +1,4 @@
-// JSON as the wires of this field use it: integers of 64 bits stay exact, keys are sorted, nesting has a bound.
+// JSON as Mooncake's formats need it: exact 64-bit integers, sorted keys, limited nesting.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -29,22 +29,22 @@ class Json {
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
 
-  /** Nothing when the text is no JSON, nests too deep, or has anything but white space after it. */
+  /** Returns nothing if the text is not JSON, nests too deeply, or is followed by anything but white space. */
   static std::optional<Json> parse(std::string_view text);
   std::string dump() const;
 
   bool isObject() const { return std::holds_alternative<Object>(value_); }
   bool isArray() const { return std::holds_alternative<Array>(value_); }
   bool isString() const { return std::holds_alternative<std::string>(value_); }
-  /** The member, or null when this is no object or has none of that name. */
+  /** Returns the member, or null if this is not an object or has no such member. */
   const Json& operator[](std::string_view name) const;
   bool has(std::string_view name) const { return !(*this)[name].isNull(); }
   bool isNull() const { return std::holds_alternative<std::nullptr_t>(value_); }
-  /** Empty when this is no array or object. */
+  /** Returns an empty list if this is not an array or object. */
   const Array& items() const;
   const Object& members() const;
   std::string text(std::string_view otherwise = "") const;
-  /** Nothing for negative numbers, fractions and other kinds. */
+  /** Returns nothing for negative numbers, fractions and other types. */
   std::optional<uint64_t> number() const;
   bool truth() const { return std::holds_alternative<bool>(value_) && std::get<bool>(value_); }
 

@@ -1,4 +1,4 @@
-// The registered buffers of one engine, in the order of their addresses.
+// The registered buffers of one engine, ordered by address.
 #include "memory_registry.h"
 
 #include <sched.h>
@@ -72,7 +72,7 @@ Buffer* MemoryRegistry::pinTarget(uint64_t address, uint64_t length) const {
 bool MemoryRegistry::close(const BufferRef& buffer) {
   {
     std::unique_lock lock(mutex_);
-    // Requests pin under the shared side of this lock, so none can begin now.
+    // Requests pin while they hold this lock shared, so none can start now.
     if (buffer->pins() != 0) return false;
     buffer->shut();
   }

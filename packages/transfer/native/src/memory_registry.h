@@ -1,4 +1,4 @@
-// The registered buffers of one engine: who may read and write what, and until when.
+// The registered buffers of one engine: who may access which memory, and until when.
 #pragma once
 #include <atomic>
 #include <map>
@@ -12,8 +12,8 @@
 namespace svc {
 
 /**
- * One registration. A peer's bytes enter only between enter() and leave(), which unregister waits for;
- * requests of our own pin it instead, at either end, and unregister is refused while they are in flight.
+ * One registration. A peer's bytes enter only between enter() and leave(), which unregister waits for. Our own requests pin the buffer
+ * instead, as source or target, and unregister is refused while they are in flight.
  */
 class Buffer {
  public:
@@ -21,12 +21,12 @@ class Buffer {
   uint64_t length = 0;
   std::string location;
   bool remoteAccessible = true;
-  /** Named in the record when it is published next. */
+  /** True if the next published record names the buffer. */
   bool published = true;
-  /** Slot and generation in the page that peers on this host check; -1 when it has none. */
+  /** The slot and generation in the page that peers on this host check; -1 if it has no slot. */
   int slot = -1;
   uint64_t generation = 0;
-  /** Per device of the rdma transport, in its order. */
+  /** One entry per device of the rdma transport, in its order. */
   std::vector<uint64_t> remoteKeys;
   std::vector<void*> localDescriptors;
 
@@ -41,9 +41,9 @@ class Buffer {
   void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
   uint32_t pins() const { return pins_.load(std::memory_order_acquire); }
   bool revoked() const { return revoked_.load(std::memory_order_acquire); }
-  /** From here on neither peers nor requests of our own get in. */
+  /** Refuses all later access, by peers and by our own requests. */
   void shut() { revoked_.store(true, std::memory_order_seq_cst); }
-  /** Returns when what had entered before is through. */
+  /** Returns when all accesses that began before have ended. */
   void drain();
 
  private:
@@ -55,20 +55,20 @@ using BufferRef = std::shared_ptr<Buffer>;
 
 class MemoryRegistry {
  public:
-  /** 0, or the error code with lastError(): zero length, wrap-around, overlap. */
+  /** Returns 0, or the error code with lastError(): zero length, wrap-around, overlap. */
   int add(const BufferRef& buffer);
   BufferRef find(uint64_t address) const;
-  /** The buffer that holds the whole range, for a peer; null when there is none or it may not. */
+  /** Returns the buffer that contains the whole range, for a peer; null if there is none or the peer may not access it. */
   BufferRef forPeer(uint64_t address, uint64_t length) const;
   bool overlaps(uint64_t address, uint64_t length) const;
-  /** The buffer that holds the whole range, pinned until unpin(): for copies within this process. */
+  /** Returns the buffer that contains the whole range, pinned until unpin(), for copies within this process. */
   Buffer* pinTarget(uint64_t address, uint64_t length) const;
-  /** After this no request begins with the buffer, by whomever, and none over the network goes on; false while requests of our own use it. */
+  /** Prevents all new access and ends access over the network. Returns false while our own requests use the buffer. */
   bool close(const BufferRef& buffer);
-  /** Takes a closed buffer out: its range may be registered again. */
+  /** Removes a closed buffer, so that its range may be registered again. */
   void remove(const BufferRef& buffer);
   std::vector<BufferRef> all() const;
-  /** To look up many sources under one lock. */
+  /** Locks the table for a series of lookups. */
   std::shared_lock<std::shared_mutex> lockShared() const { return std::shared_lock(mutex_); }
   Buffer* forSourceLocked(uint64_t address, uint64_t length) const;
 

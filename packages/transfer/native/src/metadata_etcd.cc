@@ -1,4 +1,4 @@
-// Records in etcd v3, through its JSON gateway; all keys of an engine hang on one lease.
+// Records in etcd v3, through its JSON gateway; all keys of an engine share one lease.
 #include <charconv>
 #include <mutex>
 #include <vector>
@@ -98,7 +98,7 @@ class EtcdStore : public MetadataStore {
         lease_ = (*granted)["ID"].text();
       }
       if (call("/v3/kv/put", Json::Object{{"key", encode64(key)}, {"value", encode64(value)}, {"lease", lease_}})) return true;
-      // "requested lease not found": it ran out while this process was stopped.
+      // The answer "requested lease not found" means that it expired while this process was stopped.
       lease_.clear();
     }
     return false;

@@ -58,7 +58,7 @@ class HttpStore : public MetadataStore {
 
   bool put(const std::string& key, const std::string& value, uint64_t leaseMs) {
     auto answer = call("PUT", key, value, leaseMs);
-    // Some servers refuse to change a key that names an address; ours was left by an earlier start of this name.
+    // Some servers refuse to overwrite an address key; this one is left from an earlier start under our name.
     if (answer && answer->status == 400 && remove(key)) answer = call("PUT", key, value, leaseMs);
     if (answer && answer->status != 200) complain(key, *answer);
     return answer && answer->status == 200;

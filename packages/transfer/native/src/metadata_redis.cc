@@ -1,4 +1,4 @@
-// Records in redis: plain strings with an expiry that refresh() renews.
+// Records in Redis: plain strings with an expiry that refresh() renews.
 #include <vector>
 
 #include "metadata_store.h"

@@ -1,4 +1,4 @@
-// Where segment records are kept: etcd, redis or a metadata server, behind one interface.
+// The interface to the storage of segment records: etcd, Redis or a metadata server.
 #pragma once
 #include <map>
 #include <memory>
@@ -10,24 +10,24 @@ namespace svc {
 
 enum class Lookup { Found, Missing, Failed };
 
-/** Calls block within bounds and set lastError() when they fail. Thread-safe. */
+/** Calls block for a limited time and set lastError() when they fail. Thread-safe. */
 class MetadataStore {
  public:
   virtual ~MetadataStore() = default;
   virtual Lookup get(const std::string& key, std::string& value) = 0;
-  /** Kept for the options' lease, and as long as refresh() goes on. */
+  /** The record expires after the options' lease unless refresh() renews it. */
   virtual bool set(const std::string& key, const std::string& value) = 0;
-  /** For records that outlive who writes them. */
+  /** For records that outlive their writer. */
   virtual bool setForever(const std::string& key, const std::string& value) = 0;
   virtual bool remove(const std::string& key) = 0;
   virtual Lookup list(const std::string& prefix, std::map<std::string, std::string>& records) = 0;
-  /** Renews the leases of these records; writes again what the store has lost. */
+  /** Renews the leases of these records, and rewrites those that the store has lost. */
   virtual bool refresh(const std::map<std::string, std::string>& records) = 0;
 };
 
-/** Null with lastError() when the string is none that is known. */
+/** Returns null with lastError() if the connection string is not recognized. */
 std::unique_ptr<MetadataStore> openMetadataStore(const std::string& connection, const Options& options);
-/** P2PHANDSHAKE: records travel between the engines themselves. */
+/** With P2PHANDSHAKE the engines exchange records directly. */
 bool isHandshake(const std::string& connection);
 
 std::unique_ptr<MetadataStore> openHttpStore(const std::string& url, const Options& options);

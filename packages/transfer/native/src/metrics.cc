@@ -1,4 +1,4 @@
-// Counters of one engine in Prometheus' text form.
+// Counters of one engine in Prometheus' text format.
 #include "metrics.h"
 
 namespace svc {

@@ -1,4 +1,4 @@
-// Counters of one engine, printed in Prometheus' text form; labels have few values.
+// Counters of one engine, printed in Prometheus' text format; labels take few values.
 #pragma once
 #include <array>
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace svc {
 
-/** Ways that bytes take, in the order in which they are tried. */
+/** The paths of bytes, in the order in which they are tried. */
 enum class Path { Local = 0, Shm, ProcessVm, Rdma, Tcp, File };
 inline constexpr size_t PATH_COUNT = 6;
 struct Metrics {

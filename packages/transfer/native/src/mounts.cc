@@ -1,4 +1,4 @@
-// The kernel's table of mounts, read line by line.
+// Parses the kernel's table of mounts.
 #include "mounts.h"
 
 #include <sys/sysmacros.h>
@@ -14,7 +14,7 @@ namespace svc {
 namespace {
 constexpr const char* KERNEL_ALONE[] = {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "devtmpfs", "ramfs", "rootfs", "overlay", "f2fs", "zfs"};
 
-/** A blank, tab, line feed or backslash of a path is a backslash and three octal digits there. */
+/** The table writes a space, tab, line feed or backslash in a path as a backslash and three octal digits. */
 std::string unescaped(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); i++) {
@@ -36,16 +36,16 @@ bool leadsTo(const std::string& mountPoint, const std::string& path) {
 
 bool kernelAnswersFor(const std::string& path, uint64_t device, const std::string& mountInfo) {
   std::istringstream lines(mountInfo);
-  // number, parent, major:minor, root, mount point, options, ... - type ...
+  // Fields: number, parent, major:minor, root, mount point, options, ... - type ...
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
+    std::istringstream fields(line);
     std::string number, parent, id, root, mountPoint, word, type;
-    words >> number >> parent >> id >> root >> mountPoint;
-    while (words >> word && word != "-") {}
-    words >> type;
+    fields >> number >> parent >> id >> root >> mountPoint;
+    while (fields >> word && word != "-") {}
+    fields >> type;
     unsigned major = 0, minor = 0;
     if (type.empty() || sscanf(id.c_str(), "%u:%u", &major, &minor) != 2) continue;
-    // File systems with volumes inside have devices for these that no line names; the way to them counts.
+    // Subvolumes have device numbers that no line lists, so the mounts along the path count as well.
     if (device != makedev(major, minor) && !leadsTo(unescaped(mountPoint), path)) continue;
     if (std::find(std::begin(KERNEL_ALONE), std::end(KERNEL_ALONE), type) == std::end(KERNEL_ALONE)) return false;
   }

@@ -1,4 +1,4 @@
-// What kind of file system a path lies on, without asking that file system.
+// The kind of file system of a path, determined without accessing that file system.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,12 +6,13 @@
 namespace svc {
 
 /**
- * Whether the kernel alone answers for each file system on the way to this path and for the one of this device, by its table of mounts. Others wait
- * for a process or a network, and whoever opens something there with them. Links in the path are not followed.
+ * Returns whether the kernel alone serves each file system on the way to this path and the one of this device, according to the table of
+ * mounts. Other file systems wait for a process or a network, and block anyone who opens a file there. Symbolic links in the path are not
+ * followed.
  */
 bool kernelAnswersFor(const std::string& path, uint64_t device);
 
-/** The same by a table of mounts that is given, for checks. */
+/** The same for a given table of mounts, for checks. */
 bool kernelAnswersFor(const std::string& path, uint64_t device, const std::string& mountInfo);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// Sockets with bounds: addresses, listeners, connects that give up.
+// Sockets with time limits: addresses, listeners, and connects that give up.
 #include "net.h"
 
 #include <arpa/inet.h>
@@ -18,7 +18,10 @@ namespace svc {
 namespace {
 constexpr int PORT_TRIES = 500;
 constexpr int BACKLOG = 128;
-/** The kernel doubles it. Past this, loopback takes each page cold from the other core: 4 MiB in 1.3 ms and more instead of 0.9. */
+/**
+ * The kernel doubles this value. With larger buffers the loopback receiver finds pages evicted from its cache: 4 MiB take 1.3 ms and more
+ * instead of 0.9.
+ */
 constexpr int SAME_HOST_SEND_BYTES = 128 << 10;
 }  // namespace
 
@@ -54,7 +57,7 @@ std::optional<std::pair<std::string, uint16_t>> splitHostPort(const std::string&
       port = text.substr(close + 2);
     }
   } else if (size_t colon = text.rfind(':'); colon != std::string::npos) {
-    // Two colons and no brackets: a bare IPv6 address.
+    // Two colons without brackets are a bare IPv6 address.
     if (text.find(':') == colon) {
       host = text.substr(0, colon);
       port = text.substr(colon + 1);
@@ -75,7 +78,7 @@ std::optional<Address> resolveHost(const std::string& host, uint16_t port) {
   addrinfo* found = nullptr;
   int code = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (code != 0) {
-    // IPv4 first: engines of this field listen there unless told otherwise.
+    // IPv4 comes first, because Mooncake's engines listen there by default.
     hints.ai_flags = 0;
     hints.ai_family = AF_INET;
     code = getaddrinfo(host.c_str(), nullptr, &hints, &found);
@@ -147,7 +150,7 @@ Fd listenAt(const std::string& host, uint16_t& port, int& error) {
   if (!address) return {};
   Fd fd = listenOn(*address, BACKLOG, error);
   if (fd) port = address->port();
-  // Behind address translation the published address is none of this host's.
+  // Behind address translation the published address does not belong to this host.
   return fd || error != EADDRNOTAVAIL ? std::move(fd) : listenOnAll(port, BACKLOG, error);
 }
 

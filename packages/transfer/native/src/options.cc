@@ -1,4 +1,4 @@
-// One table of options; the environment and setOption() both go through it.
+// One table of options, used by the environment and setOption().
 #include "options.h"
 
 #include <charconv>

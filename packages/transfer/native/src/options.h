@@ -18,10 +18,10 @@ struct Options {
   uint64_t heartbeatMs = 5'000;
   uint64_t leaseMs = 20'000;
   uint64_t maxQueuedRequests = 1 << 20;
-  /** Before a thread sleeps while an answer or the next request is due; 0: it sleeps at once. */
+  /** How long a thread spins for an answer or the next request before it sleeps; 0 means that it sleeps at once. */
   uint64_t pollUs = 50;
   uint64_t maxNotifies = 65'536;
-  /** Threads that serve peers; 0: one for two cores. */
+  /** The number of threads that serve peers; 0 means one per two cores. */
   uint64_t ioThreads = 0;
   std::string fabricProvider;
   std::string fileSync = "none";
@@ -30,9 +30,9 @@ struct Options {
   bool processVm = true;
   uint64_t logLevel = 1;
 
-  /** 0, or -1 with lastError() naming the option and what it takes. */
+  /** Returns 0, or -1 with lastError() naming the option and its expected values. */
   int set(std::string_view name, std::string_view value);
-  /** SVC_TRANSFER_<NAME> for every option; a bad value is an error that names the variable. */
+  /** Reads SVC_TRANSFER_<NAME> for every option; a bad value is an error that names the variable. */
   int readEnvironment();
 };
 

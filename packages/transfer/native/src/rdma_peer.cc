@@ -7,7 +7,7 @@
 namespace svc {
 
 namespace {
-/** One request is cut into parts of at most this. */
+/** The maximum size of the parts of a request. */
 constexpr uint64_t PART_BYTES = 8 << 20;
 
 struct Parts {
@@ -28,7 +28,7 @@ Unfinished RdmaPeer::take(std::vector<Slice>& slices, Drive, uint64_t) {
 }
 
 void RdmaPeer::post(const Slice& slice) {
-  // Devices near the memory first; among equals, each in turn.
+  // Devices near the memory are preferred; equal ones are used in rotation.
   std::vector<const Link*> links;
   const Topology& topology = rdma_.topology_;
   auto near = topology.matrix.find(slice.task->source->location);

@@ -1,4 +1,4 @@
-// Devices chosen, buffers registered with each, and requests spread over the routes to a peer.
+// Chooses devices, registers buffers with each, and builds routes to peers.
 #include "rdma_transport.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace svc {
 namespace {
 constexpr size_t MAX_DEVICES = 16;
 
-/** The infos of a provider that do one-sided transfers, the strictest promise about writes first. */
+/** Returns the infos of a provider with one-sided transfers; those that guarantee delivery of writes come first. */
 fi_info* findInfos(const FabricLibrary& library, const std::string& provider) {
   for (uint64_t promise : {uint64_t(FI_DELIVERY_COMPLETE), uint64_t(0)}) {
     fi_info* hints = library.dupinfo(nullptr);
@@ -38,7 +38,7 @@ std::shared_ptr<RdmaTransport> RdmaTransport::open(const std::string& provider, 
   const FabricLibrary* library = FabricLibrary::load();
   if (library == nullptr) return nullptr;
   std::vector<std::string> providers{"verbs;ofi_rxm", "efa"};
-  // Others run over the very sockets that rdma is asked for to avoid: only by name.
+  // Other providers run over ordinary sockets, which rdma is meant to avoid, so they must be named explicitly.
   if (!provider.empty()) providers = {provider};
   std::shared_ptr<RdmaTransport> transport(new RdmaTransport(metrics, owner));
   std::string why;
@@ -112,7 +112,7 @@ std::vector<RdmaPeer::Link> RdmaTransport::connect(const Json& payload) {
   std::vector<RdmaPeer::Link> links;
   const auto& theirs = payload["devices"].items();
   for (size_t i = 0; i < devices_.size(); i++) {
-    // Our first device speaks with their first, and so on; a host with fewer is met several times.
+    // Our first device uses their first, and so on; the devices of a host with fewer are used several times.
     for (size_t k = 0; k < theirs.size(); k++) {
       size_t other = (i + k) % theirs.size();
       if (theirs[other]["provider"].text() != devices_[i]->provider) continue;

@@ -1,4 +1,4 @@
-// Lines, bulk strings and flat arrays of the redis protocol.
+// Parses lines, bulk strings and flat arrays of the Redis protocol.
 #include "redis_reply.h"
 
 #include <charconv>

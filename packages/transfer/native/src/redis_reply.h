@@ -1,4 +1,4 @@
-// Replies of a redis server: a parser that a fuzzer drives.
+// Replies of a Redis server: a parser that a fuzzer drives.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ struct RedisReply {
   static constexpr size_t MAX_LINE_BYTES = 64 << 10;
   static constexpr size_t MAX_BULK_BYTES = 64 << 20;
   static constexpr size_t MAX_ITEMS = 1 << 20;
-  /** From the start of `in`; `used` is set when it is whole. Arrays hold no arrays in what this client asks for. */
+  /** Parses from the start of `in`; `used` is set if the reply is complete. The commands of this client never return nested arrays. */
   static Parsed parse(std::string_view in, RedisReply& reply, size_t& used) { return parse(in, reply, used, false); }
 
  private:

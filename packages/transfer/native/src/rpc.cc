@@ -1,11 +1,11 @@
-// The handshake port as an event handler: a client that says nothing holds a descriptor for five seconds and nothing else.
+// The handshake port as an event handler: a silent client only costs a descriptor for five seconds.
 #include "rpc.h"
 
 #include "svc/transfer_engine.h"
 
 namespace svc {
 
-//   reading ──frame──▶ writing ──all sent──▶ half closed ──client's close, or the time is up──▶ closed
+//   reading ──frame──▶ writing ──all sent──▶ half closed ──client's close, or time-out──▶ closed
 class RpcConnection : public EventHandler {
  public:
   RpcConnection(RpcServer& server, Fd fd) : server_(server), fd_(std::move(fd)), sinceMs_(nowMs()) {}
@@ -100,12 +100,12 @@ void RpcServer::onEvents(uint32_t) {
   while (true) {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      // Out of descriptors: the listener stays readable, and asking again at once would only burn a core.
+      // No descriptors are left. The listener stays readable, so accepting again at once would only burn a core.
       if (errno == EMFILE || errno == ENFILE) usleep(1000);
       return;
     }
     if (connections_.size() >= MAX_CONNECTIONS) {
-      // Silent clients must not keep the others out: the oldest gives way.
+      // Silent clients must not keep others out, so the oldest connection is closed.
       RpcConnection* oldest = nullptr;
       for (auto& [raw, connection] : connections_)
         if (oldest == nullptr || raw->sinceMs() < oldest->sinceMs()) oldest = raw;
@@ -153,7 +153,7 @@ std::optional<Json> callPeer(const Address& peer, uint8_t type, const Json& requ
     setLastError(who + ": the answer's length is not of this protocol");
     return std::nullopt;
   }
-  // Grown as bytes arrive: a peer cannot make us reserve what it does not send.
+  // The body grows as bytes arrive, so that a peer cannot make us reserve memory for data it does not send.
   std::string body;
   char chunk[64 << 10];
   while (body.size() < *length) {

@@ -1,4 +1,4 @@
-// The handshake port: descriptors, notifications, probes and endpoint exchange, one frame each way.
+// The handshake port: descriptors, notifications, probes and endpoint exchange, one frame in each direction.
 #pragma once
 #include <memory>
 #include <unordered_map>
@@ -10,11 +10,11 @@
 
 namespace svc {
 
-/** What the engine answers; runs on the loop, so none of it may block. */
+/** The engine's answers. They run on the event loop, so none may block. */
 struct RpcAnswers {
-  /** The type 1 reply: the engine's own record, ready made, or that of the file segment that the request names. */
+  /** The reply of type 1: the engine's own record, already serialized, or that of the file segment in the request. */
   std::function<std::string(const std::string& segment)> descriptor;
-  /** Empty: taken; else why not. */
+  /** Returns an empty text if the message was accepted, otherwise the reason. */
   std::function<std::string(const std::string& name, const std::string& message)> notify;
   std::function<Json(const Json& request)> connection;
 };
@@ -24,7 +24,7 @@ class RpcConnection;
 class RpcServer : public EventHandler {
  public:
   static constexpr size_t MAX_CONNECTIONS = 1024;
-  /** From connect to the client's close. */
+  /** The time from accepting a connection to the client's close. */
   static constexpr uint64_t CONNECTION_MS = 5000;
 
   RpcServer(EventLoop& loop, Fd listener, RpcAnswers answers);
@@ -43,7 +43,9 @@ class RpcServer : public EventHandler {
   std::unordered_map<RpcConnection*, std::shared_ptr<RpcConnection>> connections_;
 };
 
-/** One exchange with a peer's handshake port. Nothing with lastError() set: no answer, or none of this protocol. */
+/**
+ * One exchange with a peer's handshake port. Returns nothing, with lastError(), without an answer or if it does not speak this protocol.
+ */
 std::optional<Json> callPeer(const Address& peer, uint8_t type, const Json& request, uint64_t connectTimeoutMs, uint64_t timeoutMs);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// Copies to and from processes of this host, each checked against the owner's page before it begins.
+// Copies to and from processes of this host, each checked against the owner's control page before it begins.
 #include "same_host.h"
 
 #include <poll.h>
@@ -11,7 +11,7 @@ namespace svc {
 
 namespace {
 constexpr uint64_t ALIVE_NS = 1'000'000;
-/** A copy holds its slot for one chunk at a time, whatever its length, so that the owner's unregister waits a few milliseconds for a peer that runs. */
+/** A copy holds its slot for one chunk at a time, so that the owner's unregister waits only milliseconds for a running peer. */
 constexpr uint64_t CHUNK_BYTES = 8 << 20;
 constexpr size_t GATHER_SLICES = 64;
 constexpr size_t MAX_MAPPED = 16'384;
@@ -75,7 +75,7 @@ bool HostPeer::alive() {
   uint64_t now = nowNs();
   if (now < aliveUntilNs_.load(std::memory_order_relaxed)) return true;
   pollfd entry{pidfd_.get(), POLLIN, 0};
-  // A pid that was given to another program keeps neither the nonce nor its place.
+  // If the pid was reused by another program, the nonce is not at its address.
   if (poll(&entry, 1, 0) != 0 || (processVm_ && !probe())) return false;
   aliveUntilNs_.store(now + ALIVE_NS, std::memory_order_relaxed);
   return true;
@@ -91,7 +91,8 @@ ControlHold* HostPeer::begin(const PublishedBuffer& buffer) {
       ControlHold& hold = page_->holds[place % CONTROL_HOLDS];
       uint64_t free = 0;
       if (!hold.word.compare_exchange_strong(free, word, std::memory_order_seq_cst)) continue;
-      // Written down first: the owner closes the slot first and looks for copies then, so one of the two sees the other.
+      // The hold is written before the check. The owner closes the slot first and looks for copies afterwards, so one of the two sees the
+      // other.
       if (page_->slots[*buffer.slot].generation.load(std::memory_order_seq_cst) == buffer.generation) return &hold;
       end(&hold);
       return nullptr;
@@ -107,7 +108,7 @@ char* HostPeer::map(const PublishedBuffer& buffer, std::string& why) {
     return nullptr;
   }
   std::lock_guard lock(mutex_);
-  // A peer that registers anew again and again must not make us map for ever; such buffers go by process_vm.
+  // A peer that registers again and again must not make us map without limit; further buffers use process_vm.
   if (mapped_.size() >= MAX_MAPPED && mapped_.find({*buffer.slot, buffer.generation}) == mapped_.end()) {
     why = std::to_string(MAX_MAPPED) + " buffers of the peer are mapped already";
     return nullptr;
@@ -148,7 +149,7 @@ bool HostPeer::copyMapped(const Slice& slice, std::string& why) {
     if (slice.write) memcpy(there + at, here + at, length);
     else memcpy(here + at, there + at, length);
     end(hold);
-    // The mapping outlives its process: bytes that nobody has any more were not transferred.
+    // The mapping outlives its process, and bytes written after its end reached no one.
     if (!alive()) {
       why = "the peer's process " + std::to_string(who_.pid) + " ended";
       return false;
@@ -159,7 +160,7 @@ bool HostPeer::copyMapped(const Slice& slice, std::string& why) {
 
 size_t HostPeer::copyByKernel(std::span<const Slice> slices, std::string& why) {
   size_t through = 0;
-  uint64_t offset = 0;  // of slices[through]: what earlier rounds have moved
+  uint64_t offset = 0;  // the bytes of slices[through] that earlier rounds moved
   while (through < slices.size()) {
     iovec here[GATHER_SLICES], there[GATHER_SLICES];
     ControlHold* holds[GATHER_SLICES];

@@ -1,4 +1,4 @@
-// The other engines of this host: their memory mapped, or copied by the kernel from process to process.
+// Other engines on this host: their memory is mapped, or copied by the kernel between the processes.
 #pragma once
 #include <map>
 #include <memory>
@@ -14,24 +14,24 @@ namespace svc {
 
 class HostPeer {
  public:
-  /** Null with `why` when the record is of another host or pid namespace, or its process is gone or may not be looked into. */
+  /** Returns null with `why` if the record is of another host or pid namespace, or its process is gone or not accessible. */
   static std::shared_ptr<HostPeer> open(const HostIdentity& who, bool allowProcessVm, std::string& why);
   ~HostPeer();
 
   bool processVm() const { return processVm_; }
   const std::string& processVmRefusal() const { return processVmRefusal_; }
-  /** The process lives and is still the one of the record; looked up at most once a millisecond. */
+  /** Returns whether the process lives and is still the one of the record; checked at most once a millisecond. */
   bool alive();
-  /** Where the buffer is mapped here; null with `why`. Kept until the peer is let go. */
+  /** Maps the buffer and returns its address; null with `why`. The mapping lives as long as the peer object. */
   char* map(const PublishedBuffer& buffer, std::string& why);
-  /** False with `why` when the buffer is registered no more, or its process ended before the last byte was in it. */
+  /** Returns false with `why` if the buffer is no longer registered, or the process ended before the last byte arrived. */
   bool copyMapped(const Slice& slice, std::string& why);
-  /** All slices have one direction. How many went through; `why` for the next one. */
+  /** All slices have one direction. Returns how many were copied, and `why` the next one was not. */
   size_t copyByKernel(std::span<const Slice> slices, std::string& why);
 
  private:
   HostPeer() = default;
-  /** Null when the buffer is registered no more, or when as many copies as the page can name are under way. */
+  /** Returns null if the buffer is no longer registered, or if the page has no free hold. */
   ControlHold* begin(const PublishedBuffer& buffer);
   static void end(ControlHold* hold) { hold->word.store(0, std::memory_order_release); }
   bool probe();

@@ -1,4 +1,4 @@
-// A peer's segment as its record shows it, and the routes that serve it.
+// A peer's segment as its record describes it, and the routes that serve it.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -8,27 +8,27 @@
 
 namespace svc {
 
-/** A segment as it was when its record was read last; replaced as a whole, never changed. */
+/** The state of a segment when its record was last read. It is immutable and replaced as a whole. */
 struct SegmentView {
-  /** What one transport has for the segment: a route, or the reason why there is none. */
+  /** One transport's result for the segment: a route, or the reason why there is none. */
   struct Way {
     Path path;
     RouteRef route;
     std::string why;
   };
   std::shared_ptr<const SegmentDescriptor> record;
-  /** Of a file segment that is not mounted here: its owner's engine, which serves it. */
+  /** The record of the owner's engine, which serves a file segment that is not mounted here. */
   std::shared_ptr<const SegmentDescriptor> owner;
-  /** In the order in which they are tried. */
+  /** The ways, in the order in which they are tried. */
   std::vector<Way> ways;
 
-  /** The usable route of this path, or null. */
+  /** Returns the usable route of this path, or null. */
   RouteRef route(Path path) const;
   bool reachable() const;
-  /** Why no route serves, in one line; of one path, or of all. */
+  /** The reason why no route serves, in one line, for one path or for all. */
   std::string whyNot(Path path) const;
   std::string whyNot() const;
-  /** The record has no buffer for the range. */
+  /** Returns true if the record lists no buffer for the range. */
   bool lacks(const Slice& slice) const { return !record->isFile() && record->holding(slice.remote, slice.length) == nullptr; }
   template <typename Use>
   void eachRoute(Use&& use) const {
@@ -37,13 +37,13 @@ struct SegmentView {
   }
 };
 using ViewRef = std::shared_ptr<const SegmentView>;
-/** Both views are of one start of the same engine, and of the same files. */
+/** Returns whether both views are of the same start of one engine, and of the same files. */
 bool sameEngine(const SegmentView& one, const SegmentView& other);
 
-/** One at a time, each waiting for a bounded time. Not std::timed_mutex, whose timed lock the thread sanitizer does not know. */
-class Turn {
+/** A mutex with a timed wait. std::timed_mutex is not used, because the thread sanitizer does not support its timed lock. */
+class TimedMutex {
  public:
-  /** False when the deadline passed; one of 0 is none. */
+  /** Returns false after the deadline; 0 means none. */
   bool take(uint64_t deadlineNs);
   void give();
 
@@ -56,7 +56,7 @@ class Turn {
 struct Segment : std::enable_shared_from_this<Segment> {
   SegmentID id = 0;
   std::string name;
-  Turn refreshing;
+  TimedMutex refreshing;
   std::mutex mutex;
   ViewRef view;
   uint64_t fetchedAtMs = 0;
@@ -69,11 +69,11 @@ struct Segment : std::enable_shared_from_this<Segment> {
 };
 using SegmentRef = std::shared_ptr<Segment>;
 
-/** Requests that wait for a thread or a record before they go on. */
+/** Requests that wait for a thread or a record before they continue. */
 struct WaitingSlices {
   std::mutex mutex;
   std::vector<Slice> slices;
-  std::vector<SegmentRef> segments;  // kept while somebody may name them
+  std::vector<SegmentRef> segments;  // kept alive while slices may refer to them
   Path path = Path::Tcp;
   std::string trouble;
   std::vector<Slice> take() {

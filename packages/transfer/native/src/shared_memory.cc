@@ -1,4 +1,4 @@
-// allocateShared, openShared and their reverse: one table per process, since memory is the process's.
+// Shared memory of this process, in one table for all engines, since memory belongs to the process.
 #include "shared_memory.h"
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ struct Mapping {
 };
 std::mutex mutex;
 std::map<uint64_t, Mapping>& mappings() {
-  // Never destroyed: buffers may outlive static destruction.
+  // The table is never destroyed, because buffers may outlive static destruction.
   static auto* all = new std::map<uint64_t, Mapping>();
   return *all;
 }
@@ -58,7 +58,7 @@ void* allocateShared(size_t size) {
     setLastError("allocating " + std::to_string(size) + " bytes of shared memory: " + errnoText());
     return nullptr;
   }
-  // A peer that has it mapped must not meet a hole.
+  // The seal prevents shrinking, which would crash a peer that has the memory mapped.
   fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK);
   return keep(std::move(fd), size, "allocating shared memory");
 }
@@ -77,7 +77,7 @@ void* openShared(const std::string& name, size_t size, bool create) {
     return nullptr;
   }
   if (uint64_t(info.st_size) < size) {
-    // An object that exists is grown by its creator alone.
+    // Only its creator may grow an existing object.
     if (!create || ftruncate(fd.get(), off_t(size)) != 0) {
       setLastError(what + ": expected " + std::to_string(size) + " bytes, it has " + std::to_string(info.st_size));
       return nullptr;

@@ -1,4 +1,4 @@
-// Memory of this process that others on the host can map: which file, at which offset.
+// Memory of this process that others on the host can map, given by file and offset.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@ struct SharedRange {
   uint64_t offset = 0, inode = 0;
 };
 
-/** Where peers map this range from; nothing when it is ordinary memory. */
+/** Returns the file from which peers can map this range; nothing for ordinary memory. */
 std::optional<SharedRange> findShared(uint64_t address, uint64_t length);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// A request on its way, or a part of one: what the engine hands to routes, and what it gets back from those that break.
+// A request in progress, or a part of one, as the engine passes it to routes and gets it back from broken ones.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,19 +16,19 @@ struct Slice {
   Task* task = nullptr;
   uint64_t deadlineNs = 0;
   Segment* segment = nullptr;  // null: this engine's own
-  /** The peer's buffer around the range; valid while the view that the slice is dispatched by is held. */
+  /** The peer's buffer that contains the range; valid while the view that dispatched the slice is held. */
   const PublishedBuffer* buffer = nullptr;
   bool write = false;
-  /** Times it was at the head of a connection that broke. */
+  /** How often it was at the head of a connection that broke. */
   uint8_t attempts = 0;
   uint8_t maxAttempts = 2;
-  /** At the head of the connection that broke last: the others are not to blame. */
+  /** True if it was at the head of the connection that just broke; the others are not to blame. */
   bool atHead = false;
-  /** Already in the metrics of the path it is on: another attempt is not another request. */
+  /** True if the path's metrics include it, since a retry is not another request. */
   bool counted = false;
 };
 
-/** Slices that did not get through, and what is known about the reason. */
+/** Slices that were not transferred, and what is known about the reason. */
 struct Unfinished {
   std::vector<Slice> slices;
   std::string trouble;

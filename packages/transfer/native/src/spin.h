@@ -1,4 +1,4 @@
-// A bounded spin before the thread sleeps: waking an idle core takes longer than many an answer does.
+// A bounded spin before a thread sleeps, because waking an idle core takes longer than many an answer.
 #pragma once
 #include <sched.h>
 
@@ -8,12 +8,12 @@
 
 namespace svc {
 
-/** Of one thread, or of one connection in the hands of one. Spins in vain make it spin less often, down to one wait in 64. */
+/** Belongs to one thread, or to a connection that one thread uses. Fruitless spins make it spin less often, down to one wait in 64. */
 class Spin {
  public:
   explicit Spin(uint64_t boundNs) : boundNs_(boundNs) {}
 
-  /** Calls `arrived` again and again, for no longer than the bound; true as soon as it says so. */
+  /** Calls `arrived` repeatedly until it returns true or the limit passes; returns whether it did. */
   template <typename Arrived>
   bool until(Arrived&& arrived) {
     if (boundNs_ == 0) return false;
@@ -27,7 +27,7 @@ class Spin {
         misses_ = 0;
         return true;
       }
-      // Who is to answer may be waiting for this very core.
+      // The answering thread may need this core.
       sched_yield();
     } while (nowNs() < end);
     misses_ = std::min(misses_ + 1, MAX_MISSES);

@@ -1,4 +1,4 @@
-// Connections to one peer: a pool for callers that wait, lanes for those that do not.
+// Connections to one peer: a pool for callers that wait, and lanes for asynchronous ones.
 #include "tcp_client.h"
 
 #include <netinet/tcp.h>
@@ -12,9 +12,9 @@ namespace svc {
 namespace {
 /** Requests longer than this are spread over the lanes. */
 constexpr uint64_t SPREAD_BYTES = 4 << 20;
-/** A longer request takes longer than a submitter lingers. */
+/** Longer requests take more time than a submitter lingers. */
 constexpr uint64_t LINGER_BYTES = 64 << 10;
-/** Blocking reads return after this long to look at the deadline. */
+/** Blocking reads return after this time to check the deadline. */
 constexpr uint64_t READ_WAIT_MS = 1000;
 }  // namespace
 
@@ -132,7 +132,7 @@ Unfinished TcpPeer::run(std::vector<Slice> slices, uint64_t deadlineNs) {
       break;
     }
     bool writable = !sendBroken && pipe->wantsWrite();
-    // A read that blocks saves the poll, which is a third of a short request's time.
+    // A blocking read saves the poll, which is a third of a short request's time.
     bool mayBlock = !writable && !sendBroken && deadlineNs - now > 2 * READ_WAIT_MS * NS_PER_MS;
     TcpPipe::Step got = TcpPipe::Step::Blocked;
     auto answered = [&] { return (got = pipe->receive(done, false)) != TcpPipe::Step::Blocked; };
@@ -158,12 +158,12 @@ Unfinished TcpPeer::run(std::vector<Slice> slices, uint64_t deadlineNs) {
   left.slices = pipe->takeSlices();
   metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
-  // Before the descriptor is closed: close() must not end another that gets its number.
+  // We erase it before the descriptor is closed, so that close() cannot hit another connection with the same number.
   busy_.erase(pipe->fd());
   pipe.reset();
   out_--;
   returned_.notify_one();
-  // The others date from the same peer: the next attempt should not meet a second stale one.
+  // The idle connections lead to the same instance of the peer and are probably stale, too.
   if (!left.timedOut && !left.refused) idle_.clear();
   return left;
 }
@@ -173,7 +173,7 @@ void TcpPeer::submit(const std::vector<Slice>& slices, bool lingers) {
   std::vector<uint64_t> load;
   for (const auto& lane : lanes_) load.push_back(lane->queuedBytes());
   auto lightest = [&] { return size_t(std::min_element(load.begin(), load.end()) - load.begin()); };
-  // Small batches stay on one lane: one write carries them all.
+  // Small batches stay on one lane, so that one write carries them all.
   uint64_t total = 0;
   for (const auto& slice : slices) total += slice.length;
   size_t lane = lightest();
@@ -186,7 +186,7 @@ void TcpPeer::submit(const std::vector<Slice>& slices, bool lingers) {
       continue;
     }
     uint64_t count = (slice.length + SPREAD_BYTES - 1) / SPREAD_BYTES;
-    // Before the first part is on its way: the task must not end with it.
+    // The count is raised before the first part is sent, so that the task cannot end with it.
     slice.task->slicesLeft.fetch_add(uint32_t(count - 1), std::memory_order_relaxed);
     for (uint64_t at = 0; at < slice.length; at += SPREAD_BYTES) {
       Slice part = slice;

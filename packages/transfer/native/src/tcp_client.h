@@ -1,4 +1,4 @@
-// The tcp side of requests to peers: connections that callers drive themselves, and lanes that the loop drives.
+// The tcp route to peers: connections that callers drive themselves, and lanes that the event loop drives.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -31,11 +31,11 @@ class TcpPeer : public Route {
   std::string explain(const PublishedBuffer* buffer, std::string& passed) override;
 
   std::string who() const { return joinHostPort(address_.host(), address_.port()); }
-  /** Gives up what is past its deadline, and lanes that had begun to write it. Loop thread. */
+  /** Gives up requests past their deadline, and lanes that were writing one. Loop thread only. */
   void tick();
-  /** Closes every connection; slices in flight come back with this trouble. */
+  /** Closes every connection; slices in flight come back with this reason. */
   void closeConnections(const std::string& trouble);
-  /** After closeConnections() it is of no more use. */
+  /** True after closeConnections(), when the peer cannot be used any more. */
   bool closed() {
     std::lock_guard lock(mutex_);
     return closed_;
@@ -44,7 +44,7 @@ class TcpPeer : public Route {
  private:
   friend class TcpLane;
   static constexpr size_t IDLE_PIPES = 16;
-  /** In the calling thread: all slices, or what is left of them when the connection broke or the deadline passed. */
+  /** Runs in the calling thread. Returns what is left if the connection broke or the deadline passed. */
   Unfinished run(std::vector<Slice> slices, uint64_t deadlineNs);
   /** Spreads slices over the lanes; their tasks end later, or come back through giveUp. */
   void submit(const std::vector<Slice>& slices, bool lingers);
@@ -58,12 +58,12 @@ class TcpPeer : public Route {
   RouteOwner& owner_;
   const SegmentID id_;
   const Address address_;
-  /** The file segment that the connections are for, and the engine that owns it; empty for the peer's memory. */
+  /** The file segment of these connections, and the engine that owns it; empty for the peer's memory. */
   const std::string file_, fileOwner_;
   std::mutex mutex_;
   std::condition_variable returned_;
   std::vector<std::unique_ptr<TcpPipe>> idle_;
-  /** With callers; closeConnections() ends them as well. */
+  /** Connections in use by callers; closeConnections() ends them as well. */
   std::set<int> busy_;
   size_t out_ = 0;
   bool closed_ = false;

@@ -1,4 +1,4 @@
-// A connection's reads and writes of memory: acknowledgements gathered, large bodies read into place.
+// A connection's reads and writes of memory: acknowledgements are gathered, and large bodies read directly into place.
 #include "tcp_connection.h"
 
 #include <sys/uio.h>
@@ -6,10 +6,13 @@
 namespace svc {
 
 namespace {
-/** Bodies with more than this left are read into place, and behind them the next header alone: the next body goes into place, too. */
+/**
+ * Bodies with more bytes left than this are read directly into place. After one, only the next header is read, so that its body can go into
+ * place, too.
+ */
 constexpr uint64_t DIRECT_BYTES = 16 << 10;
 constexpr size_t GATHER_PARTS = 128;
-/** Reads of one connection before the others get their turn. */
+/** The limit of reads from one connection before others are served. */
 constexpr int READS_PER_TURN = 16;
 }  // namespace
 
@@ -127,7 +130,7 @@ bool TcpServerConnection::begin(const char* bytes) {
   if (header->ofFile()) return beginFile(*header);
   BufferRef buffer = header->size == 0 ? nullptr : server_.registry_.forPeer(header->address, header->size);
   if (!buffer) {
-    // Peers with the older framing learn of a refusal by the close alone.
+    // Peers with the older framing learn of a refusal only by the close.
     if (header->acknowledged()) refuse();
     else server_.metrics_.refusedByServer.fetch_add(1, std::memory_order_relaxed);
     return header->acknowledged();

@@ -1,4 +1,4 @@
-// One connection of the data port, as its server and its two halves see it: memory served, files served.
+// One connection of the data port, shared by its server and its two halves: serving memory and serving files.
 #pragma once
 #include <deque>
 #include <memory>
@@ -20,7 +20,7 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
   void close();
 
  private:
-  /** After a refusal the rest of the peer's bytes is thrown away for this long, so that the status frame is not lost to a reset. */
+  /** After a refusal the peer's remaining bytes are discarded for this long, so that a reset does not destroy the status frame. */
   static constexpr uint64_t DRAIN_MS = 1000;
 
   struct Outgoing {
@@ -31,11 +31,11 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
 
   void watch();
 
-  /** The chunk goes to the pool. Until it is back nothing of this connection is read or written. */
+  /** Passes the chunk to the pool. Until it returns, nothing on this connection is read or written. */
   void sendAway();
   void comeBack(bool moved);
 
-  /** Once everything said has been sent: the rest of a file's bytes, then what came in while it was away. */
+  /** Continues once all output has been sent: with the rest of a file's bytes, then with input that arrived meanwhile. */
   bool proceed();
   void refuse();
   bool readSome();
@@ -43,7 +43,7 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
   bool begin(const char* bytes);
   bool beginFile(const wire::Header& header);
   void advanceBody(uint64_t bytes);
-  /** False when the connection is of no more use. */
+  /** Returns false if the connection cannot continue. */
   bool flush();
 
   TcpServer& server_;
@@ -52,12 +52,12 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
   uint64_t lastActiveMs_;
   char header_[wire::HEADER_BYTES];
   size_t partial_ = 0;
-  bool afterLarge_ = false;  // the last request brought a large body
+  bool afterLarge_ = false;  // the last request had a large body
   BufferRef body_;
   uint64_t bodyAt_ = 0, bodyLeft_ = 0;
   bool acknowledge_ = true;
   std::unique_ptr<FileSession> file_;
-  /** The chunk is in the pool; bytes that came with it are held. */
+  /** The chunk is in the pool; bytes that arrived with it are buffered. */
   bool away_ = false, fileAnswered_ = false;
   std::string held_;
   std::deque<Outgoing> out_;

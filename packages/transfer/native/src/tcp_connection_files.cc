@@ -1,4 +1,4 @@
-// A connection's requests of a file segment: away to the work pool and back, chunk by chunk.
+// A connection's requests of a file segment, which go to the work pool and back chunk by chunk.
 #include "tcp_connection.h"
 
 namespace svc {
@@ -10,7 +10,7 @@ void TcpServerConnection::sendAway() {
     bool moved = self->file_->work();
     self->loop_.post([self, moved] { self->comeBack(moved); });
   };
-  // Not posted: the engine is stopping, and closes this connection in a moment.
+  // If posting fails, the engine is stopping and will close this connection shortly.
   const auto& post = file_->fills() ? server_.files_.postFilled : server_.files_.post;
   post(reinterpret_cast<uint64_t>(this) >> 6, work);
 }
@@ -19,7 +19,7 @@ void TcpServerConnection::comeBack(bool moved) {
   if (!fd_) return;
   away_ = false;
   lastActiveMs_ = nowMs();
-  // Past the status a read can only be cut off.
+  // After a read's status has been sent, its failure can only be signalled by closing.
   if (!moved && fileAnswered_) return close();
   if (!moved) {
     refuse();

@@ -1,4 +1,4 @@
-// The parts of a file request, one chunk at a time: no request makes this process hold more than a chunk.
+// Processes a file request chunk by chunk, so that no request makes this process hold more than one chunk.
 #include "tcp_file_session.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace svc {
 
 namespace {
-/** Aligned chunks let the file transport pass the page cache by. */
+/** Aligned chunks let the file transport bypass the page cache. */
 constexpr size_t ALIGNMENT = 4096;
 }  // namespace
 
@@ -28,7 +28,7 @@ void FileSession::makeChunk() {
 
 size_t FileSession::take(const char* bytes, size_t size) {
   makeChunk();
-  size_t taken = size_t(std::min<uint64_t>({size, left_, room() - have_}));
+  size_t taken = size_t(std::min<uint64_t>({size, left_, capacity() - have_}));
   memcpy(chunk_.get() + have_, bytes, taken);
   have_ += taken;
   left_ -= taken;

@@ -1,4 +1,4 @@
-// One connection that the loop drives, under a mutex that submitters share.
+// One connection that the event loop drives, under a mutex that submitters share.
 #include "tcp_lane.h"
 
 namespace svc {
@@ -19,10 +19,10 @@ void TcpLane::submit(const std::vector<Slice>& slices, bool lingers) {
       peer_.queued_.fetch_add(slices.size(), std::memory_order_relaxed);
       peer_.loop_.tickBy(pipe_->nextDeadlineNs());
       if (!connecting_) {
-        // Written here and now: a hop to the loop would cost more than the write. A break shows up in onEvents.
+        // We write in the submitting thread, since a hop to the loop would cost more than the write. A break is reported to onEvents.
         pipe_->send();
         lingers = lingers && !pipe_->wantsWrite();
-        // Beside one that lingers the answers are left to it, and to the loop when it gives up.
+        // While another submitter lingers, it reads the answers; the loop takes over when it stops.
         if (!lingering_) loopReads_ = !lingers;
         lingering_ = lingering_ || lingers;
         watch();
@@ -72,7 +72,7 @@ void TcpLane::watch() {
 void TcpLane::onEvents(uint32_t events) {
   std::vector<Slice> through;
   std::optional<Unfinished> broken;
-  // The last task that ends may let go of the peer.
+  // The last task to end may release the peer, so we hold references.
   std::shared_ptr<TcpLane> self = shared_from_this();
   std::shared_ptr<Route> peer = peer_.weak_from_this().lock();
   if (!peer) return;
@@ -100,7 +100,7 @@ void TcpLane::onEvents(uint32_t events) {
       for (int turn = 0; turn < 8 && step == TcpPipe::Step::Moved; turn++) {
         size_t before = through.size();
         step = (events & ~uint32_t(EPOLLOUT)) != 0 || turn > 0 ? pipe_->receive(done, false) : TcpPipe::Step::Moved;
-        // Once the answers of all are in, another read would only find nothing.
+        // Once all answers have arrived, another read would find nothing.
         if (step != TcpPipe::Step::Broken && pipe_->wantsWrite() && pipe_->send() == TcpPipe::Step::Broken) sendBroken = true;
         if (step == TcpPipe::Step::Moved && (pipe_->empty() || (through.size() != before && through.size() < 16))) break;
       }
@@ -128,7 +128,7 @@ Unfinished TcpLane::breakUp(std::string trouble) {
   queuedBytes_ = 0;
   peer_.queued_.fetch_sub(left.slices.size(), std::memory_order_relaxed);
   peer_.metrics_.connectionsBroken.fetch_add(1, std::memory_order_relaxed);
-  // The loop may hold this handler in the events it has fetched.
+  // The events that the loop has fetched may contain this handler.
   peer_.loop_.post([self = shared_from_this(), peer = peer_.shared_from_this()] {});
   return left;
 }

@@ -1,4 +1,4 @@
-// Gather writes of many requests, and reads that take large bodies straight to their place.
+// Gathers many requests into one write, and reads large bodies directly into place.
 #include "tcp_pipe.h"
 
 #include <sys/socket.h>
@@ -91,7 +91,7 @@ TcpPipe::Step TcpPipe::send() {
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return moved ? Step::Moved : Step::Blocked;
-      // A refusal may lie unread in front of the reset: the caller reads before it gives up.
+      // A refusal may be unread in the receive buffer, so the caller reads before it gives up.
       return broken("writing to the peer: " + errnoText());
     }
     moved = true;
@@ -117,12 +117,12 @@ void TcpPipe::advanceSent(size_t bytes) {
 }
 
 //  the peer's stream:  status | body | status | body | status | ...      (a write has no body)
-//  one gather read:    statuses[0] | place 0 | statuses[1] | place 1 | ...
+//  one gather read:    statuses[0] | body 0 | statuses[1] | body 1 | ...
 TcpPipe::Step TcpPipe::fill(bool wait) {
   uint64_t statuses[ANSWERS];
   iovec parts[ANSWERS * 2];
   size_t count = 0;
-  // Of one that is not wholly written yet nothing but a refusal may come.
+  // A request that is not completely written can only be answered by a refusal.
   const size_t due = std::min(ANSWERS, std::max<size_t>(sent_, 1));
   for (size_t i = 0; i < due; i++) {
     const size_t statusGot = i == 0 ? statusGot_ : 0;

@@ -1,4 +1,4 @@
-// The data port: accepts, keeps the number of connections bounded, ends those that are through.
+// The data port: accepts connections, limits their number, and closes finished ones.
 #include "tcp_server.h"
 
 #include "tcp_connection.h"
@@ -15,11 +15,11 @@ void TcpServer::onEvents(uint32_t) {
   while (true) {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      // Out of descriptors: the listener stays readable, and asking again at once would only burn a core.
+      // No descriptors are left. The listener stays readable, so accepting again at once would only burn a core.
       if (errno == EMFILE || errno == ENFILE) usleep(1000);
       return;
     }
-    if (connections_.size() >= MAX_CONNECTIONS && !makeRoom()) continue;
+    if (connections_.size() >= MAX_CONNECTIONS && !evictIdle()) continue;
     int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
     fitSendBuffer(fd.get());
@@ -28,7 +28,7 @@ void TcpServer::onEvents(uint32_t) {
   }
 }
 
-bool TcpServer::makeRoom() {
+bool TcpServer::evictIdle() {
   TcpServerConnection* oldest = nullptr;
   for (auto& [raw, connection] : connections_)
     if (oldest == nullptr || raw->lastActiveMs() < oldest->lastActiveMs()) oldest = raw;

@@ -1,4 +1,4 @@
-// The data port: serves peers' reads and writes of registered memory, in the field's framing.
+// The data port: serves peers' reads and writes of registered memory, in Mooncake's framing.
 #pragma once
 #include <memory>
 #include <unordered_map>
@@ -13,15 +13,15 @@ namespace svc {
 
 class TcpServerConnection;
 
-/** Lives on one loop; every method but the constructor runs there. */
+/** Belongs to one event loop; every method except the constructor runs there. */
 class TcpServer : public EventHandler {
  public:
-  /** Past this, the connection that was silent longest gives way, when it has been for a while. */
+  /** Above this limit the connection that has been silent longest is closed, if it was idle for IDLE_EVICT_MS. */
   static constexpr size_t MAX_CONNECTIONS = 4096;
   static constexpr uint64_t IDLE_EVICT_MS = 5000;
-  /** Each may hold a chunk. */
+  /** Each session may hold a chunk. */
   static constexpr size_t MAX_FILE_SESSIONS = 256;
-  /** Small enough to stay in the processor's cache between the read and the copy out of it. */
+  /** Small enough to stay in the processor's cache between the read and the copy. */
   static constexpr size_t SCRATCH_BYTES = 64 << 10;
 
   TcpServer(EventLoop& loop, Fd listener, const MemoryRegistry& registry, Metrics& metrics, FileService files);
@@ -34,7 +34,7 @@ class TcpServer : public EventHandler {
  private:
   friend class TcpServerConnection;
   void drop(TcpServerConnection* connection);
-  bool makeRoom();
+  bool evictIdle();
   EventLoop& loop_;
   Fd listener_;
   const MemoryRegistry& registry_;
@@ -42,7 +42,7 @@ class TcpServer : public EventHandler {
   const FileService files_;
   size_t fileSessions_ = 0;
   std::unordered_map<TcpServerConnection*, std::shared_ptr<TcpServerConnection>> connections_;
-  /** Shared by the loop's connections: what a read leaves half parsed is less than a header and is kept apart. */
+  /** Shared by the loop's connections: an unparsed rest is shorter than a header and is stored separately. */
   std::vector<char> scratch_ = std::vector<char>(SCRATCH_BYTES);
 };
 

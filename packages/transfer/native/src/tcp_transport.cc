@@ -1,4 +1,4 @@
-// The data port opened and closed, and the peers that this engine holds connections to.
+// Opens and closes the data port, and keeps the routes to peers.
 #include "tcp_transport.h"
 
 namespace svc {

@@ -1,4 +1,4 @@
-// The tcp transport of one engine: the data port on every loop, and the routes to peers' data ports.
+// The tcp transport of one engine: the data port on every event loop, and the routes to peers' data ports.
 #pragma once
 #include <set>
 
@@ -11,7 +11,7 @@ class TcpTransport : public InstalledTransport {
  public:
   TcpTransport(std::vector<EventLoop*> loops, const Options& options, Metrics& metrics, RouteOwner& owner, std::string host)
       : InstalledTransport("tcp"), loops_(std::move(loops)), servers_(loops_.size()), options_(options), metrics_(metrics), owner_(owner), host_(std::move(host)) {}
-  /** Serves the registry's buffers and the files on a free port; false with lastError(). */
+  /** Serves the registry's buffers and the files on a free port; returns false with lastError(). */
   bool listen(const MemoryRegistry& registry, const FileService& files);
 
   Path path() const override { return Path::Tcp; }
@@ -26,7 +26,7 @@ class TcpTransport : public InstalledTransport {
   void drop(const std::shared_ptr<TcpPeer>& peer, const std::string& why);
 
   const std::vector<EventLoop*> loops_;
-  /** Each is touched on its own loop alone. */
+  /** Each server is only accessed on its own loop. */
   std::vector<std::shared_ptr<TcpServer>> servers_;
   const Options& options_;
   Metrics& metrics_;

@@ -25,7 +25,7 @@ std::vector<std::string> entries(const fs::path& folder) {
   return names;
 }
 
-/** -1: the device is near no node in particular. */
+/** Returns -1 if the device is not near a particular node. */
 int numaNode(const fs::path& device) {
   std::ifstream file(device / "numa_node");
   int node = -1;
@@ -77,7 +77,7 @@ std::string locationOf(const void* address) {
   int node = -1;
   if (syscall(SYS_get_mempolicy, &node, nullptr, 0, address, MPOL_F_NODE | MPOL_F_ADDR) == 0 && node >= 0) return "cpu:" + std::to_string(node);
   auto nodes = numaNodes("/sys");
-  // Where there is one node, all memory is its.
+  // With a single node, all memory belongs to it.
   return nodes.size() == 1 && errno == ENOSYS ? "cpu:" + std::to_string(nodes[0]) : "";
 }
 

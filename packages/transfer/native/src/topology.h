@@ -1,4 +1,4 @@
-// Which network devices lie near which memory: NUMA nodes and devices as the kernel shows them.
+// The proximity of network devices to memory: NUMA nodes and devices as the kernel reports them.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace svc {
 
-/** Every `cpu:N` (and `cuda:N` where GPUs are) with its preferred and other devices. `root` stands for /sys in tests. */
+/** Returns every `cpu:N` (and `cuda:N` with GPUs) with its preferred and other devices. `root` replaces /sys in tests. */
 Topology discoverTopology(const std::vector<std::string>& filters, const std::string& root = "/sys");
-/** The reverse of Topology::toJson; members of another form are left out. */
+/** The inverse of Topology::toJson; members of another form are ignored. */
 Topology readTopology(const Json& json);
-/** An RDMA-class device is in the host. */
+/** Returns whether the host has an RDMA device. */
 bool fabricDevicesPresent(const std::string& root = "/sys");
-/** `cpu:N` of the page at this address; empty when the kernel does not say. */
+/** Returns `cpu:N` for the page at this address; empty if the kernel does not say. */
 std::string locationOf(const void* address);
-/** `cpu:0`, `cuda:1`, …, or `*`. */
+/** Accepts `cpu:0`, `cuda:1`, … and `*`. */
 bool isLocation(const std::string& text);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// The public class: checks arguments, calls the engine, keeps the field's return values.
+// The public class: checks arguments, calls the engine, and converts results to Mooncake's return values.
 #include "svc/transfer_engine.h"
 
 #include <sched.h>
@@ -64,7 +64,7 @@ Status TransferEngine::submitTransferWithNotify(BatchID id, const std::vector<Tr
   if (entries.empty()) return {1, "submitTransferWithNotify: there are no entries, so nobody to notify"};
   SegmentRef target = engine_->segment(entries[0].target_id);
   std::string name = target ? target->name : engine_->name;
-  // Sent when the last request has completed, whether or not anybody asks.
+  // The notification is sent when the last request completes, whether or not a caller queries the status.
   auto notify = [engine = engine_.get(), name, message, key = entries[0].target_id](Batch& done) {
     if (done.failedTasks.load() != 0) return;
     engine->pool.post(key, [engine, name, message] {
@@ -89,7 +89,7 @@ Status TransferEngine::getBatchTransferStatus(BatchID id, TransferStatus& status
   if (batch == nullptr) return unknownBatch(id);
   uint32_t left = batch->tasksOpen.load(std::memory_order_acquire);
   status.s = batch->failedTasks.load(std::memory_order_acquire) != 0 ? FAILED : left == 0 ? COMPLETED : WAITING;
-  // Whoever asks again and again must not keep the thread that moves the bytes from this very core.
+  // A caller that polls in a loop must not starve the thread that moves the bytes on this core.
   if (left != 0) sched_yield();
   status.transferred_bytes = batch->completedBytes.load(std::memory_order_relaxed);
   return Status::OK();

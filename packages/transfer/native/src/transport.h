@@ -1,4 +1,4 @@
-// What every transport implements: routes to the segments of peers, and its part in registration and in the published record.
+// The interface of a transport: routes to the segments of peers, registration of buffers, and its part of the published record.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,14 +17,14 @@
 
 namespace svc {
 
-/** Whose thread moves the bytes: the caller's, which waits for them; the engine's; or the caller's for a moment (poll_us), and then the engine's. */
+/** Which thread moves the bytes: the waiting caller's, the engine's, or the caller's for poll_us and then the engine's. */
 enum class Drive { Caller, Engine, Lingering };
-/** What handing slices in costs the thread that does it. */
+/** The cost of passing slices to a route, for the calling thread. */
 enum class Cost { Posts, Copies, Blocks };
 
 class InstalledTransport;
 
-/** The way to one segment over one transport, made from the segment's record. Several threads use it at once. */
+/** The way to one segment over one transport, built from the segment's record. Thread-safe. */
 class Route : public std::enable_shared_from_this<Route> {
  public:
   Route(std::shared_ptr<InstalledTransport> transport, std::string segmentName) : transport(std::move(transport)), segmentName(std::move(segmentName)) {}
@@ -32,25 +32,28 @@ class Route : public std::enable_shared_from_this<Route> {
 
   virtual Path path() const = 0;
   virtual Cost cost() { return Cost::Posts; }
-  /** Slices that it took and that have not ended. */
+  /** The number of slices that it has taken and not ended. */
   virtual uint64_t inFlight() const { return 0; }
-  /** False: whoever is behind it is gone, and the segment's record should be read again. */
+  /** False if the process behind it is gone and the segment's record should be read again. */
   virtual bool alive() { return true; }
-  /** The peer looks into a table of its own: a range need not be in the record. */
+  /** True if the peer checks its own table, so that a range need not be in the record. */
   virtual bool servesUnpublished() const { return false; }
   /**
-   * Takes what it serves out of `slices`: each of those ends COMPLETED or FAILED, or comes back, by the deadline it carries. What stays is
-   * for the next route. What comes back does so through RouteOwner, or in the answer when the caller drives.
+   * Removes the slices that it serves from `slices`; each ends COMPLETED or FAILED, or comes back, by its deadline. The remaining ones are
+   * for the next route. Slices come back through RouteOwner, or in the result if the caller drives.
    */
   virtual Unfinished take(std::vector<Slice>& slices, Drive drive, uint64_t deadlineNs) = 0;
-  /** Of no more use: what is in flight comes back or fails with this reason. */
+  /** Ends the route: slices in flight come back or fail with this reason. */
   virtual void close(const std::string&) {}
-  /** How a range in this buffer (null: in none) would go; or empty, and in `passed` why not. */
+  /**
+   * Describes the path of a range in this buffer (null: in none). If it does not serve the range it returns an empty text and adds the
+   * reason to `passed`.
+   */
   virtual std::string explain(const PublishedBuffer* buffer, std::string& passed) = 0;
 
-  /** Slices are in flight and nothing was heard of the peer for so long, where nothing else would say that it is gone. */
+  /** Returns whether slices are in flight and the peer has been silent for this long, for transports that do not report a lost peer. */
   virtual bool silent(uint64_t, uint64_t) const { return false; }
-  /** The peer was asked after: it is silent no earlier than this. */
+  /** Records that the peer was probed: it counts as silent no earlier than this. */
   virtual void heard(uint64_t) {}
 
   bool usable() const;
@@ -58,36 +61,35 @@ class Route : public std::enable_shared_from_this<Route> {
   const std::shared_ptr<InstalledTransport> transport;
   const std::string segmentName;
 
-  /** Slices given up that no other route takes, until the engine has looked for the peer's next start. */
+  /** Slices that were given up and that no other route takes, until the engine has looked for a restarted peer. */
   std::mutex strandedMutex;
   std::vector<std::pair<Slice, std::string>> stranded;
 };
 using RouteRef = std::shared_ptr<Route>;
 
-/** Where routes give back what they could not move. Called on their threads, with none of their locks held. */
+/** Receives slices that routes could not transfer. Called on their threads, without any of their locks held. */
 class RouteOwner {
  public:
   virtual ~RouteOwner() = default;
-  /** A connection broke with all these on it, the one to blame first. */
+  /** A connection with all these slices broke; the first one is to blame. */
   virtual void broke(SegmentID segment, const RouteRef& route, Unfinished left) = 0;
-  /** One slice was given up by its device. */
+  /** A device gave up one slice. */
   virtual void gaveUp(SegmentID segment, const RouteRef& route, Slice slice, const std::string& error) = 0;
 };
 
-/** What a route is made from. */
+/** The inputs of a route's construction. */
 struct RouteRequest {
   SegmentID id = 0;
   std::string segmentName;
   const SegmentDescriptor& record;
-  /** Of a file segment that is not mounted here: the record of its owner's engine. */
+  /** The record of the owner's engine, for a file segment that is not mounted here. */
   const SegmentDescriptor* owner = nullptr;
-  /** The route of the last view, when that was of the same start of the same engine. */
+  /** The previous view's route, if it belongs to the same start of the same engine. */
   RouteRef before;
-  /** Hands a payload to the peer's endpoint exchange. Null with `why`. */
+  /** Sends a payload to the peer's endpoint exchange. Returns nothing, with `why`, on failure. */
   std::function<std::optional<Json>(const Json& payload, std::string& why)> exchange;
 };
 
-/** One installed transport. */
 class InstalledTransport : public Transport, public std::enable_shared_from_this<InstalledTransport> {
  public:
   explicit InstalledTransport(std::string name) : name_(std::move(name)) {}
@@ -95,25 +97,25 @@ class InstalledTransport : public Transport, public std::enable_shared_from_this
   bool installed() const { return installed_.load(std::memory_order_acquire); }
 
   virtual Path path() const = 0;
-  /** Null with `why`; without a reason when the transport has nothing to do with such segments. */
+  /** Returns null with `why`, or without a reason if the transport does not handle such segments. */
   virtual RouteRef route(const RouteRequest& to, std::string& why) = 0;
-  /** False with lastError(): this buffer cannot be had. */
+  /** Returns false with lastError() if the buffer cannot be registered. */
   virtual bool registerBuffer(Buffer&) { return true; }
-  /** No byte moves by this transport any more once it returns, but for copies that ControlPage::giveBack waits for. */
+  /** When it returns, no byte moves over this transport any more, except for copies that ControlPage::giveBack waits for. */
   virtual void unregisterBuffer(Buffer&) {}
-  /** Its part of the engine's own record. */
+  /** Adds its part to the engine's own record. */
   virtual void describe(SegmentDescriptor&) const {}
   virtual void describe(const Buffer&, PublishedBuffer&) const {}
-  /** What a peer gets back for its payload of the endpoint exchange. */
+  /** Answers a peer's payload of the endpoint exchange. */
   virtual std::optional<Json> answerExchange(const Json&) { return std::nullopt; }
-  /** Routes may fall silent: somebody has to ask after their peers. */
+  /** True if routes may fall silent, so that their peers must be probed. */
   virtual bool watched() const { return false; }
-  /** On each loop's thread, by its index. */
+  /** Runs on each loop's thread, with its index. */
   virtual void tick(size_t) {}
 
-  // The end, in this order.
+  // The steps of stopping, in this order.
   virtual void stopServing() {}
-  /** No route is made from here on, and those there are come to nothing. */
+  /** Prevents new routes and ends the existing ones. */
   virtual void closeRoutes(const std::string&) { installed_.store(false, std::memory_order_release); }
   virtual void end() {}
 
@@ -127,7 +129,7 @@ using TransportRef = std::shared_ptr<InstalledTransport>;
 
 inline bool Route::usable() const { return transport->installed(); }
 
-/** A slice of this path is through. Counted first: who waited for it may ask. */
+/** Completes a slice of this path. The metrics come first, because a waiting caller may read them at once. */
 inline void completeSlice(Metrics& metrics, Path path, const Slice& slice) {
   metrics.count(path, 1, slice.length);
   finishSlice(*slice.task, slice.length, nullptr);

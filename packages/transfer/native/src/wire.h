@@ -1,4 +1,4 @@
-// The bytes of the TCP data plane and of the handshake's frames; parsers that a fuzzer drives.
+// The formats of the TCP data plane and of the handshake's frames; a fuzzer drives the parsers.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -8,13 +8,13 @@
 
 namespace svc::wire {
 
-// Data plane, little-endian:  size u64 | address u64 | opcode u8 | 7 bytes that nobody reads
+// Data plane, little-endian:  size u64 | address u64 | opcode u8 | 7 unused bytes
 inline constexpr size_t HEADER_BYTES = 24;
 inline constexpr uint8_t OP_READ = 0, OP_WRITE = 1;
-// Between own engines only, and always acknowledged: a connection begins with OPEN, whose body is the name of a file segment;
+// Used only between our own engines, and always acknowledged. The connection begins with OPEN, whose body is the name of a file segment;
 // the addresses of its FILE requests are offsets in that segment.
 inline constexpr uint8_t OP_FILE = 0x10, OP_OPEN = 0x20;
-/** The server answers each request with a status frame. */
+/** Requests a status frame in answer. */
 inline constexpr uint8_t OP_ACKNOWLEDGED = 0x80;
 inline constexpr size_t STATUS_BYTES = 8;
 inline constexpr uint64_t STATUS_OK = 0x4D435456ull << 32;
@@ -36,7 +36,7 @@ inline void putHeader(char* out, const Header& header) {
   out[16] = char(header.opcode);
 }
 
-/** Nothing when the opcode is none of ours. */
+/** Returns nothing for an unknown opcode. */
 inline std::optional<Header> readHeader(const char* in) {
   Header header;
   memcpy(&header.size, in, 8);
@@ -48,10 +48,10 @@ inline std::optional<Header> readHeader(const char* in) {
   return header;
 }
 
-// Handshake:  length u64 (with the type byte) | type u8 | JSON. A first byte above 3 belongs to an older peer: all of it is JSON.
+// Handshake:  length u64 (with the type byte) | type u8 | JSON. A first byte above 3 comes from an older peer: the whole body is JSON.
 inline constexpr uint8_t RPC_CONNECTION = 0, RPC_METADATA = 1, RPC_NOTIFY = 2, RPC_PROBE = 3;
 inline constexpr uint64_t RPC_MAX_BYTES = 1 << 20;
-/** Descriptors of peers with many buffers are longer than requests. */
+/** Records of peers with many buffers are longer than requests. */
 inline constexpr uint64_t RPC_MAX_REPLY_BYTES = 128 << 20;
 
 struct Frame {
@@ -69,7 +69,7 @@ inline std::string putFrame(const Frame& frame) {
   return out;
 }
 
-/** How many bytes the frame has after its length; nothing when that is 0 or too many. */
+/** Returns the length of the frame's body; nothing if it is 0 or above the limit. */
 inline std::optional<uint64_t> frameLength(const char* in, uint64_t maxBytes) {
   uint64_t length;
   memcpy(&length, in, 8);

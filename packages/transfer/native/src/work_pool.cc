@@ -1,4 +1,4 @@
-// Threads for what may block.
+// Threads for work that may block.
 #include "work_pool.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Threads for what may block: recovery of connections, notifications, long copies. Work of one key stays in order.
-// What waits is bounded by those who post: one work for each batch, lane and segment at a time.
+// Threads for work that may block: recovery of connections, notifications, long copies. Work with one key stays in order. Its queues are
+// bounded by their callers: each batch, lane and segment posts at most one piece of work at a time.
 #pragma once
 #include <array>
 #include <condition_variable>
@@ -14,9 +14,9 @@ class WorkPool {
  public:
   static constexpr size_t THREADS = 4;
   ~WorkPool() { stop(); }
-  /** False after stop(): the work will not run. Threads start when they are first needed. */
+  /** Returns false after stop(): the work will not run. Threads start on first use. */
   bool post(uint64_t key, std::function<void()> work);
-  /** Runs what was posted, then ends the threads. */
+  /** Runs the posted work, then ends the threads. */
   void stop();
 
  private:

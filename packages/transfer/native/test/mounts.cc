@@ -1,4 +1,4 @@
-// Which folders are opened by whoever reads them, by tables of mounts that are made up.
+// Which folders peers may open directly, according to made-up tables of mounts.
 #include "mounts.h"
 
 #include <sys/sysmacros.h>
@@ -18,7 +18,7 @@ int main() {
   const auto disk = makedev(254, 0), fuse = makedev(0, 44), volume = makedev(0, 99);
   const bool good = kernelAnswersFor("/data/fast", disk, table) && kernelAnswersFor("/data/slow", disk, table) && kernelAnswersFor("/data/fast", volume, table) &&
                     !kernelAnswersFor("/data/slow one", fuse, table) && !kernelAnswersFor("/data/slow one/objects", fuse, table) &&
-                    // A name that leads there, and a way that leads through it.
+                    // A path that leads into the mount, and one that passes through it.
                     !kernelAnswersFor("/data/link", fuse, table) && !kernelAnswersFor("/data/slow one/inner/objects", makedev(8, 1), table) &&
                     !kernelAnswersFor("/mnt/objects", makedev(0, 45), table) && kernelAnswersFor("/mntx", disk, table);
   puts(good ? "as it should be" : "a folder was taken for another kind");

@@ -1,4 +1,4 @@
-// Threads of two engines at once, over every path a host has, with registrations, refusals and notifications between; each byte checked.
+// Threads of two engines run concurrently over every path of a host, with registrations, refusals and notifications; every byte is checked.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ void expect(bool truth, const char* what, const std::string& why = "") {
   fprintf(stderr, "%s: %s\n", what, why.c_str());
 }
 
-/** One thread: writes and reads back within its own slice, by every form of transfer. */
+/** One thread: writes and reads back within its own slice, with every form of transfer. */
 void work(TransferEngine& engine, SegmentHandle target, char* local, uint64_t remote, int seed, int rounds) {
   std::mt19937 random{unsigned(seed)};
   std::vector<char> model(SLICE);
@@ -75,7 +75,7 @@ void work(TransferEngine& engine, SegmentHandle target, char* local, uint64_t re
   }
 }
 
-/** Registers and unregisters beside the others' transfers. */
+/** Registers and unregisters during the other threads' transfers. */
 void churn(TransferEngine& engine, std::atomic<bool>& stop) {
   std::vector<char> memory(1 << 16);
   while (!stop) {
@@ -109,7 +109,7 @@ void runPair(bool shm, bool shared, int rounds) {
   for (auto& thread : threads) thread.join();
   stop = true;
   churner.join();
-  // What is in flight when its engine goes must end, and touch nothing afterwards.
+  // Transfers in flight must end when the engine is freed, and touch nothing afterwards.
   for (int i = 0; i < THREADS; i++) here.transferAsync({{TransferRequest::WRITE, local.data() + i * SLICE, target, reinterpret_cast<uint64_t>(remote) + i * SLICE, SLICE}}, [](Status) {});
   here.freeEngine();
   there.freeEngine();

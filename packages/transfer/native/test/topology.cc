@@ -1,4 +1,4 @@
-// Topology read from a made-up device tree, and the priority matrix back from its JSON.
+// Reads a topology from a made-up device tree, and the priority matrix back from its JSON.
 #include "topology.h"
 
 #include <cstdio>

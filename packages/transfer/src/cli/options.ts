@@ -1,4 +1,4 @@
-// The words of a tool's command line: flags that all tools share, and where they come from when they are not given.
+// The command line of a tool: flags that all tools share, and their fallbacks in the settings.
 import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
@@ -14,8 +14,8 @@ const settings = z.object({
 });
 
 export type Flags = Readonly<Record<string, string | undefined>>;
-export type ToolWords = {
-  readonly words: readonly string[];
+export type ToolArgs = {
+  readonly positionals: readonly string[];
   readonly flags: Flags;
   readonly metadata: string;
   readonly brand: string;
@@ -28,7 +28,7 @@ const DEFAULT_METADATA = "http://127.0.0.1:8081/metadata";
 
 const shared = ["metadata", "brand", "config", "host", "name", "output", "transports"];
 
-export function readWords(argv: readonly string[], own: readonly string[]): ToolWords {
+export function readArgs(argv: readonly string[], own: readonly string[]): ToolArgs {
   const options = Object.fromEntries([...shared, ...own].map((name) => [name, { type: "string" as const }]));
   let parsed: { values: Record<string, unknown>; positionals: string[] };
   try {
@@ -44,7 +44,7 @@ export function readWords(argv: readonly string[], own: readonly string[]): Tool
   if (flags["output"] !== undefined && flags["output"] !== "json" && flags["output"] !== "text")
     fail("INVALID_REQUEST", `--output: expected json or text, got ${flags["output"]}`);
   return {
-    words: parsed.positionals,
+    positionals: parsed.positionals,
     flags,
     metadata: flags["metadata"] ?? ownMetadata(metadata),
     brand: flags["brand"] ?? brand,
@@ -61,27 +61,27 @@ function ownMetadata(metadata: string): string {
 
 /** A number below zero is a value, so that it is refused as one, and not taken for a flag. */
 function withNegatives(argv: readonly string[], options: object): string[] {
-  const words: string[] = [];
+  const args: string[] = [];
   for (const word of argv) {
-    const flag = words.at(-1) ?? "";
-    if (/^-\d/.test(word) && flag.startsWith("--") && Object.hasOwn(options, flag.slice(2))) words.splice(-1, 1, `${flag}=${word}`);
-    else words.push(word);
+    const flag = args.at(-1) ?? "";
+    if (/^-\d/.test(word) && flag.startsWith("--") && Object.hasOwn(options, flag.slice(2))) args.splice(-1, 1, `${flag}=${word}`);
+    else args.push(word);
   }
-  return words;
+  return args;
 }
 
-/** An engine for the time of one command. */
-export async function openEngine(words: ToolWords, fallbackName: string): Promise<TransferEngine> {
+/** Opens an engine for the duration of one command. */
+export async function openEngine(args: ToolArgs, fallbackName: string): Promise<TransferEngine> {
   const levels: Readonly<Record<string, number>> = { trace: 2, debug: 2, info: 2, warn: 1 };
-  const engine = new TransferEngine({ settings: { brand: words.brand, log_level: levels[words.logLevel] ?? 0 } });
-  const handshake = words.metadata === "P2PHANDSHAKE";
-  const host = words.flags["host"];
+  const engine = new TransferEngine({ settings: { brand: args.brand, log_level: levels[args.logLevel] ?? 0 } });
+  const handshake = args.metadata === "P2PHANDSHAKE";
+  const host = args.flags["host"];
   await engine.init({
-    metadata: words.metadata,
-    name: words.flags["name"] ?? (handshake ? (host ?? "127.0.0.1") : fallbackName),
+    metadata: args.metadata,
+    name: args.flags["name"] ?? (handshake ? (host ?? "127.0.0.1") : fallbackName),
     ...(host === undefined ? {} : { host }),
   });
-  for (const proto of (words.flags["transports"] ?? "shm,tcp").split(",")) await engine.installTransport(proto.trim() as Proto);
+  for (const proto of (args.flags["transports"] ?? "shm,tcp").split(",")) await engine.installTransport(proto.trim() as Proto);
   return engine;
 }
 
@@ -91,8 +91,8 @@ export function wholeNumber(text: string | undefined, name: string, otherwise: b
   return fail("INVALID_REQUEST", `--${name}: expected a whole number of 0 or more, got ${text}`);
 }
 
-export function print(words: ToolWords, value: object, text: string): void {
+export function print(args: ToolArgs, value: object, text: string): void {
   process.stdout.write(
-    words.json ? `${JSON.stringify(value, (_key, member: unknown) => (typeof member === "bigint" ? member.toString() : member))}\n` : `${text}\n`,
+    args.json ? `${JSON.stringify(value, (_key, member: unknown) => (typeof member === "bigint" ? member.toString() : member))}\n` : `${text}\n`,
   );
 }

@@ -1,11 +1,11 @@
-// `svc segment`: creates, shows and lists segment records, and says where a machine has a file mounted.
+// `svc segment`: creates, shows and lists segment records, and records where a machine has mounted a file.
 import { statSync } from "node:fs";
 import { hostname } from "node:os";
 import { fail } from "@svc/contract/failures.ts";
 import { issueText } from "@svc/contract/issues.ts";
 import { type FileRecord, fileRecord, parseRecord, printRecord, ramRecord, type SegmentKind, segmentKey } from "@svc/contract/metadata.ts";
 import { EngineCore } from "../engine-core.ts";
-import { print, readWords, type ToolWords } from "./options.ts";
+import { print, readArgs, type ToolArgs } from "./options.ts";
 import type { Tool } from "./tool.ts";
 
 const KIND = ["--kind ram|nvmeof", "of memory, or of a file (ram; with --file, nvmeof)"] as const;
@@ -40,21 +40,21 @@ export const segmentTool: Omit<Tool, "run"> = {
 const FIELD_WIDTH = 24;
 
 export async function segment(verb: string, argv: readonly string[]): Promise<void> {
-  const words = readWords(argv, ["kind", "server", "file", "machine"]);
-  const records = new RecordStore(words);
-  const [name = "", ...rest] = words.words;
-  if (verb === "list") return list(words, records);
+  const args = readArgs(argv, ["kind", "server", "file", "machine"]);
+  const records = new RecordStore(args);
+  const [name = "", ...rest] = args.positionals;
+  if (verb === "list") return list(args, records);
   if (name === "" || name.includes("/")) fail("INVALID_REQUEST", "expected the name of a segment, without slashes");
-  if (verb === "register") await register(words, records, name);
-  else if (verb === "show") await show(words, records, name);
-  else await mount(words, records, name, rest);
+  if (verb === "register") await register(args, records, name);
+  else if (verb === "show") await show(args, records, name);
+  else await mount(args, records, name, rest);
 }
 
 class RecordStore {
   readonly #core = new EngineCore(false, []);
   readonly #metadata: string;
-  constructor(words: ToolWords) {
-    this.#metadata = words.metadata;
+  constructor(args: ToolArgs) {
+    this.#metadata = args.metadata;
   }
   async get(key: string): Promise<unknown> {
     const text = (await this.#core.callAsync("recordGet", [this.#metadata, key])) as string;
@@ -83,18 +83,18 @@ function damaged(key: string, why: string, cause: unknown): never {
   );
 }
 
-function kindOf(words: ToolWords): SegmentKind {
-  const kind = words.flags["kind"] ?? (words.flags["file"] === undefined ? "ram" : "nvmeof");
+function kindOf(args: ToolArgs): SegmentKind {
+  const kind = args.flags["kind"] ?? (args.flags["file"] === undefined ? "ram" : "nvmeof");
   if (kind === "ram" || kind === "nvmeof") return kind;
   return fail("INVALID_REQUEST", `--kind: expected ram or nvmeof, got ${kind}`);
 }
 
-async function register(words: ToolWords, records: RecordStore, name: string): Promise<void> {
-  const kind = kindOf(words);
-  const key = segmentKey(words.brand, kind, name);
+async function register(args: ToolArgs, records: RecordStore, name: string): Promise<void> {
+  const kind = kindOf(args);
+  const key = segmentKey(args.brand, kind, name);
   if ((await records.get(key)) !== undefined) fail("INVALID_REQUEST", `${key} exists; svc segment show ${name} --kind ${kind} prints it`);
-  const file = words.flags["file"];
-  const server = words.flags["server"] ?? (kind === "ram" ? name : hostname());
+  const file = args.flags["file"];
+  const server = args.flags["server"] ?? (kind === "ram" ? name : hostname());
   const record =
     kind === "ram"
       ? ramRecord.parse({ server_name: server, protocol: "rdma", devices: [], priority_matrix: {}, buffers: [] })
@@ -104,19 +104,19 @@ async function register(words: ToolWords, records: RecordStore, name: string): P
           buffers: file === undefined ? [] : [{ length: sizeOf(file), file_path: file, local_path_map: {} }],
         });
   await records.set(key, record);
-  print(words, { key, record }, `created ${key}`);
+  print(args, { key, record }, `created ${key}`);
 }
 
-async function show(words: ToolWords, records: RecordStore, name: string): Promise<void> {
-  const kinds: readonly SegmentKind[] = words.flags["kind"] === undefined ? ["ram", "nvmeof"] : [kindOf(words)];
+async function show(args: ToolArgs, records: RecordStore, name: string): Promise<void> {
+  const kinds: readonly SegmentKind[] = args.flags["kind"] === undefined ? ["ram", "nvmeof"] : [kindOf(args)];
   for (const kind of kinds) {
-    const record = await records.get(segmentKey(words.brand, kind, name));
+    const record = await records.get(segmentKey(args.brand, kind, name));
     if (record === undefined) continue;
-    if (words.json) process.stdout.write(`${printRecord(record)}\n`);
+    if (args.json) process.stdout.write(`${printRecord(record)}\n`);
     else printFields(JSON.parse(printRecord(record)) as object);
     return;
   }
-  fail("METADATA_KEY_NOT_FOUND", `there is no record ${kinds.map((kind) => segmentKey(words.brand, kind, name)).join(" or ")}`);
+  fail("METADATA_KEY_NOT_FOUND", `there is no record ${kinds.map((kind) => segmentKey(args.brand, kind, name)).join(" or ")}`);
 }
 
 /** A line for each field, and for each field of each buffer, named by its path: buffers.0.length. */
@@ -128,29 +128,29 @@ function printFields(record: object, path = ""): void {
   }
 }
 
-async function list(words: ToolWords, records: RecordStore): Promise<void> {
-  const keys = [...(await records.keys(`${words.brand}/ram/`)), ...(await records.keys(`${words.brand}/nvmeof/`))];
-  if (words.json) process.stdout.write(`${JSON.stringify(keys)}\n`);
+async function list(args: ToolArgs, records: RecordStore): Promise<void> {
+  const keys = [...(await records.keys(`${args.brand}/ram/`)), ...(await records.keys(`${args.brand}/nvmeof/`))];
+  if (args.json) process.stdout.write(`${JSON.stringify(keys)}\n`);
   else for (const key of keys) process.stdout.write(`${key}\n`);
 }
 
-async function mount(words: ToolWords, records: RecordStore, name: string, [file, localPath]: readonly string[]): Promise<void> {
+async function mount(args: ToolArgs, records: RecordStore, name: string, [file, localPath]: readonly string[]): Promise<void> {
   if (file === undefined || localPath === undefined) fail("INVALID_REQUEST", "expected NAME FILE LOCAL_PATH");
-  const key = segmentKey(words.brand, "nvmeof", name);
+  const key = segmentKey(args.brand, "nvmeof", name);
   const found = (await records.get(key)) ?? fail("METADATA_KEY_NOT_FOUND", `there is no record ${key}; svc segment register ${name} --kind nvmeof creates it`);
   const parsed = fileRecord.safeParse(found);
   if (!parsed.success) return damaged(key, issueText(parsed.error), parsed.error);
   const record: FileRecord = parsed.data;
-  const machine = words.flags["machine"] ?? hostname();
+  const machine = args.flags["machine"] ?? hostname();
   let buffer = record.buffers.find(({ file_path }) => file_path === file);
   if (buffer === undefined) {
-    // A record that was registered empty learns of its file from the first machine that has it.
+    // A record that was registered empty gets its file from the first machine that mounts it.
     buffer = { length: sizeOf(localPath), file_path: file, local_path_map: {} };
     record.buffers.push(buffer);
   }
   buffer.local_path_map[machine] = localPath;
   await records.set(key, record);
-  print(words, { key, machine, file, localPath }, `${key}: ${machine} has ${file} at ${localPath}`);
+  print(args, { key, machine, file, localPath }, `${key}: ${machine} has ${file} at ${localPath}`);
 }
 
 function sizeOf(path: string): number {

@@ -1,4 +1,4 @@
-// A tool of the transfer engine on the command line: its verb, its help and its exit code.
+// A command-line tool of the transfer engine: its verbs, its help and its exit code.
 import { Failure } from "@svc/contract/failures.ts";
 import { type HelpEntry, type HelpPage, renderHelp, usageOfPage } from "@svc/contract/help.ts";
 

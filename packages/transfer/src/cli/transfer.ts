@@ -1,10 +1,10 @@
-// `svc transfer`: bytes to and from a segment, its speed, and the path that they take.
+// `svc transfer`: copies bytes to and from a segment, measures its speed, and shows the path.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "../engine.ts";
 import { addressOf, alloc } from "../memory.ts";
 import type { Opcode } from "../status.ts";
-import { openEngine, print, readWords, type ToolWords, wholeNumber } from "./options.ts";
+import { openEngine, print, readArgs, type ToolArgs, wholeNumber } from "./options.ts";
 import type { Tool } from "./tool.ts";
 
 const ADDRESS = ["--address N", "address at the peer, or offset in a file (its first buffer)"] as const;
@@ -56,17 +56,17 @@ const DOCTOR_SECONDS = 0.5;
 const MAX_SECONDS = 3600;
 
 export async function transfer(verb: string, argv: readonly string[]): Promise<void> {
-  const words = readWords(argv, ["address", "length", "batch", "seconds", "op", "file"]);
-  if (verb === "serve") return serve(words);
-  const [segment = fail("INVALID_REQUEST", "expected the name of a segment"), file] = words.words;
-  const transports = segment.startsWith("nvmeof/") ? { ...words, flags: { transports: "nvmeof,tcp", ...words.flags } } : words;
+  const args = readArgs(argv, ["address", "length", "batch", "seconds", "op", "file"]);
+  if (verb === "serve") return serve(args);
+  const [segment = fail("INVALID_REQUEST", "expected the name of a segment"), file] = args.positionals;
+  const transports = segment.startsWith("nvmeof/") ? { ...args, flags: { transports: "nvmeof,tcp", ...args.flags } } : args;
   await using engine = await openEngine(transports, `svc-transfer-${process.pid}`);
   const target = await engine.openSegment(segment);
-  const address = wholeNumber(words.flags["address"], "address", await firstAddress(engine, segment));
-  if (verb === "write") await write(words, engine, target, address, file);
-  else if (verb === "read") await read(words, engine, target, address);
-  else if (verb === "bench") await bench(words, engine, target, address);
-  else await doctor(words, engine, target, address, segment);
+  const address = wholeNumber(args.flags["address"], "address", await firstAddress(engine, segment));
+  if (verb === "write") await write(args, engine, target, address, file);
+  else if (verb === "read") await read(args, engine, target, address);
+  else if (verb === "bench") await bench(args, engine, target, address);
+  else await doctor(args, engine, target, address, segment);
 }
 
 async function firstAddress(engine: TransferEngine, segment: string): Promise<bigint> {
@@ -75,22 +75,22 @@ async function firstAddress(engine: TransferEngine, segment: string): Promise<bi
   return found === undefined ? 0n : BigInt(found);
 }
 
-async function write(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, file: string | undefined): Promise<void> {
+async function write(args: ToolArgs, engine: TransferEngine, target: bigint, remote: bigint, file: string | undefined): Promise<void> {
   const bytes = readFileSync(file ?? fail("INVALID_REQUEST", "expected SEGMENT FILE"));
   const memory = alloc(bytes.length);
   memory.set(bytes);
   await engine.registerLocalMemory(memory, { remoteAccessible: false });
   await engine.transfer("WRITE", target, [{ local: memory, remote }]);
-  print(words, { bytes: bytes.length, address: remote }, `${bytes.length} bytes written at 0x${remote.toString(16)}`);
+  print(args, { bytes: bytes.length, address: remote }, `${bytes.length} bytes written at 0x${remote.toString(16)}`);
 }
 
-async function read(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
-  const length = Number(wholeNumber(words.flags["length"], "length", 0n));
+async function read(args: ToolArgs, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
+  const length = Number(wholeNumber(args.flags["length"], "length", 0n));
   if (length === 0) fail("INVALID_REQUEST", "expected --length, in bytes");
   const memory = alloc(length);
   await engine.registerLocalMemory(memory, { remoteAccessible: false });
   await engine.transfer("READ", target, [{ local: memory, remote }]);
-  const file = words.flags["file"];
+  const file = args.flags["file"];
   if (file !== undefined) writeFileSync(file, memory);
   else await new Promise<void>((resolve, reject) => process.stdout.write(memory, (error) => (error ? reject(error) : resolve())));
 }
@@ -131,24 +131,24 @@ async function measure(
   };
 }
 
-async function bench(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
-  const length = Number(wholeNumber(words.flags["length"], "length", DEFAULT_LENGTH));
-  const batch = Number(wholeNumber(words.flags["batch"], "batch", 1n));
-  const seconds = Math.min(MAX_SECONDS, Number(wholeNumber(words.flags["seconds"], "seconds", 3n)));
-  if (words.flags["op"] !== undefined && words.flags["op"] !== "read" && words.flags["op"] !== "write")
-    fail("INVALID_REQUEST", `--op: expected read or write, got ${words.flags["op"]}`);
-  const found = await measure(engine, words.flags["op"] === "read" ? "READ" : "WRITE", target, remote, length, batch, seconds);
+async function bench(args: ToolArgs, engine: TransferEngine, target: bigint, remote: bigint): Promise<void> {
+  const length = Number(wholeNumber(args.flags["length"], "length", DEFAULT_LENGTH));
+  const batch = Number(wholeNumber(args.flags["batch"], "batch", 1n));
+  const seconds = Math.min(MAX_SECONDS, Number(wholeNumber(args.flags["seconds"], "seconds", 3n)));
+  if (args.flags["op"] !== undefined && args.flags["op"] !== "read" && args.flags["op"] !== "write")
+    fail("INVALID_REQUEST", `--op: expected read or write, got ${args.flags["op"]}`);
+  const found = await measure(engine, args.flags["op"] === "read" ? "READ" : "WRITE", target, remote, length, batch, seconds);
   const path = engine.explainPath(target, remote, length);
-  print(words, { path, length, batch, ...found }, `${summary(found)}\n${path}`);
+  print(args, { path, length, batch, ...found }, `${summary(found)}\n${path}`);
 }
 
-async function doctor(words: ToolWords, engine: TransferEngine, target: bigint, remote: bigint, segment: string): Promise<void> {
+async function doctor(args: ToolArgs, engine: TransferEngine, target: bigint, remote: bigint, segment: string): Promise<void> {
   await engine.checkSegmentStatus(target);
   const path = engine.explainPath(target, remote, 1);
-  // Reads only: a look at a peer must not change its memory.
+  // Only reads are measured, since an inspection must not change the peer's memory.
   const longest = await longestRange(engine, segment, remote);
   const found = await measure(engine, "READ", target, remote, longest, 1, DOCTOR_SECONDS);
-  print(words, { segment, path, length: longest, ...found }, `${segment}: ${path}\nreads of ${longest} bytes: ${summary(found)}`);
+  print(args, { segment, path, length: longest, ...found }, `${segment}: ${path}\nreads of ${longest} bytes: ${summary(found)}`);
 }
 
 async function longestRange(engine: TransferEngine, segment: string, remote: bigint): Promise<number> {
@@ -166,12 +166,12 @@ function summary({ gbPerSecond, operationsPerSecond, p50Us, p99Us }: Measured): 
   return `${gbPerSecond.toFixed(2)} GB/s, ${operationsPerSecond.toFixed(0)} requests/s, p50 ${p50Us.toFixed(1)} us, p99 ${p99Us.toFixed(1)} us`;
 }
 
-async function serve(words: ToolWords): Promise<void> {
-  await using engine = await openEngine(words, `svc-transfer-${process.pid}`);
-  const memory = alloc(Number(wholeNumber(words.flags["length"], "length", 64n << 20n)));
+async function serve(args: ToolArgs): Promise<void> {
+  await using engine = await openEngine(args, `svc-transfer-${process.pid}`);
+  const memory = alloc(Number(wholeNumber(args.flags["length"], "length", 64n << 20n)));
   const address = await engine.registerLocalMemory(memory);
   print(
-    words,
+    args,
     { segment: engine.getServerName(), address: `0x${address.toString(16)}`, length: memory.length },
     `segment ${engine.getServerName()}: ${memory.length} bytes at 0x${address.toString(16)}`,
   );

@@ -1,4 +1,4 @@
-/* The flat C interface of the transfer engine, for languages that bind C. Values and meanings are those of svc/transfer_engine.h. */
+/* The C interface of the transfer engine, for language bindings. Values and semantics are those of svc/transfer_engine.h. */
 #ifndef SVC_TRANSFER_ENGINE_C_H
 #define SVC_TRANSFER_ENGINE_C_H
 #include <stddef.h>
@@ -34,12 +34,12 @@ typedef struct {
   char* msg;
 } svc_notify;
 
-/* NULL when init failed: svc_last_error says why. rpc_port 0 takes a free one. */
+/* Returns NULL if init failed; svc_last_error has the reason. rpc_port 0 takes a free one. */
 svc_engine* svc_create_engine(const char* metadata_conn_string, const char* local_server_name, const char* ip_or_host_name, uint64_t rpc_port, int auto_discover);
 void svc_destroy_engine(svc_engine* engine);
-/* The sentence behind the last negative result of this thread. */
+/* The message of the last negative result of this thread. */
 const char* svc_last_error(void);
-/* Copies host:port and a final 0; the length without it, or negative when it does not fit. */
+/* Copies host:port and a terminating 0. Returns the length without it, or a negative code if it does not fit. */
 int svc_get_local_ip_and_port(svc_engine* engine, char* out, size_t size);
 int svc_discover_topology(svc_engine* engine, char* out, size_t size);
 
@@ -58,7 +58,7 @@ int svc_check_segment_status(svc_engine* engine, uint64_t segment);
 int svc_sync_segment_cache(svc_engine* engine, const char* name);
 
 uint64_t svc_allocate_batch_id(svc_engine* engine, size_t size);
-/* These return 0 or a negative code. */
+/* These functions return 0 or a negative code. */
 int svc_submit_transfer(svc_engine* engine, uint64_t batch, const svc_request* requests, size_t count);
 int svc_submit_transfer_with_notify(svc_engine* engine, uint64_t batch, const svc_request* requests, size_t count, const char* name, const char* msg);
 int svc_get_transfer_status(svc_engine* engine, uint64_t batch, size_t task, svc_transfer_status* status);
@@ -67,7 +67,7 @@ int svc_wait_batch(svc_engine* engine, uint64_t batch, uint64_t timeout_ms);
 int svc_free_batch_id(svc_engine* engine, uint64_t batch);
 int svc_transfer_sync(svc_engine* engine, const svc_request* requests, size_t count, uint64_t timeout_ms);
 
-/* `count` notifications, to be given to svc_free_notifies. NULL when there are none. */
+/* Returns `count` notifications, which the caller passes to svc_free_notifies. NULL if there are none. */
 svc_notify* svc_get_notifies(svc_engine* engine, size_t* count);
 void svc_free_notifies(svc_notify* list, size_t count);
 int svc_send_notify(svc_engine* engine, uint64_t segment, const char* name, const char* msg);

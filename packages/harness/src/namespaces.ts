@@ -1,42 +1,41 @@
-// Network namespaces of a test's own, one for each server, with a router between them that can cut any two of them off from each other.
-// The test itself is the router: it runs in a namespace of its own, and is never cut off.
+// Network namespaces for a test, one per server, with a router between them that can cut any two off from each other. The test itself is
+// the router: it runs in a separate namespace and is never cut off.
 import { execFileSync } from "node:child_process";
 import { readdirSync, writeFileSync } from "node:fs";
 
-export type Place = {
+export type Namespace = {
   readonly netns: string;
-  /** Its address, for servers in it. */
+  /** The address of the namespace, for servers in it. */
   readonly host: string;
 };
 
-/** Neither sees the other; or the first is heard and does not hear. */
+/** In a one-way cut `from` no longer receives, but is still received; otherwise neither receives the other. */
 export type Cut = { readonly from: string; readonly to: string; readonly isOneWay: boolean };
 
-export type Places = Disposable & {
-  at(name: string): Place;
-  /** Packets are dropped without a word, also those of connections that are open. */
+export type Namespaces = Disposable & {
+  at(name: string): Namespace;
+  /** Drops packets silently, including those of open connections. */
   cut(cut: Cut): void;
-  /** All is as before. */
   heal(): void;
 };
 
 const PREFIX = "svc-cut-";
 const NETWORK = "10.213";
-const run = (program: string, ...words: string[]) => execFileSync(program, words, { stdio: ["ignore", "pipe", "pipe"] });
+const run = (program: string, ...args: string[]) => execFileSync(program, args, { stdio: ["ignore", "pipe", "pipe"] });
 
-/** A command line as it is run there. */
-export function inside(place: Place | undefined, command: readonly string[]): readonly string[] {
-  return place === undefined ? command : ["nsenter", `--net=/run/netns/${place.netns}`, "--", ...command];
+/** Returns the command line that runs `command` in this namespace. */
+export function inside(namespace: Namespace | undefined, command: readonly string[]): readonly string[] {
+  return namespace === undefined ? command : ["nsenter", `--net=/run/netns/${namespace.netns}`, "--", ...command];
 }
 
-/** Called in a network namespace of the test's own: see `unshare --net`. */
-export function openPlaces(names: readonly string[]): Places {
+/** Must be called in a separate network namespace; see `unshare --net`. */
+export function openNamespaces(names: readonly string[]): Namespaces {
   sweep();
   run("ip", "link", "set", "lo", "up");
   writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
   run("nft", "add", "table", "ip", "cut");
   run("nft", "add", "chain", "ip", "cut", "between", "{ type filter hook forward priority 0 ; }");
-  const places = new Map<string, Place>();
+  const namespaces = new Map<string, Namespace>();
   for (const [index, name] of names.entries()) {
     const netns = `${PREFIX}${process.pid}-${name}`;
     const [host, router] = [`${NETWORK}.${index}.2`, `${NETWORK}.${index}.1`];
@@ -44,14 +43,14 @@ export function openPlaces(names: readonly string[]): Places {
     run("ip", "link", "add", `cut${index}`, "type", "veth", "peer", "name", "cut", "netns", netns);
     run("ip", "address", "add", `${router}/30`, "dev", `cut${index}`);
     run("ip", "link", "set", `cut${index}`, "up");
-    const there = (...words: string[]) => run("ip", "-n", netns, ...words);
+    const there = (...args: string[]) => run("ip", "-n", netns, ...args);
     there("address", "add", `${host}/30`, "dev", "cut");
     for (const link of ["lo", "cut"]) there("link", "set", link, "up");
-    // No default route: nothing in here reaches more than the other places.
+    // Without a default route, only the other namespaces are reachable.
     there("route", "add", `${NETWORK}.0.0/16`, "via", router);
-    places.set(name, { netns, host });
+    namespaces.set(name, { netns, host });
   }
-  const at = (name: string) => places.get(name) as Place;
+  const at = (name: string) => namespaces.get(name) as Namespace;
   return {
     at,
     cut({ from, to, isOneWay }) {
@@ -66,12 +65,12 @@ export function openPlaces(names: readonly string[]): Places {
     },
     heal: () => void run("nft", "flush", "chain", "ip", "cut", "between"),
     [Symbol.dispose]() {
-      for (const { netns } of places.values()) run("ip", "netns", "delete", netns);
+      for (const { netns } of namespaces.values()) run("ip", "netns", "delete", netns);
     },
   };
 }
 
-/** Those of tests that were killed. */
+/** Removes the namespaces of killed tests. */
 function sweep(): void {
   for (const netns of readdirSync("/run/netns", { withFileTypes: true }).map(({ name }) => name)) {
     const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(netns)?.[1];

@@ -1,4 +1,4 @@
-// Where devices of tests lie: a folder, or a bucket of an S3-compatible server, each looked into and damaged the same way.
+// The storage of test devices: a folder, or a bucket of an S3-compatible server, with the same ways to inspect and damage it.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -7,32 +7,32 @@ import { type ObjectServer, startObjectServer } from "@svc/harness/object-server
 import { openS3Objects } from "@svc/kit/objects/s3.ts";
 import { credentialsFrom } from "@svc/kit/objects/s3-credentials.ts";
 
-export type ColdPlace = AsyncDisposable & {
+export type ColdStorage = AsyncDisposable & {
   readonly kind: "ssd" | "s3";
   readonly target: object;
   readonly root: string;
-  /** What its owner needs to reach it. */
+  /** The flags that an owner needs to reach the storage. */
   readonly flags: readonly string[];
   readonly env: NodeJS.ProcessEnv;
-  /** Numbers of a device's whole files, in hexadecimal digits. */
+  /** The numbers of a device's complete files, in hexadecimal. */
   filesIn(id: string): Promise<string[]>;
-  /** What lies at a locator or an encoded path. */
+  /** Reads the file at a locator or an encoded path. */
   read(path: string): Promise<Buffer>;
-  /** Flips one bit of a file, so many bytes before its end. */
+  /** Flips one bit of a file, `fromEnd` bytes before its end. */
   damage(id: string, file: string, fromEnd: number): Promise<void>;
-  /** A file that no object has; the name it will have once it is quarantined. */
+  /** Creates a file that no object refers to; returns its name after quarantine. */
   plantOrphan(id: string): Promise<string>;
-  /** One that its owner was writing when it ended. */
+  /** Creates an incomplete file, as an owner that was killed leaves it. */
   plantHalf(id: string): Promise<string>;
 };
 
-export type OpenPlace = { readonly what: string; readonly skip: { skip: string | false }; open(): Promise<ColdPlace> };
+export type OpenStorage = { readonly what: string; readonly skip: { skip: string | false }; open(): Promise<ColdStorage> };
 
 const ORPHAN = "0fffff00";
 const HALF = "0fffff01";
 const OLD_EPOCH = "00000000000001";
 
-/** For the files of devices. */
+/** Creates a folder for the files of devices. */
 export function makeFolder(): { readonly path: string } & AsyncDisposable {
   const path = makeHome();
   return {
@@ -43,7 +43,7 @@ export function makeFolder(): { readonly path: string } & AsyncDisposable {
   };
 }
 
-export const inFolder: OpenPlace = {
+export const inFolder: OpenStorage = {
   what: "a folder",
   skip: { skip: false },
   async open() {
@@ -76,7 +76,7 @@ export const inFolder: OpenPlace = {
   },
 };
 
-export const bucketPlace = async (server: ObjectServer, endpoint = server.endpoint): Promise<ColdPlace> => {
+export const bucketStorage = async (server: ObjectServer, endpoint = server.endpoint): Promise<ColdStorage> => {
   const prefix = "some/prefix";
   const credentials = credentialsFrom("", server.env);
   const url = `s3://${server.bucket}/${prefix}`;
@@ -121,7 +121,7 @@ export const bucketPlace = async (server: ObjectServer, endpoint = server.endpoi
   };
 };
 
-export const inBucket: OpenPlace = { what: "a bucket", skip: needs("object-server"), open: async () => bucketPlace(await startObjectServer()) };
+export const inBucket: OpenStorage = { what: "a bucket", skip: needs("object-server"), open: async () => bucketStorage(await startObjectServer()) };
 
 function flip(bytes: Buffer, fromEnd: number): void {
   const at = Math.max(0, bytes.length - fromEnd);
