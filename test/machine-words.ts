@@ -1,4 +1,4 @@
-// What belongs to the machine that a checkout lies on: folders of its own, and the hosts that its package clients are pointed at.
+// Finds the words that belong to this machine: its own folders, and the hosts that its package clients are configured for.
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { homedir, tmpdir } from "node:os";
@@ -6,7 +6,7 @@ import { dirname, join, resolve } from "node:path";
 
 /** Shorter ones, such as /root or /home, stand in many a text for themselves. */
 const MIN_FOLDERS = 2;
-/** What guides and images name by custom says nothing of one machine. */
+/** Guides and images name these by custom, so they say nothing about one machine. */
 const conventional = /^\/(opt|usr|srv|var)\/|^\/home\/user$/;
 
 /** Names that no file of the tree may have, found when the tests run. */
@@ -66,7 +66,7 @@ function text(file: string): string {
 
 const under = (folder: string): readonly string[] => (existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []);
 
-/** Nothing where the program is not there. */
+/** Returns nothing if the program is not installed. */
 function said(program: string, args: readonly string[]): string {
   try {
     return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"], timeout: 60_000 });

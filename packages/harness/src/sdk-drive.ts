@@ -14,7 +14,7 @@ import { until } from "./until.ts";
 
 export const sdkSteps = ["create", "commands", "files", "list", "is_running", "connect", "pause", "resume", "fork", "template", "kill"] as const;
 export type SdkStep = (typeof sdkSteps)[number];
-/** By step: `yes`, `absent` where the release has no such call, or the error. */
+/** Results by step: `yes`, `absent` where the release has no such call, or the error. */
 export type Said = Partial<Record<SdkStep, string>>;
 
 const INSTALL_MS = 600_000;
@@ -106,7 +106,7 @@ async function certify(folder: string, authority: string): Promise<void> {
   await openssl("x509", "-req", "-in", at("server.csr"), ...signed, "-out", at("server.pem"));
 }
 
-/** What the release says of each step. Its environment has what the guide tells its users to set, and nothing else of the E2B variables. */
+/** Runs each step with a release. Its environment has the E2B variables that the guide asks users to set, and no others. */
 export async function driveSdk(release: Release, node: Pick<TestNode, "url" | "apiKey">, front: TlsFront | undefined, steps = sdkSteps as readonly SdkStep[]) {
   const folder = await installSdk(release);
   const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("E2B_") && name !== "PYTHONPATH"));
@@ -122,7 +122,7 @@ export async function driveSdk(release: Release, node: Pick<TestNode, "url" | "a
   return JSON.parse(out.trim().split("\n").at(-1) ?? "") as Said;
 }
 
-/** What it printed on stdout. @throws with all that it said where it failed. */
+/** Returns what it printed on stdout. @throws with its whole output if it failed. */
 async function run(program: string, words: readonly string[], env: NodeJS.ProcessEnv, timeout: number, cwd: string): Promise<string> {
   const PATH = `${dirname(process.execPath)}:${env["PATH"] ?? ""}`;
   const child = spawn(program, words, { env: { ...env, PATH }, cwd, timeout, stdio: ["ignore", "pipe", "pipe"] });

@@ -5,7 +5,7 @@ import type { Release } from "./sdk-releases.ts";
 const languages = { python: "Python", javascript: "JavaScript" };
 const reaches = { url: "`E2B_API_URL`, `E2B_SANDBOX_URL`", proxy: "the same; `E2B_SANDBOX_URL` ends in `/proxy`", domain: "`E2B_DOMAIN`, TLS" };
 const keys = { any: "any", hexadecimal: "`e2b_` and hexadecimal digits", switchable: "the same, or any with `E2B_VALIDATE_API_KEY=false`" };
-/** What every release has calls for is not worth a word. */
+/** Steps that every release can do are left out of the table. */
 const always: ReadonlySet<SdkStep> = new Set(["create", "commands", "files", "list", "is_running", "connect", "kill"]);
 
 export function shownRows(done: ReadonlyMap<Release, Said>): string {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { ROOT } from "../src/run-guide.ts";
 
-/** What every shell has. */
+/** Variables that every shell sets. */
 const SHELLS = new Set(["HOME", "PWD", "PATH", "USER", "HOSTNAME", "RANDOM"]);
 
 /** Variables that a block uses before the guide has set them; `$ID` in a comment counts for nothing. */
@@ -13,7 +13,7 @@ function unset(guide: string): readonly string[] {
   const known = new Set(SHELLS);
   const wrong: string[] = [];
   for (const [, block = ""] of guide.matchAll(/^```bash\n(.*?)^```$/gms)) {
-    // Text in single quotes is no shell's, and a quoted here-document is another program's.
+    // The shell expands nothing in single quotes, and a quoted here-document belongs to another program.
     const script = block
       .replace(/<<'(\w+)'\n.*?^\1$/gms, "")
       .replace(/'[^'\n]*'/g, "")

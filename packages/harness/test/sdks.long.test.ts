@@ -8,7 +8,7 @@ import { driveSdk, openTlsFront, type Said, sdkSteps } from "../src/sdk-drive.ts
 import { type Release, sdkReleases } from "../src/sdk-releases.ts";
 import { shownRows } from "../src/sdk-table.ts";
 
-/** Of the one form that every release takes. */
+/** The one form of key that every release accepts. */
 const KEY = `e2b_${"0123456789abcdef".repeat(3).slice(0, 40)}`;
 /** Some of them: SVC_TEST_RELEASES="python 2.1,javascript 1". */
 const picked = process.env["SVC_TEST_RELEASES"];

@@ -6,7 +6,7 @@ import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
 /** `url`: of its HTTP. */
 export type OwnServer = { readonly url: string; readonly pid: number };
 
-/** By kind, below the home. */
+/** Paths of the notes by kind of server, below the home. */
 export const ownServerFiles = {
   master: "store/master.json",
   admin: "store-admin/address.json",

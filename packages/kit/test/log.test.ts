@@ -76,7 +76,7 @@ void test("a server whose log is not read continues, and later reports how many 
 void test("a server whose stderr is a pipe of another user starts, and its lines arrive (EACCES on /proc/self/fd/2)", needs("root", "setpriv"), () => {
   const one = 'import { openLog } from "@svc/kit/log.ts"; openLog("test", "info").info("a line"); console.log("started");';
   const words = [process.execPath, ...node.slice(0, -1), one].map((word) => `'${word}'`).join(" ");
-  // The pipe is root's, and only its owner may open it anew.
+  // The pipe is root's, and only its owner may reopen it.
   const said = execFileSync("bash", ["-c", `set -o pipefail; setpriv --reuid=65534 --regid=65534 --clear-groups -- ${words} 2>&1 | cat`], {
     cwd: import.meta.dirname,
     encoding: "utf8",

@@ -13,7 +13,7 @@ const MAX_FORKS = 20;
 const ids = { sandboxes: z.array(z.string()), errors: z.array(z.string()) };
 const named = z.string().min(1).describe("Id of a sandbox");
 
-/** A sentence where nothing listens on the port; undefined where something does, or where that cannot be told. */
+/** Returns a warning if nothing listens on the port; undefined if something does, or if that cannot be determined. */
 async function silentPort(envd: EnvdClient, port: number): Promise<string | undefined> {
   try {
     (await envd.openPort(port)).destroy();

@@ -60,7 +60,7 @@ for name in ld.so.cache ld.so.conf ld.so.conf.d alternatives pam.d security logi
   cp -R --no-dereference --preserve=mode,links "/etc/$name" "$etc/$name" 2>/dev/null || true
 done
 
-# Whether everybody may read it there: each folder on the way lets them pass.
+# Succeeds if everybody may read the file: each folder on the way must allow it too.
 public() {
   local above=${1%/*}
   while [[ $above == /etc/* ]]; do
