@@ -122,7 +122,15 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
       return relay(clusterOperations.readSandbox, { manifest }, context, reader);
     },
-    deleteSandbox: onSandbox(ops.deleteSandbox),
+    async deleteSandbox(input, context) {
+      const { sandboxID } = input;
+      const ender = arrivals.enderOf(sandboxID);
+      if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
+      // It need not fit there, nor be fetched.
+      await relay(clusterOperations.endSandbox, { sandboxID }, context, ender);
+      members.ended(sandboxID, ender);
+      return undefined;
+    },
     connectSandbox: onSandbox(ops.connectSandbox),
     connectSandboxV1: onSandbox(ops.connectSandboxV1),
     pauseSandbox: onSandbox(ops.pauseSandbox),

@@ -44,6 +44,7 @@ export function readIdentity({
     machine: { cpuCount: availableParallelism(), ...machine },
     fetchesFromNodes,
     settlesNames: true,
+    endsSandboxes: true,
   };
 }
 
