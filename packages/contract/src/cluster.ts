@@ -40,8 +40,6 @@ export const nodeIdentity = z.object({
   fetchesFromNodes: z.boolean().default(false),
   /** It serves `settleNames` and `countSpawns`. */
   settlesNames: z.boolean().default(false),
-  /** It serves `endSandbox`. */
-  endsSandboxes: z.boolean().default(false),
 });
 export type NodeIdentity = z.output<typeof nodeIdentity>;
 
@@ -212,19 +210,6 @@ export const takeSandbox = operation({
 });
 
 /** Asked of a node by a gateway. */
-export const endSandbox = operation({
-  name: "endSandbox",
-  method: "POST",
-  path: "/cluster/end",
-  summary: "Ends a paused sandbox of a node that was stopped or declared dead; nothing of it is fetched, so that it need not fit here",
-  input: z.object({ sandboxID: z.string().regex(/^i[a-z0-9]{19,62}$/, "expected a sandbox's id") }),
-  output: z.undefined(),
-  success: 204,
-  credential: "apiKey",
-  failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "NODE_LOST", "ETCD_UNAVAILABLE"],
-});
-
-/** Asked of a node by a gateway. */
 export const dropTemplate = operation({
   name: "dropTemplate",
   method: "POST",
@@ -281,7 +266,7 @@ export const readSandbox = operation({
 });
 
 /** What nodes serve to each other and to gateways. */
-export const clusterOperations = { takeSandbox, endSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
+export const clusterOperations = { takeSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
 
 /** `found` for a sandbox that ended within the hour, too: its node knows why. `buildID`: what the name of a template means now. */
 export const findAnswer = z.object({ found: z.boolean(), sandboxID: z.string().optional(), buildID: z.string().optional() });

@@ -147,7 +147,6 @@ function memberOf({ nodeID }: Node, gateways: number): Member {
       machine: { cpuCount: 2, cpuArchitecture: "", cpuFamily: "", cpuModel: "", cpuModelName: "" },
       fetchesFromNodes: false,
       settlesNames: true,
-      endsSandboxes: true,
     },
     load: loadOf({ starting: 0, busy: 0 }, gateways),
     sandboxes: none,

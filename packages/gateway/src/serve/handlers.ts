@@ -122,15 +122,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
       return relay(clusterOperations.readSandbox, { manifest }, context, reader);
     },
-    async deleteSandbox(input, context) {
-      const { sandboxID } = input;
-      const ender = arrivals.enderOf(sandboxID);
-      if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
-      // It need not fit there, nor be fetched.
-      await relay(clusterOperations.endSandbox, { sandboxID }, context, ender);
-      members.ended(sandboxID, ender);
-      return undefined;
-    },
+    deleteSandbox: onSandbox(ops.deleteSandbox),
     connectSandbox: onSandbox(ops.connectSandbox),
     connectSandboxV1: onSandbox(ops.connectSandboxV1),
     pauseSandbox: onSandbox(ops.pauseSandbox),

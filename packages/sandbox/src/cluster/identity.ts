@@ -44,7 +44,6 @@ export function readIdentity({
     machine: { cpuCount: availableParallelism(), ...machine },
     fetchesFromNodes,
     settlesNames: true,
-    endsSandboxes: true,
   };
 }
 

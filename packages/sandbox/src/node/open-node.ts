@@ -228,7 +228,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
   const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
-  const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
+  const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });

@@ -12,10 +12,7 @@ import { findProgram } from "./programs.ts";
 
 const NOTE = "runsc";
 const PREFIX = "runsc-";
-
-export const programPath = (home: string, name: string): string => join(home, "bin", name);
-/** The name that a program has by its content. */
-export const PROGRAM_NAME = /^runsc-[0-9a-f]{16}$/;
+const namePattern = /^runsc-[0-9a-f]{16}$/;
 
 export type RunscPrograms = {
   /** Of new sandboxes. */
@@ -34,7 +31,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
   async function keep(): Promise<string> {
     const program = await findProgram("runsc", host.programs?.runsc);
     const hash = (await host.spawner.check(["xxh128sum", "--", program], { repeatable: true })).slice(0, 16);
-    const path = programPath(host.home, PREFIX + hash);
+    const path = join(folder, PREFIX + hash);
     if (await isThere(path)) return path;
     await mkdir(folder, { recursive: true, mode: 0o711 });
     const half = `${path}.${process.pid}`;
@@ -61,7 +58,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
     async of(directory) {
       const name = await nameIn(directory);
       if (name === undefined) return current();
-      const path = programPath(host.home, name);
+      const path = join(folder, name);
       if (await isThere(path)) return path;
       host.log.warn({ directory, program: name }, "the runsc that a sandbox ran is gone; using the present one");
       return current();
@@ -76,7 +73,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
 
 async function nameIn(directory: string): Promise<string | undefined> {
   const text = await readFile(join(directory, NOTE), "utf8").catch(() => "");
-  return PROGRAM_NAME.test(text) ? text : undefined;
+  return namePattern.test(text) ? text : undefined;
 }
 
 const isThere = (path: string) =>
