@@ -20,9 +20,10 @@ import { openGatewayMetrics } from "./gateway-metrics.ts";
 import { isNodeHome, startTicks } from "./home.ts";
 import { Arrivals } from "./members/arrivals.ts";
 import { type EtcdDirectory, openEtcdDirectory } from "./members/etcd-directory.ts";
+import { fateOf } from "./members/fate.ts";
 import { Lookups } from "./members/lookups.ts";
 import { Members } from "./members/members.ts";
-import { StoredOnly } from "./members/stored-only.ts";
+import { Rests } from "./members/rests.ts";
 import { openMetricsListener } from "./metrics-listener.ts";
 import { AdmissionQueue } from "./place/queue.ts";
 import { openGatewayProxy, openNodeTargets } from "./proxy/server.ts";
@@ -105,9 +106,10 @@ async function run(argv: readonly string[]): Promise<number> {
       members,
       lookups,
       arrivals,
+      directory: () => directory,
       relay,
       isFixed: etcd.length === 0,
-      storedOnly: new StoredOnly({ members, apiKey, log }),
+      rests: new Rests({ members, apiKey, log }),
       merge: openMerge({ members, apiKey, log }),
       create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
       checkHealth() {
@@ -143,6 +145,7 @@ async function run(argv: readonly string[]): Promise<number> {
     members,
     lookups,
     arrivals,
+    fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
     brands: settings.brand,
     domains,

@@ -24,7 +24,7 @@ export type NodeOptions = {
   readonly env?: Readonly<Record<string, string>>;
   /** Of another version: the root of its tree. */
   readonly tree?: string | undefined;
-  /** Further flags, as `--pool.size=0`. Pool and precreated sandboxes are off unless a test asks for them. */
+  /** Further flags, as `--pool.size=0`. Pool and blanks are off unless a test asks for them. */
   readonly flags?: readonly string[];
   /** A home that the caller made and removes. */
   readonly home?: string;
@@ -78,7 +78,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       ...runtime,
       "--pool.size=0",
       "--pool.templates=",
-      "--pool.precreated=0",
+      "--pool.blanks=0",
       "--network.pool_size=0",
       ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
       ...given,

@@ -1,5 +1,5 @@
-// Precreated sandboxes over kills, at one moment of each step; crash-precreated.long.test.ts has more.
+// Blanks over kills, at one moment of each step; crash-blanks.long.test.ts has more.
 import { oneMoment } from "../src/crash.ts";
-import { crashPrecreatedSuite } from "./crash-precreated.suite.ts";
+import { crashBlanksSuite } from "./crash-blanks.suite.ts";
 
-crashPrecreatedSuite({ momentsOf: oneMoment(0), rounds: 1 });
+crashBlanksSuite({ momentsOf: oneMoment(0), rounds: 1 });

@@ -1,5 +1,5 @@
-// Precreated sandboxes over kills, at every moment of each step.
+// Blanks over kills, at every moment of each step.
 import { everyMoment } from "../src/crash.ts";
-import { crashPrecreatedSuite } from "./crash-precreated.suite.ts";
+import { crashBlanksSuite } from "./crash-blanks.suite.ts";
 
-crashPrecreatedSuite({ momentsOf: everyMoment, rounds: 5 });
+crashBlanksSuite({ momentsOf: everyMoment, rounds: 5 });

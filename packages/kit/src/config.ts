@@ -9,7 +9,6 @@ import { parse as parseToml } from "smol-toml";
 import type { z } from "zod";
 import { configHelp } from "./config-help.ts";
 import { refuseMistyped } from "./mistyped.ts";
-import { refuseRenamed, renamedHint } from "./renamed.ts";
 
 const DEFAULT_FILE = fileURLToPath(new URL("../../../config/default.toml", import.meta.url));
 
@@ -55,7 +54,6 @@ export function loadConfig<T extends z.ZodType>(source: ConfigSource<T>): Loaded
   const configPath = ownPath ?? settingsPath;
   // Every server of a machine gets the same flags and environment: what another one reads is not this one's to judge.
   const read = sectionsOf(source.schema);
-  refuseRenamed(env, variableOf);
   refuseMistyped(
     env,
     read.flatMap((section) => Object.keys(defaults[section] ?? {}).map((key) => variableOf(section, key))),
@@ -142,8 +140,6 @@ function wrongFlag({ code, message }: NodeJS.ErrnoException, defaults: Sections)
   if (code !== "ERR_PARSE_ARGS_UNKNOWN_OPTION") return `--${name}: expected a value, got none, or one that begins with a dash, which needs --${name}=VALUE`;
   const [section = "", key] = name.split(".");
   if (key === undefined) return `--${name}: there is no such flag`;
-  const renamed = renamedHint(name);
-  if (renamed !== undefined) return `--${name}: ${renamed}`;
   const there = Object.keys(defaults[section] ?? {});
   return there.length === 0
     ? `--${name}: there is no section [${section}] of settings`
@@ -166,11 +162,9 @@ function overlay(settings: Sections, file: Sections, path: string, origin: Map<s
       fail("SETTING_INVALID", `${path}: setting ${section}: expected it in a section, as in [sandbox]; config/default.toml lists them all`);
     const known = settings[section] ?? fail("SETTING_INVALID", `${path}: there is no section [${section}]; config/default.toml lists them all`);
     for (const [key, value] of Object.entries(entries)) {
-      const name = `${section}.${key}`;
-      if (known[key] === undefined)
-        fail("SETTING_INVALID", `${path}: ${renamedHint(name) ?? `there is no setting ${name}`}; config/default.toml lists them all`);
+      if (known[key] === undefined) fail("SETTING_INVALID", `${path}: there is no setting ${section}.${key}; config/default.toml lists them all`);
       known[key] = value;
-      origin.set(name, path);
+      origin.set(`${section}.${key}`, path);
     }
   }
 }

@@ -115,10 +115,3 @@ void test("a home below /proc is refused: folders are asked for there without en
 void test("a home that is an empty text is refused: the current folder would become one", () => {
   assert.throws(() => load(["--home", ""]), { name: "SETTING_INVALID", message: /--home: expected a folder, got an empty text/ });
 });
-
-void test("a flag, file or variable with the former name of a setting is refused with the present name", () => {
-  using former = file("[pool]\nblanks = 3\n");
-  assert.throws(() => load(["--pool.blanks=3"]), /--pool\.blanks: pool\.blanks is called pool\.precreated now/);
-  assert.throws(() => load(["--config", former.path]), /pool\.blanks is called pool\.precreated now/);
-  assert.throws(() => load([], { SVC_POOL_BLANKS: "3" }), /SVC_POOL_BLANKS: this setting is called SVC_POOL_PRECREATED now/);
-});

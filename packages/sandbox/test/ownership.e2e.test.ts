@@ -61,7 +61,12 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     await assert.rejects(a.take(ID, manifest(1)), { name: "SANDBOX_CHANGING_STATE" });
     await a.take(ID, manifest(2));
     await assert.rejects(b.keep(ID), { name: "SANDBOX_MOVED" });
+    // The node that it was taken from still has it on its disk: until it has been back, it finds on record that another one had it.
     await a.forget(ID);
+    assert.deepEqual([(await (await node("node-b", "dead")).load()).get(ID)?.nodeID, a.mine.has(ID)], ["node-a", false]);
+    await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
+    await a.gaveUp(ID);
+    await b.gaveUp(ID);
     assert.equal(await etcd.get(keys.sandbox(ID)), undefined);
   });
 

@@ -7,11 +7,13 @@ import type { Operation, Parsed } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
+import type { EtcdDirectory } from "../members/etcd-directory.ts";
+import { lostSandbox } from "../members/fate.ts";
 import { heldBy, isOwn, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
-import type { StoredOnly } from "../members/stored-only.ts";
+import type { Rests } from "../members/rests.ts";
 import { weightOf } from "../place/place.ts";
 import type { openCreate } from "./create.ts";
 import { openDeleteTemplate } from "./delete-template.ts";
@@ -25,9 +27,10 @@ export type HandlerParts = {
   readonly members: Members;
   readonly lookups: Lookups;
   readonly arrivals: Arrivals;
+  readonly directory: () => EtcdDirectory | undefined;
   readonly relay: Relay;
   readonly merge: Merge;
-  readonly storedOnly: StoredOnly;
+  readonly rests: Rests;
   readonly create: ReturnType<typeof openCreate>;
   /** The nodes are a list of the settings; etcd knows nothing of them. */
   readonly isFixed: boolean;
@@ -38,12 +41,12 @@ export type HandlerParts = {
 type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
-export function gatewayHandlers({ members, lookups, arrivals, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, rests, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
   /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
     if (found !== undefined) return found;
-    if (owner !== undefined) throw nodeLost(owner, what);
+    if (owner !== undefined) throw query.sandboxID === undefined ? nodeLost(owner, what) : lostSandbox({ members, directory }, owner, query.sandboxID);
     const doubt = members.doubtAbout(query.sandboxID ?? "");
     return doubt === "" ? absent() : fail("NODE_LOST", `no node that answers holds ${what}; ${doubt}`);
   }
@@ -74,7 +77,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
 
   /** One whose node was removed is listed, and sandboxes of it start. */
   function unheld(kind: "template" | "snapshot", asked: string, failure: FailureName): never {
-    const resting = kind === "template" ? storedOnly.template(asked) : undefined;
+    const resting = kind === "template" ? rests.template(asked) : undefined;
     if (resting === undefined) fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`);
     const why = `template '${asked}' was built on node ${resting.nodeID}, which is not part of the deployment any more: its sandboxes start, but its builds, logs and tags are known there alone`;
     throw new Failure("NODE_LOST", why, { details: { node: resting.nodeID } });
@@ -114,15 +117,23 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
   return {
     createSandbox: (input, context) => create(ops.createSandbox, input, context),
     createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
-    ...listHandlers(merge, storedOnly, members),
+    ...listHandlers(merge, rests, members),
     async getSandbox(input, context) {
-      const manifest = arrivals.storedAs(input.sandboxID);
+      const manifest = arrivals.restsAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
       // Its details are no reason to bring it to another node, for which etcd would have to answer.
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
       return relay(clusterOperations.readSandbox, { manifest }, context, reader);
     },
-    deleteSandbox: onSandbox(ops.deleteSandbox),
+    async deleteSandbox(input, context) {
+      const { sandboxID } = input;
+      const ender = arrivals.enderOf(sandboxID);
+      if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
+      // It need not fit there, nor be fetched.
+      await relay(clusterOperations.endSandbox, { sandboxID }, context, ender);
+      members.ended(sandboxID, ender);
+      return undefined;
+    },
     connectSandbox: onSandbox(ops.connectSandbox),
     connectSandboxV1: onSandbox(ops.connectSandboxV1),
     pauseSandbox: onSandbox(ops.pauseSandbox),
@@ -153,7 +164,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       if (named?.snapshotID === "") return unheld("snapshot", input.snapshotID, "SNAPSHOT_NOT_FOUND");
       const snapshotID = named?.snapshotID ?? input.snapshotID;
       const isHeld = members.up.some((member) => isOwn(member.held(snapshotID)));
-      const resting = isHeld ? undefined : storedOnly.snapshot(snapshotID);
+      const resting = isHeld ? undefined : rests.snapshot(snapshotID);
       return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
     async requestTemplate(input, context) {
@@ -187,7 +198,7 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
     getTemplate: onTemplate(ops.getTemplate, "templateID"),
     async getTemplateByAlias(input, context) {
       const isHeld = members.up.some((member) => member.held(input.alias) !== undefined);
-      const resting = isHeld ? undefined : storedOnly.template(input.alias)?.listed;
+      const resting = isHeld ? undefined : rests.template(input.alias)?.listed;
       if (resting !== undefined) return { templateID: resting.templateID, public: resting.public };
       return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
     },

@@ -21,8 +21,10 @@ export interface Ownership {
   keep(sandboxID: string): Promise<void>;
   /** Another node has it: nothing of it is ours. */
   left(sandboxID: string): void;
-  /** It has ended. */
+  /** It has ended. Nodes that it was taken from find that on record when they are back. */
   forget(sandboxID: string): Promise<void>;
+  /** It was taken from this node while that did not serve, and nothing of it is here any more. */
+  gaveUp(sandboxID: string): Promise<void>;
   /** The node that owns it; undefined where none is on record. */
   ownerOf(sandboxID: string): Promise<string | undefined>;
   /** The name by which it is imported, where this node may take it. @throws SANDBOX_NOT_FOUND, NODE_LOST while its owner may serve. */
@@ -39,7 +41,8 @@ const ATTEMPTS = 20;
 /** Longer ones, for their metadata, are read from object storage where they are listed. */
 const MAX_LISTED_BYTES = 2048;
 
-type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> & { readonly listed?: ListedSandbox | undefined };
+type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> &
+  Partial<Pick<SharedSandbox, "takenFrom" | "isOver">> & { readonly listed?: ListedSandbox | undefined };
 
 export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Ownership {
   const mine = new Set<string>();
@@ -141,12 +144,28 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
     async forget(sandboxID) {
       if (!mine.has(sandboxID)) return;
       const kept = await etcd.get(keys.sandbox(sandboxID));
-      if (kept !== undefined && read(kept.value).nodeID === nodeID) {
+      const known = kept === undefined ? undefined : read(kept.value);
+      if (known?.nodeID === nodeID && known.takenFrom.length > 0) {
+        // Without it, a node that returns would take the copy on its disk for one that was never taken.
+        await change(sandboxID, (current) => (current?.nodeID === nodeID ? { ...own(undefined), listed: undefined, isOver: true } : undefined));
+      } else if (kept !== undefined && known?.nodeID === nodeID) {
         const { succeeded } = await etcd.transact({ if: [{ key: kept.key, modRevision: kept.modRevision }], do: [{ delete: kept.key }] });
         if (!succeeded) fail("ETCD_UNAVAILABLE", `the record of sandbox '${sandboxID}' changed while it was being removed; try again`);
       }
       mine.delete(sandboxID);
       shared.delete(sandboxID);
+    },
+    async gaveUp(sandboxID) {
+      const kept = await etcd.get(keys.sandbox(sandboxID));
+      const known = kept === undefined ? undefined : read(kept.value);
+      if (kept === undefined || known?.takenFrom.includes(nodeID) !== true) return;
+      const takenFrom = known.takenFrom.filter((each) => each !== nodeID);
+      const next = { put: kept.key, value: JSON.stringify({ ...known, takenFrom }) };
+      // Where it changed meanwhile, the next start does it.
+      await etcd.transact({
+        if: [{ key: kept.key, modRevision: kept.modRevision }],
+        do: [known.isOver && takenFrom.length === 0 ? { delete: kept.key } : next],
+      });
     },
     async ownerOf(sandboxID) {
       const kept = await etcd.get(keys.sandbox(sandboxID));
@@ -160,7 +179,9 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
       await change(sandboxID, async (known) => {
         const found = await mustBeTakeable(sandboxID, known);
         if (found !== manifest) fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' was resumed and paused again in between; try again`);
-        return own(manifest);
+        const before = known?.takenFrom ?? [];
+        const isLeft = known === undefined || known.isOffered || known.nodeID === nodeID || before.includes(known.nodeID);
+        return { ...own(manifest), takenFrom: (isLeft ? before : [...before, known.nodeID]).filter((each) => each !== nodeID) };
       });
       mine.add(sandboxID);
       shared.set(sandboxID, manifest);

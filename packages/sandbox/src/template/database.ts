@@ -33,8 +33,10 @@ const tables = `
 `;
 
 /** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
+export const TEMPLATES_VERSION = 2;
+
 export function openDatabase(path: string, options: Omit<StoreOptions, "schema"> = {}): Database {
-  const store = openStore(path, { ...options, schema: { version: 2, tables, migrations: { 2: upgradeTemplatesToVersion2 } } });
+  const store = openStore(path, { ...options, schema: { version: TEMPLATES_VERSION, tables, migrations: { 2: upgradeTemplatesToVersion2 } } });
   const { db } = store;
   const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
   const statement = (sql: string) => {
