@@ -1,5 +1,5 @@
-// What travels between the nodes of a deployment: a paused sandbox from its node or from object storage, and a snapshot that forks start from.
-// Needs root, runsc, etcd and the tests' object server. `./svc bench cluster-travel`; part of `./svc bench cluster`.
+// What is transferred between the nodes of a deployment: a paused sandbox from its node or from object storage, and a snapshot that forks start from.
+// Needs root, runsc, etcd and the tests' object server. `./svc bench cluster-transfer`; part of `./svc bench cluster`.
 import { randomBytes } from "node:crypto";
 import { connectSandbox, createSnapshot, moveSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { removeNode } from "@svc/contract/node-control.ts";
@@ -35,7 +35,8 @@ const numberOf = async (node: TestNode, name: string): Promise<number> => {
   );
 };
 const moved = async (node: TestNode) =>
-  (await numberOf(node, 'svc_node_travel_bytes_total{direction="fetched"}')) + (await numberOf(node, 'svc_node_travel_bytes_total{direction="peer"}'));
+  (await numberOf(node, 'svc_node_snapshot_transfer_bytes_total{direction="fetched"}')) +
+  (await numberOf(node, 'svc_node_snapshot_transfer_bytes_total{direction="peer"}'));
 const isExported = () => until("it is exported", async () => ((await numberOf(from, "svc_node_exports_waiting")) === 0 ? true : undefined));
 
 type Held = { readonly sandboxID: string; readonly envdAccessToken?: string | undefined };
@@ -70,7 +71,7 @@ for (const sandbox of await pausedOnes()) {
   await isWhole(sandbox);
   await gateway.call(deleteSandbox, { sandboxID });
 }
-rows.push({ what: "bytes of a paused sandbox that travelled", value: median(bytes) / 1e6, unit: "MB", samples: SAMPLES });
+rows.push({ what: "bytes of a paused sandbox that was transferred", value: median(bytes) / 1e6, unit: "MB", samples: SAMPLES });
 rows.push({ what: "resumed on another node, from its peer", value: median(peer) / 1000, unit: "s", goal: { atMost: 1.5 }, samples: SAMPLES });
 
 progress("forks of one snapshot");
@@ -137,5 +138,5 @@ rows.push({
   goal: { atMost: Number(asked.toFixed(2)) },
   samples: SAMPLES,
 });
-Object.assign(raw, { "from its peer, ms": peer, "from the object server, ms": storage, "bytes that travelled": bytes });
-report("cluster-travel", rows, raw);
+Object.assign(raw, { "from its peer, ms": peer, "from the object server, ms": storage, "bytes that was transferred": bytes });
+report("cluster-transfer", rows, raw);

@@ -18,8 +18,8 @@ const FIRST_ROUNDS = 5;
 const FORKS = 10;
 const FORK_ROUNDS = 5;
 /** As the settings have it. */
-const BLANKS = 2;
-const BLANKS_READY_MS = 60_000;
+const PRECREATED = 2;
+const PRECREATED_READY_MS = 60_000;
 const COMMANDS = 150;
 const ABUSER = fileURLToPath(new URL("abuser.ts", import.meta.url));
 const rows: Row[] = [];
@@ -67,8 +67,8 @@ async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T 
 }
 
 async function pauseAndResume(): Promise<void> {
-  // Network slots and blanks are kept ready as the settings have it without a word.
-  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", `--pool.blanks=${BLANKS}`] });
+  // Network slots and precreated sandboxes are kept ready as the settings have it without a word.
+  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", `--pool.precreated=${PRECREATED}`] });
   const firsts: number[] = [];
   for (let round = 0; round < FIRST_ROUNDS; round++) {
     const fresh = await holding(node);
@@ -89,7 +89,7 @@ async function pauseAndResume(): Promise<void> {
       if (!(await sandbox.isRunning())) throw new Error("it does not answer after a resume");
     });
     resumes.push(ms);
-    await blanksReady(node, BLANKS);
+    await precreatedReady(node, PRECREATED);
     const created = await timed(async () => {
       const another = await Sandbox.create("base", { ...connectionOf(node), timeoutMs: 60_000 });
       if (!(await another.isRunning())) throw new Error("it does not answer after a create");
@@ -97,7 +97,7 @@ async function pauseAndResume(): Promise<void> {
     });
     creates.push(created.ms);
     await created.value.kill();
-    await blanksReady(node, BLANKS);
+    await precreatedReady(node, PRECREATED);
   }
   Object.assign(raw, { firstPauseMs: firsts, pauseMs: pauses, resumeMs: resumes, createMs: creates });
   rows.push({ what: "create to answering, no started sandbox in the pool: p50", value: median(creates), unit: "ms", goal: { atMost: 170 }, samples: ROUNDS });
@@ -143,32 +143,32 @@ async function snapshotStop(): Promise<void> {
   });
 }
 
-async function blanksReady(node: TestNode, count: number): Promise<void> {
-  const end = performance.now() + BLANKS_READY_MS;
+async function precreatedReady(node: TestNode, count: number): Promise<void> {
+  const end = performance.now() + PRECREATED_READY_MS;
   for (;;) {
     const text = await (await fetch(`${node.url}/metrics`)).text();
-    if (Number(/^svc_node_blanks (\d+)/m.exec(text)?.[1] ?? 0) >= count) return;
-    if (performance.now() > end) throw new Error(`there are fewer than ${count} blanks after ${BLANKS_READY_MS} ms`);
+    if (Number(/^svc_node_precreated (\d+)/m.exec(text)?.[1] ?? 0) >= count) return;
+    if (performance.now() > end) throw new Error(`there are fewer than ${count} precreated sandboxes after ${PRECREATED_READY_MS} ms`);
     await sleep(50);
   }
 }
 
-/** Of making one blank, as the node timed it. */
-async function blankMs(node: TestNode): Promise<number> {
+/** Of making one precreated sandbox, as the node timed it. */
+async function precreatedMs(node: TestNode): Promise<number> {
   const text = await (await fetch(`${node.url}/metrics`)).text();
-  const of = (what: string) => Number(new RegExp(`^svc_node_stage_seconds_${what}\\{.*stage="blank".*\\} (\\S+)$`, "m").exec(text)?.[1] ?? 0);
+  const of = (what: string) => Number(new RegExp(`^svc_node_stage_seconds_${what}\\{.*stage="precreate".*\\} (\\S+)$`, "m").exec(text)?.[1] ?? 0);
   return (1000 * of("sum")) / Math.max(1, of("count"));
 }
 
-async function forks(blanks: number, goalMs: number): Promise<void> {
-  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=16", `--pool.blanks=${blanks}`] });
+async function forks(precreated: number, goalMs: number): Promise<void> {
+  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=16", `--pool.precreated=${precreated}`] });
   const sandbox = await holding(node);
   const times: number[] = [];
   let memoryMB = 0;
   let diskMB = 0;
   for (let round = 0; round < FORK_ROUNDS + 1; round++) {
-    // The first fork says which blanks will be wanted.
-    if (round > 0) await blanksReady(node, blanks);
+    // The first fork says which precreated sandboxes will be wanted.
+    if (round > 0) await precreatedReady(node, precreated);
     await sleep(2_000);
     const before = availableBytes();
     const diskBefore = diskBytes(join(node.home, "sandboxes"));
@@ -184,9 +184,9 @@ async function forks(blanks: number, goalMs: number): Promise<void> {
     diskMB = (diskBytes(join(node.home, "sandboxes")) - diskBefore) / FORKS / 1e6;
     for (const child of value) await child.kill();
   }
-  const standing = blanks === 0 ? "no blanks" : `${blanks} blanks standing`;
+  const standing = precreated === 0 ? "no precreated sandboxes" : `${precreated} precreated sandboxes standing`;
   Object.assign(raw, { [`fork, ${standing}`]: { ms: times, memoryMB, diskMB } });
-  const refill = blanks === 0 ? "" : `; a blank takes ${(await blankMs(node)).toFixed(0)} ms to make`;
+  const refill = precreated === 0 ? "" : `; a precreated sandbox takes ${(await precreatedMs(node)).toFixed(0)} ms to make`;
   rows.push({
     what: `fork into ${FORKS}, all answering, 100 MB of live heap, ${standing}: p50`,
     value: median(times),

@@ -68,7 +68,7 @@ async function askedMs(node: TestNode, { sandbox, sums }: Sleeper): Promise<numb
 class Lost extends Error {}
 
 async function smallHeaps(): Promise<{ rows: Row[]; raw: Record<string, unknown> }> {
-  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", "--pool.blanks=2"] });
+  await using node = await startNode({ runtime: "gvisor", flags: ["--network.pool_size=4", "--pool.precreated=2"] });
   const sleeper = await filled(node, 4);
   const times: number[] = [];
   for (let round = 0; round < SMALL_ROUNDS; round++) {
@@ -87,7 +87,7 @@ async function smallHeaps(): Promise<{ rows: Row[]; raw: Record<string, unknown>
 }
 
 async function crowd(): Promise<{ rows: Row[]; raw: Record<string, unknown> }> {
-  const flags = ["--network.pool_size=4", "--pool.blanks=2", `--sandbox.memory_mb=${2 * HEAP_MB + 128}`, `--sandbox.idle_pause_seconds=${IDLE_SECONDS}`];
+  const flags = ["--network.pool_size=4", "--pool.precreated=2", `--sandbox.memory_mb=${2 * HEAP_MB + 128}`, `--sandbox.idle_pause_seconds=${IDLE_SECONDS}`];
   await using node = await startNode({ runtime: "gvisor", flags: [...flags, `--sandbox.max_sandboxes=${SLEEPERS + 20}`] });
   const sleepers: Sleeper[] = [];
   const before = availableBytes();

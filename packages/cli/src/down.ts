@@ -35,7 +35,7 @@ export async function down(options: Options): Promise<number> {
   const client = clientOf(home);
   let sandboxes = await sandboxesOf(clientOf(home, COUNT_TIMEOUT_MS));
   if (options.sandboxes === true && client !== undefined && sandboxes !== undefined) {
-    const all = [...new Set([...sandboxes.map(({ sandboxID }) => sandboxID), ...setAside(home)])];
+    const all = [...new Set([...sandboxes.map(({ sandboxID }) => sandboxID), ...quarantined(home)])];
     const gone = await removeAll(client, all, () => {});
     if (gone < all.length) return EXIT_FAILURE;
     sandboxes = [];
@@ -50,16 +50,18 @@ export async function down(options: Options): Promise<number> {
   await Promise.all(targets.map(stopOne));
   removeUpState(home);
   process.stdout.write(`down${sandboxes === undefined ? "" : `; ${sentence(sandboxes)}`}\n`);
-  const aside = setAside(home);
-  if (aside.length === 0) return 0;
-  remark(`svc: set aside, so that it may still run: ${aside.join(", ")}; svc doctor says why, and svc node --destroy-all --home=${home} ends everything`);
+  const quarantine = quarantined(home);
+  if (quarantine.length === 0) return 0;
+  remark(
+    `svc: quarantined, so that it may still run: ${quarantine.join(", ")}; svc doctor says why, and svc node --destroy-all --home=${home} ends everything`,
+  );
   return options.sandboxes === true ? EXIT_FAILURE : 0;
 }
 
 /** Sandboxes whose records the node could not read: no list of it names them. */
-function setAside(home: string): string[] {
+function quarantined(home: string): string[] {
   try {
-    const entries = JSON.parse(readFileSync(join(home, "set-aside.json"), "utf8")) as { kind: string; name: string }[];
+    const entries = JSON.parse(readFileSync(join(home, "quarantine.json"), "utf8")) as { kind: string; name: string }[];
     return entries.filter(({ kind }) => kind === "sandbox").map(({ name }) => name);
   } catch {
     return [];

@@ -51,7 +51,7 @@ async function idOf(client: SvcClient, reference: string): Promise<string> {
     return (await client.snapshot(reference)).snapshotID;
   } catch (error) {
     // Its record cannot be read; the server still knows that the name is a snapshot's.
-    if (asFailure(error).name === "SET_ASIDE") return reference;
+    if (asFailure(error).name === "QUARANTINED") return reference;
     throw error;
   }
 }

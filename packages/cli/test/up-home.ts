@@ -9,7 +9,7 @@ import type { UpState } from "../src/up-state.ts";
 import { mainFile, openPlace } from "./svc.ts";
 
 /** The node's, and its pool kept empty. */
-export const FLAGS = ["--listen", "127.0.0.1:0", "--pool.size", "0", "--pool.templates", "", "--pool.blanks", "0", "--network.pool_size", "0"];
+export const FLAGS = ["--listen", "127.0.0.1:0", "--pool.size", "0", "--pool.templates", "", "--pool.precreated", "0", "--network.pool_size", "0"];
 
 /** `given`: a folder of the test's own, which stays. */
 export function openHome(given?: string) {

@@ -76,7 +76,7 @@ export class SvcClient {
   /**
    * Keeps the sandbox on disk, memory included, and frees what it uses; `memory: false` keeps its files alone. A paused
    * sandbox has no timeout and stays until it is resumed or deleted.
-   * SANDBOX_PAUSED when it is paused already, CAPTURE_UNAVAILABLE when its runtime cannot keep memory, CAPTURE_FAILED, DISK_FULL.
+   * SANDBOX_PAUSED when it is paused already, CHECKPOINT_UNAVAILABLE when its runtime cannot keep memory, CHECKPOINT_FAILED, DISK_FULL.
    */
   async pause(sandboxID: string, options: { memory?: boolean } = {}): Promise<void> {
     await this.#calls.call(life.pauseSandbox, { sandboxID, memory: options.memory }, LONG_CALL_MS);
@@ -102,7 +102,7 @@ export class SvcClient {
   /**
    * Copies a running sandbox, memory included, into `count` (1 to 100) new ones: one checkpoint, and for each child its
    * answer or its error. Without `timeoutSeconds` each lives as long as its source was given.
-   * CAPTURE_UNAVAILABLE, CAPTURE_FAILED, DISK_FULL, TOO_MANY_REQUESTS.
+   * CHECKPOINT_UNAVAILABLE, CHECKPOINT_FAILED, DISK_FULL, TOO_MANY_REQUESTS.
    */
   fork(sandboxID: string, options: { count?: number; timeoutSeconds?: number } = {}): Promise<ForkedChild[]> {
     return this.#calls.call(life.forkSandbox, { sandboxID, count: options.count, timeout: options.timeoutSeconds }, LONG_CALL_MS);
@@ -136,7 +136,7 @@ export class SvcClient {
 
   /**
    * A snapshot as one file, for `importSnapshot` on another node, of this deployment or another. `withBase`: with the files of the
-   * template of set-up's that it stands on. SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, CAPTURE_UNAVAILABLE, TOO_MANY_REQUESTS.
+   * template of set-up's that it stands on. SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE, TOO_MANY_REQUESTS.
    */
   exportSnapshot(reference: string, options: { withBase?: boolean; signal?: AbortSignal } = {}): Promise<ExportedSnapshot> {
     return exportSnapshot(this.#calls, reference, options);

@@ -51,8 +51,8 @@ export const failures = {
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },
   BUILD_CONFLICT: { http: 409, connect: "failed_precondition" },
   TEMPLATE_IN_USE: { http: 409, connect: "failed_precondition" },
-  CAPTURE_UNAVAILABLE: { http: 400, connect: "unimplemented" },
-  CAPTURE_FAILED: { http: 500, connect: "internal", retry: false },
+  CHECKPOINT_UNAVAILABLE: { http: 400, connect: "unimplemented" },
+  CHECKPOINT_FAILED: { http: 500, connect: "internal", retry: false },
   GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },
   // It is whole, and this node cannot run it: another processor, deployment or driver.
   SNAPSHOT_UNSUITABLE: { http: 422, connect: "failed_precondition", retry: false },
@@ -60,8 +60,8 @@ export const failures = {
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
   PORT_NOT_OPEN: { http: 502, connect: "unavailable" },
-  // What is named in `svc doctor` as set aside: kept, but not usable as things are.
-  SET_ASIDE: { http: 503, connect: "unavailable", retry: false },
+  // What is named in `svc doctor` as quarantined: kept, but not usable as things are.
+  QUARANTINED: { http: 503, connect: "unavailable", retry: false },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
   // Several nodes. Never tried again by itself: what a lost node had begun may have happened.
   NODE_NOT_FOUND: { http: 404, connect: "not_found" },

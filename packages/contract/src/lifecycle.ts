@@ -3,12 +3,12 @@ import { z } from "zod";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
+const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "QUARANTINED", "SANDBOX_CHANGING_STATE"] as const;
 const onCheckpoint = [
   ...onSandbox,
   "SANDBOX_NOT_RUNNING",
-  "CAPTURE_UNAVAILABLE",
-  "CAPTURE_FAILED",
+  "CHECKPOINT_UNAVAILABLE",
+  "CHECKPOINT_FAILED",
   "DISK_FULL",
   "TOO_MANY_REQUESTS",
   "TIMED_OUT",

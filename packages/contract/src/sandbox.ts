@@ -121,12 +121,12 @@ const createFailures = [
   "SHUTTING_DOWN",
   "TIMED_OUT",
   "DISK_FULL",
-  "SET_ASIDE",
+  "QUARANTINED",
   "SNAPSHOT_UNSUITABLE",
   "OBJECTS_UNAVAILABLE",
   "SERVER_UNREACHABLE",
 ] as const;
-const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SET_ASIDE", "SANDBOX_CHANGING_STATE"] as const;
+const onSandbox = ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "QUARANTINED", "SANDBOX_CHANGING_STATE"] as const;
 
 export const createSandbox = operation({
   name: "createSandbox",

@@ -52,7 +52,7 @@ void test("the body of create names its default and its header", () => {
 void test("failures that share a status are named together", () => {
   assert.equal(
     described("/v2/sandboxes", "post").responses["503"]?.description,
-    "CAPACITY_EXHAUSTED, SHUTTING_DOWN, SET_ASIDE, OBJECTS_UNAVAILABLE, SERVER_UNREACHABLE",
+    "CAPACITY_EXHAUSTED, SHUTTING_DOWN, QUARANTINED, OBJECTS_UNAVAILABLE, SERVER_UNREACHABLE",
   );
 });
 

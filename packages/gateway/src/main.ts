@@ -23,7 +23,7 @@ import { type EtcdDirectory, openEtcdDirectory } from "./members/etcd-directory.
 import { fateOf } from "./members/fate.ts";
 import { Lookups } from "./members/lookups.ts";
 import { Members } from "./members/members.ts";
-import { Rests } from "./members/rests.ts";
+import { StoredOnly } from "./members/stored-only.ts";
 import { openMetricsListener } from "./metrics-listener.ts";
 import { AdmissionQueue } from "./place/queue.ts";
 import { openGatewayProxy, openNodeTargets } from "./proxy/server.ts";
@@ -109,7 +109,7 @@ async function run(argv: readonly string[]): Promise<number> {
       directory: () => directory,
       relay,
       isFixed: etcd.length === 0,
-      rests: new Rests({ members, apiKey, log }),
+      storedOnly: new StoredOnly({ members, apiKey, log }),
       merge: openMerge({ members, apiKey, log }),
       create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
       checkHealth() {

@@ -21,7 +21,7 @@ const MISSING = "svc-missing-nodes";
 /** More than fits into etcd's record of it. */
 const LONG = "x".repeat(3000);
 
-void describe("lists of what rests in object storage", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
+void describe("lists of what is stored only in object storage", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
   let folder: string;
   let deployment: Deployment;
   let gateway: TestGateway;
@@ -51,7 +51,7 @@ void describe("lists of what rests in object storage", needs("root", "envd", "ba
   };
 
   before(async () => {
-    folder = mkdtempSync(join(tmpdir(), "svc-rests-"));
+    folder = mkdtempSync(join(tmpdir(), "svc-stored-only-"));
     deployment = await startDeployment(10, 2);
     const options = { runtime: "bubblewrap", flags: [`--objects.url=file://${folder}`] } as const;
     [staying, leaving] = await Promise.all([deployment.start(options), deployment.start(options)]);

@@ -12,7 +12,7 @@ const DOCTOR = fileURLToPath(new URL("../../sandbox/src/doctor/main.ts", import.
 /** Names and reasons, as `svc doctor` shows them. */
 export async function diagnosed(home: string): Promise<string[]> {
   const { stdout } = await promisify(execFile)(process.execPath, [DOCTOR, "--home", home, "--output", "json"]);
-  return (JSON.parse(stdout) as Diagnosis).checks.filter(({ says }) => says.startsWith("set aside")).map(({ name, says }) => `${name}: ${says}`);
+  return (JSON.parse(stdout) as Diagnosis).checks.filter(({ says }) => says.startsWith("quarantined")).map(({ name, says }) => `${name}: ${says}`);
 }
 
 /** Cuts the text of these rows short; each is put back by what is returned for it. */

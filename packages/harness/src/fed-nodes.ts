@@ -31,7 +31,7 @@ export const nodeIDOf = ({ home }: TestNode) => readFileSync(join(home, "node-id
 export const fetchedBytes = (node: TestNode) =>
   [...node.log().matchAll(/"movedBytes":(\d+)[^\n]*"fetched from another node"/g)].map(([, bytes]) => Number(bytes));
 /** What a fetch that is under way has on the disk. */
-export const coming = ({ home }: TestNode) => readdirSync(join(home, "travel")).filter((name) => /^(in|pack)-/.test(name));
+export const coming = ({ home }: TestNode) => readdirSync(join(home, "snapshot-transfer")).filter((name) => /^(in|pack)-/.test(name));
 export const checkpoints = ({ home }: TestNode) => readdirSync(join(home, "snapshots"));
 
 export async function startFedNodes(options: readonly [NodeOptions, NodeOptions] = [{}, {}]): Promise<FedNodes> {

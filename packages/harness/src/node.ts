@@ -24,7 +24,7 @@ export type NodeOptions = {
   readonly env?: Readonly<Record<string, string>>;
   /** Of another version: the root of its tree. */
   readonly tree?: string | undefined;
-  /** Further flags, as `--pool.size=0`. Pool and blanks are off unless a test asks for them. */
+  /** Further flags, as `--pool.size=0`. Pool and precreated sandboxes are off unless a test asks for them. */
   readonly flags?: readonly string[];
   /** A home that the caller made and removes. */
   readonly home?: string;
@@ -78,7 +78,7 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
       ...runtime,
       "--pool.size=0",
       "--pool.templates=",
-      "--pool.blanks=0",
+      "--pool.precreated=0",
       "--network.pool_size=0",
       ...(isAlone && !given.some((flag) => flag.startsWith("--network.dns=")) ? [`--network.dns=${NO_RESOLVER}`] : []),
       ...given,
@@ -154,7 +154,7 @@ export async function destroyLeft(home: string, env?: Readonly<Record<string, st
 
 /** Ends every sandbox of a home by the node's own means, for which neither the token seed nor envd is needed. */
 export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, place?: Place): Promise<void> {
-  const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
+  const [program = "", ...args] = inside(place, [process.execPath, MAIN, "--destroy-all", "--leave-exported", `--home=${home}`]);
   const child = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },

@@ -1,5 +1,5 @@
-// Blanks over kills, at one moment of each step; crash-blanks.long.test.ts has more.
+// Precreated sandboxes over kills, at one moment of each step; crash-precreated.long.test.ts has more.
 import { oneMoment } from "../src/crash.ts";
-import { crashBlanksSuite } from "./crash-blanks.suite.ts";
+import { crashPrecreatedSuite } from "./crash-precreated.suite.ts";
 
-crashBlanksSuite({ momentsOf: oneMoment(0), rounds: 1 });
+crashPrecreatedSuite({ momentsOf: oneMoment(0), rounds: 1 });

@@ -1,5 +1,5 @@
-// Blanks over kills, at every moment of each step.
+// Precreated sandboxes over kills, at every moment of each step.
 import { everyMoment } from "../src/crash.ts";
-import { crashBlanksSuite } from "./crash-blanks.suite.ts";
+import { crashPrecreatedSuite } from "./crash-precreated.suite.ts";
 
-crashBlanksSuite({ momentsOf: everyMoment, rounds: 5 });
+crashPrecreatedSuite({ momentsOf: everyMoment, rounds: 5 });

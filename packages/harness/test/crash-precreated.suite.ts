@@ -1,4 +1,4 @@
-// Blanks that stand ready: used once, under their own limits, and none outlives a node that was killed.
+// Precreated sandboxes that stand ready: used once, under their own limits, and none outlives a node that was killed.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -11,23 +11,23 @@ import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { until } from "../src/until.ts";
 
-const BLANKS = 2;
-const blanksFlags = [`--pool.blanks=${BLANKS}`];
+const PRECREATED = 2;
+const precreatedFlags = [`--pool.precreated=${PRECREATED}`];
 /** So that what is there after a start is what the start left. */
-const none = { flags: ["--pool.blanks=0"] };
+const none = { flags: ["--pool.precreated=0"] };
 
-export type BlanksOptions = { readonly momentsOf: MomentsOf; readonly rounds: number };
+export type PrecreatedOptions = { readonly momentsOf: MomentsOf; readonly rounds: number };
 
-export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
-  void describe("blanks", needs("root", "envd", "base", "runsc"), () => {
-    const debug = { runtime: "gvisor", flags: ["--log-level=debug", ...blanksFlags] } as const;
+export function crashPrecreatedSuite({ momentsOf, rounds }: PrecreatedOptions): void {
+  void describe("precreated", needs("root", "envd", "base", "runsc"), () => {
+    const debug = { runtime: "gvisor", flags: ["--log-level=debug", ...precreatedFlags] } as const;
     const connectionOf = (node: TestNode) => ({ apiUrl: node.url, sandboxUrl: node.url, apiKey: node.apiKey });
     const partsOf = (node: TestNode) => readdirSync(join(node.home, "sandboxes"));
 
     async function ready(node: TestNode, count: number): Promise<void> {
-      await until(`${count} blanks`, async () => {
+      await until(`${count} precreated sandboxes`, async () => {
         const text = await (await fetch(`${node.url}/metrics`)).text();
-        return Number(/^svc_node_blanks (\d+)/m.exec(text)?.[1]) === count ? true : undefined;
+        return Number(/^svc_node_precreated (\d+)/m.exec(text)?.[1]) === count ? true : undefined;
       });
     }
 
@@ -41,18 +41,20 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
     void test("that stand ready, or are being made, are gone after the node was killed and started", async () => {
       await using node = await startNode(debug);
       const { sandboxID, check } = await busySandbox(node);
-      await ready(node, BLANKS);
-      assert.equal(partsOf(node).length, 1 + BLANKS);
+      await ready(node, PRECREATED);
+      assert.equal(partsOf(node).length, 1 + PRECREATED);
       await node.restart("SIGKILL", none);
-      await assertNothingBut(node, [sandboxID], "blanks stood ready");
+      await assertNothingBut(node, [sandboxID], "precreated sandboxes stood ready");
       for (const delayMs of momentsOf(1, [0, 40])) {
-        await node.restart("SIGTERM", { flags: blanksFlags });
-        await killDuring(node, "blank", delayMs, () => node.call(createSnapshot, { sandboxID }).then(() => node.call(forkSandbox, { sandboxID, count: 1 })));
+        await node.restart("SIGTERM", { flags: precreatedFlags });
+        await killDuring(node, "precreate", delayMs, () =>
+          node.call(createSnapshot, { sandboxID }).then(() => node.call(forkSandbox, { sandboxID, count: 1 })),
+        );
         await node.start(none);
         for (const child of await node.call(listSandboxes, {})) {
           if (child.sandboxID !== sandboxID) await node.call(deleteSandbox, { sandboxID: child.sandboxID });
         }
-        await assertNothingBut(node, [sandboxID], `blank + ${delayMs} ms`);
+        await assertNothingBut(node, [sandboxID], `precreated sandbox + ${delayMs} ms`);
       }
       await check("after all");
     });
@@ -60,7 +62,7 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
     void test("are destroyed when the node stops", async () => {
       await using node = await startNode(debug);
       const { sandboxID } = await busySandbox(node);
-      await ready(node, BLANKS);
+      await ready(node, PRECREATED);
       await node.kill("SIGTERM");
       await assertNothingBut(node, [sandboxID], "a clean stop");
       await node.start();
@@ -72,7 +74,7 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
       for (const [at, stage] of ["restore", "envd", "identity"].entries()) {
         for (const delayMs of momentsOf(at, [0, 20])) {
           const when = `${stage} + ${delayMs} ms`;
-          await ready(node, BLANKS);
+          await ready(node, PRECREATED);
           await node.call(pauseSandbox, { sandboxID });
           await killDuring(node, stage, delayMs, () => node.call(connectSandbox, { sandboxID }));
           await node.start(none);
@@ -86,7 +88,7 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
           });
         }
       }
-      // What runs in a blank is destroyed by a delete, and by a pause.
+      // What runs in a precreated sandbox is destroyed by a delete, and by a pause.
       await node.restart("SIGTERM", none);
       await assertOnlyRunning(node, "resumed many times");
       await node.call(pauseSandbox, { sandboxID });
@@ -100,7 +102,7 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
       await using node = await startNode(debug);
       const [one, two] = await Promise.all([busySandbox(node), busySandbox(node)]);
       for (let round = 0; round < rounds; round++) {
-        await ready(node, BLANKS);
+        await ready(node, PRECREATED);
         await node.call(pauseSandbox, { sandboxID: one.sandboxID });
         const [forked] = await Promise.all([
           node.call(forkSandbox, { sandboxID: two.sandboxID, count: 3 }),
@@ -120,7 +122,7 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
     });
 
     void test("serve only sandboxes of their own size: what was paused small comes back small among larger ones", async () => {
-      await using node = await startNode({ runtime: "gvisor", flags: [...blanksFlags, "--sandbox.memory_mb=256"] });
+      await using node = await startNode({ runtime: "gvisor", flags: [...precreatedFlags, "--sandbox.memory_mb=256"] });
       const sizeOf = async (sandboxID: string) => {
         const { stdout } = await (await Sandbox.connect(sandboxID, connectionOf(node))).commands.run("grep MemTotal /proc/meminfo | tr -dc 0-9");
         return Math.round(Number(stdout) / 1024);
@@ -129,9 +131,9 @@ export function crashBlanksSuite({ momentsOf, rounds }: BlanksOptions): void {
       await node.call(pauseSandbox, { sandboxID: small.sandboxID });
       await node.restart("SIGTERM", { flags: ["--sandbox.memory_mb=384"] });
       const large = await node.call(createSandbox, { templateID: "base" });
-      await ready(node, BLANKS);
+      await ready(node, PRECREATED);
       assert.deepEqual([await sizeOf(small.sandboxID), await sizeOf(large.sandboxID)], [256, 384]);
-      await ready(node, 2 * BLANKS);
+      await ready(node, 2 * PRECREATED);
       const another = await node.call(createSandbox, { templateID: "base" });
       await node.call(pauseSandbox, { sandboxID: small.sandboxID });
       assert.deepEqual([await sizeOf(small.sandboxID), await sizeOf(another.sandboxID)], [256, 384]);

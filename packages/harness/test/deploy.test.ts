@@ -124,6 +124,27 @@ void test("the compose file runs three nodes and a gateway by flags that they kn
   }
 });
 
+/** Of a service, among those that this file may use; docker-compose 1.29 refuses any other. */
+// biome-ignore format: one list, read across
+const keysOfCompose129 = new Set([
+  "cap_add", "cap_drop", "command", "container_name", "depends_on", "devices", "entrypoint", "env_file", "environment", "extra_hosts", "healthcheck",
+  "hostname", "image", "init", "labels", "logging", "mem_limit", "networks", "pid", "ports", "privileged", "read_only", "restart", "security_opt",
+  "stop_grace_period", "stop_signal", "sysctls", "tmpfs", "ulimits", "user", "volumes", "working_dir",
+]);
+
+void test("docker-compose 1.29 reads the compose file: no service has a key that it does not know", yaml, () => {
+  for (const [name, service] of composeServices())
+    for (const key of Object.keys(service)) assert.ok(keysOfCompose129.has(key), `${name}: docker-compose 1.29 does not know '${key}'`);
+});
+
+void test("with the manifests' settings paused sandboxes outlive their node: nodes have object storage and its credentials", yaml, () => {
+  const settings = readFileSync(new URL("../../../deploy/kubernetes/sandboxes/settings.yaml", import.meta.url), "utf8");
+  assert.match(settings, /^ {2}SVC_OBJECTS_URL: s3:\/\/\S+$/m);
+  const node = readFileSync(new URL("../../../deploy/kubernetes/sandboxes/node.yaml", import.meta.url), "utf8");
+  for (const name of ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+    assert.match(node, new RegExp(`- name: ${name}\\n.*\\n\\s+secretKeyRef: \\{ name: svc-objects,`));
+});
+
 void test("an image exposes the ports that it listens on, and is made from stages and files that are there", () => {
   const names = stages.map(({ name }) => name);
   for (const line of imageLines()) {
@@ -147,7 +168,9 @@ void test("an image exposes the ports that it listens on, and is made from stage
 void test("variables in manifests and in the environment file of the units are settings of a server", yaml, () => {
   const named = new Set(servers.flatMap((verb) => [...knownBy(verb).defaults.keys()].map((name) => `SVC_${name.replace(".", "_").toUpperCase()}`)));
   const inManifests = all.flatMap(({ data = {} }) => Object.keys(data));
-  const inPods = pods.flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.map(({ name }) => name))).filter((name) => name !== "POD_IP");
+  const inPods = pods
+    .flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.map(({ name }) => name)))
+    .filter((name) => !/^(POD_IP|AWS_.*)$/.test(name));
   const used = [...inManifests, ...inPods, ...variablesOf("systemd/svc.env")];
   assert.ok(used.length >= 4);
   for (const name of used) assert.ok(named.has(name), `${name} is a setting`);
@@ -191,10 +214,18 @@ void test("secrets have the specified names, the key is a file at /run/secrets/a
   const seeds = pods.flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.filter(({ valueFrom }) => valueFrom?.secretKeyRef !== undefined)));
   assert.deepEqual(
     seeds.map(({ name, valueFrom }) => [name, valueFrom?.secretKeyRef]),
-    [["SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED", { name: "svc-runtime-secrets", key: "sandbox-access-token-hash-seed" }]],
+    [
+      ["SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED", { name: "svc-runtime-secrets", key: "sandbox-access-token-hash-seed" }],
+      ["AWS_ACCESS_KEY_ID", { name: "svc-objects", key: "access-key-id" }],
+      ["AWS_SECRET_ACCESS_KEY", { name: "svc-objects", key: "secret-access-key" }],
+    ],
   );
   const guide = readFileSync(join(TREE, "docs/deploy.md"), "utf8");
-  for (const made of ["svc-auth --from-file=api-key=", "svc-runtime-secrets --from-file=sandbox-access-token-hash-seed="])
+  for (const made of [
+    "svc-auth --from-file=api-key=",
+    "svc-runtime-secrets --from-file=sandbox-access-token-hash-seed=",
+    "svc-objects --from-literal=access-key-id=",
+  ])
     assert.ok(guide.includes(`create secret generic ${made}`), `the guide makes ${made}`);
 });
 

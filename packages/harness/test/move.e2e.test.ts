@@ -62,7 +62,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     (await node.call(createSandbox, { templateID: "base", timeout: 3600, autoPause: true, autoResume: { enabled: true } })).sandboxID;
   const fetched = async ({ url }: TestNode, direction: "peer" | "fetched") => {
     const metrics = await (await fetch(`${url}/metrics`)).text();
-    return Number(new RegExp(`^svc_node_travel_chunks_total\\{[^}]*direction="${direction}"[^}]*\\} (\\d+)`, "m").exec(metrics)?.[1] ?? 0);
+    return Number(new RegExp(`^svc_node_snapshot_transfer_chunks_total\\{[^}]*direction="${direction}"[^}]*\\} (\\d+)`, "m").exec(metrics)?.[1] ?? 0);
   };
   const withKey = async (idempotencyKey: string) => (await gateway.call(createSandbox, { templateID: "base", timeout: 3600, idempotencyKey })).sandboxID;
   /** A key that led to this node, and the sandbox that it made. */

@@ -1,4 +1,4 @@
-// What is set aside can be deleted by its own verb: its parts go, doctor forgets it, and its name is free again.
+// What is quarantined can be deleted by its own verb: its parts go, doctor forgets it, and its name is free again.
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ async function built(node: TestNode, name: string): Promise<{ templateID: string
 
 const create = async (node: TestNode) => (await node.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
 
-void describe("deleting what is set aside", needs("root", "runsc", "runc", "envd", "base"), () => {
+void describe("deleting what is quarantined", needs("root", "runsc", "runc", "envd", "base"), () => {
   void test("sandboxes, snapshots, templates and builds whose records cannot be read are deleted as any other, with all that only they used", async () => {
     await using node = await startNode({ runtime: "gvisor" });
     const [running, paused] = [await create(node), await create(node)];
@@ -48,8 +48,8 @@ void describe("deleting what is set aside", needs("root", "runsc", "runc", "envd
       said.some((line) => line.startsWith(`snapshot ${snapshotID}: `) && line.includes("kept:default")),
       said.join("\n"),
     );
-    await assert.rejects(node.call(getSnapshot, { snapshotID: "kept" }), { name: "SET_ASIDE" });
-    await assert.rejects(node.call(createSandbox, { templateID: "kept" }), { name: "SET_ASIDE" });
+    await assert.rejects(node.call(getSnapshot, { snapshotID: "kept" }), { name: "QUARANTINED" });
+    await assert.rejects(node.call(createSandbox, { templateID: "kept" }), { name: "QUARANTINED" });
 
     for (const sandboxID of [running, paused]) {
       await node.call(deleteSandbox, { sandboxID });
@@ -101,7 +101,7 @@ void describe("deleting what is set aside", needs("root", "runsc", "runc", "envd
     removeHome(home);
   });
 
-  void test("--destroy-all ends what is set aside, too, and leaves nothing to name", async () => {
+  void test("--destroy-all ends what is quarantined, too, and leaves nothing to name", async () => {
     const home = makeHome();
     {
       await using node = await startNode({ home, runtime: "gvisor" });
@@ -116,7 +116,7 @@ void describe("deleting what is set aside", needs("root", "runsc", "runc", "envd
       await node.kill("SIGKILL");
       await destroyAll(home);
       assert.deepEqual(leftovers(home), nothing);
-      assert.equal(existsSync(join(home, "set-aside.json")), false);
+      assert.equal(existsSync(join(home, "quarantine.json")), false);
       assert.deepEqual(readdirSync(join(home, "snapshots")), []);
     }
     removeHome(home);

@@ -46,16 +46,16 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
         (await node.call(listSandboxes, { state: "paused" })).map((each) => each.sandboxID),
         [kept.paused],
       );
-      await assert.rejects(node.call(getSandbox, { sandboxID: kept.running }), { name: "SET_ASIDE", message: /gvisor/ });
-      await assert.rejects(node.call(resumeSandbox, { sandboxID: kept.paused }), { name: "SET_ASIDE", message: /gvisor/ });
-      await assert.rejects(node.call(createSandbox, { templateID: kept.snapshotID }), { name: "SET_ASIDE", message: /gvisor/ });
+      await assert.rejects(node.call(getSandbox, { sandboxID: kept.running }), { name: "QUARANTINED", message: /gvisor/ });
+      await assert.rejects(node.call(resumeSandbox, { sandboxID: kept.paused }), { name: "QUARANTINED", message: /gvisor/ });
+      await assert.rejects(node.call(createSandbox, { templateID: kept.snapshotID }), { name: "QUARANTINED", message: /gvisor/ });
       const said = await diagnosed(home);
       for (const name of ["driver gvisor", `sandbox ${kept.running}`, `sandbox ${kept.paused}`, `snapshot ${kept.snapshotID}`]) {
         assert.ok(
-          said.some((line) => line.startsWith(`${name}: set aside: `) && line.includes("gvisor")),
+          said.some((line) => line.startsWith(`${name}: quarantined: `) && line.includes("gvisor")),
           `${name}: ${said.join("\n")}`,
         );
-        assert.ok(node.log().includes(`${name} is set aside`), name);
+        assert.ok(node.log().includes(`${name} is quarantined`), name);
       }
       // A restart over it loses nothing either.
       await node.restart("SIGKILL");
@@ -102,10 +102,10 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
         `${name}: ${said.join("\n")}`,
       );
     }
-    await assert.rejects(node.call(getSandbox, { sandboxID: bad.sandboxID }), { name: "SET_ASIDE" });
-    await assert.rejects(node.call(createSandbox, { templateID: lost.snapshotID }), { name: "SET_ASIDE" });
-    await assert.rejects(node.call(createSandbox, { templateID: "built" }), { name: "SET_ASIDE" });
-    await assert.rejects(node.call(createSandbox, { templateID: "other" }), { name: "SET_ASIDE" });
+    await assert.rejects(node.call(getSandbox, { sandboxID: bad.sandboxID }), { name: "QUARANTINED" });
+    await assert.rejects(node.call(createSandbox, { templateID: lost.snapshotID }), { name: "QUARANTINED" });
+    await assert.rejects(node.call(createSandbox, { templateID: "built" }), { name: "QUARANTINED" });
+    await assert.rejects(node.call(createSandbox, { templateID: "other" }), { name: "QUARANTINED" });
     await node.call(resumeSandbox, { sandboxID: good.sandboxID, timeout: 600 });
     assert.equal(await say(node, good.sandboxID, "cat kept"), "kept\n");
     assert.deepEqual(
@@ -131,10 +131,10 @@ void describe("a node that starts over what it cannot use", needs("root", "runsc
     const [checkpointID = ""] = readdirSync(folder);
     renameSync(join(folder, checkpointID), join(node.home, "elsewhere"));
     await node.restart("SIGKILL");
-    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is set aside: checkpoint ${checkpointID} is not on disk`));
+    assert.match(node.log(), new RegExp(`snapshot ${snapshotID} is quarantined: checkpoint ${checkpointID} is not on disk`));
     await assert.rejects(node.call(createSandbox, { templateID: snapshotID }), { name: "SNAPSHOT_DAMAGED" });
     renameSync(join(node.home, "elsewhere"), join(folder, checkpointID));
-    await until("the snapshot to be taken up", () => (node.log().includes(`snapshot ${snapshotID} is no longer set aside`) ? true : undefined));
+    await until("the snapshot to be taken up", () => (node.log().includes(`snapshot ${snapshotID} is no longer quarantined`) ? true : undefined));
     await node.call(createSandbox, { templateID: snapshotID });
   });
 

@@ -70,9 +70,9 @@ async function goesOn(sandbox: Sandbox): Promise<void> {
   await until("the program to count on", async () => (await count()) > before || undefined);
 }
 
-void describe("snapshots that travel", needs("root", "envd", "base", "runsc", "object-server"), () => {
+void describe("snapshots that transfer", needs("root", "envd", "base", "runsc", "object-server"), () => {
   void test("a snapshot goes by a file to a node of the same deployment, where its programs go on", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "svc-travel-"));
+    const folder = mkdtempSync(join(tmpdir(), "svc-transfer-"));
     await using node = await startNode({ runtime: "gvisor" });
     const home = homeBeside(node.home);
     {
@@ -98,7 +98,7 @@ void describe("snapshots that travel", needs("root", "envd", "base", "runsc", "o
   });
 
   void test("a snapshot of files goes to another deployment; one of memory is refused there with what to do", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "svc-travel-"));
+    const folder = mkdtempSync(join(tmpdir(), "svc-transfer-"));
     await using node = await startNode({ runtime: "gvisor" });
     await using stranger = await startNode({ runtime: "gvisor" });
     const source = await withCounter(node);
@@ -143,8 +143,8 @@ void describe("snapshots that travel", needs("root", "envd", "base", "runsc", "o
     await node.call(pauseSandbox, { sandboxID: sandbox.sandboxId });
     const [checkpoint] = readdirSync(join(storage, "manifests/sandboxes", sandbox.sandboxId));
     await node.kill("SIGTERM");
-    await inHome(node.home, flags, ({ travel }) => travel.releaseSandbox(sandbox.sandboxId, "node-other"));
-    await inHome(home, flags, ({ travel }) => travel.importSandbox(`sandboxes/${sandbox.sandboxId}/${checkpoint}`, async () => {}));
+    await inHome(node.home, flags, ({ transfer }) => transfer.releaseSandbox(sandbox.sandboxId, "node-other"));
+    await inHome(home, flags, ({ transfer }) => transfer.importSandbox(`sandboxes/${sandbox.sandboxId}/${checkpoint}`, async () => {}));
     await node.start();
     assert.equal(await node.call(getSandbox, { sandboxID: sandbox.sandboxId }).catch((error: Error) => error.name), "SANDBOX_NOT_FOUND");
     {
@@ -180,11 +180,11 @@ void describe("snapshots that travel", needs("root", "envd", "base", "runsc", "o
       body: half,
       duplex: "half",
     } as RequestInit);
-    await until("the import to be under way", () => readdirSync(join(node.home, "travel")).some((name) => name.startsWith("in-")) || undefined);
+    await until("the import to be under way", () => readdirSync(join(node.home, "snapshot-transfer")).some((name) => name.startsWith("in-")) || undefined);
     await Promise.all([node.restart("SIGKILL"), assert.rejects(importing)]);
     assert.deepEqual(readdirSync(join(node.home, "snapshots")), before);
     assert.deepEqual(
-      readdirSync(join(node.home, "travel")).filter((name) => /^(in|pack)-/.test(name)),
+      readdirSync(join(node.home, "snapshot-transfer")).filter((name) => /^(in|pack)-/.test(name)),
       [],
     );
     const again = await fetch(`${node.url}/snapshots/import`, { method: "POST", headers: { "x-api-key": node.apiKey }, body: file });

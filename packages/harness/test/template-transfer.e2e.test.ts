@@ -18,7 +18,7 @@ import type { TestNode } from "../src/node.ts";
 import { build, connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
 
-/** Started by a program that remembers when; its memory travels. */
+/** Started by a program that remembers when; its memory is transferred. */
 const counting = (text: string) =>
   Template().fromTemplate("base").runCmd(`echo ${text} > /tmp/version`).setStartCmd("date +%s%N > /tmp/started; sleep 100000", "test -s /tmp/started");
 
@@ -53,7 +53,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
   }
 
   before(async () => {
-    folder = mkdtempSync(join(tmpdir(), "svc-template-travel-"));
+    folder = mkdtempSync(join(tmpdir(), "svc-template-transfer-"));
     const secret = join(folder, "secret");
     writeFileSync(secret, "g".repeat(40), { mode: 0o600 });
     deployment = await startFrontedNodes({
@@ -128,7 +128,7 @@ void describe("a template that one of two nodes built", needs("root", "runsc", "
   void test("is fetched anew after a kill -9 in the midst of it", async () => {
     await other.restart("SIGKILL", { flags: ["--objects.bandwidth_mb_per_second=2"] });
     await otherIsReady();
-    const coming = () => readdirSync(join(other.home, "travel")).some((each) => each.startsWith("in-"));
+    const coming = () => readdirSync(join(other.home, "snapshot-transfer")).some((each) => each.startsWith("in-"));
     const create = gateway.call(createSandbox, { templateID: name }).catch((error: Error) => error.name);
     await until("it is on its way", () => (coming() ? true : undefined));
     await other.kill("SIGKILL");

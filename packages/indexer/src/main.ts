@@ -10,13 +10,13 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import { Aside } from "./aside.ts";
 import { openHttp } from "./http.ts";
 import { openIndexerMetrics } from "./indexer-metrics.ts";
 import { Intake } from "./intake.ts";
 import { LoopShare } from "./loop-share.ts";
 import { openIndex } from "./native.ts";
 import { WaitingRoom } from "./order.ts";
+import { Quarantine } from "./quarantine.ts";
 import { readStatic } from "./register-input.ts";
 import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
@@ -63,13 +63,13 @@ async function run(argv: readonly string[]): Promise<number> {
   const stillness = new Stillness();
   const share = new LoopShare(REQUEST_SLICE_MS);
   const intake = new Intake(stillness, new WaitingRoom(waitingBytes), () => share.takeSpentMs());
-  const aside = new Aside(log, folder);
+  const quarantine = new Quarantine(log, folder);
   const limits = limitsOf();
-  const snapshots = new Snapshots(index, stillness, log, aside, folder);
-  const registry = new Registry({ index, intake, settings, log, folder, aside, limits });
-  await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, aside, log, folder });
+  const snapshots = new Snapshots(index, stillness, log, quarantine, folder);
+  const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
+  await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
 
-  const views = new Views({ index, stillness, registry, settings, aside, snapshots });
+  const views = new Views({ index, stillness, registry, settings, quarantine, snapshots });
   const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
   const routes = indexerRoutes({
     index,

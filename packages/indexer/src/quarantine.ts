@@ -1,15 +1,15 @@
-// What could not be read or begun at the start: set aside under its name, with the reason, in the log and in what /services answers.
+// What could not be read or begun at the start: quarantined under its name, with the reason, in the log and in what /services answers.
 import { copyFileSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 
-export type SetAside = { readonly name: string; readonly reason: string };
+export type Quarantined = { readonly name: string; readonly reason: string };
 
-const FOLDER = "set-aside";
+const FOLDER = "quarantine";
 /** Named in an answer; the log has all. */
 const MAX_NAMED = 100;
 
-export class Aside {
+export class Quarantine {
   readonly #folder: string;
   readonly #log: Log;
   readonly #entries = new Map<string, string>();
@@ -18,10 +18,10 @@ export class Aside {
     this.#log = log;
     this.#folder = join(folder, FOLDER);
     for (const name of namesIn(this.#folder))
-      this.#entries.set(join(FOLDER, name), "set aside at an earlier start, whose log has the reason; repair or delete it");
+      this.#entries.set(join(FOLDER, name), "quarantined at an earlier start, whose log has the reason; repair or delete it");
   }
 
-  get entries(): SetAside[] {
+  get entries(): Quarantined[] {
     return [...this.#entries].slice(0, MAX_NAMED).map(([name, reason]) => ({ name, reason }));
   }
 
@@ -50,7 +50,7 @@ export class Aside {
 
   note(name: string, reason: string): void {
     this.#entries.set(name, reason);
-    this.#log.error({ name, reason }, "set aside; everything else starts");
+    this.#log.error({ name, reason }, "quarantined; everything else starts");
   }
 
   forget(name: string): void {

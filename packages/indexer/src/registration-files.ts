@@ -3,8 +3,8 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Registration } from "@svc/contract/indexer.ts";
-import type { Aside } from "./aside.ts";
 import { removeDurably, writeDurably } from "./disk.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { keyOf } from "./register-input.ts";
 
 const SUFFIX = ".json";
@@ -20,14 +20,14 @@ export type Kept = {
 export class RegistrationFiles {
   readonly #folder: string;
   readonly #former: string;
-  readonly #aside: Aside;
+  readonly #quarantine: Quarantine;
   readonly #read: (input: unknown) => Registration;
 
   /** `read` checks a record, and throws with a sentence where it is wrong. */
-  constructor(folder: string, aside: Aside, read: (input: unknown) => Registration) {
+  constructor(folder: string, quarantine: Quarantine, read: (input: unknown) => Registration) {
     this.#folder = join(folder, "registrations");
     this.#former = join(folder, "registrations.json");
-    this.#aside = aside;
+    this.#quarantine = quarantine;
     this.#read = read;
   }
 
@@ -50,7 +50,7 @@ export class RegistrationFiles {
         registrations.push(this.#read(JSON.parse(readFileSync(path, "utf8"))));
       } catch (error) {
         unreadable.add(name);
-        this.#aside.move(path, name, `this registration cannot be read: ${(error as Error).message}`);
+        this.#quarantine.move(path, name, `this registration cannot be read: ${(error as Error).message}`);
       }
     }
     return { registrations, unreadable, formerUnreadable: !this.#loadFormer(registrations) };
@@ -82,7 +82,7 @@ export class RegistrationFiles {
       if (!Array.isArray(records)) throw new Error("expected a list of registrations");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return true;
-      this.#aside.move(this.#former, "registrations.json", `the registrations cannot be read: ${(error as Error).message}`);
+      this.#quarantine.move(this.#former, "registrations.json", `the registrations cannot be read: ${(error as Error).message}`);
       return false;
     }
     const known = new Set(into.map(keyOf));
@@ -92,13 +92,13 @@ export class RegistrationFiles {
         const registration = this.#read(record);
         if (!known.has(keyOf(registration))) into.push(registration);
       } catch (error) {
-        this.#aside.note(
+        this.#quarantine.note(
           `registrations.json, record ${at}`,
           `this registration cannot be read: ${(error as Error).message}; it was ${JSON.stringify(record).slice(0, 500)}`,
         );
       }
     }
-    if (odd) this.#aside.copy(this.#former, "registrations.json");
+    if (odd) this.#quarantine.copy(this.#former, "registrations.json");
     return true;
   }
 }

@@ -2,11 +2,11 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { Aside } from "./aside.ts";
 import { asDiskFailure } from "./disk.ts";
 import { Held } from "./held.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { Reclaimer } from "./reclaim.ts";
 import { Refusal } from "./refusal.ts";
 import { keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
@@ -25,7 +25,7 @@ export type RegistryOptions = {
   readonly settings: IndexerSettings;
   readonly log: Log;
   readonly folder: string;
-  readonly aside: Aside;
+  readonly quarantine: Quarantine;
   readonly limits: Limits;
 };
 
@@ -41,7 +41,7 @@ export class Registry {
   constructor(options: RegistryOptions) {
     this.#options = options;
     this.#reclaimer = new Reclaimer(options.index, options.intake);
-    this.files = new RegistrationFiles(options.folder, options.aside, (input) => this.read(input));
+    this.files = new RegistrationFiles(options.folder, options.quarantine, (input) => this.read(input));
   }
 
   read(input: unknown): Registration {
@@ -88,7 +88,7 @@ export class Registry {
     }
     // At the start: of snapshots whose registrations are gone.
     this.#reclaimer.begin();
-    this.#options.aside.forget(name);
+    this.#options.quarantine.forget(name);
     log.info({ subscription: name, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
     return this.subscriptions.get(key) as Subscription;
   }

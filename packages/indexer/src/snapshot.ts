@@ -3,10 +3,10 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
-import type { Aside } from "./aside.ts";
 import { asDiskFailure, replace } from "./disk.ts";
 import type { Answer } from "./http-exchange.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
 import type { Stillness } from "./stillness.ts";
@@ -21,7 +21,7 @@ export class Snapshots {
   readonly #index: NativeIndex;
   readonly #stillness: Stillness;
   readonly #log: Log;
-  readonly #aside: Aside;
+  readonly #quarantine: Quarantine;
   readonly #folder: string;
   readonly #file: string;
   #timer: NodeJS.Timeout | undefined;
@@ -34,16 +34,16 @@ export class Snapshots {
   /** Why the last one could not be written; "" when it was. */
   problem = "";
 
-  constructor(index: NativeIndex, stillness: Stillness, log: Log, aside: Aside, folder: string) {
+  constructor(index: NativeIndex, stillness: Stillness, log: Log, quarantine: Quarantine, folder: string) {
     this.#index = index;
     this.#stillness = stillness;
     this.#log = log;
-    this.#aside = aside;
+    this.#quarantine = quarantine;
     this.#folder = folder;
     this.#file = join(folder, "index.snapshot");
   }
 
-  /** What the last process knew; a file that cannot be used is set aside. */
+  /** What the last process knew; a file that cannot be used is quarantined. */
   load(): SavedSubscription[] {
     rmSync(`${this.#file}.new`, { force: true });
     return existsSync(this.#file) ? this.#read(this.#file) : [];
@@ -67,7 +67,7 @@ export class Snapshots {
       );
       return subscriptions;
     } catch (error) {
-      this.#aside.move(path, "index.snapshot", `this snapshot is not used: ${(error as Error).message}; the index begins empty and is filled by replays`);
+      this.#quarantine.move(path, "index.snapshot", `this snapshot is not used: ${(error as Error).message}; the index begins empty and is filled by replays`);
       return [];
     }
   }

@@ -1,10 +1,10 @@
-// What the former process had comes back: its snapshot, its registrations, those of the configuration; what cannot is set aside and named.
+// What the former process had comes back: its snapshot, its registrations, those of the configuration; what cannot is quarantined and named.
 
 import { Failure } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { Aside } from "./aside.ts";
 import type { NativeIndex } from "./native.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { keyOf, nameOf } from "./register-input.ts";
 import { RegistrationFiles } from "./registration-files.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
@@ -20,7 +20,7 @@ export type StartOptions = {
   readonly index: NativeIndex;
   readonly registry: Registry;
   readonly snapshots: Snapshots;
-  readonly aside: Aside;
+  readonly quarantine: Quarantine;
   readonly log: Log;
   readonly folder: string;
 };
@@ -63,23 +63,23 @@ function forget(index: NativeIndex, { id, remembered: { former } }: SavedSubscri
   if (former !== undefined) index.unsubscribe(former);
 }
 
-async function beginOne({ registry, aside }: StartOptions, registration: Registration, saved: SavedSubscription | undefined): Promise<void> {
+async function beginOne({ registry, quarantine }: StartOptions, registration: Registration, saved: SavedSubscription | undefined): Promise<void> {
   try {
     await registry.register(registration, { saved, kept: true });
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     // Its record stays: the next start tries again.
-    aside.note(nameOf(registration), `this registration could not begin: ${error.message}`);
+    quarantine.note(nameOf(registration), `this registration could not begin: ${error.message}`);
   }
 }
 
-async function bootstrapped({ settings, snapshots, aside, folder }: StartOptions): Promise<SavedSubscription[]> {
+async function bootstrapped({ settings, snapshots, quarantine, folder }: StartOptions): Promise<SavedSubscription[]> {
   try {
     const maxBytes = 2 * settings.memory_budget_mb * MIB + 64 * MIB;
     return snapshots.loadFrom(await fetchSibling({ url: settings.bootstrap_from, apiKey: settings.api_key, folder, maxBytes }));
   } catch (error) {
     if (!(error instanceof Failure) || error.name !== "DISK_FULL") throw error;
-    aside.note(settings.bootstrap_from, error.message);
+    quarantine.note(settings.bootstrap_from, error.message);
     return [];
   }
 }

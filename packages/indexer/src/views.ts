@@ -1,7 +1,8 @@
 // What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
-import type { Aside } from "./aside.ts";
+
 import { diagnose } from "./doctor.ts";
 import { figuresOf, type NativeIndex } from "./native.ts";
+import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import type { IndexerSettings } from "./settings.ts";
@@ -32,7 +33,7 @@ export type ViewsOptions = {
   readonly stillness: Stillness;
   readonly registry: Registry;
   readonly settings: IndexerSettings;
-  readonly aside: Aside;
+  readonly quarantine: Quarantine;
   readonly snapshots: Snapshots;
 };
 
@@ -101,8 +102,8 @@ export class Views {
 
   /** What is wrong with the indexer itself. */
   #doctor(): string[] {
-    const { aside, snapshots } = this.#options;
-    const says = aside.entries.map(({ name, reason }) => `${name}: ${reason}`);
+    const { quarantine, snapshots } = this.#options;
+    const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
     if (snapshots.problem !== "") says.push(`the last snapshot could not be written: ${snapshots.problem}`);
     return says;
   }

@@ -50,7 +50,7 @@ export class Arrivals {
   }
 
   /** By which name object storage has one that is paused and whose node does not answer: as etcd said, and that node. */
-  restsAs(sandboxID: string): string | undefined {
+  storedAs(sandboxID: string): string | undefined {
     const { members } = this.#options;
     const holder = members.holderOf(sandboxID);
     const isAway = holder === undefined || (!holder.isUp && holder.paused.has(sandboxID));

@@ -1,4 +1,4 @@
-// What rests in object storage while no node that answers has it, as etcd's records show it: lists have it all the same.
+// What is stored only in object storage while no node that answers has it, as etcd's records show it: lists have it all the same.
 import { call } from "@svc/contract/call.ts";
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -9,7 +9,7 @@ import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Members } from "./members.ts";
 
-export type RestsOptions = { readonly members: Members; readonly apiKey: string; readonly log: Log };
+export type StoredOnlyOptions = { readonly members: Members; readonly apiKey: string; readonly log: Log };
 
 /** `missing`: nodes whose records do not show what it is, and object storage did not say either. */
 export type Resting = { readonly items: readonly ListedSandbox[]; readonly missing: readonly string[] };
@@ -19,18 +19,18 @@ const READS_AT_ONCE = 16;
 const READS_MS = 5_000;
 const MAX_READ = 10_000;
 
-export class Rests {
-  readonly #options: RestsOptions;
+export class StoredOnly {
+  readonly #options: StoredOnlyOptions;
   /** By manifest, which names one moment of one sandbox. */
   readonly #read = new Map<string, ListedSandbox>();
 
-  constructor(options: RestsOptions) {
+  constructor(options: StoredOnlyOptions) {
     this.#options = options;
   }
 
   /** Paused sandboxes that match. */
   async sandboxes(query: SandboxFilter): Promise<Resting> {
-    const records = [...this.#options.members.moved.values()].filter((record) => this.#rests(record));
+    const records = [...this.#options.members.moved.values()].filter((record) => this.#isStoredOnly(record));
     const missing = await this.#readUnlisted(records.filter(({ listed }) => listed === undefined));
     const isMeant = sandboxMatcher(query);
     const items = records.flatMap(({ listed, manifest = "" }) => {
@@ -69,7 +69,7 @@ export class Rests {
     return templates.get(name) ?? [...templates.values()].find(({ listed }) => listed.names.includes(name));
   }
 
-  #rests({ sandboxID, nodeID, manifest }: SharedSandbox): boolean {
+  #isStoredOnly({ sandboxID, nodeID, manifest }: SharedSandbox): boolean {
     const { members } = this.#options;
     if (manifest === undefined || members.onRecord(nodeID)?.isUp === true) return false;
     const holder = members.holderOf(sandboxID);

@@ -13,7 +13,7 @@ import { heldBy, isOwn, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
-import type { Rests } from "../members/rests.ts";
+import type { StoredOnly } from "../members/stored-only.ts";
 import { weightOf } from "../place/place.ts";
 import type { openCreate } from "./create.ts";
 import { openDeleteTemplate } from "./delete-template.ts";
@@ -30,7 +30,7 @@ export type HandlerParts = {
   readonly directory: () => EtcdDirectory | undefined;
   readonly relay: Relay;
   readonly merge: Merge;
-  readonly rests: Rests;
+  readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
   /** The nodes are a list of the settings; etcd knows nothing of them. */
   readonly isFixed: boolean;
@@ -41,7 +41,7 @@ export type HandlerParts = {
 type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
-export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, rests, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
   /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
@@ -77,7 +77,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
 
   /** One whose node was removed is listed, and sandboxes of it start. */
   function unheld(kind: "template" | "snapshot", asked: string, failure: FailureName): never {
-    const resting = kind === "template" ? rests.template(asked) : undefined;
+    const resting = kind === "template" ? storedOnly.template(asked) : undefined;
     if (resting === undefined) fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`);
     const why = `template '${asked}' was built on node ${resting.nodeID}, which is not part of the deployment any more: its sandboxes start, but its builds, logs and tags are known there alone`;
     throw new Failure("NODE_LOST", why, { details: { node: resting.nodeID } });
@@ -117,9 +117,9 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
   return {
     createSandbox: (input, context) => create(ops.createSandbox, input, context),
     createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
-    ...listHandlers(merge, rests, members),
+    ...listHandlers(merge, storedOnly, members),
     async getSandbox(input, context) {
-      const manifest = arrivals.restsAs(input.sandboxID);
+      const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
       // Its details are no reason to bring it to another node, for which etcd would have to answer.
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
@@ -164,7 +164,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
       if (named?.snapshotID === "") return unheld("snapshot", input.snapshotID, "SNAPSHOT_NOT_FOUND");
       const snapshotID = named?.snapshotID ?? input.snapshotID;
       const isHeld = members.up.some((member) => isOwn(member.held(snapshotID)));
-      const resting = isHeld ? undefined : rests.snapshot(snapshotID);
+      const resting = isHeld ? undefined : storedOnly.snapshot(snapshotID);
       return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
     async requestTemplate(input, context) {
@@ -198,7 +198,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     getTemplate: onTemplate(ops.getTemplate, "templateID"),
     async getTemplateByAlias(input, context) {
       const isHeld = members.up.some((member) => member.held(input.alias) !== undefined);
-      const resting = isHeld ? undefined : rests.template(input.alias)?.listed;
+      const resting = isHeld ? undefined : storedOnly.template(input.alias)?.listed;
       if (resting !== undefined) return { templateID: resting.templateID, public: resting.public };
       return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
     },

@@ -1,4 +1,4 @@
-// Lists: what all nodes that answer hold, and what rests in object storage without one; each thing once.
+// Lists: what all nodes that answer hold, and what is stored only in object storage without one; each thing once.
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { bearsName } from "@svc/contract/list-filter.ts";
@@ -7,7 +7,7 @@ import { type ListedSandbox, listSandboxes, nodeOperations as ops } from "@svc/c
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Members } from "../members/members.ts";
-import type { Rests } from "../members/rests.ts";
+import type { StoredOnly } from "../members/stored-only.ts";
 import type { Merge, Order } from "./merge.ts";
 
 type ListHandlers = Pick<Handlers<typeof ops>, "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2">;
@@ -19,7 +19,7 @@ export function withNames(members: Members, snapshot: SnapshotInfo): SnapshotInf
 
 const byID: Order<ListedTemplate> = { positionOf: ({ templateID }) => [0, templateID], direction: 1, token: "id", merged: withSpawns };
 
-export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "snapshots" | "templates">, members: Members): ListHandlers {
+export function listHandlers(merge: Merge, storedOnly: Pick<StoredOnly, "sandboxes" | "snapshots" | "templates">, members: Members): ListHandlers {
   const newestSnapshot = (name: string | undefined): Order<SnapshotInfo> => ({
     positionOf: (each) => [-Date.parse(each.createdAt), each.snapshotID],
     direction: 1,
@@ -50,27 +50,27 @@ export function listHandlers(merge: Merge, rests: Pick<Rests, "sandboxes" | "sna
         direction: input.order === "asc" ? 1 : -1,
         token: "position",
       };
-      return merge.page(listSandboxes, input, context, order, { ...(await rests.sandboxes(input)), after: cursorOf(input.nextToken) });
+      return merge.page(listSandboxes, input, context, order, { ...(await storedOnly.sandboxes(input)), after: cursorOf(input.nextToken) });
     },
     async listSandboxesV1(input, context) {
-      const { items, missing } = await rests.sandboxes(input);
+      const { items, missing } = await storedOnly.sandboxes(input);
       const listed = (await merge.ask(ops.listSandboxesV1, () => input, context, missing)).flat();
       return [...new Map([...items, ...listed].map((each) => [each.sandboxID, each])).values()];
     },
     listSnapshots: (input, context) =>
       merge.page(ops.listSnapshots, input, context, newestSnapshot(input.name), {
-        items: rests.snapshots(input),
+        items: storedOnly.snapshots(input),
         missing: [],
         after: cursorOf(input.nextToken),
       }),
     async listTemplates(input, context) {
       const listed = await counted(merged((await merge.ask(ops.listTemplates, () => input, context)).flat()), context);
       const there = new Set(listed.map(({ templateID }) => templateID));
-      return [...listed, ...rests.templates().filter(({ templateID }) => !there.has(templateID))];
+      return [...listed, ...storedOnly.templates().filter(({ templateID }) => !there.has(templateID))];
     },
     async listTemplatesV2(input, context) {
       const after: Position | undefined = input.nextToken === undefined ? undefined : [0, input.nextToken];
-      return counted(await merge.page(ops.listTemplatesV2, input, context, byID, { items: rests.templates(), missing: [], after }), context);
+      return counted(await merge.page(ops.listTemplatesV2, input, context, byID, { items: storedOnly.templates(), missing: [], after }), context);
     },
   };
 }

@@ -37,7 +37,7 @@ function offeredBytes(members: Members, templateID: string): number | undefined 
 /** Whether a node asks the other ones for what it lacks. */
 const asksNodes = ({ identity }: Member) => identity?.fetchesFromNodes === true;
 
-/** Nothing rests anywhere but on nodes. */
+/** Nothing is stored only anywhere but on nodes. */
 export const isWithoutStorage = (members: Members): boolean => members.up.length > 0 && members.up.every(asksNodes);
 
 /** Nodes that would have to fetch it first, the best before the others. */

@@ -24,6 +24,7 @@ import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
 import { keyHandlers } from "./create-keys.ts";
+import { endExported } from "./end-exported.ts";
 import { nodeControlHandlers } from "./node-control.ts";
 import { type Node, openNode } from "./open-node.ts";
 import { nodePages } from "./pages.ts";
@@ -47,7 +48,9 @@ export async function main(argv: readonly string[]): Promise<number> {
 
 async function run(argv: readonly string[]): Promise<number> {
   const destroyAll = argv.includes("--destroy-all");
-  const loaded = load(argv.filter((flag) => flag !== "--destroy-all"));
+  const isToLeave = argv.includes("--leave-exported");
+  if (isToLeave && !destroyAll) fail("SETTING_INVALID", "--leave-exported says what --destroy-all leaves: expected both, or neither");
+  const loaded = load(argv.filter((flag) => flag !== "--destroy-all" && flag !== "--leave-exported"));
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
@@ -56,6 +59,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const metrics = openMetrics();
   // Before anything is made on the host for a node that could not be reached.
   if (!destroyAll) await tryListening(settings.node.listen);
+  if (destroyAll) await endExported({ home, settings, isToLeave, env: process.env, log });
   const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
   const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "");
   if (apiKey === undefined) {
