@@ -90,7 +90,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
       ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
       ...keyHandlers(node.keyed),
-      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable),
+      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable, settings.template.max_disk_size_mb),
       ...observe.handlers,
     },
     apiKey: apiKey.secret,

@@ -217,7 +217,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     { ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log },
     { ...settings.pool, max_sandboxes },
   );
-  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits: settings.sandbox, log });
+  const limits = { ...settings.sandbox, ...settings.template };
+  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
   const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
