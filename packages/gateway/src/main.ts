@@ -136,7 +136,7 @@ async function run(argv: readonly string[]): Promise<number> {
   app.server.requestTimeout = 0;
   const control = `\0svc-gateway-${process.pid}-${Date.now().toString(36)}`;
   await app.listen({ path: control });
-  counted.watch(members, lookups, arrivals, queue);
+  counted.watch(members, lookups, arrivals, queue, () => directory?.isEmptied === true);
   const metricsListener = await openMetricsListener(settings.metrics_listen, metrics);
   const proxy = await openGatewayProxy({
     targets,

@@ -81,7 +81,10 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       const shared = await shareSecret({ etcd, keys, home, apiKey, settingPath: parts.secretFile });
       const entered = await enter({ etcd, keys, home, nodeID, deploymentID: shared.deploymentID });
       const fingerprints = { apiKey: fingerprintOf(apiKey, "api-key"), seed: fingerprintOf(seed, "seed") };
-      const presence = await openPresence({ etcd, keys, leaseSeconds: parts.leaseSeconds, fingerprints, homeIdentity: homeIdentity(home), log }, entered);
+      const presence = await openPresence(
+        { etcd, keys, leaseSeconds: parts.leaseSeconds, fingerprints, homeIdentity: homeIdentity(home), deploymentID: shared.deploymentID, log },
+        entered,
+      );
       return { secret: shared, entered, presence };
     });
     // Behind the generation: from here on nobody takes anything over for which this node did not serve.

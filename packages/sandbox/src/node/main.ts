@@ -19,6 +19,7 @@ import { type Log, openLog } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
+import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
@@ -149,8 +150,8 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
-  const fenced = node.membership?.presence.fenced.then((reason) => {
-    log.error({ reason }, "this node was declared dead: it stops, and finds out at its next start what it still owns");
+  const fenced = node.membership?.presence.fenced.then(({ kind, reason }) => {
+    log.error({ reason }, fencedWords[kind]);
     process.kill(process.pid, "SIGTERM");
     return 1;
   });
@@ -168,6 +169,15 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   // Whoever supervises it starts it again.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
 }
+
+/** What the log says of a node that its deployment does not count as this process any more. */
+const fencedWords: Readonly<Record<Fence["kind"], string>> = {
+  dead: "this node was declared dead: it stops, and finds out at its next start what it still owns",
+  removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
+  replaced: "another process runs as this node: this one stops",
+  emptied:
+    "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
+};
 
 /** Where gateways and other nodes reach it. */
 function advertisedAt({ cluster, node }: NodeSettings, port: number): string {
