@@ -124,27 +124,6 @@ void test("the compose file runs three nodes and a gateway by flags that they kn
   }
 });
 
-/** Of a service, among those that this file may use; docker-compose 1.29 refuses any other. */
-// biome-ignore format: one list, read across
-const keysOfCompose129 = new Set([
-  "cap_add", "cap_drop", "command", "container_name", "depends_on", "devices", "entrypoint", "env_file", "environment", "extra_hosts", "healthcheck",
-  "hostname", "image", "init", "labels", "logging", "mem_limit", "networks", "pid", "ports", "privileged", "read_only", "restart", "security_opt",
-  "stop_grace_period", "stop_signal", "sysctls", "tmpfs", "ulimits", "user", "volumes", "working_dir",
-]);
-
-void test("docker-compose 1.29 reads the compose file: no service has a key that it does not know", yaml, () => {
-  for (const [name, service] of composeServices())
-    for (const key of Object.keys(service)) assert.ok(keysOfCompose129.has(key), `${name}: docker-compose 1.29 does not know '${key}'`);
-});
-
-void test("with the manifests' settings paused sandboxes outlive their node: nodes have object storage and its credentials", yaml, () => {
-  const settings = readFileSync(new URL("../../../deploy/kubernetes/sandboxes/settings.yaml", import.meta.url), "utf8");
-  assert.match(settings, /^ {2}SVC_OBJECTS_URL: s3:\/\/\S+$/m);
-  const node = readFileSync(new URL("../../../deploy/kubernetes/sandboxes/node.yaml", import.meta.url), "utf8");
-  for (const name of ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-    assert.match(node, new RegExp(`- name: ${name}\\n.*\\n\\s+secretKeyRef: \\{ name: svc-objects,`));
-});
-
 void test("an image exposes the ports that it listens on, and is made from stages and files that are there", () => {
   const names = stages.map(({ name }) => name);
   for (const line of imageLines()) {

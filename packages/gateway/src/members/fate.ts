@@ -21,7 +21,7 @@ export function fateOf({ members, directory }: FateParts, member: Member, sandbo
   const record = members.moved.get(sandboxID);
   if (record?.manifest !== undefined && record.nodeID === member.nodeID) {
     const when = isDead
-      ? "another node takes it over when it is asked for"
+      ? "another node takes it over when a request comes"
       : "another node may take it over once that node is stopped, removed or declared dead";
     return { state: "paused", message: `${what} is paused on node ${name} and exported: ${away}, and ${when}` };
   }

@@ -7,7 +7,7 @@ export type LogRoomParts = {
   readonly native: NativeMaster;
   readonly home: string;
   /** Of a master that is one of several. */
-  readonly ha: () => Pick<Ha, "figures"> | undefined;
+  readonly ha: () => Ha | undefined;
   readonly log: Log;
 };
 
@@ -27,7 +27,7 @@ export function watchLogRoom({ native, home, ha, log }: LogRoomParts): { close()
 }
 
 /** A leader does not hand over for want of room: who reads this has to make some, or to stop it. */
-function wordsFor(ha: Pick<Ha, "figures"> | undefined): string {
+function wordsFor(ha: Ha | undefined): string {
   const full = "the disk of the log is full: changes are refused (507), reads go on";
   const figures = ha?.figures();
   if (figures === undefined) return `${full}; make room below the home`;

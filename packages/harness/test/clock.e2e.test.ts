@@ -4,12 +4,12 @@ import { execFileSync } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 import { listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox, getSandbox } from "@svc/contract/sandbox.ts";
-import { DEPLOYMENT_KEY, type Deployment, startDeployment } from "@svc/harness/deployment.ts";
-import { startGateway, type TestGateway } from "@svc/harness/gateway.ts";
-import { needs } from "@svc/harness/needs.ts";
-import type { TestNode } from "@svc/harness/node.ts";
-import { until } from "@svc/harness/until.ts";
-import { clockChecks } from "../../sandbox/src/doctor/clock.ts";
+import { clockChecks } from "@svc/sandbox/doctor/clock.ts";
+import { DEPLOYMENT_KEY, type Deployment, startDeployment } from "../src/deployment.ts";
+import { startGateway, type TestGateway } from "../src/gateway.ts";
+import { needs } from "../src/needs.ts";
+import type { TestNode } from "../src/node.ts";
+import { until } from "../src/until.ts";
 
 const HOUR_MS = 3_600_000;
 const LIFE_SECONDS = 3_000;
