@@ -247,10 +247,14 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     const [lostKey, lostID] = await keyedOn(from);
     const nodeID = await idOf(from);
     await from.kill("SIGKILL");
-    // Not before it was declared dead.
+    // Only a gateway has it brought.
     await assert.rejects(to.call(connectSandbox, { sandboxID: paused }), { name: "SANDBOX_NOT_FOUND" });
-    await goesOn(paused);
-    assert.equal((await deployment.nodes()).find((node) => node.nodeID === nodeID)?.state, "dead");
+    // The first request is held until it runs elsewhere: nobody waits until the node is declared dead.
+    await until("the loss is seen", async () => ((await gateway.call(listNodes, {})).some(({ status }) => status === "unhealthy") ? true : undefined));
+    await gateway.call(connectSandbox, { sandboxID: paused });
+    assert.equal((await deployment.nodes()).find((node) => node.nodeID === nodeID)?.state, "serving");
+    assert.equal(await run(gateway, paused, "cat kept"), "mine");
+    await until("it is declared dead", async () => ((await deployment.nodes()).find((node) => node.nodeID === nodeID)?.state === "dead" ? true : undefined));
     assert.equal(await has(to, paused), true);
     await assert.rejects(gateway.call(getSandbox, { sandboxID: running }), { name: "NODE_LOST" });
     // What ran there is lost for good: its keys, and those that would have gone there first, create anew.

@@ -72,7 +72,10 @@ export class Arrivals {
   #isTakeable(record: SharedSandbox | undefined): boolean {
     if (record?.manifest === undefined) return false;
     const { members, directory } = this.#options;
-    return record.isOffered || members.onRecord(record.nodeID)?.isUp === true || directory()?.serves(record.nodeID) !== true;
+    const owner = members.onRecord(record.nodeID);
+    // Not one that this gateway has only begun to ask. A node that can reach the owner refuses to take it over.
+    const isAway = owner !== undefined && !owner.isUp && !owner.isNew;
+    return record.isOffered || owner?.isUp === true || isAway || directory()?.serves(record.nodeID) !== true;
   }
 
   /** It is on a node that is up when this returns, as the streams say. @throws TOO_MANY_REQUESTS, and what the nodes throw. */

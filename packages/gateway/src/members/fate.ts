@@ -20,10 +20,7 @@ export function fateOf({ members, directory }: FateParts, member: Member, sandbo
   const away = isDead ? `node ${name} was declared dead` : `node ${name} does not answer (${reason})`;
   const record = members.moved.get(sandboxID);
   if (record?.manifest !== undefined && record.nodeID === member.nodeID) {
-    const when = isDead
-      ? "another node takes it over when a request comes"
-      : "another node may take it over once that node is stopped, removed or declared dead";
-    return { state: "paused", message: `${what} is paused on node ${name} and exported: ${away}, and ${when}` };
+    return { state: "paused", message: `${what} is paused on node ${name} and exported: ${away}, and another node takes it over when a request comes` };
   }
   if (member.paused.has(sandboxID))
     return { state: "paused", message: `${what} is paused on node ${name} and was not exported to object storage, so it waits for that node: ${away}` };

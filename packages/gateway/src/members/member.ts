@@ -15,12 +15,13 @@ export type MemberState =
   | { readonly state: "refused"; readonly reason: string };
 
 const MIB = 1024 * 1024;
+const NO_ANSWER_YET = "no answer yet";
 
 export class Member {
   readonly url: string;
   /** Where its requests go. */
   readonly target: Target;
-  status: MemberState = { state: "connecting", reason: "no answer yet" };
+  status: MemberState = { state: "connecting", reason: NO_ANSWER_YET };
   identity: NodeIdentity | undefined;
   load: NodeLoad | undefined;
   readonly running = new Set<string>();
@@ -65,6 +66,11 @@ export class Member {
 
   get isUp(): boolean {
     return this.status.state === "up";
+  }
+
+  /** It has neither answered nor been found away yet. */
+  get isNew(): boolean {
+    return this.status.state === "connecting" && this.status.reason === NO_ANSWER_YET;
   }
 
   /** Why it is not up, or not ready. */

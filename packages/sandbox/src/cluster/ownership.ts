@@ -1,6 +1,6 @@
 // Who owns a sandbox that other nodes can resume: one record of etcd for each, changed by compare-and-set before anything of it starts.
 import { randomUUID } from "node:crypto";
-import { type clusterKeys, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
+import { type clusterKeys, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { type SharedSandbox, sandboxRecord } from "@svc/contract/shared-records.ts";
@@ -38,13 +38,22 @@ export interface Ownership {
 /** How often others may change a record while it is to be written. */
 const ATTEMPTS = 20;
 
+/** A node that does not answer for so long is taken for away. */
+const ANSWER_MS = 2_000;
+
 /** Longer ones, for their metadata, are read from object storage where they are listed. */
 const MAX_LISTED_BYTES = 2048;
 
 type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> &
   Partial<Pick<SharedSandbox, "takenFrom" | "isOver">> & { readonly listed?: ListedSandbox | undefined };
 
-export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Ownership {
+/** `answers`: whether a node at this URL serves, as far as can be seen from here. */
+export function openOwnership(
+  etcd: Pick<Etcd, "get" | "list" | "transact">,
+  keys: ReturnType<typeof clusterKeys>,
+  nodeID: string,
+  answers: (url: string) => Promise<boolean> = answersAt,
+): Ownership {
   const mine = new Set<string>();
   /** Those that others could take, by what of them is shared: the only ones for which a resume asks etcd. */
   const shared = new Map<string, string>();
@@ -82,9 +91,12 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
   async function mustBeTakeable(sandboxID: string, known: SharedSandbox | undefined): Promise<string> {
     if (known?.manifest === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' cannot be taken over: it was not exported`);
     if (known.nodeID === nodeID || known.isOffered) return known.manifest;
-    const owner = await etcd.get(keys.node(known.nodeID));
+    const [owner, live] = await Promise.all([etcd.get(keys.node(known.nodeID)), etcd.get(keys.live(known.nodeID))]);
     if (owner === undefined || nodeRecord.parse(JSON.parse(owner.value)).state !== "serving") return known.manifest;
-    const why = `node ${known.nodeID} owns sandbox '${sandboxID}', and was neither stopped nor declared dead`;
+    // It runs nowhere, and its owner asks etcd before it starts it: suspicion is enough, long before the node is declared dead.
+    const url = live === undefined ? undefined : liveRecord.parse(JSON.parse(live.value)).url;
+    if (url === undefined || !(await answers(url))) return known.manifest;
+    const why = `node ${known.nodeID} owns sandbox '${sandboxID}', answers, and was neither stopped nor declared dead`;
     throw new Failure("NODE_LOST", why, { details: { node: known.nodeID } });
   }
 
@@ -194,6 +206,13 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
         .filter((node) => node.nodeID !== nodeID && node.state === "serving" && !node.isDraining && node.url !== undefined && alive.has(node.nodeID));
     },
   };
+}
+
+async function answersAt(url: string): Promise<boolean> {
+  return fetch(`${url.replace(/\/$/, "")}/health`, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
+    () => true,
+    () => false,
+  );
 }
 
 export function movedTo(sandboxID: string, nodeID: string): Failure {
