@@ -124,14 +124,17 @@ quietly() {
 
 # Uses the tree's own programs, which know every part of a sandbox; Node and its packages are installed again if they are missing.
 stop_all() {
-  local home
+  local home leave
   { node_present && modules_present; } || (install_for client) || return 1
   SVC_HOME=$SVC_HOME quietly "$SVC_ROOT/packages/cli/src/main.ts" down || return 1
   for home in "${homes[@]}"; do stop_node "$home"; done
   # Sandboxes outlive their node on purpose; the node's records are needed to end them.
   for home in "${homes[@]}"; do
     [[ -f $home/sandboxes.db ]] || continue
-    SVC_HOME=$home quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all --home="$home" || return 1
+    # A deployment of `up` goes with its etcd and its object storage; of any other one the node says what it would leave there.
+    leave=()
+    if [[ $home == "$SVC_HOME"/nodes/* ]]; then leave=(--leave-exported); fi
+    SVC_HOME=$home quietly "$SVC_ROOT/packages/sandbox/src/node/main.ts" --destroy-all "${leave[@]}" --home="$home" || return 1
   done
 }
 

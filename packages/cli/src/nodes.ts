@@ -3,7 +3,25 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import type { ShownNode } from "@svc/contract/nodes.ts";
 import { byteSize, type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
+import { remark } from "./complain.ts";
 import { localTime } from "./list.ts";
+
+const COLUMNS = [
+  "NODE ID",
+  "STATUS",
+  "RUNNING",
+  "PAUSED",
+  "STARTING",
+  "MAX",
+  "MEMORY USED",
+  "CPU CLASS",
+  "VERSION",
+  "COMMIT",
+  "RUNSC",
+  "SCHEMA",
+  "CLOCK",
+  "URL",
+] as const;
 
 type Options = AccessOptions & { output?: OutputFormat };
 
@@ -12,8 +30,28 @@ export function listNodes({ quiet, output, ...access }: Options & { quiet?: true
     const nodes = await ofGateway(client.nodes());
     if (quiet === true) for (const { id } of nodes) process.stdout.write(`${id}\n`);
     else if (outputFormat(output) === "json") printJSON(nodes);
-    else printTable(["NODE ID", "STATUS", "RUNNING", "PAUSED", "STARTING", "MAX", "MEMORY USED", "CPU CLASS", "URL"], nodes.map(cellsOf));
+    else printTable(COLUMNS, nodes.map(cellsOf));
+    for (const line of differences(nodes)) remark(line);
     return 0;
+  });
+}
+
+/** What nodes of one deployment should agree in, and what follows where they do not. */
+const agreed = [
+  ["version", "the version of svc"],
+  ["commit", "the commit that they run"],
+  ["runsc", "the runsc that writes memory"],
+  ["schema", "the schema of their records"],
+] as const;
+
+/** A line for each in which nodes that answer differ. */
+export function differences(nodes: readonly ShownNode[]): string[] {
+  return agreed.flatMap(([member, what]) => {
+    const found = new Map<string, string[]>();
+    for (const node of nodes) if (node.version !== "") found.set(node[member], [...(found.get(node[member]) ?? []), node.id]);
+    if (found.size < 2) return [];
+    const groups = [...found].map(([value, ids]) => `${value === "" ? "unknown" : value} on ${ids.join(", ")}`);
+    return [`warning: nodes differ in ${what}: ${groups.join("; ")}`];
   });
 }
 
@@ -32,7 +70,10 @@ export function showNode(id: string, { output, ...access }: Options): Promise<nu
         ["node", node.id],
         ["status", node.reason === undefined ? node.status : `${node.status}: ${node.reason}`],
         ["url", node.url],
-        ["version", node.version],
+        ["version", `${node.version}${node.commit === "" ? "" : `, commit ${node.commit}`}`],
+        ["runsc", node.runsc],
+        ["schema", node.schema],
+        ["clock", clockOf(node)],
         ["processor", `${node.cpuClass}, ${node.metrics.cpuCount} cores, ${node.machineInfo.cpuModelName}`],
         ["labels", labels.join(" ")],
         ["sandboxes", `${node.sandboxCount} of ${node.sandboxMax} run, ${node.sandboxPausedCount} are paused, ${node.sandboxStartingCount} start`],
@@ -62,9 +103,25 @@ function ofGateway<T>(answer: Promise<T>): Promise<T> {
 }
 
 function cellsOf(node: ShownNode): string[] {
-  const { id, status, reason, sandboxCount, sandboxPausedCount, sandboxStartingCount, sandboxMax, cpuClass, url } = node;
+  const { id, status, reason, sandboxCount, sandboxPausedCount, sandboxStartingCount, sandboxMax, cpuClass, url, version, commit, runsc, schema } = node;
   const counts = [sandboxCount, sandboxPausedCount, sandboxStartingCount, sandboxMax].map(String);
-  return [id, reason === undefined ? status : `${status}: ${reason}`, ...counts, memoryOf(node), cpuClass, url];
+  return [
+    id,
+    reason === undefined ? status : `${status}: ${reason}`,
+    ...counts,
+    memoryOf(node),
+    cpuClass,
+    version,
+    commit.slice(0, 8),
+    runsc.replace("runsc-", "").slice(0, 8),
+    schema,
+    clockOf(node),
+    url,
+  ];
+}
+
+function clockOf({ clockSkewMs }: ShownNode): string {
+  return clockSkewMs === undefined ? "" : `${clockSkewMs < 0 ? "" : "+"}${(clockSkewMs / 1000).toFixed(1)} s`;
 }
 
 function memoryOf({ metrics: { memoryUsedBytes, memoryTotalBytes } }: ShownNode): string {

@@ -14,6 +14,7 @@ type Options = AccessOptions &
   PlanWords & {
     cpu?: number;
     memory?: number;
+    disk?: number;
     cache: boolean;
     strictFiles?: true;
     registryUser?: string;
@@ -25,7 +26,7 @@ type Options = AccessOptions &
 const EXIT_INTERRUPTED = 130;
 
 export async function buildTemplate(context: string | undefined, options: Options): Promise<number> {
-  const { url, cpu, memory, cache, strictFiles, registryUser, detach, quiet, output } = options;
+  const { url, cpu, memory, disk, cache, strictFiles, registryUser, detach, quiet, output } = options;
   // All that can be wrong here is told before the server hears of it.
   const plan = planOf(context, options);
   const name = nameOf(options.name, context);
@@ -37,6 +38,7 @@ export async function buildTemplate(context: string | undefined, options: Option
       name,
       ...(cpu === undefined ? {} : { cpuCount: cpu }),
       ...(memory === undefined ? {} : { memoryMB: memory }),
+      ...(disk === undefined ? {} : { minFreeDiskMb: disk }),
       ...(cache ? {} : { skipCache: true }),
     });
     const { templateID, buildID } = template;

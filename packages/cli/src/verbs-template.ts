@@ -5,6 +5,7 @@ import { count, outputOption, pairs, several, type Verb } from "./verb.ts";
 /** As contract/src/template-build.ts bounds them. */
 const MAX_CPU = 1024;
 const MAX_MEMORY_MB = 1 << 24;
+const MAX_DISK_MB = 1 << 24;
 
 export function addTemplateVerbs(program: Verb): void {
   const template = program.verb("template", "list, build, tag and delete what sandboxes start from");
@@ -28,6 +29,7 @@ export function addTemplateVerbs(program: Verb): void {
     .option("--ready-cmd <command>", "command that succeeds once the start command is ready")
     .option("--cpu <number>", "CPUs of its sandboxes", count(MAX_CPU))
     .option("--memory <MiB>", "memory of its sandboxes", count(MAX_MEMORY_MB))
+    .option("--disk <MiB>", "disk of its sandboxes, on top of the template's files", count(MAX_DISK_MB))
     .option("--strict-files", "in its sandboxes, limit the file API to its user's own permissions")
     .option("--no-cache", "run every step, ignoring the build cache")
     .option("--registry-user <name>", "user of the image's registry; the password comes from SVC_REGISTRY_PASSWORD, else from stdin")

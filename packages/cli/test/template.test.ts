@@ -97,7 +97,7 @@ async function open(routes: MoreRoutes) {
 void test("template build sends the Dockerfile's plan and the files it names, and the second time only the plan", async () => {
   const { seen, routes } = builder();
   await using it = await open(routes);
-  const first = await it.svc(["template", "build", "My App", "--ready-cmd", "true", "--cpu", "4", "--memory", "2048", "--output", "json"]);
+  const first = await it.svc(["template", "build", "My App", "--ready-cmd", "true", "--cpu", "4", "--memory", "2048", "--disk", "8192", "--output", "json"]);
   assert.equal(first.code, 0, first.stderr);
   assert.deepEqual(JSON.parse(first.stdout), { templateID: "t1", buildID: BUILD, names: ["my-app"], tags: ["default"], status: "ready" });
   assert.match(
@@ -105,7 +105,7 @@ void test("template build sends the Dockerfile's plan and the files it names, an
     /line 4: EXPOSE is left out[\s\S]*COPY app: \d+ B in [\s\S]*\[1\/2\] RUN apt-get update \(cached\)\n\[2\/2\] COPY app \/app\n {2}\?\[2Jcopying\n/,
   );
   const [request, build] = seen.requests as Record<string, unknown>[];
-  assert.deepEqual(request, { name: "my-app", cpuCount: 4, memoryMB: 2048 });
+  assert.deepEqual(request, { name: "my-app", cpuCount: 4, memoryMB: 2048, minFreeDiskMb: 8192 });
   const [[hash = "", bytes = 0] = []] = [...seen.files];
   assert.ok(bytes > 0);
   assert.deepEqual(build, {

@@ -29,6 +29,12 @@ export const nodeIdentity = z.object({
   /** Rises with each start of the node. */
   generation: count,
   version: z.string().max(64),
+  /** "" where a node does not say, or of an earlier version. */
+  commit: z.string().max(64).default(""),
+  /** The program that memory is checkpointed with, by its content; "" where its driver needs none. */
+  runsc: z.string().max(64).default(""),
+  /** Versions of its records: of sandboxes and of templates. */
+  schema: z.string().max(64).default(""),
   /** HMACs under the secrets, not hashes of them: equal where the secrets are, and of no use to guess them. */
   fingerprints: z.object({ apiKey: z.string().max(64), seed: z.string().max(64) }),
   cpuClass: z.string().max(64),
@@ -40,6 +46,8 @@ export const nodeIdentity = z.object({
   fetchesFromNodes: z.boolean().default(false),
   /** It serves `settleNames` and `countSpawns`. */
   settlesNames: z.boolean().default(false),
+  /** It serves `endSandbox`. */
+  endsSandboxes: z.boolean().default(false),
 });
 export type NodeIdentity = z.output<typeof nodeIdentity>;
 
@@ -56,6 +64,8 @@ export const nodeLoad = z.object({
   cpuPercent: z.number().min(0),
   disk: z.object({ totalBytes: bytes, usedBytes: bytes }),
   isDraining: z.boolean(),
+  /** Its clock is so many milliseconds ahead of the deployment's; absent where that was not measured. */
+  clockSkewMs: z.number().optional(),
   /** That follow this node's stream; a node of an earlier version does not say. */
   gateways: count.default(1),
 });
@@ -210,6 +220,19 @@ export const takeSandbox = operation({
 });
 
 /** Asked of a node by a gateway. */
+export const endSandbox = operation({
+  name: "endSandbox",
+  method: "POST",
+  path: "/cluster/end",
+  summary: "Ends a paused sandbox of a node that was stopped or declared dead; nothing of it is fetched, so that it need not fit here",
+  input: z.object({ sandboxID: z.string().regex(/^i[a-z0-9]{19,62}$/, "expected a sandbox's id") }),
+  output: z.undefined(),
+  success: 204,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "NODE_LOST", "ETCD_UNAVAILABLE"],
+});
+
+/** Asked of a node by a gateway. */
 export const dropTemplate = operation({
   name: "dropTemplate",
   method: "POST",
@@ -266,7 +289,7 @@ export const readSandbox = operation({
 });
 
 /** What nodes serve to each other and to gateways. */
-export const clusterOperations = { takeSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
+export const clusterOperations = { takeSandbox, endSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
 
 /** `found` for a sandbox that ended within the hour, too: its node knows why. `buildID`: what the name of a template means now. */
 export const findAnswer = z.object({ found: z.boolean(), sandboxID: z.string().optional(), buildID: z.string().optional() });

@@ -11,6 +11,8 @@ import { listedTemplate } from "./template.ts";
  *   (none) ──share──▶ manifest ──keep──▶ no manifest ──share──▶ …      by its owner: paused and exported, then resumed
  *                        ├──offer──▶ isOffered ──keep──▶ no manifest
  *                        └──take──▶ manifest, another nodeID           once offered, or while its owner does not serve
+ *
+ *   forget: (none), or isOver until each node that it was taken from has been back
  */
 export const sandboxRecord = z.looseObject({
   version: z.literal(1),
@@ -22,6 +24,10 @@ export const sandboxRecord = z.looseObject({
   listed: listedSandbox.optional().catch(undefined),
   /** Any node may take it, though its owner serves. */
   isOffered: z.boolean().default(false),
+  /** Nodes from which it was taken while they did not serve, and that have not been back since: each still has it on its disk. */
+  takenFrom: z.array(nodeIDForm).max(100).default([]),
+  /** It has ended, and is on record for those that it was taken from. */
+  isOver: z.boolean().default(false),
   /** Of this write: whoever reads its own back knows that it was made. */
   writeID: z.string().max(64),
 });

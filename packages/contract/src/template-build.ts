@@ -28,7 +28,12 @@ export const requestTemplate = operation({
       .min(64)
       .max(1 << 24)
       .nullish(),
-    minFreeDiskMb: z.number().int().min(0).nullish(),
+    minFreeDiskMb: z
+      .number()
+      .int()
+      .min(0)
+      .nullish()
+      .describe("Disk of its sandboxes in MiB, up to template.max_disk_size_mb; 0 or absent: as what it is built from"),
     skipCache: z.boolean().nullish(),
   }),
   output: z.object({

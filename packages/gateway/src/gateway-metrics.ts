@@ -10,7 +10,7 @@ export type GatewayMetrics = {
   placed(outcome: PlaceOutcome): void;
   lost(): void;
   /** For parts that are opened after the counters that they use. */
-  watch(members: Members, lookups: Lookups, arrivals: Arrivals, queue: AdmissionQueue): void;
+  watch(members: Members, lookups: Lookups, arrivals: Arrivals, queue: AdmissionQueue, isEmptied: () => boolean): void;
 };
 
 export function openGatewayMetrics(metrics: Metrics): GatewayMetrics {
@@ -23,7 +23,7 @@ export function openGatewayMetrics(metrics: Metrics): GatewayMetrics {
   return {
     placed: (outcome) => placed.inc({ outcome }),
     lost: () => losses.inc(),
-    watch(members, lookups, arrivals, queue) {
+    watch(members, lookups, arrivals, queue, isEmptied) {
       metrics.gauge("svc_gateway_nodes", "Nodes by state; refused: their key, seed or name is not what it must be", ["state"], (gauge) => {
         for (const state of ["connecting", "up", "lost", "refused"] as const)
           gauge.set({ state }, members.all.filter((each) => each.status.state === state).length);
@@ -44,6 +44,9 @@ export function openGatewayMetrics(metrics: Metrics): GatewayMetrics {
       );
       metrics.gauge("svc_gateway_arrivals", "Paused sandboxes that are being brought to another node for a request", [], (gauge) =>
         gauge.set(arrivals.waiting),
+      );
+      metrics.gauge("svc_gateway_etcd_emptied", "1 while etcd lacks the deployment's records that this gateway had read there", [], (gauge) =>
+        gauge.set(isEmptied() ? 1 : 0),
       );
       metrics.gauge("svc_gateway_lookups", "Questions to the nodes about ids that no stream has told", [], (gauge) => gauge.set(lookups.waiting));
     },

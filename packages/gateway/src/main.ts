@@ -20,6 +20,7 @@ import { openGatewayMetrics } from "./gateway-metrics.ts";
 import { isNodeHome, startTicks } from "./home.ts";
 import { Arrivals } from "./members/arrivals.ts";
 import { type EtcdDirectory, openEtcdDirectory } from "./members/etcd-directory.ts";
+import { fateOf } from "./members/fate.ts";
 import { Lookups } from "./members/lookups.ts";
 import { Members } from "./members/members.ts";
 import { StoredOnly } from "./members/stored-only.ts";
@@ -104,6 +105,7 @@ async function run(argv: readonly string[]): Promise<number> {
       members,
       lookups,
       arrivals,
+      directory: () => directory,
       relay,
       isFixed: etcd.length === 0,
       storedOnly: new StoredOnly({ members, apiKey, log }),
@@ -133,7 +135,7 @@ async function run(argv: readonly string[]): Promise<number> {
   app.server.requestTimeout = 0;
   const control = `\0svc-gateway-${process.pid}-${Date.now().toString(36)}`;
   await app.listen({ path: control });
-  counted.watch(members, lookups, arrivals, queue);
+  counted.watch(members, lookups, arrivals, queue, () => directory?.isEmptied === true);
   const metricsListener = await openMetricsListener(settings.metrics_listen, metrics);
   const proxy = await openGatewayProxy({
     targets,
@@ -142,6 +144,7 @@ async function run(argv: readonly string[]): Promise<number> {
     members,
     lookups,
     arrivals,
+    fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
     brands: settings.brand,
     domains,

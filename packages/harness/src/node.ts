@@ -154,7 +154,7 @@ export async function destroyLeft(home: string, env?: Readonly<Record<string, st
 
 /** Ends every sandbox of a home with the node's own command, which needs neither the token seed nor envd; returns what it said. */
 export async function destroyAll(home: string, env: Readonly<Record<string, string>> = {}, namespace?: Namespace): Promise<string> {
-  const [program = "", ...args] = inside(namespace, [process.execPath, MAIN, "--destroy-all", `--home=${home}`]);
+  const [program = "", ...args] = inside(namespace, [process.execPath, MAIN, "--destroy-all", "--leave-exported", `--home=${home}`]);
   const child = spawn(program, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env, SVC_ENVD: "/nonexistent", SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "" },

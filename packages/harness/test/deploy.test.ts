@@ -147,7 +147,9 @@ void test("an image exposes the ports that it listens on, and is built from exis
 void test("variables in manifests and in the environment file of the units are settings of a server", yaml, () => {
   const named = new Set(servers.flatMap((verb) => [...knownBy(verb).defaults.keys()].map((name) => `SVC_${name.replace(".", "_").toUpperCase()}`)));
   const inManifests = all.flatMap(({ data = {} }) => Object.keys(data));
-  const inPods = pods.flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.map(({ name }) => name))).filter((name) => name !== "POD_IP");
+  const inPods = pods
+    .flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.map(({ name }) => name)))
+    .filter((name) => !/^(POD_IP|AWS_.*)$/.test(name));
   const used = [...inManifests, ...inPods, ...variablesOf("systemd/svc.env")];
   assert.ok(used.length >= 4);
   for (const name of used) assert.ok(named.has(name), `${name} is a setting`);
@@ -191,10 +193,18 @@ void test("secrets have the specified names, the key is a file at /run/secrets/a
   const seeds = pods.flatMap(({ pod }) => pod.containers.flatMap(({ env = [] }) => env.filter(({ valueFrom }) => valueFrom?.secretKeyRef !== undefined)));
   assert.deepEqual(
     seeds.map(({ name, valueFrom }) => [name, valueFrom?.secretKeyRef]),
-    [["SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED", { name: "svc-runtime-secrets", key: "sandbox-access-token-hash-seed" }]],
+    [
+      ["SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED", { name: "svc-runtime-secrets", key: "sandbox-access-token-hash-seed" }],
+      ["AWS_ACCESS_KEY_ID", { name: "svc-objects", key: "access-key-id" }],
+      ["AWS_SECRET_ACCESS_KEY", { name: "svc-objects", key: "secret-access-key" }],
+    ],
   );
   const guide = readFileSync(join(TREE, "docs/deploy.md"), "utf8");
-  for (const made of ["svc-auth --from-file=api-key=", "svc-runtime-secrets --from-file=sandbox-access-token-hash-seed="])
+  for (const made of [
+    "svc-auth --from-file=api-key=",
+    "svc-runtime-secrets --from-file=sandbox-access-token-hash-seed=",
+    "svc-objects --from-literal=access-key-id=",
+  ])
     assert.ok(guide.includes(`create secret generic ${made}`), `the guide makes ${made}`);
 });
 

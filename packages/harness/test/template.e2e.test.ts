@@ -183,6 +183,24 @@ void describe("a template built by the E2B JS SDK", needs("root", "runsc", "envd
     assert.deepEqual([listed?.buildStatus, listed?.buildCount, (listed?.spawnCount ?? 0) >= 6], ["ready", 2, true]);
   });
 
+  void test("has the requested disk, up to the node's limit, and so does what is built from it", async () => {
+    await assert.rejects(node.call(requestTemplate, { name: "roomy", minFreeDiskMb: 65_537 }), {
+      name: "INVALID_REQUEST",
+      message: /minFreeDiskMb: expected 64 to 65536 MiB .*template.max_disk_size_mb.*, got 65537/,
+    });
+    await assert.rejects(node.call(requestTemplate, { name: "roomy", minFreeDiskMb: 1 }), { name: "INVALID_REQUEST", message: /expected 64 to/ });
+    const asked = await node.call(requestTemplate, { name: "roomy", minFreeDiskMb: 96 });
+    await node.call(buildTemplate, { ...asked, fromTemplate: "base", steps: [{ type: "RUN", args: ["true"] }] });
+    assert.equal((await ended(node, asked)).status, "ready");
+    await build(node, Template().fromTemplate("roomy").runCmd("true"), "roomy-child");
+    for (const templateID of ["roomy", "roomy-child"]) {
+      assert.equal((await node.call(getTemplate, { templateID })).diskSizeMB, 96);
+      assert.equal((await node.call(listTemplates, {})).find(({ names }) => names.includes(templateID))?.diskSizeMB, 96);
+      const said = await output(templateID, "head -c 64M /dev/zero > /tmp/a && echo fits; head -c 64M /dev/zero > /tmp/b || echo full");
+      assert.equal(said, "fits\nfull\n");
+    }
+  });
+
   void test("has the requested CPUs and memory, or those of its base", async () => {
     await build(node, Template().fromTemplate("base").runCmd("true"), "sized", { cpuCount: 1, memoryMB: 512 });
     await build(node, Template().fromTemplate("sized").runCmd("true"), "sized-child");

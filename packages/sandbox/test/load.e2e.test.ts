@@ -25,7 +25,15 @@ void test(
     try {
       writeFileSync(join(home, "file"), Buffer.alloc(8 * MIB, 1), { flush: true });
       const usage = { totals: () => ({ memoryBytes: 0, memoryLimitBytes: 0, cpuLimit: 0 }) };
-      const parts = { home, capacity: { onTheirWay: 0 }, isDraining: () => false, admission: { waiting: 0 }, pool: { ready: () => new Map() }, usage };
+      const parts = {
+        home,
+        capacity: { onTheirWay: 0 },
+        clockSkewMs: () => undefined,
+        isDraining: () => false,
+        admission: { waiting: 0 },
+        pool: { ready: () => new Map() },
+        usage,
+      };
       const { disk } = openLoad(parts)();
       const [, shown = ""] = execFileSync("df", ["-B1", "--output=size,used", home], { encoding: "utf8" }).trim().split("\n");
       assert.deepEqual([disk.totalBytes, disk.usedBytes], shown.trim().split(/\s+/).map(Number));

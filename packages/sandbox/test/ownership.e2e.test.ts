@@ -37,17 +37,28 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
   });
 
   const keys = clusterKeys("ownership");
+  let serves = true;
   const node = async (nodeID: string, state: "serving" | "stopped" | "dead" = "serving") => {
     const record = { version: 1, nodeID, slot: 1, generation: 1, state, isDraining: false, url: "http://127.0.0.1:1", changedAtMs: 0 };
     await etcd.put(keys.node(nodeID), JSON.stringify(record));
-    return openOwnership(etcd, keys, nodeID);
+    const live = { version: 1, nodeID, generation: 1, home: nodeID, fingerprints: { apiKey: "", seed: "" }, url: record.url };
+    await etcd.put(keys.live(nodeID), JSON.stringify(live));
+    return openOwnership(etcd, keys, nodeID, async () => serves);
   };
 
   void test("a node takes what is offered, or whose node does not serve, and nothing else", async () => {
     const [a, b] = [await node("node-a"), await node("node-b")];
     await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
     await a.share(ID, manifest(1), listed);
-    await assert.rejects(b.takeable(ID), { name: "NODE_LOST", message: /node-a owns .* neither stopped nor declared dead/ });
+    await assert.rejects(b.takeable(ID), { name: "NODE_LOST", message: /node-a owns .* answers, and was neither stopped nor declared dead/ });
+    // Its process was killed: it does not answer; then its lease is over.
+    serves = false;
+    assert.equal(await b.takeable(ID), manifest(1));
+    serves = true;
+    await etcd.delete(keys.live("node-a"));
+    assert.equal(await b.takeable(ID), manifest(1));
+    await node("node-a");
+    await assert.rejects(b.takeable(ID), { name: "NODE_LOST" });
     await a.offer(ID);
     assert.equal(await b.takeable(ID), manifest(1));
     await b.take(ID, manifest(1));
@@ -61,7 +72,12 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     await assert.rejects(a.take(ID, manifest(1)), { name: "SANDBOX_CHANGING_STATE" });
     await a.take(ID, manifest(2));
     await assert.rejects(b.keep(ID), { name: "SANDBOX_MOVED" });
+    // The node that it was taken from still has it on its disk: until it has been back, it finds on record that another one had it.
     await a.forget(ID);
+    assert.deepEqual([(await (await node("node-b", "dead")).load()).get(ID)?.nodeID, a.mine.has(ID)], ["node-a", false]);
+    await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
+    await a.gaveUp(ID);
+    await b.gaveUp(ID);
     assert.equal(await etcd.get(keys.sandbox(ID)), undefined);
   });
 

@@ -33,6 +33,7 @@ async function open() {
       build_concurrency: 1,
       build_queue: 1,
       image_mb: 1024,
+      max_disk_size_mb: 65536,
       build_timeout_seconds: 60,
       cache_mb: 1,
       upload_mb: 1,

@@ -36,6 +36,10 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
     { series: { svc_store_standby_lag_records: "100x40" }, at: "10m", fires: false },
     { series: { svc_store_standby_lag_records: "200000x40" }, at: "10m", fires: true },
   ],
+  StoreLogFull: [
+    { series: { 'svc_store_log_full{instance="a"}': "0x40", 'svc_store_log_full{instance="b"}': "0x40" }, at: "10m", fires: false },
+    { series: { 'svc_store_log_full{instance="a"}': "1x40", 'svc_store_log_full{instance="b"}': "0x40" }, at: "10m", fires: true },
+  ],
   StoreDeviceFull: [
     { series: { svc_store_admin_device_used_bytes: "90x40", svc_store_admin_device_capacity_bytes: "100x40" }, at: "10m", fires: false },
     { series: { svc_store_admin_device_used_bytes: "97x40", svc_store_admin_device_capacity_bytes: "100x40" }, at: "10m", fires: true },

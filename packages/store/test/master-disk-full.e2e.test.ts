@@ -38,6 +38,10 @@ void test("with a full disk puts are refused and reads go on; with room again, p
     const health = await fetch(`${master.url}/health`);
     assert.equal(health.status, 503);
     assert.match(await health.text(), /disk of the log is full/);
+    assert.match(await (await fetch(`${master.url}/metrics`)).text(), /^svc_store_log_full 1$/m);
+    await until("its log says so", () =>
+      /the disk of the log is full: changes are refused \(507\), reads go on; make room/.test(master.log()) ? true : undefined,
+    );
     assert.equal((await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" })).status, 507);
     assert.equal((await fetch(`${master.url}/query_key?key=${kept[0]}`)).status, 200);
     rmSync(ballast);
@@ -46,6 +50,7 @@ void test("with a full disk puts are refused and reads go on; with room again, p
       const begun = await rpc.call("PutStart", clientID, "after", 10n, plain, "");
       return begun.ok && (await rpc.call("PutEnd", clientID, { key: "after", checksum: undefined }, 4, "")).ok ? true : undefined;
     });
+    await until("its log says that it is over", () => (/has room again: changes are taken/.test(master.log()) ? true : undefined));
     await until("the master is well", async () => ((await fetch(`${master.url}/health`)).status === 200 ? true : undefined));
     await master.kill();
     await master.start();

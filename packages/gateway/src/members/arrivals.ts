@@ -59,10 +59,23 @@ export class Arrivals {
     return record === undefined || members.onRecord(record.nodeID)?.isUp === true ? undefined : record.manifest;
   }
 
+  /** A node that can end one which is paused and whose node does not serve; undefined where a node that is up has it, or it is on its way. */
+  enderOf(sandboxID: string): Member | undefined {
+    const { members, directory } = this.#options;
+    const isOnItsWay = members.departures.of(sandboxID) !== undefined || this.#underWay.has(sandboxID);
+    const record = members.moved.get(sandboxID);
+    if (directory() === undefined || isOnItsWay || members.holderOf(sandboxID)?.isUp === true || !this.#isTakeable(record)) return undefined;
+    const owner = members.onRecord(record?.nodeID ?? "");
+    return (owner?.isUp === true ? [owner] : members.up).find(({ identity }) => identity?.endsSandboxes === true);
+  }
+
   #isTakeable(record: SharedSandbox | undefined): boolean {
     if (record?.manifest === undefined) return false;
     const { members, directory } = this.#options;
-    return record.isOffered || members.onRecord(record.nodeID)?.isUp === true || directory()?.serves(record.nodeID) !== true;
+    const owner = members.onRecord(record.nodeID);
+    // Not one that this gateway has only begun to ask. A node that can reach the owner refuses to take it over.
+    const isAway = owner !== undefined && !owner.isUp && !owner.isNew;
+    return record.isOffered || owner?.isUp === true || isAway || directory()?.serves(record.nodeID) !== true;
   }
 
   /** It is on a node that is up when this returns, as the streams say. @throws TOO_MANY_REQUESTS, and what the nodes throw. */
@@ -105,15 +118,20 @@ export class Arrivals {
     const { members, apiKey } = this.#options;
     const owner = members.onRecord(ownerID ?? "");
     const fit = members.up.filter(({ load }) => load?.isDraining !== true).sort((a, b) => shareHeld(a) - shareHeld(b));
-    const asked = owner?.isUp === true && owner.load?.isDraining !== true ? [owner] : fit.slice(0, MAX_TRIES);
+    const asked = owner?.isUp === true && owner.load?.isDraining !== true ? [owner] : fit;
     let last: Failure | undefined;
+    let tries = 0;
     for (const member of asked) {
+      if (tries === MAX_TRIES) break;
       try {
         await call(takeSandbox, { sandboxID }, { baseURL: member.url, apiKey, timeoutMs: TAKE_MS, signal: member.signal });
         return member;
       } catch (error) {
-        last = asFailure(error);
-        if (!nodesOwn.has(last.name)) break;
+        const failure = asFailure(error);
+        if (!nodesOwn.has(failure.name)) throw failure;
+        // A node that it does not fit says so at once, and what another one says is the nearer way out.
+        if (failure.name !== "SNAPSHOT_UNSUITABLE") tries++;
+        if (failure.name !== "SNAPSHOT_UNSUITABLE" || last === undefined) last = failure;
       }
     }
     throw last ?? new Failure("CAPACITY_EXHAUSTED", "no running node can take it", { retryAfterSeconds: 5 });

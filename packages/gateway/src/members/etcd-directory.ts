@@ -19,6 +19,8 @@ export type EtcdDirectory = {
   gone(): readonly string[];
   /** Whether etcd, asked now, has the same nodes, and the same of them are dead. @throws ETCD_UNAVAILABLE. */
   agrees(): Promise<boolean>;
+  /** etcd has no record of the deployment that it had: it was emptied, and its nodes have not filled it again. */
+  readonly isEmptied: boolean;
   /** etcd has been read once. */
   readonly hasRead: boolean;
   /** False while etcd does not answer: joins and leaves are not seen. */
@@ -112,6 +114,24 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
     },
   });
 
+  let hadDeployment = false;
+  let isEmptied = false;
+  function followDeployment(isThere: boolean): void {
+    if (!isThere && hadDeployment && !isEmptied)
+      log.error(
+        "etcd has lost the records of this deployment: it was emptied or replaced. Nodes write theirs again as they start; restore a backup where nodes are lost",
+      );
+    if (isThere && isEmptied) log.info("etcd has a record of the deployment again");
+    isEmptied = !isThere && hadDeployment;
+    hadDeployment ||= isThere;
+  }
+  const deploymentWatch = etcd.watch(keys.deployment, {
+    onAll: (entries) => followDeployment(entries.some(({ key }) => key === keys.deployment)),
+    onEvents(events) {
+      for (const event of events) followDeployment(event.type === "put");
+    },
+  });
+
   // Slots are given out for good: none is ever taken back.
   const slotWatch = etcd.watch(keys.slots, {
     onAll: (entries) => entries.forEach(takeSlot),
@@ -155,6 +175,9 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
       );
     },
     serves: (nodeID) => states.get(nodeID) === "serving",
+    get isEmptied() {
+      return isEmptied;
+    },
     get hasRead() {
       return hasRead;
     },
@@ -162,7 +185,7 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
       return isCurrent;
     },
     async close() {
-      await Promise.all([watch, slotWatch, ...records].map((each) => each.close()));
+      await Promise.all([watch, deploymentWatch, slotWatch, ...records].map((each) => each.close()));
       await etcd.close();
     },
   };

@@ -43,7 +43,7 @@ export class Link {
     this.#request = opened;
     this.#listenFor(FIRST_FRAME_MS, opened);
     opened.on("response", (response) => void (response.statusCode === 200 ? this.#read(response, opened) : this.#refused(response, opened)));
-    opened.on("error", (error: NodeJS.ErrnoException) => this.#down(opened, `it cannot be reached (${error.code ?? error.message})`));
+    opened.on("error", (error: NodeJS.ErrnoException) => this.#down(opened, unreachable(error)));
     opened.end();
   }
 
@@ -121,6 +121,14 @@ export class Link {
     clearTimeout(this.#retry);
     if (this.#request !== undefined) this.#down(this.#request, "");
   }
+}
+
+/** In words: a code alone says nothing to whoever only asked for a sandbox. */
+function unreachable({ code, message }: NodeJS.ErrnoException): string {
+  if (code === "ECONNREFUSED") return "no process listens at its address";
+  if (code === "EHOSTUNREACH" || code === "ENETUNREACH" || code === "ETIMEDOUT") return `its machine cannot be reached (${code})`;
+  if (code === "ECONNRESET") return "it broke off the connection";
+  return `it cannot be reached (${code ?? message})`;
 }
 
 function isKnown(value: unknown): boolean {

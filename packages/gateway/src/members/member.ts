@@ -1,4 +1,5 @@
 // One node as a gateway knows it: its last word, whether that holds, and what this gateway has sent there meanwhile.
+import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
 import type { CopiedTemplate, HeldTemplate, NodeIdentity, NodeLoad, StateFrame } from "@svc/contract/cluster.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import type { Candidate } from "../place/place.ts";
@@ -14,12 +15,13 @@ export type MemberState =
   | { readonly state: "refused"; readonly reason: string };
 
 const MIB = 1024 * 1024;
+const NO_ANSWER_YET = "no answer yet";
 
 export class Member {
   readonly url: string;
   /** Where its requests go. */
   readonly target: Target;
-  status: MemberState = { state: "connecting", reason: "no answer yet" };
+  status: MemberState = { state: "connecting", reason: NO_ANSWER_YET };
   identity: NodeIdentity | undefined;
   load: NodeLoad | undefined;
   readonly running = new Set<string>();
@@ -66,9 +68,20 @@ export class Member {
     return this.status.state === "up";
   }
 
-  /** Why it is not up. */
+  /** It has neither answered nor been found away yet. */
+  get isNew(): boolean {
+    return this.status.state === "connecting" && this.status.reason === NO_ANSWER_YET;
+  }
+
+  /** Why it is not up, or not ready. */
   get reason(): string {
-    return "reason" in this.status ? this.status.reason : "";
+    if ("reason" in this.status) return this.status.reason;
+    return this.isClockOff ? clockReason(this.load?.clockSkewMs ?? 0) : "";
+  }
+
+  /** It takes no new sandboxes; those that it has go on. */
+  get isClockOff(): boolean {
+    return Math.abs(this.load?.clockSkewMs ?? 0) > CLOCK_LIMIT_MS;
   }
 
   /** Aborts what waits for an answer of this node once it is lost. */
@@ -130,7 +143,7 @@ export class Member {
     const { load, identity } = this;
     return {
       nodeID: this.name,
-      isUp: this.isUp,
+      isUp: this.isUp && !this.isClockOff,
       isDraining: load?.isDraining ?? false,
       cpuClass: identity?.cpuClass ?? "",
       labels: identity?.labels ?? {},

@@ -162,6 +162,15 @@ export class Members {
     this.#own(sandboxID, member);
   }
 
+  /** Ended by a node that never had it. */
+  ended(sandboxID: string, by: Member): void {
+    const holder = this.#owners.get(sandboxID);
+    holder?.paused.delete(sandboxID);
+    this.#owners.delete(sandboxID);
+    this.moved.delete(sandboxID);
+    this.#remember(sandboxID, by);
+  }
+
   #take(member: Member, frame: ClusterFrame): void {
     switch (frame.kind) {
       case "state":

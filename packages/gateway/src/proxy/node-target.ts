@@ -35,7 +35,7 @@ export class NodeTarget implements TargetPolicy {
  * The words "was not found" and "port is not open" are left out on purpose: clients take them for a sandbox that is gone for good,
  * or that runs with a closed port, and neither is known here.
  */
-export function lost(member: Member, reason: string, sandboxID?: string): Answer {
-  const members = { ...(sandboxID === undefined ? {} : { sandboxId: sandboxID }), node: member.name, error_code: "NODE_LOST" };
+function lost(member: Member, reason: string): Answer {
+  const members = { node: member.name, error_code: "NODE_LOST" };
   return answer(502, `Node ${member.name}, which holds the sandbox, does not answer: ${reason}`, members, { "x-svc-reason": "node_lost" });
 }

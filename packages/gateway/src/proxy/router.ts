@@ -11,10 +11,10 @@ import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Arrivals } from "../members/arrivals.ts";
+import type { Fate } from "../members/fate.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
-import { lost } from "./node-target.ts";
 
 export const targetKinds = ["control", "node"] as const;
 const CONTROL = targetKinds.indexOf("control");
@@ -24,6 +24,7 @@ export type RouterOptions = {
   readonly members: Members;
   readonly lookups: Lookups;
   readonly arrivals: Arrivals;
+  readonly fateOf: (member: Member, sandboxID: string) => Fate;
   /** The gateway's own control plane. */
   readonly control: Target;
   readonly apiKey: string;
@@ -72,9 +73,15 @@ export class Router {
     if (client.movedFrom !== undefined) members.left(sandboxID, client.movedFrom);
     if (this.#isOnItsWay(sandboxID, client)) return this.#bring(client, sandboxID);
     const member = members.ownerOf(sandboxID, client.movedFrom);
-    if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : lost(member, member.reason, sandboxID);
+    if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : this.#lost(member, sandboxID);
     // Also one that moved to a node which knows why it is gone, and whose id carries the slot of the node that it left.
     return this.#ask(client, { sandboxID }, () => unknown(members, sandboxID));
+  }
+
+  #lost(member: Member, sandboxID: string): Answer {
+    const { state, message } = this.#options.fateOf(member, sandboxID);
+    const members = { sandboxId: sandboxID, node: member.name, state, error_code: "NODE_LOST" };
+    return answer(502, message, members, { "x-svc-reason": "node_lost" });
   }
 
   #isOnItsWay(sandboxID: string, client: RoutedClient): boolean {

@@ -10,6 +10,7 @@ import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { Target, UpstreamPool } from "@svc/kit/proxy/target.ts";
 import type { Arrivals } from "../members/arrivals.ts";
+import type { Fate } from "../members/fate.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
@@ -35,6 +36,7 @@ export type GatewayProxyOptions = {
   readonly members: Members;
   readonly lookups: Lookups;
   readonly arrivals: Arrivals;
+  readonly fateOf: (member: Member, sandboxID: string) => Fate;
   readonly apiKey: string;
   readonly brands: readonly string[];
   readonly domains: readonly string[];

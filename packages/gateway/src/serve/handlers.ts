@@ -7,6 +7,8 @@ import type { Operation, Parsed } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
+import type { EtcdDirectory } from "../members/etcd-directory.ts";
+import { lostSandbox } from "../members/fate.ts";
 import { heldBy, isOwn, snapshotNamed } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
@@ -25,6 +27,7 @@ export type HandlerParts = {
   readonly members: Members;
   readonly lookups: Lookups;
   readonly arrivals: Arrivals;
+  readonly directory: () => EtcdDirectory | undefined;
   readonly relay: Relay;
   readonly merge: Merge;
   readonly storedOnly: StoredOnly;
@@ -38,12 +41,12 @@ export type HandlerParts = {
 type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
-export function gatewayHandlers({ members, lookups, arrivals, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
   /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
     if (found !== undefined) return found;
-    if (owner !== undefined) throw nodeLost(owner, what);
+    if (owner !== undefined) throw query.sandboxID === undefined ? nodeLost(owner, what) : lostSandbox({ members, directory }, owner, query.sandboxID);
     const doubt = members.doubtAbout(query.sandboxID ?? "");
     return doubt === "" ? absent() : fail("NODE_LOST", `no node that answers holds ${what}; ${doubt}`);
   }
@@ -133,7 +136,15 @@ export function gatewayHandlers({ members, lookups, arrivals, relay, merge, stor
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
       return relay(clusterOperations.readSandbox, { manifest }, context, reader);
     },
-    deleteSandbox: onSandbox(ops.deleteSandbox),
+    async deleteSandbox(input, context) {
+      const { sandboxID } = input;
+      const ender = arrivals.enderOf(sandboxID);
+      if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
+      // It need not fit there, nor be fetched.
+      await relay(clusterOperations.endSandbox, { sandboxID }, context, ender);
+      members.ended(sandboxID, ender);
+      return undefined;
+    },
     connectSandbox: onSandbox(ops.connectSandbox),
     connectSandboxV1: onSandbox(ops.connectSandboxV1),
     pauseSandbox: onSandbox(ops.pauseSandbox),

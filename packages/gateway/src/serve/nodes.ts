@@ -2,7 +2,8 @@
 import type { NodeStatus, ShownNode } from "@svc/contract/nodes.ts";
 import type { Member } from "../members/member.ts";
 
-export function statusOf({ status, load }: Member): NodeStatus {
+export function statusOf({ status, load, isClockOff }: Member): NodeStatus {
+  if (status.state === "up" && isClockOff) return "unhealthy";
   if (status.state === "up") return load?.isDraining === true ? "draining" : "ready";
   return status.state === "connecting" ? "connecting" : "unhealthy";
 }
@@ -16,7 +17,10 @@ export function shownNode(member: Member): ShownNode {
     clusterID: "svc",
     serviceInstanceID: identity === undefined ? "" : `${identity.nodeID}-${identity.generation}`,
     version: identity?.version ?? "",
-    commit: "",
+    commit: identity?.commit ?? "",
+    runsc: identity?.runsc ?? "",
+    schema: identity?.schema ?? "",
+    ...(load?.clockSkewMs === undefined ? {} : { clockSkewMs: load.clockSkewMs }),
     status: statusOf(member),
     ...(reason === "" ? {} : { reason }),
     url,

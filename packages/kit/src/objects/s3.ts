@@ -40,6 +40,8 @@ type Answer = { readonly status: number; readonly headers: IncomingMessage["head
 
 const BOUNDS: S3Bounds = { silenceMs: 20_000, callMs: 120_000, attempts: ATTEMPTS };
 const MAX_REFUSAL_BYTES = 64 * 1024;
+/** Servers refuse the signature of a clock that is further off. */
+const MAX_APART_MS = 15 * 60_000;
 const MAX_LISTING_BYTES = 16 * 2 ** 20;
 const PAGE_KEYS = "1000";
 const EMPTY_SHA256 = createHash("sha256").digest("hex");
@@ -107,6 +109,12 @@ export async function openS3Objects(options: S3Options): Promise<Objects> {
         if (answer.status === 404 && refusal.code !== "NoSuchBucket") return undefined;
         const says = `${answer.status}${refusal.code === "" ? "" : ` ${refusal.code}`}${refusal.message === "" ? "" : `: ${refusal.message}`}`;
         if (PASSING.has(answer.status)) throw new Unanswered(says);
+        const apartMs = Date.now() - Date.parse(String(answer.headers.date));
+        if (refusal.code === "RequestTimeTooSkewed" || (answer.status === 403 && Math.abs(apartMs) > MAX_APART_MS))
+          fail(
+            "OBJECTS_UNAVAILABLE",
+            `${name}: refused with ${says}; this machine's clock is ${Math.round(Math.abs(apartMs) / 1000)} s ${apartMs > 0 ? "ahead of" : "behind"} the storage's, and signatures last 15 minutes: set the clock, for example by NTP`,
+          );
         if (answer.status === 401 || answer.status === 403)
           fail("OBJECTS_UNAVAILABLE", `${name}: refused with ${says}; check the credentials and their permissions`);
         return fail("OBJECTS_UNAVAILABLE", `${name}: ${says}`);

@@ -1,7 +1,10 @@
 // Who this node is among others: a name of its own that stays, a generation that rises, its labels, what its secrets are told by.
 import { availableParallelism } from "node:os";
 import type { NodeIdentity } from "@svc/contract/cluster.ts";
+import { treeCommit } from "@svc/kit/commit.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
+import { RECORDS_VERSION } from "../records/records.ts";
+import { TEMPLATES_VERSION } from "../template/database.ts";
 import { thisMachine } from "./cpu-class.ts";
 import { nodeIDOf } from "./node-id.ts";
 
@@ -17,6 +20,7 @@ export type IdentityParts = {
   /** Of its deployment; of a node on its own, when this process began to serve. */
   readonly generation: number;
   readonly fetchesFromNodes: boolean;
+  readonly runsc: string;
 };
 
 /** @throws SETTING_INVALID where the file with the node's name holds something else. */
@@ -30,12 +34,16 @@ export function readIdentity({
   runtime,
   generation,
   fetchesFromNodes,
+  runsc,
 }: IdentityParts): NodeIdentity {
   const { cpuClass, ...machine } = thisMachine();
   return {
     nodeID: nodeIDOf(home),
     generation,
     version,
+    commit: commit(),
+    runsc,
+    schema: `${RECORDS_VERSION}.${TEMPLATES_VERSION}`,
     fingerprints: { apiKey: fingerprintOf(apiKey, "api-key"), seed: seedFingerprint },
     cpuClass,
     labels: Object.fromEntries(labels.map((label) => splitLabel(label))),
@@ -44,7 +52,15 @@ export function readIdentity({
     machine: { cpuCount: availableParallelism(), ...machine },
     fetchesFromNodes,
     settlesNames: true,
+    endsSandboxes: true,
   };
+}
+
+let known: string | undefined;
+/** As it was when this process started: what runs does not change with the checkout. */
+function commit(): string {
+  known ??= treeCommit();
+  return known;
 }
 
 function splitLabel(label: string): [name: string, value: string] {

@@ -11,6 +11,7 @@ import type { InitKeys } from "../agent/init-keys.ts";
 import type { Catalog } from "../snapshot-transfer/exports.ts";
 import type { Neighbours } from "../snapshot-transfer/neighbour.ts";
 import { openCatalog } from "./catalog.ts";
+import { type DeploymentClock, openDeploymentClock } from "./deployment-clock.ts";
 import { keysFrom, type NodeKeys } from "./deployment-secret.ts";
 import { enter, homeIdentity } from "./enter.ts";
 import { shareInitKeys } from "./init-key-ring.ts";
@@ -50,6 +51,7 @@ export type Membership = {
   readonly ownership: Ownership;
   readonly catalog: Catalog;
   readonly neighbours: Neighbours;
+  readonly clock: DeploymentClock;
   /** Records of sandboxes that can move, as they were when this generation had begun. */
   readonly shared: ReadonlyMap<string, SharedSandbox>;
   /** Nodes that were part of it when this generation had begun. */
@@ -79,7 +81,10 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       const shared = await shareSecret({ etcd, keys, home, apiKey, settingPath: parts.secretFile });
       const entered = await enter({ etcd, keys, home, nodeID, deploymentID: shared.deploymentID });
       const fingerprints = { apiKey: fingerprintOf(apiKey, "api-key"), seed: fingerprintOf(seed, "seed") };
-      const presence = await openPresence({ etcd, keys, leaseSeconds: parts.leaseSeconds, fingerprints, homeIdentity: homeIdentity(home), log }, entered);
+      const presence = await openPresence(
+        { etcd, keys, leaseSeconds: parts.leaseSeconds, fingerprints, homeIdentity: homeIdentity(home), deploymentID: shared.deploymentID, log },
+        entered,
+      );
       return { secret: shared, entered, presence };
     });
     // Behind the generation: from here on nobody takes anything over for which this node did not serve.
@@ -88,7 +93,13 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
     const deadAfterMs = parts.deadAfterSeconds * 1000;
     const neighbours = openNeighbours(etcd, keys, nodeID);
     const reaper = openReaper({ etcd, keys, nodeID, deadAfterMs, isHeld: presence.isHeld, log });
-    log.info({ nodeID, slot, generation, deploymentID: secret.deploymentID, wasDeclaredDead: entered.isLost }, "joined the deployment");
+    const clock = openDeploymentClock({ nodeID, etcd: etcd.endpoints, others: () => neighbours.live.map(({ url }) => url), log });
+    await onceRead(neighbours);
+    await clock.start();
+    log.info(
+      { nodeID, slot, generation, clockSkewMs: clock.skewMs, deploymentID: secret.deploymentID, wasDeclaredDead: entered.isLost },
+      "joined the deployment",
+    );
     return {
       nodeID,
       deploymentID: secret.deploymentID,
@@ -101,6 +112,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       ownership,
       catalog: openCatalog(etcd, keys, nodeID),
       neighbours,
+      clock,
       shared,
       others: nodes.entries.map(({ key }) => key.slice(keys.nodes.length)).filter((each) => each !== nodeID),
       async share(initKeys) {
@@ -111,6 +123,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
         if (remembered?.isLost === true) writeMembership(home, { ...remembered, isLost: false });
       },
       parts: () => [
+        { name: "clock", close: clock.close },
         { name: "reaper", close: reaper.close },
         { name: "neighbours", close: neighbours.close },
         { name: "membership", close: () => presence.close(true) },
@@ -121,6 +134,11 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
     await etcd.close();
     throw error;
   }
+}
+
+/** Bounded: where etcd goes away now, its own clock is all that there is. */
+async function onceRead(neighbours: Neighbours): Promise<void> {
+  await Promise.race([neighbours.read, sleep(CALL_MS, undefined, { ref: false })]);
 }
 
 async function onceEtcdAnswers<T>(log: Log, work: () => Promise<T>): Promise<T> {

@@ -8,6 +8,7 @@ export type LoadParts = {
   readonly home: string;
   readonly capacity: { readonly onTheirWay: number };
   readonly isDraining: () => boolean;
+  readonly clockSkewMs: () => number | undefined;
   readonly admission: { readonly waiting: number };
   readonly pool: { ready(): ReadonlyMap<string, number> };
   readonly usage: { totals(): { readonly memoryBytes: number; readonly memoryLimitBytes: number; readonly cpuLimit: number } };
@@ -19,7 +20,7 @@ const FRESH_MS = 1_000;
 type Host = Pick<NodeLoad, "disk" | "cpuPercent"> & { readonly totalBytes: number; readonly availableBytes: number };
 
 export function openLoad(
-  { home, capacity, isDraining, admission, pool, usage }: LoadParts,
+  { home, capacity, isDraining, clockSkewMs, admission, pool, usage }: LoadParts,
   nowMs: () => number = () => performance.now(),
 ): StreamParts["load"] {
   let host: Host | undefined;
@@ -55,6 +56,7 @@ export function openLoad(
       cpuPercent,
       disk,
       isDraining: isDraining(),
+      clockSkewMs: clockSkewMs(),
     };
   };
 }

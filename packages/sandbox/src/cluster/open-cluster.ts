@@ -3,6 +3,7 @@ import type { CopiedTemplate, HeldTemplate, NameRecord } from "@svc/contract/clu
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import type { Observe } from "../observe/open-observe.ts";
+import { systemClock } from "../records/clock.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import type { Quarantine } from "../records/quarantine.ts";
 import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
@@ -21,7 +22,9 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
     readonly capacity: LoadParts["capacity"] & { readonly max: number; readonly isStopping: boolean; readonly isDraining: boolean };
     readonly seed: string;
     /** Where it is part of a deployment that etcd keeps. */
-    readonly membership: Pick<Membership, "generation"> | undefined;
+    readonly membership: Pick<Membership, "generation" | "clock"> | undefined;
+    /** Names the program that memory is checkpointed with; "" where none is needed. */
+    readonly program: () => string;
     readonly registry: Registry;
     readonly records: Pick<Records, "ended" | "keys" | "snapshots">;
     readonly quarantine: Pick<Quarantine, "find">;
@@ -52,7 +55,7 @@ export function openCluster(parts: ClusterParts): Cluster {
   function knowsSandbox(sandboxID: string): boolean {
     if (isOwned(registry.get(sandboxID)) || quarantine.find("sandbox", sandboxID) !== undefined) return true;
     const ended = records.ended(sandboxID);
-    return ended !== undefined && Date.now() - ended.endedAtWallMs < ENDED_KEPT_MS;
+    return ended !== undefined && (parts.membership?.clock ?? systemClock).wallMs() - ended.endedAtWallMs < ENDED_KEPT_MS;
   }
   const knowsTemplate = (asked: string) => {
     const [name = ""] = asked.split(":");
@@ -82,8 +85,14 @@ export function openCluster(parts: ClusterParts): Cluster {
             runtime,
             generation,
             fetchesFromNodes: parts.transfer.isFedByNodes,
+            runsc: parts.program(),
           }),
-        load: openLoad({ ...parts, usage: observe.usage, isDraining: () => capacity.isStopping || capacity.isDraining }),
+        load: openLoad({
+          ...parts,
+          usage: observe.usage,
+          clockSkewMs: () => parts.membership?.clock.skewMs,
+          isDraining: () => capacity.isStopping || capacity.isDraining,
+        }),
         templates: () => heldTemplates(parts),
         copies: () => copiedTemplates(templates),
         names: namesOf(records, () => nodeIDOf(home)),

@@ -1,6 +1,6 @@
 // Who owns a sandbox that other nodes can resume: one record of etcd for each, changed by compare-and-set before anything of it starts.
 import { randomUUID } from "node:crypto";
-import { type clusterKeys, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
+import { type clusterKeys, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { type SharedSandbox, sandboxRecord } from "@svc/contract/shared-records.ts";
@@ -21,8 +21,10 @@ export interface Ownership {
   keep(sandboxID: string): Promise<void>;
   /** Another node has it: nothing of it is ours. */
   left(sandboxID: string): void;
-  /** It has ended. */
+  /** It has ended. Nodes that it was taken from find that on record when they are back. */
   forget(sandboxID: string): Promise<void>;
+  /** It was taken from this node while that did not serve, and nothing of it is here any more. */
+  gaveUp(sandboxID: string): Promise<void>;
   /** The node that owns it; undefined where none is on record. */
   ownerOf(sandboxID: string): Promise<string | undefined>;
   /** The name by which it is imported, where this node may take it. @throws SANDBOX_NOT_FOUND, NODE_LOST while its owner may serve. */
@@ -36,12 +38,22 @@ export interface Ownership {
 /** How often others may change a record while it is to be written. */
 const ATTEMPTS = 20;
 
+/** A node that does not answer for so long is taken for away. */
+const ANSWER_MS = 2_000;
+
 /** Longer ones, for their metadata, are read from object storage where they are listed. */
 const MAX_LISTED_BYTES = 2048;
 
-type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> & { readonly listed?: ListedSandbox | undefined };
+type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> &
+  Partial<Pick<SharedSandbox, "takenFrom" | "isOver">> & { readonly listed?: ListedSandbox | undefined };
 
-export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Ownership {
+/** `answers`: whether a node at this URL serves, as far as can be seen from here. */
+export function openOwnership(
+  etcd: Pick<Etcd, "get" | "list" | "transact">,
+  keys: ReturnType<typeof clusterKeys>,
+  nodeID: string,
+  answers: (url: string) => Promise<boolean> = answersAt,
+): Ownership {
   const mine = new Set<string>();
   /** Those that others could take, by what of them is shared: the only ones for which a resume asks etcd. */
   const shared = new Map<string, string>();
@@ -79,9 +91,12 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
   async function mustBeTakeable(sandboxID: string, known: SharedSandbox | undefined): Promise<string> {
     if (known?.manifest === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' cannot be taken over: it was not exported`);
     if (known.nodeID === nodeID || known.isOffered) return known.manifest;
-    const owner = await etcd.get(keys.node(known.nodeID));
+    const [owner, live] = await Promise.all([etcd.get(keys.node(known.nodeID)), etcd.get(keys.live(known.nodeID))]);
     if (owner === undefined || nodeRecord.parse(JSON.parse(owner.value)).state !== "serving") return known.manifest;
-    const why = `node ${known.nodeID} owns sandbox '${sandboxID}', and was neither stopped nor declared dead`;
+    // It runs nowhere, and its owner asks etcd before it starts it: suspicion is enough, long before the node is declared dead.
+    const url = live === undefined ? undefined : liveRecord.parse(JSON.parse(live.value)).url;
+    if (url === undefined || !(await answers(url))) return known.manifest;
+    const why = `node ${known.nodeID} owns sandbox '${sandboxID}', answers, and was neither stopped nor declared dead`;
     throw new Failure("NODE_LOST", why, { details: { node: known.nodeID } });
   }
 
@@ -141,12 +156,28 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
     async forget(sandboxID) {
       if (!mine.has(sandboxID)) return;
       const kept = await etcd.get(keys.sandbox(sandboxID));
-      if (kept !== undefined && read(kept.value).nodeID === nodeID) {
+      const known = kept === undefined ? undefined : read(kept.value);
+      if (known?.nodeID === nodeID && known.takenFrom.length > 0) {
+        // Without it, a node that returns would take the copy on its disk for one that was never taken.
+        await change(sandboxID, (current) => (current?.nodeID === nodeID ? { ...own(undefined), listed: undefined, isOver: true } : undefined));
+      } else if (kept !== undefined && known?.nodeID === nodeID) {
         const { succeeded } = await etcd.transact({ if: [{ key: kept.key, modRevision: kept.modRevision }], do: [{ delete: kept.key }] });
         if (!succeeded) fail("ETCD_UNAVAILABLE", `the record of sandbox '${sandboxID}' changed while it was being removed; try again`);
       }
       mine.delete(sandboxID);
       shared.delete(sandboxID);
+    },
+    async gaveUp(sandboxID) {
+      const kept = await etcd.get(keys.sandbox(sandboxID));
+      const known = kept === undefined ? undefined : read(kept.value);
+      if (kept === undefined || known?.takenFrom.includes(nodeID) !== true) return;
+      const takenFrom = known.takenFrom.filter((each) => each !== nodeID);
+      const next = { put: kept.key, value: JSON.stringify({ ...known, takenFrom }) };
+      // Where it changed meanwhile, the next start does it.
+      await etcd.transact({
+        if: [{ key: kept.key, modRevision: kept.modRevision }],
+        do: [known.isOver && takenFrom.length === 0 ? { delete: kept.key } : next],
+      });
     },
     async ownerOf(sandboxID) {
       const kept = await etcd.get(keys.sandbox(sandboxID));
@@ -160,7 +191,9 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
       await change(sandboxID, async (known) => {
         const found = await mustBeTakeable(sandboxID, known);
         if (found !== manifest) fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' was resumed and paused again in between; try again`);
-        return own(manifest);
+        const before = known?.takenFrom ?? [];
+        const isLeft = known === undefined || known.isOffered || known.nodeID === nodeID || before.includes(known.nodeID);
+        return { ...own(manifest), takenFrom: (isLeft ? before : [...before, known.nodeID]).filter((each) => each !== nodeID) };
       });
       mine.add(sandboxID);
       shared.set(sandboxID, manifest);
@@ -173,6 +206,13 @@ export function openOwnership(etcd: Pick<Etcd, "get" | "list" | "transact">, key
         .filter((node) => node.nodeID !== nodeID && node.state === "serving" && !node.isDraining && node.url !== undefined && alive.has(node.nodeID));
     },
   };
+}
+
+async function answersAt(url: string): Promise<boolean> {
+  return fetch(`${url.replace(/\/$/, "")}/health`, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
+    () => true,
+    () => false,
+  );
 }
 
 export function movedTo(sandboxID: string, nodeID: string): Failure {

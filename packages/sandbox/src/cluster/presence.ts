@@ -1,6 +1,14 @@
 // A node's presence in its deployment: a record under a lease, put back when the lease is lost, and given up for good when it is declared dead.
 import { setTimeout as sleep } from "node:timers/promises";
-import { type clusterKeys, type Fingerprints, type LiveRecord, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
+import {
+  type clusterKeys,
+  deploymentRecord,
+  type Fingerprints,
+  type LiveRecord,
+  liveRecord,
+  type NodeRecord,
+  nodeRecord,
+} from "@svc/contract/cluster-records.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { Lease } from "@svc/kit/etcd/lease.ts";
@@ -13,8 +21,12 @@ export type PresenceParts = {
   readonly leaseSeconds: number;
   readonly fingerprints: Fingerprints;
   readonly homeIdentity: string;
+  readonly deploymentID: string;
   readonly log: Log;
 };
+
+/** Why this generation is over. `emptied`: nobody ended it; etcd has lost the deployment's records, or another deployment took its place. */
+export type Fence = { readonly kind: "dead" | "removed" | "replaced" | "emptied"; readonly reason: string };
 
 export interface Presence {
   readonly record: NodeRecord;
@@ -24,8 +36,8 @@ export interface Presence {
   onDraining(listener: (isDraining: boolean) => void): void;
   /** Where it serves from now on; said as soon as etcd answers. */
   serve(url: string): void;
-  /** Resolves with the reason when this generation was declared dead or removed. */
-  readonly fenced: Promise<string>;
+  /** Resolves when this generation is over. */
+  readonly fenced: Promise<Fence>;
   /** `isStopping`: it says that it stopped, so that nobody declares it dead. */
   close(isStopping: boolean): Promise<void>;
 }
@@ -38,7 +50,7 @@ const LEAVE_MS = 2_000;
 export async function openPresence(parts: PresenceParts, entered: Entered): Promise<Presence> {
   const { etcd, keys, leaseSeconds, fingerprints, log } = parts;
   const { nodeID } = entered.record;
-  const fence = Promise.withResolvers<string>();
+  const fence = Promise.withResolvers<Fence>();
   let { record, modRevision } = entered;
   let lease: Lease | undefined;
   let isClosed = false;
@@ -49,18 +61,32 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
     const { generation, url } = record;
     return { version: 1, nodeID, generation, home: parts.homeIdentity, fingerprints, url };
   }
-  function giveUp(reason: string): void {
+  function giveUp(kind: Fence["kind"], reason: string): void {
     isFenced = true;
-    fence.resolve(reason);
+    fence.resolve({ kind, reason });
+  }
+  /** A record that is gone was removed by somebody, or all of them are gone: what a person has to do differs. */
+  async function recordIsGone(): Promise<void> {
+    const [own, kept] = await Promise.all([etcd.get(keys.node(nodeID)), etcd.get(keys.deployment)]);
+    if (own !== undefined) return take(own.value, own.modRevision);
+    const { data } = deploymentRecord.safeParse(kept === undefined ? undefined : JSON.parse(kept.value));
+    if (data?.deploymentID === parts.deploymentID) giveUp("removed", "an operator removed it from the deployment");
+    else if (kept === undefined) giveUp("emptied", `etcd has no record of deployment ${parts.deploymentID} any more`);
+    else giveUp("emptied", `etcd has the records of another deployment, ${data?.deploymentID ?? "which cannot be read"}, in place of ${parts.deploymentID}`);
   }
   /** Another may have changed the record: an operator that drains it, or whoever declared it dead. */
   function take(text: string | undefined, at: bigint): void {
+    if (text === undefined && !isClosed && !isFenced) {
+      // An etcd that begins anew counts its revisions from one.
+      void untilDone(() => recordIsGone().then(() => true));
+      return;
+    }
     if (at <= modRevision || isClosed) return;
-    const found = text === undefined ? undefined : nodeRecord.parse(JSON.parse(text));
+    if (text === undefined) return;
+    const found = nodeRecord.parse(JSON.parse(text));
     modRevision = at;
-    if (found === undefined) giveUp("it was removed from the deployment");
-    else if (found.generation !== record.generation) giveUp(`another process began generation ${found.generation} of it`);
-    else if (found.state === "dead") giveUp(`it was declared dead: ${found.reason ?? "no reason was given"}`);
+    if (found.generation !== record.generation) giveUp("replaced", `another process began generation ${found.generation} of it`);
+    else if (found.state === "dead") giveUp("dead", found.reason ?? "no reason was given");
     else {
       const isChanged = found.isDraining !== record.isDraining;
       record = found;
@@ -69,7 +95,8 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
   }
   async function look(): Promise<void> {
     const found = await etcd.get(keys.node(nodeID));
-    take(found?.value, found?.modRevision ?? modRevision + 1n);
+    if (found === undefined) await recordIsGone();
+    else take(found.value, found.modRevision);
   }
 
   async function register(): Promise<void> {

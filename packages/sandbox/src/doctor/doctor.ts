@@ -12,6 +12,7 @@ import { networkChecks } from "../network/checks.ts";
 import { openRuntime } from "../runtime/open-runtime.ts";
 import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 import type { Check } from "./check.ts";
+import { clockChecks } from "./clock.ts";
 import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
 import { quarantineChecks } from "./quarantine.ts";
@@ -53,11 +54,12 @@ export async function doctorMain(argv: readonly string[]): Promise<number> {
 }
 
 export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
-  const [kernel, machine, network] = await Promise.all([kernelChecks(options.spawner), machineChecks(options), networkLines(options.spawner)]);
+  const looks = [kernelChecks(options.spawner), networkLines(options.spawner), machineChecks(options), clockChecks(options.home)];
+  const checks = (await Promise.all(looks)).flat();
   const drivers: Driver[] = [];
   // One after the other: each is measured.
   for (const name of runtimeNames) drivers.push(await examine(name, options));
-  return { checks: [...kernel, ...network, ...machine, ...quarantineChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
+  return { checks: [...checks, ...quarantineChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
 }
 
 async function networkLines(spawner: Spawner): Promise<Check[]> {

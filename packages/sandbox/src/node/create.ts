@@ -64,6 +64,8 @@ export type CreateParts = BeginAgainParts & {
   /** The id of what object storage has under this name; it is here then. */
   readonly fetch: (asked: string) => Promise<string | undefined>;
   readonly clock: Clock;
+  /** @throws CAPACITY_EXHAUSTED where it is far from the deployment's. */
+  readonly checkClock: () => void;
   readonly metrics: Pick<NodeMetrics, "createSeconds">;
 };
 
@@ -76,6 +78,7 @@ export function openCreate(parts: CreateParts): CreateSandbox {
 
   return async (input) => {
     timeouts.check(input.timeout);
+    parts.checkClock();
     const begin = async (idempotent: Idempotent | undefined) => {
       const template = await findTemplate(parts, input.buildID ?? input.templateID);
       checkPause(parts.drivers, template, input);

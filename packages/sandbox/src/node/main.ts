@@ -19,11 +19,13 @@ import { type Log, openLog, openSentences } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
+import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
 import { keyHandlers } from "./create-keys.ts";
+import { endExported } from "./end-exported.ts";
 import { nodeControlHandlers } from "./node-control.ts";
 import { type Node, openNode } from "./open-node.ts";
 import { nodePages } from "./pages.ts";
@@ -46,7 +48,9 @@ export async function main(argv: readonly string[]): Promise<number> {
 
 async function run(argv: readonly string[]): Promise<number> {
   const destroyAll = argv.includes("--destroy-all");
-  const loaded = load(argv.filter((flag) => flag !== "--destroy-all"));
+  const isToLeave = argv.includes("--leave-exported");
+  if (isToLeave && !destroyAll) fail("SETTING_INVALID", "--leave-exported says what --destroy-all leaves: expected both, or neither");
+  const loaded = load(argv.filter((flag) => flag !== "--destroy-all" && flag !== "--leave-exported"));
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
@@ -55,6 +59,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const metrics = openMetrics();
   // Before anything is made on the host for a node that could not be reached.
   if (!destroyAll) await tryListening(settings.node.listen);
+  if (destroyAll) await endExported({ home, settings, isToLeave, env: process.env, log });
   const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
   const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "");
   if (apiKey === undefined) {
@@ -89,7 +94,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
       ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
       ...keyHandlers(node.keyed),
-      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable),
+      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable, settings.template.max_disk_size_mb),
       ...observe.handlers,
     },
     apiKey: apiKey.secret,
@@ -150,8 +155,8 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
-  const fenced = node.membership?.presence.fenced.then((reason) => {
-    log.error({ reason }, "this node was declared dead: it stops, and finds out at its next start what it still owns");
+  const fenced = node.membership?.presence.fenced.then(({ kind, reason }) => {
+    log.error({ reason }, fencedWords[kind]);
     process.kill(process.pid, "SIGTERM");
     return 1;
   });
@@ -169,6 +174,15 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   // Whoever supervises it starts it again.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
 }
+
+/** What the log says of a node that its deployment does not count as this process any more. */
+const fencedWords: Readonly<Record<Fence["kind"], string>> = {
+  dead: "this node was declared dead: it stops, and finds out at its next start what it still owns",
+  removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
+  replaced: "another process runs as this node: this one stops",
+  emptied:
+    "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
+};
 
 /** Where gateways and other nodes reach it. */
 function advertisedAt({ cluster, node }: NodeSettings, port: number): string {

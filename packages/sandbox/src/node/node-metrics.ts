@@ -18,6 +18,8 @@ export type Census = {
   /** Warm sandboxes ready to be claimed, by template; precreated sandboxes. */
   pool(): { readonly started: ReadonlyMap<string, number>; readonly precreated: number };
   waiting(): number;
+  /** Of a node of a deployment. */
+  clockSkewMs(): number | undefined;
 };
 
 export function openNodeMetrics(metrics: Metrics, census: Census): NodeMetrics {
@@ -30,6 +32,11 @@ export function openNodeMetrics(metrics: Metrics, census: Census): NodeMetrics {
     for (const [template, count] of census.pool().started) gauge.set({ template }, count);
   });
   metrics.gauge("svc_node_creates_waiting", "Starts that wait to be admitted", [], (gauge) => gauge.set(census.waiting()));
+  metrics.gauge("svc_node_clock_skew_seconds", "This node's clock is so far ahead of the deployment's; negative: behind", [], (gauge) => {
+    gauge.reset();
+    const skewMs = census.clockSkewMs();
+    if (skewMs !== undefined) gauge.set(skewMs / 1000);
+  });
   metrics.gauge("svc_node_precreated", "Precreated sandboxes ready for a resume, a fork or a start", [], (gauge) => gauge.set(census.pool().precreated));
   return {
     createSeconds: metrics.seconds("svc_node_create_seconds", "Create, from its request to its answer; source: pool or start", ["source"]),

@@ -121,7 +121,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const envd = isEnding ? "" : keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
   const envdVersion = isEnding ? "" : execFileSync(envdPath(home, envd), ["-version"], { encoding: "utf8", env: programEnvironment() }).trim();
   const spawner = openSpawner();
-  const clock = systemClock;
+  const clock = membership?.clock ?? systemClock;
   const registry = openRegistry(records, seed, clock, quarantine);
   const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log, durability);
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
@@ -133,6 +133,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     states: () => [...registry.all()].map((record) => record.status.state),
     pool: () => ({ started: pool.ready(), precreated: precreatedPool.ready }),
     waiting: () => admission.waiting,
+    clockSkewMs: () => membership?.clock.skewMs,
   });
   const stages = openStages(nodeMetrics, log);
   const proxy: ProxyLink = { domain: "localhost", drop: () => {}, waitingFor: () => 0, trafficOf: () => ({ open: 0, begun: 0 }) };
@@ -175,7 +176,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
   const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, quarantine, host });
   const auditLog = settings.node.audit_log;
-  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed: drivers.named });
+  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, runtimeNamed: drivers.named });
   const { collect } = observe;
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
@@ -217,19 +218,20 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     { ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log },
     { ...settings.pool, max_sandboxes },
   );
-  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits: settings.sandbox, log });
+  const limits = { ...settings.sandbox, ...settings.template };
+  const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
   const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
   const { fetch, untilDurable } = transfer;
   const keyed = openKeyedCreates({ home, membership, records, clock });
-  const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, fetch });
+  const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, checkClock: () => membership?.clock.check(), fetch });
   const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
   const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
-  const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log });
+  const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
@@ -266,7 +268,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     transfer,
     proxy: shared,
   };
-  const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name });
+  let program = "";
+  const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name, program: () => program });
   // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
   if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
   return {
@@ -287,6 +290,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     keyed,
     async recover() {
       if (recovering.isLost) records.keys.forget();
+      program = (await drivers.runtimes.get("gvisor")?.program()) ?? "";
       const recovered = await recover(recovering);
       membership?.settled();
       return recovered;

@@ -82,7 +82,8 @@ export const nodeSettings = z.object({
 
 const flagNames = { listen: "node.listen", etcd: "cluster.etcd", brand: "node.brand", "log-level": "node.log_level", runtime: "sandbox.runtime" };
 const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
-  --destroy-all                   ends every sandbox of this home, removes their parts, and exits`;
+  --destroy-all                   ends every sandbox of this home, also what its deployment has of them, and exits; needs the node's own settings of etcd and object storage
+  --leave-exported                with --destroy-all: paused sandboxes in object storage stay, for other nodes to resume`;
 
 /** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "node", schema: nodeSettings, flagNames, argv, about });

@@ -26,7 +26,7 @@ export type StartParts = BringUpParts & {
   readonly ends: Pick<Ends, "end">;
   readonly precreatedPool: Pick<PrecreatedPool, "discard">;
   /** Limits of new sandboxes; 0: the template's. */
-  readonly limits: Pick<NodeSettings["sandbox"], "cpu_count" | "memory_mb" | "disk_size_mb" | "pids">;
+  readonly limits: Pick<NodeSettings["sandbox"], "cpu_count" | "memory_mb" | "disk_size_mb" | "pids"> & Pick<NodeSettings["template"], "max_disk_size_mb">;
   /** In a deployment of several nodes; new ids carry it. */
   readonly slot: number | undefined;
   readonly bootID: string;
@@ -46,13 +46,13 @@ export function openStart(parts: StartParts): StartWarm {
   return (template, egress, precreatedFrom) => startWarm(parts, template, egress, precreatedFrom);
 }
 
-function limitsFor({ cpu_count, memory_mb, disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
+function limitsFor({ cpu_count, memory_mb, disk_size_mb, max_disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
   // Memory goes on in the space it was taken in.
   if (template.limits !== undefined) return template.limits;
   return {
     cpuCount: cpu_count || template.cpuCount,
     memoryMB: memory_mb || template.memoryMB,
-    diskSizeMB: disk_size_mb || template.diskSizeMB,
+    diskSizeMB: disk_size_mb || Math.min(template.diskSizeMB, max_disk_size_mb),
     pids,
   };
 }

@@ -4,6 +4,7 @@ import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Output } from "@svc/contract/operation.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Membership } from "../cluster/join.ts";
+import type { Report } from "../observe/open-observe.ts";
 import type { Quarantine } from "../records/quarantine.ts";
 import type { Records } from "../records/records.ts";
 import { isOwned, type Registry } from "../records/registry.ts";
@@ -20,19 +21,22 @@ export type Taken = Output<typeof takeSandbox>;
 export type TakeParts = {
   readonly apiKey: string;
   readonly membership: Pick<Membership, "ownership" | "shared" | "members"> | undefined;
-  readonly transfer: Pick<SnapshotTransfer, "importSandbox" | "exports">;
+  readonly transfer: Pick<SnapshotTransfer, "importSandbox" | "endSandbox" | "exports">;
   readonly registry: Pick<Registry, "get" | "owned">;
   readonly records: Pick<Records, "ended">;
   readonly quarantine: Pick<Quarantine, "find">;
   readonly claims: Pick<Claims, "arrive">;
   readonly resume: ResumeSandbox;
   readonly capacity: Pick<Capacity, "check">;
+  readonly report: Report;
   readonly log: Log;
 };
 
 export interface Takes {
   /** It is here when this returns; resumed where a timeout is given. @throws what `takeSandbox` lists. */
   take(sandboxID: string, timeoutSeconds?: number): Promise<Taken>;
+  /** A paused sandbox of a node that does not serve: its record and what is in object storage go, and nothing of it comes here. */
+  end(sandboxID: string): Promise<void>;
   /** Before it serves: what of another life of this node is on record in etcd, and not here. */
   start(): Promise<void>;
 }
@@ -40,14 +44,14 @@ export interface Takes {
 /** Each writes a sandbox's memory to this disk. */
 const MAX_AT_ONCE = 8;
 
-export function openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log }: TakeParts): Takes {
+export function openTake(parts: TakeParts): Takes {
+  const { apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log } = parts;
   /** By id: whoever asks for one that is on its way waits for it. */
   const underWay = new Map<string, Promise<number>>();
 
   async function fetch(sandboxID: string): Promise<number> {
     const begin = performance.now();
-    const { ownership, members } =
-      membership ?? fail("INVALID_REQUEST", "this node runs alone: sandboxes move between the nodes of a deployment (cluster.etcd)");
+    const { ownership, members } = membership ?? standsAlone();
     // Ended here, and etcd may not have heard of it yet; or its record cannot be used.
     if (records.ended(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
     const manifest = await ownership.takeable(sandboxID);
@@ -95,9 +99,26 @@ export function openTake({ apiKey, membership, transfer, registry, records, quar
         arrived();
       }
     },
+    async end(sandboxID) {
+      const { ownership } = membership ?? standsAlone();
+      if (underWay.has(sandboxID) || registry.get(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined)
+        fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' came to this node in the meantime; try again`);
+      const manifest = await ownership.takeable(sandboxID);
+      // From here on no other node resumes it; a kill before the end leaves it as one that this node took.
+      await ownership.take(sandboxID, manifest);
+      await transfer.endSandbox(manifest);
+      parts.report("sandbox.ended", { sandboxID }, { reason: "killed" });
+      log.info({ sandboxID }, "a paused sandbox of another node was ended");
+    },
     async start() {
       if (membership === undefined) return;
       const { ownership, shared } = membership;
+      for (const [sandboxID, { takenFrom }] of shared) {
+        if (!takenFrom.includes(ownership.nodeID) || registry.get(sandboxID) !== undefined) continue;
+        await ownership
+          .gaveUp(sandboxID)
+          .catch((error: unknown) => log.warn({ err: error, sandboxID }, "a record of a sandbox that left could not be changed"));
+      }
       for (const sandboxID of [...ownership.mine]) {
         if (registry.get(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) continue;
         // It was here and has ended: exports take it away. Without either, it was taken, and a kill came before it was on record.
@@ -112,15 +133,17 @@ export function openTake({ apiKey, membership, transfer, registry, records, quar
   };
 }
 
+const standsAlone = (): never => fail("INVALID_REQUEST", "this node runs alone: sandboxes move between the nodes of a deployment (cluster.etcd)");
+
 export type ClusterHandlerParts = {
-  readonly takes: Pick<Takes, "take">;
+  readonly takes: Pick<Takes, "take" | "end">;
   readonly transfer: Pick<SnapshotTransfer, "templates" | "readSandbox">;
   readonly listing: Pick<Listing, "detail">;
   readonly snapshots: Pick<NamedSnapshots, "settle">;
   readonly templates: Pick<Templates, "index" | "builder">;
 };
 
-export const clusterHandlers = ({ takes: { take }, transfer, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
+export const clusterHandlers = ({ takes: { take, end }, transfer, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
   settleNames: ({ names }: { names: readonly NameRecord[] }) => ({ changed: snapshots.settle(names) }),
   countSpawns() {
     const fetched = new Set(templates.builder.copies.all().map(({ templateID }) => templateID));
@@ -133,5 +156,9 @@ export const clusterHandlers = ({ takes: { take }, transfer, listing: { detail }
     dropped: await transfer.templates.drop(templateID, isOrphan),
   }),
   readSandbox: async ({ manifest }: { manifest: string }) => detail(await transfer.readSandbox(manifest)),
+  async endSandbox({ sandboxID }: { sandboxID: string }) {
+    await end(sandboxID);
+    return undefined;
+  },
   takeSandbox: ({ sandboxID, timeoutSeconds }: { sandboxID: string; timeoutSeconds?: number | undefined }) => take(sandboxID, timeoutSeconds),
 });

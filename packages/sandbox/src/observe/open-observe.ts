@@ -6,6 +6,7 @@ import type { Metrics } from "@svc/kit/metrics.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import { type Denial, denialText } from "../network/denial.ts";
+import type { Clock } from "../records/clock.ts";
 import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
 import { isOwned, isRunning, type Registry } from "../records/registry.ts";
 import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
@@ -55,19 +56,21 @@ export type ObserveOptions = {
   /** Where the audit log is, below the home; empty: none. */
   readonly auditLog: string;
   readonly durability: Durability;
+  readonly clock: Pick<Clock, "wallMs">;
   runtimeNamed(name: RuntimeName): Runtime;
 };
 
-export function openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, runtimeNamed }: ObserveOptions): Observe {
+export function openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, runtimeNamed }: ObserveOptions): Observe {
   const parts = () => ({ events, streams, logs, usage, audit });
+  const { wallMs } = clock;
   const counted = openObserveMetrics(metrics, parts);
-  const events = openEvents({ path: join(home, "events.db"), log, durability, onRecord: (type) => counted.events.inc({ type }) });
+  const events = openEvents({ path: join(home, "events.db"), log, durability, wallMs, onRecord: (type) => counted.events.inc({ type }) });
   const streams = openEventStreams(events);
-  const audit = auditLog === "" ? undefined : openAudit({ path: join(home, auditLog), log });
+  const audit = auditLog === "" ? undefined : openAudit({ path: join(home, auditLog), log, wallMs });
 
   function hasEnded(sandboxID: string): boolean {
     const ended = isOwned(registry.get(sandboxID)) ? undefined : records.ended(sandboxID);
-    return ended !== undefined && Date.now() - ended.endedAtWallMs < ENDED_KEPT_MS;
+    return ended !== undefined && wallMs() - ended.endedAtWallMs < ENDED_KEPT_MS;
   }
   function ask(sandboxID: string): Asked | undefined {
     const { status } = registry.owned(sandboxID);
@@ -83,9 +86,15 @@ export function openObserve({ home, log, metrics, records, registry, seed, audit
     for (const record of registry.all()) if (isRunning(record)) yield { sandboxID: record.sandboxID, handle: record.status.handle, limits: record.limits };
   }
 
-  const logs = openSandboxLogs({ directory: join(home, "logs"), log, isKept: (sandboxID) => registry.get(sandboxID) !== undefined || hasEnded(sandboxID) });
+  const logs = openSandboxLogs({
+    directory: join(home, "logs"),
+    log,
+    wallMs,
+    isKept: (sandboxID) => registry.get(sandboxID) !== undefined || hasEnded(sandboxID),
+  });
   const usage = openUsageLog({
     running,
+    wallMs,
     find,
     isKept: (sandboxID) => isOwned(registry.get(sandboxID)),
     measure: (handle) => runtimeNamed(handle.runtime).usage(handle),

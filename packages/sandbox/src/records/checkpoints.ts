@@ -75,8 +75,8 @@ export interface Checkpoints {
   ): Promise<CheckpointInfo>;
   /** Where a checkpoint's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
   find(checkpointID: string): Promise<FoundCheckpoint>;
-  /** @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, a sealed one was changed, or its ground was; SNAPSHOT_UNSUITABLE for this processor. */
-  verify(checkpointID: string): Promise<void>;
+  /** `isToRun`: not to be sent elsewhere. @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, a sealed one was changed, or its ground was; SNAPSHOT_UNSUITABLE for this processor. */
+  verify(checkpointID: string, isToRun?: boolean): Promise<void>;
   /** Keeps a checkpoint on disk while `work` reads it, also when it is removed meanwhile. */
   holding<T>(checkpointID: string, work: () => Promise<T>): Promise<T>;
   remove(checkpointID: string): Promise<void>;
@@ -207,13 +207,13 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
       const { kind, files, madeWith, processor } = await read(checkpointID);
       return { checkpointID, kind, directory: join(placeOf(checkpointID), "files"), sizeBytes: heldBytes(files), initKey: madeWith?.initKey, processor };
     },
-    async verify(checkpointID) {
+    async verify(checkpointID, isToRun = true) {
       const { files, ground, processor, bootID: writtenIn } = await read(checkpointID);
-      const misfit = processor === undefined ? undefined : missingHere(processor, thisProcessor());
+      const misfit = processor === undefined || !isToRun ? undefined : missingHere(processor, thisProcessor());
       if (misfit !== undefined)
         fail(
           "SNAPSHOT_UNSUITABLE",
-          `checkpoint ${checkpointID} cannot be resumed with its memory: ${misfit}; resume it on a processor with these features, or from its files alone`,
+          `checkpoint ${checkpointID} cannot be resumed with its memory: ${misfit}; move it to a node whose processor has these features (svc move --to NODE), or delete it`,
         );
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);

@@ -8,10 +8,15 @@ export type Clock = {
   wallMs(): number;
 };
 
+/** Only for tests: this machine's clock as if somebody had set it wrong by so much. */
+const testOffsetMs = Number(process.env["SVC_TEST_CLOCK_OFFSET_MS"] ?? 0);
+/** As the machine itself tells it. */
+export const hostWallMs = (): number => Date.now() + testOffsetMs;
+
 export const systemClock: Clock = {
   // hrtime is CLOCK_MONOTONIC itself, not relative to this process: deadlines in records stay comparable.
   monotonicMs: () => Number(process.hrtime.bigint() / 1_000_000n),
-  wallMs: () => Date.now(),
+  wallMs: hostWallMs,
 };
 
 /** A difference below this comes of when the two clocks were read and tick, not of somebody who set one. */

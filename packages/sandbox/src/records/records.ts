@@ -12,9 +12,11 @@ import type { SandboxRecord } from "./state.ts";
 export const ENDED_KEPT_MS = 3_600_000;
 const MAX_ENDED_ROWS = 100_000;
 
+export const RECORDS_VERSION = 4;
+
 const schema: Schema = {
-  version: 4,
-  oldest: 4,
+  version: RECORDS_VERSION,
+  oldest: RECORDS_VERSION,
   tables: `
     CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;

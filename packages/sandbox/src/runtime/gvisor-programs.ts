@@ -12,7 +12,10 @@ import { findProgram } from "./programs.ts";
 
 const NOTE = "runsc";
 const PREFIX = "runsc-";
-const namePattern = /^runsc-[0-9a-f]{16}$/;
+
+export const programPath = (home: string, name: string): string => join(home, "bin", name);
+/** The name that a program has by its content. */
+export const PROGRAM_NAME = /^runsc-[0-9a-f]{16}$/;
 
 export type RunscPrograms = {
   /** Of new sandboxes. */
@@ -31,7 +34,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
   async function keep(): Promise<string> {
     const program = await findProgram("runsc", host.programs?.runsc);
     const hash = (await host.spawner.check(["xxh128sum", "--", program], { repeatable: true })).slice(0, 16);
-    const path = join(folder, PREFIX + hash);
+    const path = programPath(host.home, PREFIX + hash);
     if (await isThere(path)) return path;
     await mkdir(folder, { recursive: true, mode: 0o711 });
     const half = `${path}.${process.pid}`;
@@ -58,7 +61,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
     async of(directory) {
       const name = await nameIn(directory);
       if (name === undefined) return current();
-      const path = join(folder, name);
+      const path = programPath(host.home, name);
       if (await isThere(path)) return path;
       host.log.warn({ directory, program: name }, "the runsc that a sandbox ran is gone; using the present one");
       return current();
@@ -73,7 +76,7 @@ export function openRunscPrograms(host: Host): RunscPrograms {
 
 async function nameIn(directory: string): Promise<string | undefined> {
   const text = await readFile(join(directory, NOTE), "utf8").catch(() => "");
-  return namePattern.test(text) ? text : undefined;
+  return PROGRAM_NAME.test(text) ? text : undefined;
 }
 
 const isThere = (path: string) =>

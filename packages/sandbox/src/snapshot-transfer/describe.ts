@@ -1,9 +1,10 @@
 // What is to transfer: the files of a checkpoint and all that it stands on, each with its chunks' names, and where its bytes are.
-import { readdir, readFile, rm } from "node:fs/promises";
+import { access, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { envdPath } from "../agent/binary.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
+import { programPath } from "../runtime/gvisor-programs.ts";
 import type { RootImage } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Layers } from "../template/layers.ts";
@@ -45,9 +46,10 @@ export type BaseFile = (content: string, rootfs: string) => Promise<TransferFile
 
 /** `baseFile`: absent where they do not. The caller holds the checkpoint. @throws SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE. */
 export async function describe(parts: DescribeParts, subject: Subject, baseFile: BaseFile | undefined): Promise<Described> {
-  const { checkpoints, thread, home } = parts;
+  const { checkpoints, thread, packs, home } = parts;
   const { checkpointID, image, envd, envdVersion, ...rest } = subject;
-  await checkpoints.verify(checkpointID);
+  // This machine's processor may lack what another's has.
+  await checkpoints.verify(checkpointID, false);
   const { directory, sizeBytes, initKey, processor } = await checkpoints.find(checkpointID);
   const { sources, add, packed, undo } = openSources(parts.packs);
   try {
@@ -59,12 +61,17 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
     const envdFile = await describeFile(thread, "envd", envdPath(home, envd));
     add(envdFile, async () => envdPath(home, envd));
     const program = rest.kind === "memory" ? await readFile(join(directory, "runsc"), "utf8").catch(() => undefined) : undefined;
+    // A plain file is small, for nodes of one version; all else must start wherever it comes to.
+    const itsPath = program === undefined || baseFile === undefined ? undefined : await pathOfProgram(home, program);
+    const programFile = itsPath === undefined ? undefined : await packs.describeNamed(program ?? "", itsPath);
+    if (programFile !== undefined) add(programFile, async () => itsPath ?? "");
     const manifest: Manifest = {
       exportedAt: new Date().toISOString(),
       deployment: initKey ?? parts.unnamedKey,
       ...rest,
       captureID: checkpointID,
       ...(program === undefined ? {} : { program }),
+      ...(programFile === undefined ? {} : { programFile }),
       envd: { name: envd, version: envdVersion, file: envdFile },
       ...(processor === undefined ? {} : { processor }),
       heldBytes: sizeBytes,
@@ -76,6 +83,15 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
     await undo();
     throw error;
   }
+}
+
+/** Undefined where it is gone: then its memory starts on nodes alone that have it. */
+async function pathOfProgram(home: string, program: string): Promise<string | undefined> {
+  const path = programPath(home, program);
+  return access(path).then(
+    () => path,
+    () => undefined,
+  );
 }
 
 /** What sandboxes start from, where nothing of their memory is kept. */

@@ -15,7 +15,8 @@ import { keptAs } from "./subjects.ts";
 // snapshot-transfer/exported/<sandboxID>.<checkpointID>   it is, or may be, in object storage: a resume or an end takes it away there
 // snapshot-transfer/exported/<snapshotID>
 
-const WHOLE = "whole";
+/** With the program that its memory needs; what an earlier version exported without is exported again, and only that is sent. */
+const WHOLE = "whole with its program";
 const AT_ONCE = 2;
 /** What is under way goes on from its beginning after the next start; what it sent by then is not sent again. */
 const CLOSE_MS = 2_000;
@@ -66,6 +67,8 @@ export interface Exports {
   drop(id: string): void;
   /** It came from there, or is there for another node to go on with. */
   note(id: string): Promise<void>;
+  /** It was another node's, which this one took it from to end it. @throws ETCD_UNAVAILABLE; then it is tried on in the background. */
+  end(paused: { readonly sandboxID: string; readonly checkpointID: string }): Promise<void>;
   /** What is there of it is another node's now. */
   forget(id: string): Promise<void>;
   /** After a start: exports what is missing, takes away what is over. */
@@ -216,6 +219,10 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     async note(id) {
       const note = noteOf(id);
       if (note !== undefined) await writeFile(join(notes, note), WHOLE);
+    },
+    async end({ sandboxID, checkpointID }) {
+      await writeFile(join(notes, `${sandboxID}.${checkpointID}`), "");
+      await sharing?.forget(sandboxID).finally(() => soon(sandboxID));
     },
     async forget(id) {
       pending.delete(id);

@@ -1,8 +1,8 @@
 // Whether a checkpoint that was transferred can go on here; where not, why, and what to do.
 import { access } from "node:fs/promises";
-import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { missingHere, thisProcessor } from "../runtime/cpu.ts";
+import { programPath } from "../runtime/gvisor-programs.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
 import type { Deployment, ReadManifest } from "./manifest.ts";
 
@@ -18,7 +18,7 @@ export type Here = {
 /** @throws SNAPSHOT_UNSUITABLE. */
 export async function mustFit({ manifest, isOwn }: ReadManifest, here: Here): Promise<void> {
   const unsuitable = (why: string) => fail("SNAPSHOT_UNSUITABLE", `the snapshot cannot be used here: ${why}`);
-  const { runtime, kind, program, processor, deployment } = manifest;
+  const { runtime, kind, program, programFile, processor, deployment } = manifest;
   if (!here.runtimes.has(runtime)) unsuitable(`it needs the ${runtime} driver, and this node has ${[...here.runtimes].join(", ")}`);
   if (kind === "filesystem") {
     // Its files are unpacked by root, and only gVisor does so inside the sandbox.
@@ -31,11 +31,14 @@ export async function mustFit({ manifest, isOwn }: ReadManifest, here: Here): Pr
       "it holds memory of another deployment, whose envd obeys that deployment's key alone; take a snapshot of files there (svc snapshot create --files-only) and export that, or give both nodes one deployment secret (node.deployment_secret_file)",
     );
   const misfit = processor === undefined ? undefined : missingHere(processor, thisProcessor());
-  if (misfit !== undefined) unsuitable(`${misfit}, which its programs may be using; its memory goes on where the processor has at least that`);
-  if (program === undefined || program === (await here.program(runtime))) return;
-  const isKept = await access(join(here.home, "bin", program)).then(
+  if (misfit !== undefined) unsuitable(`${misfit}, which its programs may be using: it starts on a node whose processor has at least that, or can be deleted`);
+  if (program === undefined || programFile !== undefined || program === (await here.program(runtime))) return;
+  const isKept = await access(programPath(here.home, program)).then(
     () => true,
     () => false,
   );
-  if (!isKept) unsuitable(`its memory was written by ${program}, another version of runsc than this node's; use the same version of svc on both`);
+  if (!isKept)
+    unsuitable(
+      `its memory was written by ${program}, another version of runsc than this node's, and it does not bring that along: export it again, with --with-base where it is a file, on a node that has bin/${program} in its home; or copy that program to the same place here`,
+    );
 }

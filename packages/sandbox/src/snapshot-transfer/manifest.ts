@@ -87,6 +87,8 @@ export const manifestShape = z.object({
   captureID: z.string().regex(/^c[0-9a-f]{24}$/),
   /** By content; what its memory was written by. */
   program: text(100).optional(),
+  /** The same, to be run on a node that has another version; absent in files without their base, and where an earlier version wrote them. */
+  programFile: fileShape.optional(),
   envd: z.object({ name: z.string().regex(/^envd-[0-9a-f]{16}$/), version: text(64), file: fileShape }),
   /** That its memory was taken on. */
   processor: processorShape.optional(),
@@ -182,8 +184,9 @@ const digestOf = (body: string) => createHash("sha256").update(body).digest("hex
 const codeOf = (body: string, key: string) => createHmac("sha256", key).update(body).digest("hex");
 
 /** All that is transferred, each file once. */
-export function filesOf({ files, envd, image }: Manifest): readonly TransferFile[] {
-  return [...files, envd.file, ...(image.base?.packed === undefined ? [] : [image.base.packed]), ...image.layers.map(({ packed }) => packed)];
+export function filesOf({ files, envd, programFile, image }: Manifest): readonly TransferFile[] {
+  const program = programFile === undefined ? [] : [programFile];
+  return [...files, envd.file, ...program, ...(image.base?.packed === undefined ? [] : [image.base.packed]), ...image.layers.map(({ packed }) => packed)];
 }
 
 /** For a collection, of whichever deployment or version it is: too many names keep too much, too few would lose something. */

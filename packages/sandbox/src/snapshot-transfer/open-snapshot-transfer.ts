@@ -37,7 +37,7 @@ import { openPacks } from "./packs.ts";
 import { type Peer, peerRoutes } from "./peer.ts";
 import type { SnapshotsSettings } from "./settings.ts";
 import { openSnapshotFiles, type SnapshotFiles } from "./snapshot-files.ts";
-import { openStored, type Stored } from "./stored.ts";
+import { openStored, partsOf, type Stored } from "./stored.ts";
 import { openStoredTemplates } from "./stored-templates.ts";
 import { openTemplateExports, type TemplateExports } from "./template-exports.ts";
 import { BUILD_ID } from "./template-manifest.ts";
@@ -98,6 +98,8 @@ export interface SnapshotTransfer {
   importSandbox(manifest: string, own: () => Promise<void>, peer?: Peer): Promise<SandboxRecord>;
   /** What the details of a paused sandbox of another node are told by. @throws as `importSandbox`. */
   readonly readSandbox: Stored["readSandbox"];
+  /** Ends what this node has taken on record, and not fetched. */
+  endSandbox(manifest: string): Promise<void>;
   /** Forgets a paused sandbox that this other node has taken over; what is in object storage is that node's. */
   releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
   /**
@@ -162,10 +164,9 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
     thread,
     spawner,
   };
-  const templateIndex = templates.index;
-  const { nodeID, apiKey, neighbours } = options;
+  const { nodeID, neighbours, catalog } = options;
   const common = { nodeID, checkpoints, describing, receiving, thread, deployment, metrics, report, log };
-  const files = openSnapshotFiles({ ...common, snapshots, templateIndex });
+  const files = openSnapshotFiles({ ...common, snapshots, templateIndex: templates.index });
 
   const objects = settings.objects.url === "" ? undefined : await openObjects(settings.objects, settings.durability, options.env);
   const { concurrency, bandwidth_mb_per_second } = settings.objects;
@@ -173,27 +174,25 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
   const bases = store && openBases({ store, packs, thread, deployment });
   const stored = objects && store && bases && openStored({ ...common, bases, home, bootID: options.bootID, objects, store, registry, snapshots, files });
   const exports =
-    stored &&
-    (await openExports({ folder, stored, registry, snapshots, quarantine: options.quarantine, sharing: options.sharing, catalog: options.catalog, log }));
+    stored && (await openExports({ folder, stored, registry, snapshots, quarantine: options.quarantine, sharing: options.sharing, catalog, log }));
   const storedTemplates = objects && store && bases && openStoredTemplates({ ...common, bases, objects, store, images: templates.images, copies });
   const { dropCopy } = templates;
   const listed = (templateID: string) => {
     const template = builds.template(templateID);
-    return template && listedBuilt(template, builds.of(templateID), templateIndex.spawns(templateID), templates.envdVersion);
+    return template && listedBuilt(template, builds.of(templateID), templates.index.spawns(templateID), templates.envdVersion);
   };
   const templateExports =
-    storedTemplates &&
-    (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, catalog: options.catalog, listed, report, log }));
+    storedTemplates && (await openTemplateExports({ folder, stored: storedTemplates, builds, copies, dropCopy, catalog, listed, report, log }));
   const storageID = await storageIDOf(folder);
-  const { quarantine, catalog } = options;
-  const drops = openDrops({ copies, snapshots, dropCopy, deleteSnapshot: templates.snapshots.remove, exports, stored, storedTemplates, catalog });
+  const remove = templates.snapshots.remove;
+  const drops = openDrops({ copies, snapshots, dropCopy, deleteSnapshot: remove, exports, stored, storedTemplates, catalog });
   const held = await openHeldChunks(folder, checkpoints, thread);
   const between = { ...common, images: templates.images, copies, snapshots, held, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6 };
-  const offers = openOffers({ ...between, builds, quarantine });
+  const offers = openOffers({ ...between, builds, quarantine: options.quarantine });
   const hasStored = async (id: string) => BUILD_ID.test(id) || (await stored?.hasSnapshot(id)) === true;
   /** What object storage has has not been deleted, whatever the node that made it says. */
   const drop = async (id: string) => (stored !== undefined && (await hasStored(id)) ? false : drops.dropOne(id));
-  const fromNodes = neighbours && openFromNodes({ ...between, apiKey, neighbours, files, drop });
+  const fromNodes = neighbours && openFromNodes({ ...between, apiKey: options.apiKey, neighbours, files, drop });
   let timer: NodeJS.Timeout | undefined;
   let collecting: Promise<CollectedChunks> | undefined;
 
@@ -241,15 +240,14 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
       if (type === "sandbox.snapshotted") exports.soon(String(details["snapshotID"]));
       if (type === "snapshot.deleted" && templateID !== undefined) exports.drop(templateID);
     },
-    async untilDurable(id) {
-      if (settings.snapshots.durable) await exports?.now(id);
-    },
+    untilDurable: async (id) => (settings.snapshots.durable ? exports?.now(id) : undefined),
     async importSandbox(manifest, own, peer) {
       const record = await (stored ?? withoutStorage()).importSandbox(manifest, own, peer);
       await exports?.note(record.sandboxID);
       return record;
     },
     readSandbox: async (manifest) => (stored ?? withoutStorage()).readSandbox(manifest),
+    endSandbox: async (manifest) => (exports ?? withoutStorage()).end(partsOf(manifest)),
     async releaseSandbox(sandboxID, nodeID) {
       // The note first: without it nothing here takes away what the other node goes on with.
       await exports?.forget(sandboxID);

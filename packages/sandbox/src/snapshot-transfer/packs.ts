@@ -33,6 +33,8 @@ export interface Packs {
   contentOf(rootfs: string): Promise<string>;
   /** An archive's chunks; `key` names the folder's content. */
   describe(key: string, name: string, folder: string): Promise<TransferFile>;
+  /** Those of one file whose name says what is in it. */
+  describeNamed(name: string, path: string): Promise<TransferFile>;
   /** A base template's. */
   describeBase(content: string, rootfs: string): Promise<TransferFile>;
   /** The layer that was made of this archive here, as far as is known. */
@@ -103,6 +105,10 @@ export async function openPacks(folder: string, spawner: Spawner, thread: ChunkT
   return {
     make,
     describe,
+    async describeNamed(name, path) {
+      const text = await remembered(`file ${name}`, async () => JSON.stringify(await describeFile(thread, name, path)));
+      return fileShape.parse(JSON.parse(text));
+    },
     describeBase: (content, rootfs) => describe(`base ${content} ${rootfs}`, "base.tar", rootfs),
     layerOf: (file) => readFile(layerNote(file), "utf8").catch(() => undefined),
     async noteLayer(file, layerID) {

@@ -3,9 +3,11 @@ import { access, chmod, mkdtemp, rename, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
 import { envdPath } from "../agent/binary.ts";
 import type { Checkpoints } from "../records/checkpoints.ts";
 import { SEALED } from "../runtime/checkpoint.ts";
+import { PROGRAM_NAME, programPath } from "../runtime/gvisor-programs.ts";
 import type { RootImage } from "../runtime/runtime.ts";
 import type { Chain } from "../template/build-record.ts";
 import type { Images } from "../template/images.ts";
@@ -56,6 +58,9 @@ export async function receive(
     const envd = envdPath(parts.here.home, manifest.envd.name);
     const newEnvd = (await isThere(envd)) ? undefined : join(work, "envd");
     if (newEnvd !== undefined) targets.push({ file: manifest.envd.file, path: newEnvd });
+    const program = await missingProgram(parts, manifest);
+    const newProgram = program === undefined ? undefined : join(work, "runsc");
+    if (program !== undefined && newProgram !== undefined) targets.push({ file: program.file, path: newProgram });
     targets.push(...archivesOf(ground, work));
     const files = manifest.files.map((file) => ({ file, path: file.name }));
     await mustHaveRoom(parts, [...targets, ...files]);
@@ -66,6 +71,7 @@ export async function receive(
       await fetch(placing);
       placing.mustBeWhole();
       if (newEnvd !== undefined) await keepEnvd(parts, manifest, newEnvd, envd);
+      if (program !== undefined && newProgram !== undefined) await keepProgram(parts, program.name, newProgram);
     };
     const { sizeBytes } = await checkpoints.take(checkpointID, manifest.kind, manifest.runtime, ({ directory }) => write(directory), {
       templateID,
@@ -183,6 +189,26 @@ async function keepEnvd({ spawner }: ReceiveParts, manifest: Manifest, path: str
   if (`envd-${found.slice(0, 16)}` !== manifest.envd.name) fail("SNAPSHOT_DAMAGED", `its envd is not ${manifest.envd.name}`);
   await chmod(path, 0o755);
   await rename(path, envd);
+}
+
+/** The program that wrote its memory, where this node has it not. */
+async function missingProgram(
+  { here: { home } }: ReceiveParts,
+  { kind, program, programFile }: Manifest,
+): Promise<{ name: string; file: TransferFile } | undefined> {
+  if (kind !== "memory" || program === undefined || programFile === undefined) return undefined;
+  if (!PROGRAM_NAME.test(program)) fail("SNAPSHOT_DAMAGED", `its manifest names the program ${JSON.stringify(program)}; expected runsc- and 16 hex digits`);
+  return (await isThere(programPath(home, program))) ? undefined : { name: program, file: programFile };
+}
+
+/** It runs as root here: only a manifest of this deployment, which each chunk was verified against, brings one. */
+async function keepProgram({ spawner, here: { home } }: ReceiveParts, name: string, path: string): Promise<void> {
+  const found = await spawner.check(["xxh128sum", "--", path], { repeatable: true });
+  if (`runsc-${found.slice(0, 16)}` !== name) fail("SNAPSHOT_DAMAGED", `its runsc is not ${name}`);
+  await chmod(path, 0o755);
+  await syncAll([path]);
+  await rename(path, programPath(home, name));
+  await syncAll([join(home, "bin")]);
 }
 
 /** Before a byte of it is written. */

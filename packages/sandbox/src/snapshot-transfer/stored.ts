@@ -85,7 +85,7 @@ const snapshotKey = (snapshotID: string) => `snapshots/${snapshotID}`;
 const sandboxKey = (sandboxID: string, checkpointID: string) => `sandboxes/${sandboxID}/${checkpointID}`;
 const nameKey = (name: string) => `names/${withTag(name).replace(":", "/")}`;
 
-function partsOf(manifest: string): { readonly sandboxID: string; readonly checkpointID: string } {
+export function partsOf(manifest: string): { readonly sandboxID: string; readonly checkpointID: string } {
   if (!MANIFEST_KEY.test(manifest)) fail("INVALID_REQUEST", `manifest: expected sandboxes/ID/CHECKPOINT, got ${JSON.stringify(manifest.slice(0, 100))}`);
   const [, sandboxID = "", checkpointID = ""] = manifest.split("/");
   return { sandboxID, checkpointID };

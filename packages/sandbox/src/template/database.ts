@@ -32,8 +32,10 @@ const tables = `
 `;
 
 /** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
+export const TEMPLATES_VERSION = 3;
+
 export function openDatabase(path: string, options: Omit<StoreOptions, "schema"> = {}): Database {
-  const store = openStore(path, { ...options, schema: { version: 3, oldest: 3, tables } });
+  const store = openStore(path, { ...options, schema: { version: TEMPLATES_VERSION, oldest: TEMPLATES_VERSION, tables } });
   const { db } = store;
   const prepared = new Map<string, ReturnType<DatabaseSync["prepare"]>>();
   const statement = (sql: string) => {

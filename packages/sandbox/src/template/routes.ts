@@ -7,6 +7,7 @@ import type { Build, BuildSpec, BuiltTemplate } from "./build-record.ts";
 import { checkSteps } from "./build-steps.ts";
 import type { Templates } from "./open-templates.ts";
 import { checkTag, DEFAULT_TAG, newReference, splitReference } from "./reference.ts";
+import { MIN_DISK_SIZE_MB } from "./settings.ts";
 import { listedBuilt, listedSetUp, neverStarted, shownBuild, shownStatus } from "./show.ts";
 import { checkSource } from "./source.ts";
 
@@ -20,6 +21,7 @@ export function templateHandlers(
   { builder, index, queue, snapshots, deleteTemplate, envdVersion }: Templates,
   fetch: (asked: string) => Promise<string | undefined>,
   untilDurable: (templateID: string) => Promise<void>,
+  maxDiskSizeMB: number,
 ): Handlers<typeof templateOperations> {
   const { builds, buildLog, uploads } = builder;
 
@@ -82,7 +84,7 @@ export function templateHandlers(
     const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
       cpuCount: input.cpuCount ?? undefined,
       memoryMB: input.memoryMB ?? undefined,
-      diskSizeMB: input.minFreeDiskMb || undefined,
+      diskSizeMB: diskSizeOf(input.minFreeDiskMb ?? 0, maxDiskSizeMB),
     });
     const { templateID, name } = template;
     return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
@@ -197,4 +199,14 @@ export function templateHandlers(
     listTags: ({ templateID }) =>
       builds.tags(known(templateID).templateID).map(({ tag, buildID, createdAtMs }) => ({ tag, buildID, createdAt: new Date(createdAtMs).toISOString() })),
   };
+}
+
+/** 0: as what it is built from. @throws INVALID_REQUEST. */
+function diskSizeOf(askedMB: number, maxMB: number): number | undefined {
+  if (askedMB === 0) return undefined;
+  if (askedMB >= MIN_DISK_SIZE_MB && askedMB <= maxMB) return askedMB;
+  return fail(
+    "INVALID_REQUEST",
+    `minFreeDiskMb: expected ${MIN_DISK_SIZE_MB} to ${maxMB} MiB for the disk of its sandboxes (template.max_disk_size_mb), got ${askedMB}`,
+  );
 }

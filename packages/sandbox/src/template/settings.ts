@@ -4,11 +4,15 @@ import { z } from "zod";
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "expected HOST or HOST:PORT");
 
+/** A smaller disk holds not even what set-up of a sandbox writes. */
+export const MIN_DISK_SIZE_MB = 64;
+
 export const templateSettings = z.object({
   registry: z.union([z.literal(""), registryHost]),
   insecure_registries: z.array(registryHost),
   image_start_command: z.boolean(),
   image_mb: count(1, 1 << 30),
+  max_disk_size_mb: count(MIN_DISK_SIZE_MB, 1 << 24),
   build_concurrency: count(1, 64),
   build_queue: count(0, 10_000),
   build_timeout_seconds: count(1, 24 * 3600),

@@ -1,0 +1,85 @@
+// Sandboxes of a node that was killed: what their clients are told of each, before the node is declared dead and after.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { connectSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
+import { listNodes } from "@svc/contract/nodes.ts";
+import { createSandbox, deleteSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { DEPLOYMENT_KEY, type Deployment, startDeployment } from "@svc/harness/deployment.ts";
+import { startGateway, type TestGateway } from "@svc/harness/gateway.ts";
+import { needs } from "@svc/harness/needs.ts";
+import type { TestNode } from "@svc/harness/node.ts";
+import { until } from "@svc/harness/until.ts";
+
+void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
+  let deployment: Deployment;
+  let gateway: TestGateway;
+  let witness: TestNode;
+  let killed: TestNode;
+  let nodeID: string;
+  let running: string;
+  let paused: string;
+
+  const ready = async (at: TestGateway, url: string, status: string) =>
+    (await at.call(listNodes, {})).some((node) => node.url === url && node.status === status) ? true : undefined;
+  const create = async () => (await killed.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
+  /** By each way that a client has: the operations of the control plane, and traffic. */
+  async function isTold(at: TestGateway, sandboxID: string, state: string, message: RegExp): Promise<void> {
+    const told = { name: "NODE_LOST", message, details: { node: nodeID, state } };
+    await assert.rejects(at.call(getSandbox, { sandboxID }), told);
+    await assert.rejects(at.call(connectSandbox, { sandboxID }), told);
+    await assert.rejects(at.call(deleteSandbox, { sandboxID }), told);
+    const response = await fetch(`${at.url}/health`, { headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": "49983" } });
+    const said = (await response.json()) as { message: string };
+    assert.deepEqual([response.status, response.headers.get("x-svc-reason")], [502, "node_lost"]);
+    assert.deepEqual(said, { sandboxId: sandboxID, node: nodeID, state, error_code: "NODE_LOST", message: said.message, code: 502 });
+    assert.match(said.message, message);
+    assert.doesNotMatch(said.message, /ECONNREFUSED|was not found|port is not open/);
+  }
+
+  before(async () => {
+    deployment = await startDeployment(10, 2);
+    [witness, killed] = await Promise.all([deployment.start({ runtime: "bubblewrap" }), deployment.start({ runtime: "bubblewrap" })]);
+    gateway = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
+    for (const { url } of [witness, killed]) await until("it is ready", () => ready(gateway, url, "ready"));
+    nodeID = (await deployment.nodeAt(killed.url, "serves", ({ state }) => state === "serving")).nodeID;
+    [running, paused] = [await create(), await create()];
+    await gateway.call(pauseSandbox, { sandboxID: paused, memory: false });
+    await killed.kill("SIGKILL");
+    await until("the loss is seen", () => ready(gateway, killed.url, "unhealthy"));
+  });
+  after(async () => {
+    await gateway?.[Symbol.asyncDispose]();
+    for (const node of [witness, killed]) await node?.[Symbol.asyncDispose]();
+    await deployment?.[Symbol.asyncDispose]();
+  });
+
+  void test("one that is paused and was not exported waits for its node, and one that ran goes on when the node is back", async () => {
+    await isTold(gateway, paused, "paused", /is paused on node node-\S+ and was not exported .* waits for that node: .* does not answer \(/);
+    await isTold(gateway, running, "running", /ran on node node-\S+: node node-\S+ does not answer .* goes on when that node is back/);
+  });
+
+  void test("once the node is declared dead, what ran is lost and what is paused still waits", async () => {
+    await deployment.nodeAt(killed.url, "is dead", ({ state }) => state === "dead");
+    await until("the gateway knows", () => gateway.call(getSandbox, { sandboxID: running }).catch(({ message }) => (/dead/.test(message) ? true : undefined)));
+    await isTold(gateway, running, "running", /was declared dead, so it is lost/);
+    await isTold(gateway, paused, "paused", /waits for that node: node node-\S+ was declared dead/);
+  });
+
+  void test("a gateway that never heard from the node says what it knows by the id", async () => {
+    await using fresh = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
+    await until("it knows the node that stays", () => ready(fresh, witness.url, "ready"));
+    await isTold(
+      fresh,
+      paused,
+      "unknown",
+      /belongs to node node-\S+: .* was declared dead; if it is paused there, it waits for that node; if it ran, it is lost/,
+    );
+  });
+
+  void test("when the node is back, what was paused resumes", async () => {
+    await killed.start();
+    await until("it is ready", () => ready(gateway, killed.url, "ready"));
+    await gateway.call(connectSandbox, { sandboxID: paused });
+    await gateway.call(deleteSandbox, { sandboxID: paused });
+  });
+});

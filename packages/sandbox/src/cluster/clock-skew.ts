@@ -1,0 +1,53 @@
+// How far this machine's clock is from others', by the Date header that every HTTP server sends: exact to a second, and finer over several answers.
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Of one other clock: ours is ahead of it by more than `low` and by at most `high` milliseconds. */
+export type Apart = { readonly low: number; readonly high: number };
+
+export type Asked = { readonly sentMs: number; readonly answeredMs: number; readonly date: string };
+
+const SECOND_MS = 1_000;
+const ATTEMPT_MS = 1_000;
+/** Answers at other moments of the second narrow it down: it is no multiple of a second. */
+const PAUSE_MS = 137;
+
+/** Undefined where the answer bears no time. */
+export function apartBy({ sentMs, answeredMs, date }: Asked): Apart | undefined {
+  const second = Date.parse(date);
+  return Number.isNaN(second) ? undefined : { low: sentMs - second - SECOND_MS, high: answeredMs - second };
+}
+
+/** What all of them allow; the last of two that contradict each other, since a clock may have been set in between. */
+export function narrowed(known: Apart | undefined, next: Apart): Apart {
+  if (known === undefined) return next;
+  const both = { low: Math.max(known.low, next.low), high: Math.min(known.high, next.high) };
+  return both.low < both.high ? both : next;
+}
+
+/** Ours against the middle one of all; of two in the middle the nearer to ours, for which more speaks. Undefined where there is none. */
+export function skewOf(others: readonly Apart[]): number | undefined {
+  const skews = others.map(({ low, high }) => (low + high) / 2).sort((a, b) => a - b);
+  const [one, other] = [skews[Math.floor((skews.length - 1) / 2)], skews[Math.ceil((skews.length - 1) / 2)]];
+  if (one === undefined || other === undefined) return undefined;
+  return Math.round(Math.abs(one) <= Math.abs(other) ? one : other);
+}
+
+/** Asks until `isEnough`, at most `attempts` times. Undefined where nothing answered. */
+export async function askClock(url: string, nowMs: () => number, attempts: number, isEnough: (apart: Apart) => boolean): Promise<Apart | undefined> {
+  let apart: Apart | undefined;
+  for (let attempt = 1; attempt <= attempts; attempt++) {
+    const sentMs = nowMs();
+    try {
+      const answer = await fetch(url, { redirect: "manual", signal: AbortSignal.timeout(ATTEMPT_MS) });
+      const answeredMs = nowMs();
+      await answer.body?.cancel();
+      const found = apartBy({ sentMs, answeredMs, date: answer.headers.get("date") ?? "" });
+      if (found !== undefined) apart = narrowed(apart, found);
+    } catch {
+      if (apart === undefined) return undefined;
+    }
+    if (apart !== undefined && isEnough(apart)) return apart;
+    if (attempt < attempts) await sleep(PAUSE_MS, undefined, { ref: false });
+  }
+  return apart;
+}

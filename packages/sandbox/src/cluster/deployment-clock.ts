@@ -1,0 +1,80 @@
+// The deployment's clock as this node shows it: its own, unless that is more than two seconds from those of etcd and the other nodes.
+import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
+import { Failure } from "@svc/contract/failures.ts";
+import type { Log } from "@svc/kit/log.ts";
+import { type Clock, hostWallMs, systemClock } from "../records/clock.ts";
+import { type Apart, askClock, skewOf } from "./clock-skew.ts";
+
+export interface DeploymentClock extends Clock {
+  /** Ours is so many milliseconds ahead; undefined while nothing could be asked. */
+  readonly skewMs: number | undefined;
+  /** @throws CAPACITY_EXHAUSTED while it is off by more than the limit: this node is not ready for new sandboxes. */
+  check(): void;
+  /** Asks once; then again and again. */
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export type DeploymentClockParts = {
+  readonly nodeID: string;
+  readonly etcd: readonly string[];
+  /** Where the other nodes answer. */
+  readonly others: () => readonly string[];
+  readonly log: Log;
+};
+
+const MEASURE_MS = 30_000;
+const ATTEMPTS = 8;
+/** Clocks of so many others, drawn anew each time, say as much as those of all. */
+const MAX_OTHERS = 8;
+/** Where one answer leaves it open on which side of the limit a clock is, or how far it is. */
+const FINE_MS = 250;
+const RETRY_AFTER_SECONDS = 30;
+
+export function openDeploymentClock({ nodeID, etcd, others, log }: DeploymentClockParts): DeploymentClock {
+  let skewMs: number | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let isClosed = false;
+  const isOff = () => skewMs !== undefined && Math.abs(skewMs) > CLOCK_LIMIT_MS;
+
+  async function measure(isEnough: (apart: Apart) => boolean): Promise<void> {
+    const nodes = [...others()].sort(() => Math.random() - 0.5).slice(0, MAX_OTHERS);
+    const urls = [...etcd.map((url) => new URL("/version", url).href), ...nodes.map((url) => `${url}/health`)];
+    const answers = await Promise.all(urls.map((url) => askClock(url, hostWallMs, ATTEMPTS, isEnough)));
+    const found = skewOf(answers.flatMap((apart) => apart ?? []));
+    if (found === undefined) return;
+    const wasOff = isOff();
+    skewMs = found;
+    if (isOff() && !wasOff) log.error({ skewMs }, `node ${nodeID} is not ready: ${clockReason(skewMs)}`);
+    if (!isOff() && wasOff) log.info({ skewMs }, "this node's clock is right again: it is ready for new sandboxes");
+  }
+  function later(): void {
+    if (isClosed) return;
+    timer = setTimeout(() => void measure(({ low, high }) => high - low <= FINE_MS).finally(later), MEASURE_MS);
+    timer.unref();
+  }
+
+  return {
+    monotonicMs: systemClock.monotonicMs,
+    // A difference that people would notice is taken out; a smaller one is as likely the measurement's.
+    wallMs: () => systemClock.wallMs() - (isOff() ? (skewMs ?? 0) : 0),
+    get skewMs() {
+      return skewMs;
+    },
+    check() {
+      if (skewMs !== undefined && isOff())
+        throw new Failure("CAPACITY_EXHAUSTED", `node ${nodeID} takes no new sandboxes: ${clockReason(skewMs)}`, { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    },
+    async start() {
+      // One answer that is surely within the limit, or surely beyond it, is enough to begin with.
+      await measure(
+        ({ low, high }) => (low > -CLOCK_LIMIT_MS && high < CLOCK_LIMIT_MS) || (high - low <= FINE_MS && (low > CLOCK_LIMIT_MS || high < -CLOCK_LIMIT_MS)),
+      );
+      later();
+    },
+    async close() {
+      isClosed = true;
+      clearTimeout(timer);
+    },
+  };
+}

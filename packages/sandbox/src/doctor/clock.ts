@@ -1,0 +1,26 @@
+// How far the clock of a running node of this home is from its deployment's, as the node measured it.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
+import { type Check, failed, passed } from "./check.ts";
+
+const ANSWER_MS = 2_000;
+const METRIC = /^svc_node_clock_skew_seconds (\S+)$/m;
+
+/** None where no node of this home serves, or it stands alone. */
+export async function clockChecks(home: string): Promise<Check[]> {
+  const text = await metricsOf(home).catch(() => "");
+  const seconds = METRIC.exec(text)?.[1];
+  if (seconds === undefined) return [];
+  const skewMs = Number(seconds) * 1000;
+  const says = `${Math.abs(skewMs / 1000).toFixed(1)} s ${skewMs < 0 ? "behind" : "ahead of"} the deployment's`;
+  if (Math.abs(skewMs) <= CLOCK_LIMIT_MS) return [passed("clock", says)];
+  return [
+    failed("clock", clockReason(skewMs), "the node is not ready: it takes no new sandboxes", "set the clock, and keep it by NTP (timedatectl set-ntp true)"),
+  ];
+}
+
+async function metricsOf(home: string): Promise<string> {
+  const { address } = JSON.parse(readFileSync(join(home, "node.json"), "utf8")) as { address: string };
+  return (await fetch(`${address}/metrics`, { signal: AbortSignal.timeout(ANSWER_MS) })).text();
+}

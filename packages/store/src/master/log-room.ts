@@ -1,0 +1,37 @@
+// Says in the log when the disk of the master's log is full, what that means while it leads, and when there is room again.
+import type { Log } from "@svc/kit/log.ts";
+import type { Ha } from "../ha/ha.ts";
+import { figuresOf, type NativeMaster } from "./native.ts";
+
+export type LogRoomParts = {
+  readonly native: NativeMaster;
+  readonly home: string;
+  /** Of a master that is one of several. */
+  readonly ha: () => Ha | undefined;
+  readonly log: Log;
+};
+
+const LOOK_MS = 1_000;
+
+export function watchLogRoom({ native, home, ha, log }: LogRoomParts): { close(): void } {
+  let wasFull = false;
+  const timer = setInterval(() => {
+    const isFull = figuresOf(native).logFull === 1;
+    if (isFull === wasFull) return;
+    wasFull = isFull;
+    if (isFull) log.error({ home }, wordsFor(ha()));
+    else log.warn({ home }, "the disk of the log has room again: changes are taken");
+  }, LOOK_MS);
+  timer.unref();
+  return { close: () => clearInterval(timer) };
+}
+
+/** A leader does not hand over for want of room: who reads this has to make some, or to stop it. */
+function wordsFor(ha: Ha | undefined): string {
+  const full = "the disk of the log is full: changes are refused (507), reads go on";
+  const figures = ha?.figures();
+  if (figures === undefined) return `${full}; make room below the home`;
+  if (figures.isLeader !== 1) return "the disk of this standby's log is full: it cannot keep what the leader sends; make room below the home";
+  if (figures.inSync === 0) return `${full}. This master goes on to lead, and no standby is in sync: make room below the home`;
+  return `${full}. This master goes on to lead, though ${figures.inSync} standby is in sync: make room below the home, or stop this master, and the standby leads if it has room`;
+}
