@@ -1,10 +1,9 @@
 // Which releases of Mooncake's client our master serves: the newest beside the pinned one, and what older ones are told.
 import assert from "node:assert/strict";
-import { connect } from "node:net";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
-import { errorMessage, RESPONSE_BYTES, requestHead, wireError } from "../src/rpc/frame.ts";
-import { functionID } from "../src/rpc/operations.ts";
+import { wireError } from "../src/rpc/frame.ts";
+import { ask } from "./frames.ts";
 import { bytesOf, MIB, startHolder } from "./holder.ts";
 import { startMaster } from "./master.ts";
 
@@ -96,17 +95,6 @@ const firstCalls = [
   ],
   ["0.3.7 or earlier", "PutStart", "0707b42e04fd800c8404fd040b800c0bffff00016b0132000000000000000100000000000000000000"],
 ] as const;
-
-async function ask(port: number, name: string, body: Buffer): Promise<{ error: number | undefined; message: string }> {
-  const socket = connect(port, "127.0.0.1");
-  socket.write(Buffer.concat([requestHead(1, functionID("mooncake::WrappedMasterService", name), body.length), body]));
-  let got = Buffer.alloc(0);
-  for await (const chunk of socket) {
-    got = Buffer.concat([got, chunk as Buffer]);
-    if (got.length >= RESPONSE_BYTES && got.length >= RESPONSE_BYTES + got.readUInt32LE(8)) break;
-  }
-  return { error: got[2], message: errorMessage(got.subarray(RESPONSE_BYTES)) };
-}
 
 void test("a Mooncake client before 0.3.13, which its maker's 0.3.13 master refuses too, is refused with the names of both releases", async () => {
   await using master = await startMaster();

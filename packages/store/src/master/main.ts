@@ -81,6 +81,7 @@ async function run(argv: readonly string[]): Promise<number> {
   );
   const members = new Members(native);
   const handlers = masterHandlers({
+    log,
     native,
     tasks,
     members,
@@ -237,6 +238,7 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   promoteThreshold: settings.promotion_threshold,
   promoteAtOnce: settings.promotion_max_per_heartbeat,
   promoteQueue: settings.promotion_queue_limit,
+  putWaitMs: settings.put_wait_ms,
   aheadRatio: settings.max_leased_ahead_ratio,
   maxFrameBytes: settings.max_frame_bytes,
   maxConnections: settings.max_rpc_connections,

@@ -5,7 +5,7 @@ import type { AccessKeys } from "../access/keys.ts";
 import { BodyReader, decodeBody, encodeBody } from "../rpc/body.ts";
 import { codes } from "../rpc/codes.ts";
 import { errorBody, wireError } from "../rpc/frame.ts";
-import { functionID, type Operation, type OperationName, operations } from "../rpc/operations.ts";
+import { functionID, type Operation, type OperationName, operations, weightCalls } from "../rpc/operations.ts";
 import { releaseOf, SERVED } from "../rpc/releases.ts";
 import type { Schema } from "../rpc/schema.ts";
 import type { Handlers } from "./handlers.ts";
@@ -46,6 +46,7 @@ export type RpcOptions = {
 /** Hands the core its table of operations, one entry for each brand's scope. */
 export function openRpc({ native, brands, handlers, log, access: guarded, refusal: refusalNow }: RpcOptions): Rpc {
   const byFunction = new Map<number, Known>();
+  const notServed = new Map(brands.flatMap((brand) => weightCalls.map((name) => [functionID(`${brand}::WrappedMasterService`, name), name] as const)));
   const complaints = new Set<string>();
   for (const brand of brands)
     for (const name of Object.keys(operations) as OperationName[]) {
@@ -69,6 +70,12 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
 
   function refusal(id: number, body: Buffer): { code: number; message: string } {
     const known = byFunction.get(id);
+    const foreign = notServed.get(id);
+    if (foreign !== undefined) {
+      const message = `${foreign} is not offered by this master, which keeps no revisions of weights`;
+      complain(foreign, message);
+      return { code: wireError.notRegistered, message };
+    }
     if (known === undefined) {
       const names = brands.map((brand) => `${brand}::WrappedMasterService`).join(", ");
       const message = `function ${id} is not one of ${names}; a client of another brand needs it among the master's, as in --brand ${[...brands, "WORD"].join(",")}`;
