@@ -189,6 +189,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     throw error;
   }
   const unsure: Unsure[] = [];
+  let hasLost = false;
   written.forEach((pending, at) => {
     const answer = answers[at];
     const extent = pending.extent as LeasedExtent;
@@ -202,11 +203,14 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (answer === undefined) return;
     const isThere = answer.code === codes.OBJECT_ALREADY_EXISTS;
     if (pending.isUnsure && (isThere || isLost(answer.code))) unsure.push({ pending, isThere });
+    hasLost ||= isLost(answer.code);
     if (isLost(answer.code)) return;
     parts.extents.putBack(pending.item.sizeBytes, wish, extent);
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
+  // One lost with a former leader was not lost alone: each of the others would cost a put one more round.
+  if (hasLost) yield* giveBack(parts.clientID, parts.extents.takeAll(), false);
   return unsure;
 }
 
