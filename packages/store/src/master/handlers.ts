@@ -37,9 +37,10 @@ export type HandlerParts = {
   /** What clients are told of the folder that they share. */
   readonly storage: StorageConfig;
   readonly multiTenant: boolean;
+  readonly brands: readonly string[];
 };
 
-export function masterHandlers({ native, log, tasks, members, authority, storage, multiTenant }: HandlerParts): Handlers {
+export function masterHandlers({ native, log, tasks, members, authority, storage, multiTenant, brands }: HandlerParts): Handlers {
   const knowsTenant = (name: string) => multiTenant || name === "" || name === "default";
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
@@ -190,6 +191,7 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
     GetFsdir: { ok: true, value: storage.root },
     GetStorageConfig: { ok: true, value: storage },
+    GetBrands: { ok: true, value: brands },
     HasTenants: { ok: true, value: multiTenant },
   };
   return { byName, constants };

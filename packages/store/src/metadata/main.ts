@@ -6,6 +6,7 @@ import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { GoneClients } from "./gone-clients.ts";
 import { openJournal } from "./journal.ts";
 import { metadataPage } from "./page.ts";
 import { Records } from "./records.ts";
@@ -62,15 +63,21 @@ async function run(argv: readonly string[]): Promise<number> {
     expired.inc(records.sweep());
     if (records.isSweeping) setImmediate(step);
   }, SWEEP_MS);
+  const ended = metrics.counter("svc_metadata_ended_total", "Keys that ended because nobody listens at their client's address any more");
+  const gone =
+    settings.gone_client_seconds === 0
+      ? undefined
+      : new GoneClients({ records, afterMs: settings.gone_client_seconds * 1000, log, now: () => performance.now(), onEnded: (count) => ended.inc(count) });
   const { url } = server;
   log.info({ url, path: settings.path, durability: settings.durability, restored, home: loaded.home }, "ready");
   ready("metadata", url);
   return untilStopped(log, [
     {
       name: "http",
-      close: () => {
+      close: async () => {
         clearInterval(sweep);
-        return server.close();
+        await gone?.close();
+        await server.close();
       },
     },
     {

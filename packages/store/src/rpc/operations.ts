@@ -166,6 +166,8 @@ export const operations = {
 
   // Our own, beside the field's. Authorize comes first on a connection whose client has a key: a token, and the tenant that it is for.
   Authorize: operation(expected(bytes), bytes),
+  // The words that the master answers to.
+  GetBrands: operation(expected(vector(bytes))),
   // Whether a tenant that a call names is looked at; a master without tenants has all keys in one.
   HasTenants: operation(expected(bool)),
   // ReadObjects grants leases as BatchGetReplicaList does; an object of another fingerprint is not found.
