@@ -6,8 +6,7 @@
 
 namespace svc {
 
-// As the wire numbers kinds of replicas.
-enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };
+enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };  // as the wire numbers kinds of replicas
 
 class Store : public StoreState {
  public:
@@ -19,8 +18,6 @@ class Store : public StoreState {
   // Milliseconds since some moment before now, never 0.
   void at(u64 nowMs) { nowMs_ = nowMs; }
   u64 nowMs() const { return nowMs_; }
-  // Ranges that came free: what found no space may find some once it changes.
-  u64 freed = 0;
 
   // 0 or an error code; `index` is the object, where there is one.
   i32 putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
@@ -259,10 +256,8 @@ class Store : public StoreState {
   void evictWhole(u32 index, Tier tier);
   bool groupMayGo(const Object& object, bool pinned, u32 spared) const;
   i32 refuseForSpace();
-  // Evicts some objects now, for a put of `size` that found no space; whether any memory came free.
-  bool evictNow(u64 size, Tier tier);
-  // As `place`, after evictions where nothing is free; an `optional` replica is not worth any.
-  u32 placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional = false);
+  bool evictNow(u64 size, Tier tier);  // for a put that found no space; whether any memory came free
+  u32 placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional = false);  // as `place`; an `optional` replica is worth no eviction
   i32 checkMount(const SegmentSpec& spec, u32 client) const;
   // Of a NOF segment, which has no owner that could look at its bytes.
   bool dropDamaged(u32 index, u64 replica);

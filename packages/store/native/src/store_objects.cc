@@ -227,7 +227,7 @@ void Store::free(u32 number, u32 node) {
   Segment* segment = cluster.segment(number);
   const u64 size = segment->allocator.sizeOf(node);
   segment->allocator.give(node);
-  ++freed;
+  ++counters.freedRanges;
   if (!segment->gone) roomOf(segment->tier).used -= size;
 }
 

@@ -1,17 +1,20 @@
 // What only Mooncake's clients ask: their NOF segments, and what this master does not offer and says so.
 import type { Log } from "@svc/kit/log.ts";
 import { codes } from "../rpc/codes.ts";
-import type { OperationName } from "../rpc/operations.ts";
+import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import type { Segment } from "../rpc/shapes.ts";
-import type { Handlers } from "./handlers.ts";
 import { type NativeMaster, segmentRows } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 
 type NofSegment = Pick<Segment, "id" | "name" | "base" | "sizeBytes" | "endpoint">;
 
+type Segments = "MountNoFSegment" | "ReMountNoFSegment" | "UnmountNoFSegment" | "GetAllNoFSegments" | "GetNoFSegmentsByName";
+type Refused = "RegisterPrefetchTask" | "DynamicReplicaCopyStart" | "DynamicReplicaCopyEnd" | "DynamicReplicaCopyRevoke";
+type Served = { readonly [N in Segments | Refused | "EvictDiskReplicaIfCurrent"]: (...args: ArgsOf<N>) => ResultOf<N> };
+
 const asSegment = (segment: NofSegment): Segment => ({ ...segment, protocol: "nvmeof", hostID: "" });
 
-export function mooncakeHandlers(native: NativeMaster, log: Log): Handlers["byName"] {
+export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
   const told = new Set<OperationName>();
   const nofRows = () => segmentRows(native).filter((row) => row.nof);
 
