@@ -2,11 +2,11 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "python3-yaml" | "python3-fusepy" | (string & {});
+type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "mooncake-newest" | "python3-yaml" | "python3-fusepy" | (string & {});
 
 /**
  * Options for `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible),
- * python-clients (the E2B SDKs), python3-yaml, python3-fusepy, a path, or a program on the PATH.
+ * python-clients (the E2B SDKs), mooncake-newest (its newest client), python3-yaml, python3-fusepy, a path, or a program on the PATH.
  */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
@@ -31,6 +31,8 @@ function has(need: Need): boolean {
       return existsSync(process.env["SVC_OBJECT_SERVER"] ?? "");
     case "python-clients":
       return existsSync(process.env["SVC_PYTHON_CLIENTS"] ?? "");
+    case "mooncake-newest":
+      return existsSync(process.env["SVC_MOONCAKE_NEWEST"] ?? "");
     case "python3-yaml":
       return existsSync("/usr/lib/python3/dist-packages/yaml/__init__.py");
     case "python3-fusepy":

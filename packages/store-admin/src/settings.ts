@@ -30,7 +30,7 @@ export const adminSettings = z.object({
     token_file: z.string(),
     max_body_bytes: count(1024, 1 << 30),
     max_migrations: count(1, 1_000_000),
-    migration_max_retries: count(1, 1000),
+    migration_max_retries: count(0, 1000),
     migration_retry_base_delay_ms: count(1, DAY_MS),
     migration_retry_max_delay_ms: count(1, DAY_MS),
     migration_poll_interval_ms: count(1, 60_000),

@@ -5,6 +5,26 @@ import { startCluster } from "./cluster.ts";
 import { COLD, DEVICES } from "./cold.ts";
 import { makeFolder } from "./cold-storage.ts";
 
+void test("a device has an identity and an alias: both name it, and an alias of two devices names neither", async () => {
+  await using folder = makeFolder();
+  await using cluster = await startCluster();
+  const of = (device_id: string | undefined, alias: string) => ({
+    ...(device_id === undefined ? {} : { device_id }),
+    ...{ stable_id: "owner", cold_tier_id: alias, kind: "ssd", target: { type: "directory", path: `${folder.path}/${device_id}` } },
+  });
+  const shown = (body: { device_id: string; cold_tier_id: string }) => [body.device_id, body.cold_tier_id];
+  assert.deepEqual(shown((await cluster.ask("POST", DEVICES, of("d-1", "fast"))).body), ["d-1", "fast"]);
+  assert.deepEqual(shown((await cluster.ask("POST", DEVICES, of(undefined, "plain"))).body), ["plain", "plain"]);
+  for (const name of ["d-1", "fast"]) assert.deepEqual(shown((await cluster.ask("GET", `${DEVICES}/${name}`)).body), ["d-1", "fast"]);
+  assert.equal((await cluster.ask("POST", DEVICES, of("d-1", "slow"))).status, 409, "another alias is another definition");
+  assert.equal((await cluster.ask("POST", DEVICES, of("d-2", "fast"))).status, 201);
+  const both = await cluster.ask("GET", `${DEVICES}/fast`);
+  assert.equal(both.status, 409);
+  assert.match(JSON.stringify(both.body), /fast is the alias of 2 cold-tier devices: name one by its device_id, of d-1, d-2/);
+  assert.deepEqual(shown((await cluster.ask("GET", `${DEVICES}/d-2`)).body), ["d-2", "fast"]);
+  assert.equal((await cluster.ask("POST", DEVICES, { ...of("a/b", "x") })).status, 400);
+});
+
 void test("every operation of the cold tier refuses wrong input, and a refusal changes nothing", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster();
@@ -68,7 +88,7 @@ void test("every operation of the cold tier refuses wrong input, and a refusal c
     ["POST", `${DEVICES}/cold-1/disable`, {}, 400, /unregistered/],
     ["POST", `${DEVICES}/cold-1/enable`, {}, 400, /unregistered/],
     ["POST", `${DEVICES}/cold-1/drain`, {}, 400, /unregistered/],
-    ["POST", `${DEVICES}/cold-1/drain`, { migration_max_retries: 0 }, 400, /greater than 0/],
+    ["POST", `${DEVICES}/cold-1/drain`, { migration_max_retries: -1 }, 400, /must be 0 or more/],
     ["POST", `${DEVICES}/cold-1/manual-gc`, {}, 400, /unregistered/],
     ["POST", `${DEVICES}/cold-1/manual-free`, {}, 400, /unregistered/],
     ["POST", `${DEVICES}/cold-1/blockers`, {}, 405, /GET/],

@@ -7,6 +7,7 @@ import { advance, created, type Device, type DeviceDefinition, type DeviceEvent,
 
 const definition: DeviceDefinition = {
   stable_id: "owner",
+  device_id: "ssd-1",
   cold_tier_id: "ssd-1",
   kind: "ssd",
   target: { type: "directory", path: "/cold" },

@@ -28,8 +28,7 @@ const refusals: readonly Refusal[] = [
       ["POST", path, { ...good, target_segments: "x" }, 400, /^target_segments: /],
       ["POST", path, { ...good, target_segments: ["x", " "] }, 400, /^target_segments\.1: must not be blank/],
       ["POST", path, { ...good, target_segments: ["s"] }, 400, /the source segment cannot be a target/],
-      ["POST", path, { ...good, max_retries: 0 }, 400, /^max_retries: must be greater than 0/],
-      ["POST", path, { ...good, max_retries: -1 }, 400, /^max_retries: must be greater than 0/],
+      ["POST", path, { ...good, max_retries: -1 }, 400, /^max_retries: must be 0 or more/],
       ["POST", path, { ...good, max_retries: 1.5 }, 400, /^max_retries: /],
       ["POST", path, { ...good, max_retries: "5" }, 400, /^max_retries: /],
       ["POST", path, { ...good, domain: "" }, 400, /^domain: must not be blank/],
@@ -118,7 +117,7 @@ void test("a task has exactly the fields of its contract, with defaults for omit
   assert.match(said, /\r\nConnection: close\r\n/);
 });
 
-void test("an unknown executor is tried as often as the task's budget allows, then the task fails with that reason", async () => {
+void test("max_retries is a budget of retries: 2 are three attempts, 0 is one; then the task fails and says so", async () => {
   await using cluster = await startCluster();
   const service = await cluster.addService("holder");
   await cluster.put(service, "k", "value");
@@ -140,8 +139,14 @@ void test("an unknown executor is tried as often as the task's budget allows, th
     const task = (await cluster.ask("GET", `${MIGRATIONS}/${body.task_id}`)).body;
     return task.state === "failed" ? task : undefined;
   });
-  assert.deepEqual([ended.attempts, ended.next_retry_at_ms], [2, null]);
+  assert.deepEqual([ended.attempts, ended.next_retry_at_ms], [3, null], "the first attempt and two retries");
   assert.match(ended.last_error, /live runtime nobody not found/);
+  const once = await cluster.ask("POST", `${MIGRATIONS}/copy`, { ...request, max_retries: 0 });
+  const failed = await until("the end of one without retries", async () => {
+    const task = (await cluster.ask("GET", `${MIGRATIONS}/${once.body.task_id}`)).body;
+    return task.state === "failed" ? task : undefined;
+  });
+  assert.deepEqual([failed.attempts, failed.max_retries], [1, 0]);
 });
 
 void test("with a token, every path except health requires it", async () => {

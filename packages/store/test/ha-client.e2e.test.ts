@@ -54,6 +54,21 @@ void test("a client with etcd as its master's address puts and gets through the 
   assert.ok(await until("the holder is known", async () => (await holder.health()) || undefined));
 });
 
+void test("after the leader's kill a client gives up at once what the former leader had leased it, and its first put is stored", async () => {
+  await using cluster = await startCluster();
+  const first = await cluster.inSync(1);
+  await using _holder = await openAt(cluster, 16 * MIB);
+  await using client = await openAt(cluster, 0);
+  // Of one size, quickly: the more are put, the more are leased ahead.
+  for (let at = 0; at < 300; at++) assert.equal(await client.put(`before-${at}`, Buffer.from("some bytes")), true);
+  await first.kill();
+  const second = await cluster.leader();
+  assert.equal(await client.put("after", Buffer.from("some bytes")), true);
+  const metrics = (await second.ask("/metrics")).text;
+  const refused = Number(/svc_store_rpc_failed_items_total\{operation="CommitPuts"\} (\d+)/.exec(metrics)?.[1] ?? 0);
+  assert.ok(refused <= 5, `${refused} commits of what the former leader had leased were tried one after the other`);
+});
+
 void test("the field's client finds the leader in etcd, and goes on with the next one", needsWheel, async () => {
   await using cluster = await startCluster();
   const first = await cluster.inSync(1);

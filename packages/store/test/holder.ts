@@ -18,6 +18,14 @@ export type HolderSetup = {
   readonly bufferBytes?: number;
   /** A folder for its disk tier. */
   readonly ssdPath?: string;
+  /** Mooncake's newest release in place of the one that our tests use otherwise. */
+  readonly isNewest?: boolean;
+};
+
+/** For `new Holder`: the environment of Mooncake's newest client. */
+export const newest = (): Readonly<Record<string, string>> => {
+  const folder = process.env["SVC_MOONCAKE_NEWEST"] ?? "";
+  return { PYTHONPATH: folder, LD_LIBRARY_PATH: `${folder}/lib` };
 };
 
 export class Holder {
@@ -25,7 +33,7 @@ export class Holder {
   readonly #waiting: ((line: string) => void)[] = [];
 
   constructor(more: Readonly<Record<string, string>> = {}) {
-    const env = { ...process.env, ...more, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
+    const env = { ...process.env, PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"], ...more, MC_FORCE_TCP: "1", MC_TCP_BIND_ADDRESS: "127.0.0.1" };
     this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
     createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
     endWithUs(this.child);
@@ -83,7 +91,7 @@ export const bytesOf = (text: string) => ({ bytes: Buffer.from(text, "latin1").t
 
 /** A holder whose client is set up and mounted. */
 export async function startHolder(setup: HolderSetup): Promise<Holder> {
-  const holder = new Holder();
+  const holder = new Holder(setup.isNewest === true ? newest() : {});
   await holder.ask();
   const { master, metadata = "P2PHANDSHAKE", name = "127.0.0.1", segmentBytes = 64 * MIB, bufferBytes = 16 * MIB } = setup;
   const disk = setup.ssdPath === undefined ? [] : [null, true, setup.ssdPath];

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { runStore } from "@svc/harness/store-command.ts";
 import { until } from "@svc/harness/until.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
+import { displayVersion } from "../src/rpc/revision.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
@@ -50,7 +51,7 @@ const cases: readonly Case[] = [
   { path: "/get_all_segments", type: METRICS_TYPE, body: "holder-1:1\n" },
   { path: "/query_segment?segment=holder-1:1", type: METRICS_TYPE, body: "holder-1:1\nUsed(bytes): 15\nCapacity(bytes): 1048576\n" },
   { path: "/query_segment?segment=holder-1%3A1", type: METRICS_TYPE, body: "holder-1:1\nUsed(bytes): 15\nCapacity(bytes): 1048576\n" },
-  { path: "/query_segment?segment=none", status: 500, type: METRICS_TYPE, body: "Failed to query segment" },
+  { path: "/query_segment?segment=none", status: 404, type: METRICS_TYPE, body: "Failed to query segment" },
   {
     path: "/get_segments_detail",
     type: JSON_TYPE,
@@ -76,7 +77,7 @@ const cases: readonly Case[] = [
     },
   },
   { path: "/health", type: METRICS_TYPE, body: "OK" },
-  { path: "/version", type: JSON_TYPE, body: { version: "2.0.0", display_version: "svc 2.0.0" } },
+  { path: "/version", type: JSON_TYPE, body: { version: "2.0.0", display_version: displayVersion() } },
   { path: "/role", type: "text/plain; charset=utf-8", body: "leader" },
   { path: "/ha_status", type: "text/plain; charset=utf-8", body: "serving" },
   {
@@ -99,6 +100,18 @@ const cases: readonly Case[] = [
   { path: "/nowhere", status: 404, type: "text/plain; charset=utf-8", body: "404 Not Found" },
   { path: "/query_key?key=k1", method: "POST", status: 404, type: "text/plain; charset=utf-8", body: "404 Not Found" },
 ];
+
+void test("HEAD of every path has the status and head of GET, without a body", async () => {
+  await using master = await startMaster();
+  await filled(master);
+  for (const { path, method = "GET", status = 200, type } of cases) {
+    if (method !== "GET") continue;
+    const answer = await fetch(`${master.url}${path}`, { method: "HEAD" });
+    assert.equal(answer.status, status, path);
+    assert.equal(answer.headers.get("content-type"), type, path);
+    assert.equal(await answer.text(), "", path);
+  }
+});
 
 void test("every path of the master's HTTP answers as specified", async () => {
   await using master = await startMaster();

@@ -35,7 +35,8 @@ const cases: readonly (readonly [method: string, path: string, body: unknown, st
   ["POST", "/api/unmount", { segment_ids: ["x"] }, 400, "Invalid segment_ids"],
   ["POST", "/api/unmount", { segment_ids: ID, grace_period_seconds: -1 }, 400, GRACE],
   ["POST", "/api/unmount", { segment_ids: ID, grace_period_seconds: "5" }, 400, GRACE],
-  ["POST", "/api/unmount_local_disk", "", 400, "Malformed JSON body"],
+  ["POST", "/api/unmount_local_disk", "", 200, ""],
+  ["POST", "/api/unmount_local_disk", "{", 400, "Malformed JSON body"],
   ["POST", "/api/unmount_local_disk", "5", 400, "Request body must be a JSON object"],
   ["POST", "/api/unmount_local_disk", { grace_period_seconds: 3601 }, 400, `${GRACE} 3600`],
   ["POST", "/api/unmount_local_disk", { grace_period_seconds: true }, 400, GRACE],
@@ -230,5 +231,19 @@ void test("the configuration is the field's JSON file by its own names; flags, -
     );
   } finally {
     rmSync(folder, { recursive: true });
+  }
+});
+
+void test("before it has joined a master, a malformed request is 400, and unmount_local_disk without a disk a success", async () => {
+  const [port = 0, nobody = 0] = await freePorts(2);
+  await using service = await startService({ master: nobody, port, isAwaited: false });
+  await until("it listens", async () => ((await service.ask("GET", "/health").catch(() => undefined)) === undefined ? undefined : true));
+  assert.equal((await service.ask("GET", "/health")).status, 503);
+  const path = "/api/unmount_local_disk";
+  for (const body of ["{", "5", { grace_period_seconds: 3601 }, { grace_period_seconds: "5" }]) assert.equal((await service.post(path, body)).status, 400);
+  for (const body of ["", {}, { grace_period_seconds: 1 }]) assert.deepEqual(await service.post(path, body), { status: 200, body: { status: "success" } });
+  for (const other of ["/api/mount", "/api/unmount", "/api/mount_shm"]) {
+    assert.equal((await service.post(other, "{")).status, 400, other);
+    assert.equal((await service.post(other, { size: 1 })).status, 503, other);
   }
 });

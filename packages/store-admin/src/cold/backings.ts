@@ -11,7 +11,7 @@ const COMPLETE = 3;
 const FILE_DIGITS = 8;
 
 /** The file's path below the device's root. In a bucket this is a prefix of the object name, which also contains the writer's epoch. */
-function locatorOf({ definition: { cold_tier_id: id, target } }: Device, file: bigint): string {
+function locatorOf({ definition: { device_id: id, target } }: Device, file: bigint): string {
   const name = file.toString(16).padStart(FILE_DIGITS, "0");
   return target.type === "s3" ? `${namesOf("", encoded(id)).objects}${name}` : `${encoded(id)}/${name}`;
 }
@@ -28,7 +28,7 @@ export async function backingOf(object: ObjectName, masters: Masters, tier: Cold
   const owner = members.find(({ clientID }) => clientID === replica.clientID);
   const isWhole = replica.status === COMPLETE;
   return {
-    device_id: device?.definition.cold_tier_id ?? diskID,
+    device_id: device?.definition.device_id ?? diskID,
     cold_tier_id: device?.definition.cold_tier_id ?? diskID,
     owner: { stable_id: owner?.stableID ?? replica.clientID, epoch: Number(owner?.epoch ?? 0n) },
     state: isWhole ? "materialized" : "pending_offload",

@@ -19,17 +19,16 @@ export function exposeColdTier(metrics: Metrics, tier: ColdTier, offloads: Offlo
   metrics.gauge("svc_store_admin_device_used_bytes", "Bytes of objects on a cold-tier device, as it was last seen", labels, async (gauge) => {
     const devices = await known();
     if (devices !== undefined) gauge.reset();
-    for (const { definition, usedBytes } of devices ?? []) gauge.set({ device: definition.cold_tier_id, owner: definition.stable_id }, usedBytes);
+    for (const { definition, usedBytes } of devices ?? []) gauge.set({ device: definition.device_id, owner: definition.stable_id }, usedBytes);
   });
   metrics.gauge("svc_store_admin_device_capacity_bytes", "Bytes that objects may take on a cold-tier device", labels, async (gauge) => {
     const devices = await known();
     if (devices !== undefined) gauge.reset();
-    for (const { definition, capacityBytes } of devices ?? []) gauge.set({ device: definition.cold_tier_id, owner: definition.stable_id }, capacityBytes ?? 0);
+    for (const { definition, capacityBytes } of devices ?? []) gauge.set({ device: definition.device_id, owner: definition.stable_id }, capacityBytes ?? 0);
   });
   metrics.gauge("svc_store_admin_device_schedulable", "1 while a cold-tier device takes new objects", labels, async (gauge) => {
     const devices = await known();
     if (devices !== undefined) gauge.reset();
-    for (const device of devices ?? [])
-      gauge.set({ device: device.definition.cold_tier_id, owner: device.definition.stable_id }, isSchedulable(device) ? 1 : 0);
+    for (const device of devices ?? []) gauge.set({ device: device.definition.device_id, owner: device.definition.stable_id }, isSchedulable(device) ? 1 : 0);
   });
 }

@@ -240,7 +240,7 @@ export class ColdTier {
   async #inside(device: Device): Promise<Inside> {
     const disk = (await this.#parts.masters.coldDisks()).find(({ id }) => id === device.diskID);
     if (disk === undefined || !disk.isReadable)
-      return fail("STORE_CONFLICT", `the master does not hear from the owner of device ${device.definition.cold_tier_id}: try again`);
+      return fail("STORE_CONFLICT", `the master does not hear from the owner of device ${device.definition.device_id}: try again`);
     const files: ColdFile[] = [];
     for await (const page of this.#parts.masters.filesOn(disk.id)) files.push(...page);
     const reclaimable = files.filter(({ isHot }) => isHot).length;
@@ -280,7 +280,9 @@ export class ColdTier {
     return to.length > 0 ? to : fail("INVALID_REQUEST", `${executor} has no segment of its own: give migration_target_segments`);
   }
 
-  #serialized<T>(tenant: string, id: string, act: () => Promise<T>): Promise<T> {
+  /** Serializes the changes of a device, whether it is named by its identity or by its alias. */
+  async #serialized<T>(tenant: string, name: string, act: () => Promise<T>): Promise<T> {
+    const id = await this.devices(tenant).identityOf(name);
     return this.#lock.run(tenant === "" ? id : `${tenant}/${id}`, act);
   }
 }

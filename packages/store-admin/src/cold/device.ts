@@ -7,6 +7,8 @@ import type { DeviceTarget } from "@svc/store/client/cold/commands.ts";
  */
 export type DeviceDefinition = {
   readonly stable_id: string;
+  /** Its logical identity, which routes and placement use; `cold_tier_id` is an alias for people. */
+  readonly device_id: string;
   readonly cold_tier_id: string;
   readonly kind: string;
   readonly target: DeviceTarget;
@@ -75,8 +77,9 @@ export const hasSpace = ({ capacityBytes, usedBytes, reservedBytes }: Device): b
 export const isSchedulable = (device: Device): boolean => device.state === "healthy" && hasSpace(device);
 export const isSame = (one: DeviceDefinition, other: DeviceDefinition): boolean => JSON.stringify(canonical(one)) === JSON.stringify(canonical(other));
 
-const canonical = ({ stable_id, cold_tier_id, kind, target, capacity_override_bytes, tags }: DeviceDefinition) => [
+const canonical = ({ stable_id, device_id, cold_tier_id, kind, target, capacity_override_bytes, tags }: DeviceDefinition) => [
   stable_id,
+  device_id,
   cold_tier_id,
   kind,
   target.type,
@@ -127,7 +130,7 @@ export function advance(device: Device, event: DeviceEvent): Device {
 }
 
 function unregistered(device: Device, force: boolean, { blocked, reclaimable, reservedBytes }: Holding): Device {
-  const { cold_tier_id: id } = device.definition;
+  const { device_id: id } = device.definition;
   if (device.state === "unregistered") return device;
   if (reservedBytes > 0) fail("STORE_CONFLICT", `device ${id} has ${reservedBytes} bytes reserved by operations in progress: try again once they have ended`);
   if (force && blocked !== reclaimable)
@@ -152,9 +155,9 @@ function settled(device: Device): Device {
 }
 
 function stale(device: Device, epoch: number): never {
-  return fail("STORE_CONFLICT", `stale epoch ${epoch}: device ${device.definition.cold_tier_id} belongs to epoch ${device.epoch}`);
+  return fail("STORE_CONFLICT", `stale epoch ${epoch}: device ${device.definition.device_id} belongs to epoch ${device.epoch}`);
 }
 
 function refuse(device: Device, what: string, expected: string): never {
-  return fail("INVALID_REQUEST", `device ${device.definition.cold_tier_id} is ${device.state} and cannot be ${what}: expected one that is ${expected}`);
+  return fail("INVALID_REQUEST", `device ${device.definition.device_id} is ${device.state} and cannot be ${what}: expected one that is ${expected}`);
 }

@@ -23,16 +23,15 @@ export class Devices {
   async create(definition: DeviceDefinition): Promise<{ device: Device; isNew: boolean }> {
     if ((await this.#records.list(this.#prefix)).length >= MAX_DEVICES) fail("TOO_MANY_REQUESTS", `there are ${MAX_DEVICES} devices, the maximum`);
     const device = created(definition);
-    const isNew = (await this.#records.put(this.#keyOf(definition.cold_tier_id), JSON.stringify(device), 0n)) !== undefined;
+    const isNew = (await this.#records.put(this.#keyOf(definition.device_id), JSON.stringify(device), 0n)) !== undefined;
     if (isNew) return { device, isNew };
-    const { device: there } = await this.#read(definition.cold_tier_id);
-    if (!isSame(there.definition, definition)) fail("STORE_CONFLICT", `device ${definition.cold_tier_id} already exists with another definition`);
+    const { device: there } = await this.#read(definition.device_id);
+    if (!isSame(there.definition, definition)) fail("STORE_CONFLICT", `device ${definition.device_id} already exists with another definition`);
     return { device: there, isNew: false };
   }
 
   async list({ stableID, state, schedulable, kind }: DeviceFilter = {}): Promise<Device[]> {
-    const devices = (await this.#records.list(this.#prefix)).map(({ value }) => JSON.parse(value) as Device);
-    return devices.filter(
+    return (await this.#all()).filter(
       (device) =>
         (stableID === undefined || device.definition.stable_id === stableID) &&
         (state === undefined || device.state === state) &&
@@ -56,17 +55,42 @@ export class Devices {
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const { device, version } = await this.#read(id);
       const moved = advance(device, event);
-      if ((await this.#records.put(this.#keyOf(id), JSON.stringify(moved), version)) !== undefined) return moved;
+      if ((await this.#records.put(this.#keyOf(device.definition.device_id), JSON.stringify(moved), version)) !== undefined) return moved;
     }
     return fail("METADATA_UNAVAILABLE", `device ${id} was changed ${MAX_TRIES} times by others while this server tried to change it; try again`);
   }
 
+  /** The name itself where no device has it. @throws STORE_CONFLICT for an alias that several have. */
+  async identityOf(name: string): Promise<string> {
+    return (await this.#records.get(this.#keyOf(name))) === undefined ? this.#named(name) : name;
+  }
+
+  /** By its identity, else by an alias that no other device has. */
   async #read(id: string): Promise<Kept> {
-    const entry = (await this.#records.get(this.#keyOf(id))) ?? fail("STORE_KEY_NOT_FOUND", `cold-tier device ${id} was not found`);
-    return { device: JSON.parse(entry.value) as Device, version: entry.version };
+    const entry = (await this.#records.get(this.#keyOf(id))) ?? (await this.#records.get(this.#keyOf(await this.#named(id))));
+    if (entry === undefined) return fail("STORE_KEY_NOT_FOUND", `cold-tier device ${id} was not found`);
+    return { device: deviceFrom(entry.value), version: entry.version };
+  }
+
+  async #named(alias: string): Promise<string> {
+    const named = (await this.#all()).flatMap(({ definition }) => (definition.cold_tier_id === alias ? [definition.device_id] : []));
+    if (named.length > 1)
+      fail("STORE_CONFLICT", `${alias} is the alias of ${named.length} cold-tier devices: name one by its device_id, of ${named.join(", ")}`);
+    return named[0] ?? alias;
+  }
+
+  async #all(): Promise<Device[]> {
+    return (await this.#records.list(this.#prefix)).map(({ value }) => deviceFrom(value));
   }
 
   #keyOf(id: string): string {
     return `${this.#prefix}${id}`;
   }
+}
+
+/** Records of devices that were made before the identity had a field of its own have the alias alone. */
+function deviceFrom(text: string): Device {
+  const device = JSON.parse(text) as Device;
+  const { definition } = device;
+  return { ...device, definition: { ...definition, device_id: definition.device_id ?? definition.cold_tier_id } };
 }

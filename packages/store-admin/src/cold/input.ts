@@ -17,6 +17,8 @@ const name = (most: number) =>
     .max(most)
     .refine((text) => text.trim() !== "", "must not be blank");
 
+const identity = name(MAX_NAME).refine((id) => !/[/\0]/.test(id) && id !== "." && id !== "..", "must not have a slash, or be . or ..");
+
 const target = z.discriminatedUnion("type", [
   z.strictObject({
     type: z.literal("directory"),
@@ -29,7 +31,8 @@ const target = z.discriminatedUnion("type", [
 export const deviceBody = z
   .strictObject({
     stable_id: name(MAX_NAME),
-    cold_tier_id: name(MAX_NAME).refine((id) => !/[/\0]/.test(id) && id !== "." && id !== "..", "must not have a slash, or be . or .."),
+    device_id: identity.nullish(),
+    cold_tier_id: identity,
     kind: z.enum(deviceKinds),
     target,
     capacity_override_bytes: z.number().int("expected whole bytes").min(1, "must be greater than 0").nullish(),
@@ -40,7 +43,12 @@ export const deviceBody = z
     message: "a device of kind s3 has a target of type s3, and no other device has one",
   })
   .transform(
-    ({ capacity_override_bytes, tags, ...rest }): DeviceDefinition => ({ ...rest, capacity_override_bytes: capacity_override_bytes ?? null, tags: tags ?? [] }),
+    ({ device_id, capacity_override_bytes, tags, ...rest }): DeviceDefinition => ({
+      ...rest,
+      device_id: device_id ?? rest.cold_tier_id,
+      capacity_override_bytes: capacity_override_bytes ?? null,
+      tags: tags ?? [],
+    }),
   );
 
 export type DeviceFilter = { readonly stableID?: string; readonly state?: DeviceState; readonly schedulable?: boolean; readonly kind?: string };
@@ -59,7 +67,7 @@ export const bodies = {
     dry_run: z.boolean().nullish(),
     migration_task_executor: name(MAX_NAME).nullish(),
     migration_target_segments: z.array(name(MAX_PATH)).max(64).nullish(),
-    migration_max_retries: z.number().int().min(1, "must be greater than 0").nullish(),
+    migration_max_retries: z.number().int().min(0, "must be 0 or more").nullish(),
   }),
   trigger: z.strictObject({
     stable_id: name(MAX_NAME),

@@ -101,7 +101,7 @@ export class Offloads {
     const { stored, hasEnded } = await this.#owners.ask(owner, { command: "offload", device: specOf(device, task.tenant), most });
     this.#set(task, { materialized: task.materialized + stored, batches: task.batches + 1 });
     // The next batch must know whether the device is full by now.
-    await this.#tier.probe(task.tenant, device.definition.cold_tier_id);
+    await this.#tier.probe(task.tenant, device.definition.device_id);
     return stored > 0 && !hasEnded;
   }
 

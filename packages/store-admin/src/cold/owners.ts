@@ -82,7 +82,7 @@ const latestOf = (owners: readonly Owner[], stableID: string): Owner | undefined
 
 export const specOf = ({ definition }: Pick<Device, "definition">, tenant: string): DeviceSpec => ({
   tenant,
-  id: definition.cold_tier_id,
+  id: definition.device_id,
   target: definition.target,
   capacityBytes: definition.capacity_override_bytes,
 });

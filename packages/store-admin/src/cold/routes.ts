@@ -110,8 +110,8 @@ export function coldRoutes({ tier, offloads, masters }: ColdParts): Route[] {
     }),
     get(`${DEVICE}/orphan-quarantine`, "Files that were quarantined", async (call, tenant) => {
       const { device, rootDir, count, totalBytes, files } = await tier.quarantine(tenant, idOf(call));
-      const { cold_tier_id } = device.definition;
-      return { device_id: cold_tier_id, cold_tier_id, root_dir: rootDir, count, total_bytes: totalBytes, files };
+      const { device_id, cold_tier_id } = device.definition;
+      return { device_id, cold_tier_id, root_dir: rootDir, count, total_bytes: totalBytes, files };
     }),
     get(`${BASE}/objects/{key}`, "An object's copy in the cold tier", async (call, tenant) => {
       const [key, { search }] = [call.params["key"] ?? "", call];
@@ -132,12 +132,12 @@ export function coldRoutes({ tier, offloads, masters }: ColdParts): Route[] {
 
 const ok = (value: object): Reply => ({ status: 200, value });
 const idOf = ({ params }: Call) => params["device_id"] ?? "";
-const about = (device: Device) => ({ device_id: device.definition.cold_tier_id, state: device.state, schedulable: isSchedulable(device) });
+const about = (device: Device) => ({ device_id: device.definition.device_id, state: device.state, schedulable: isSchedulable(device) });
 
 function shown(device: Device): object {
   const { definition, epoch, rootDir, state, capacityBytes, usedBytes, reservedBytes, failureCount, lastError } = device;
   return {
-    device_id: definition.cold_tier_id,
+    device_id: definition.device_id,
     cold_tier_id: definition.cold_tier_id,
     stable_id: definition.stable_id,
     epoch,

@@ -25,7 +25,7 @@ const body = z.strictObject({
   source_segment: name,
   target_segments: z.array(name).max(MAX_TARGETS),
   task_executor: name,
-  max_retries: z.number().int("expected a whole number").min(1, "must be greater than 0").max(MAX_RETRIES).nullish(),
+  max_retries: z.number().int("expected a whole number").min(0, "must be 0 or more").max(MAX_RETRIES).nullish(),
 });
 
 export const migrationBody = (mode: MigrationMode) =>

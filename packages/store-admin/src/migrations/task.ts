@@ -78,7 +78,8 @@ function afterTrouble(progress: Progress, event: Extract<MigrationEvent, { type:
   if (event.verdict.is === "done") return { phase: { state: "succeeded" }, attempts, statusFailures, lastError: "" };
   if (event.verdict.is === "conflict") return { phase: { state: "failed" }, attempts, statusFailures, lastError: `${event.why}; ${event.verdict.why}` };
   const failures = event.with === "status" ? statusFailures : attempts;
-  if (failures >= policy.maxRetries) return { phase: { state: "failed" }, attempts, statusFailures, lastError: event.why };
+  // A budget of retries: the first try is none.
+  if (failures > policy.maxRetries) return { phase: { state: "failed" }, attempts, statusFailures, lastError: event.why };
   const wakeAtMs = event.nowMs + backoffMs(failures, policy);
   const kept = event.with === "status" && "executionID" in phase ? { executionID: phase.executionID } : {};
   return { phase: { state: "retry_wait", wakeAtMs, ...kept }, attempts, statusFailures, lastError: event.why };

@@ -21,6 +21,7 @@ Settings settingsOf(const Call& call) {
   settings.releaseMs = whole("releaseMs");
   settings.taskTimeoutMs = whole("taskTimeoutMs");
   settings.strategy = static_cast<Strategy>(whole("strategy"));
+  settings.putWaitMs = static_cast<u64>(call.number(call.member(0, "putWaitMs")));
   settings.aheadRatio = call.number(call.member(0, "aheadRatio"));
   settings.multiTenant = call.flag(call.member(0, "multiTenant"));
   settings.offload = call.flag(call.member(0, "offload"));

@@ -37,7 +37,7 @@ namespace code {
 inline constexpr i32 ok = 0, internal = -1, segmentNotFound = -101, segmentExists = -102, clientNotFound = -103, noHandle = -200, invalidKey = -400,
                      invalidParams = -600, illegalClient = -601, invalidWrite = -700, notReady = -703, notFound = -704, exists = -705, hasLease = -706,
                      hasTask = -708, noTask = -709, replicaNotFound = -710, replicaExists = -711, checksumMismatch = -801, notNow = -1010,
-                     unavailable = -1011, notSupported = -1012, unableOffload = -1300, persistFail = -1503,
+                     unavailable = -1011, notSupported = -1012, unableOffload = -1300, persistFail = -1503, dfsUnavailable = -1601,
                      tenantQuota = -1700, tenantUnknown = -1701;
 }
 

@@ -13,6 +13,10 @@ Op opOf(std::string_view name) {
       {"FetchTasks", Op::fetchTasks},
       {"ExistKey", Op::existKey},
       {"BatchExistKey", Op::batchExistKey},
+      {"ProbeKey", Op::probeKey},
+      {"BatchProbeKey", Op::batchProbeKey},
+      {"GetReplicaListForAdmin", Op::replicaListForAdmin},
+      {"BatchGetReplicaListForAdmin", Op::batchReplicaListForAdmin},
       {"GetReplicaList", Op::getReplicaList},
       {"BatchGetReplicaList", Op::batchGetReplicaList},
       {"ReadObjects", Op::readObjects},
@@ -82,6 +86,7 @@ Operations::Outcome Operations::run(const Request& request, const char* body, Lo
       out.resize(before);
       return refused_ ? Outcome::refused : Outcome::script;
     }
+    if (outcome == Outcome::later) return outcome;
     const u64 took = static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begun).count());
     timed(declared.op, took);
     return outcome;
@@ -148,21 +153,23 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
     }
     case Op::existKey:
     case Op::batchExistKey:
+    case Op::probeKey:
+    case Op::batchProbeKey:
       exist(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::getReplicaList:
     case Op::batchGetReplicaList:
+    case Op::replicaListForAdmin:
+    case Op::batchReplicaListForAdmin:
     case Op::readObjects:
       read(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::putStart:
     case Op::upsertStart:
-      start(declared, request, in, barred, out, op == Op::upsertStart, false);
-      return Outcome::answered;
+      return start(declared, request, in, barred, out, op == Op::upsertStart, false);
     case Op::batchPutStart:
     case Op::batchUpsertStart:
-      start(declared, request, in, barred, out, op == Op::batchUpsertStart, true);
-      return Outcome::answered;
+      return start(declared, request, in, barred, out, op == Op::batchUpsertStart, true);
     case Op::remove:
     case Op::batchRemove:
       remove(declared, request, in, barred, out);
@@ -200,8 +207,7 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
       restore(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::leaseExtents:
-      lease(declared, request, in, barred, out);
-      return Outcome::answered;
+      return lease(declared, request, in, barred, out);
     case Op::returnExtents:
       giveBack(declared, request, in, barred, out);
       return Outcome::answered;

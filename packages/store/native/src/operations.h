@@ -14,8 +14,12 @@ enum class Op : u8 {
   fetchTasks,
   existKey,
   batchExistKey,
+  probeKey,
+  batchProbeKey,
   getReplicaList,
   batchGetReplicaList,
+  replicaListForAdmin,
+  batchReplicaListForAdmin,
   readObjects,
   whyMissing,
   takeChanges,
@@ -69,7 +73,8 @@ struct OpFigures {
 
 class Operations {
  public:
-  enum class Outcome { answered, script, unknown, refused };
+  // `later`: there is no space now; the call has changed nothing, and can be run again.
+  enum class Outcome { answered, script, unknown, refused, later };
 
   Operations(Store& store) : store_(store) {}
 
@@ -80,6 +85,8 @@ class Operations {
 
   // Why nothing may be answered now, although the store is served; and the lead's number for pings.
   i32 barred = code::ok;
+  // Whether a put that finds no space may come back later.
+  bool mayWait = false;
   i64 view = 0;
   OpFigures figures[opCount];
   u64 refusedForRoom = 0;
@@ -88,7 +95,7 @@ class Operations {
 
  private:
   Outcome answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out);
-  void start(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out, bool upsert, bool batch);
+  Outcome start(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out, bool upsert, bool batch);
   void finish(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void exist(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
@@ -99,7 +106,7 @@ class Operations {
   void endCopies(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void copyBegun(WireWriter& to, u32 index, bool optional) const;
   // operations_extents.cc
-  void lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  Outcome lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void giveBack(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void commit(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void whyMissing(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
@@ -111,6 +118,7 @@ class Operations {
   void takeDiskOrders(const Declared& declared, const Request& request, WireReader& in, i32 barred, Log* log, std::string& out);
   void keepFiles(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void outcomes(const Declared& declared, const Request& request, bool batch, std::string& out);
+  void leaseLastHit(u16 tenant, u64 candidates);
   void count(Op op, i32 outcome);
   void prefetch(u16 tenant);
   // The tenant that a call names; `in` fails where the caller may not name it.

@@ -5,16 +5,18 @@
 
 namespace svc {
 
-void Operations::lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+Operations::Outcome Operations::lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
   const Uuid id = in.get<Uuid>();
   const u64 size = in.get<u64>(), count = in.get<u64>();
   const bool fits = readWish(in, 1);
   wish_.avoided.clear();
   for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.avoided.push_back(in.text());
   const u16 tenant = tenantOf(in, barred);
-  if (in.failed) return;
+  if (in.failed) return Outcome::answered;
   i32 outcome = barred != code::ok ? barred : fits ? code::ok : code::invalidParams;
-  if (outcome == code::ok) outcome = store_.leaseExtents(store_.clientOf(id), tenant, size, static_cast<u32>(std::min<u64>(count, Store::mostExtents)), wish_, extents_);
+  const u32 client = outcome == code::ok ? store_.clientOf(id) : 0;
+  if (outcome == code::ok) outcome = store_.leaseExtents(client, tenant, size, static_cast<u32>(std::min<u64>(count, Store::mostExtents)), wish_, extents_);
+  if (mayWait && client != 0 && outcome == code::noHandle) return Outcome::later;
   this->count(declared.op, outcome);
   std::size_t largest = outcome == code::ok ? extents_.size() : 0;
   if (outcome == code::ok)
@@ -40,6 +42,7 @@ void Operations::lease(const Declared& declared, const Request& request, WireRea
     to.put(store_.settings.discardMs);
   }
   to.end();
+  return Outcome::answered;
 }
 
 void Operations::giveBack(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {

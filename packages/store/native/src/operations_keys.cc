@@ -14,28 +14,55 @@ void readKeys(WireReader& in, bool batch, std::vector<std::string_view>& keys) {
   for (std::size_t i = 0; i < count && !in.failed; ++i) keys.push_back(in.text());
 }
 
+// As its writer's memory has it: which leases a probe takes, and how many keys belong together.
+struct LeasePolicy {
+  u8 kind = 0;  // 0: none; 1: of the last group of which all are there
+  u8 unused[7] = {};
+  u64 candidates = 0;
+};
+static_assert(sizeof(LeasePolicy) == 16);
+
 }  // namespace
 
 void Operations::exist(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const bool batch = declared.op == Op::batchExistKey;
+  const bool probes = declared.op == Op::probeKey || declared.op == Op::batchProbeKey;
+  const bool batch = declared.op == Op::batchExistKey || declared.op == Op::batchProbeKey;
+  LeasePolicy policy;
+  if (declared.op == Op::batchProbeKey) policy = in.get<LeasePolicy>();
   readKeys(in, batch, keys_);
   const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;
+  if (barred == code::ok && (policy.kind > 1 || (policy.kind == 1 && policy.candidates == 0))) barred = code::invalidParams;
   if (barred == code::ok) prefetch(tenant);
+  found_.assign(keys_.size(), 0);
+  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) found_[i] = static_cast<u32>(store_.exist(tenant, keys_[i], !probes));
+  if (policy.kind == 1 && barred == code::ok) leaseLastHit(tenant, policy.candidates);
   WireWriter to(out);
   to.frame(request.seq, 0);
   to.body(declared.resultHash, batch ? keys_.size() : 0, declared.literal);
   if (batch) to.length(keys_.size());
-  for (const std::string_view key : keys_) {
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
     to.done(barred);
-    if (barred == code::ok) to.put(static_cast<u8>(store_.exist(tenant, key, true)));
+    if (barred == code::ok) to.put(static_cast<u8>(found_[i]));
     count(declared.op, barred);
   }
   to.end();
 }
 
+// Of the groups of so many keys, one behind the other, the last that is there as a whole; an incomplete one at the end is none.
+void Operations::leaseLastHit(u16 tenant, u64 candidates) {
+  for (std::size_t end = keys_.size() / candidates * candidates; end >= candidates; end -= candidates) {
+    const std::size_t begin = end - candidates;
+    if (std::find(found_.begin() + begin, found_.begin() + end, 0u) != found_.begin() + end) continue;
+    for (std::size_t i = begin; i < end; ++i) store_.exist(tenant, keys_[i], true);
+    return;
+  }
+}
+
 void Operations::read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const bool batch = declared.op != Op::getReplicaList;
+  const bool batch = declared.op != Op::getReplicaList && declared.op != Op::replicaListForAdmin;
+  // An administrator's look is no reader's: it takes no lease, and counts as no hit.
+  const bool looks = declared.op == Op::replicaListForAdmin || declared.op == Op::batchReplicaListForAdmin;
   readKeys(in, batch, keys_);
   const std::string_view fingerprint = declared.op == Op::readObjects ? in.text() : std::string_view();
   const u16 tenant = tenantOf(in, barred);
@@ -45,10 +72,10 @@ void Operations::read(const Declared& declared, const Request& request, WireRead
   results_.assign(keys_.size(), barred);
   std::size_t largest = batch ? keys_.size() : 0;
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
-    results_[i] = store_.read(tenant, keys_[i], true, found_[i], fingerprint);
+    results_[i] = store_.read(tenant, keys_[i], !looks, found_[i], fingerprint);
     if (results_[i] != code::ok) continue;
     largest = std::max(largest, widest(found_[i]));
-    store_.hit(found_[i]);
+    if (!looks) store_.hit(found_[i]);
   }
   WireWriter to(out);
   to.frame(request.seq, 0);
@@ -96,7 +123,7 @@ bool Operations::readWish(WireReader& in, std::size_t keys) {
   return fits;
 }
 
-void Operations::start(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out, bool upsert, bool batch) {
+Operations::Outcome Operations::start(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out, bool upsert, bool batch) {
   const Uuid id = in.get<Uuid>();
   readKeys(in, batch, keys_);
   sizes_.clear();
@@ -104,7 +131,7 @@ void Operations::start(const Declared& declared, const Request& request, WireRea
   for (std::size_t i = 0; i < sizes && !in.failed; ++i) sizes_.push_back(in.get<u64>());
   const bool fits = readWish(in, keys_.size()) && sizes_.size() == keys_.size();
   const u16 tenant = tenantOf(in, barred);
-  if (in.failed) return;
+  if (in.failed) return Outcome::answered;
   if (barred == code::ok && !fits) barred = code::invalidParams;
   if (barred == code::ok) prefetch(tenant);
   found_.assign(keys_.size(), 0);
@@ -116,6 +143,8 @@ void Operations::start(const Declared& declared, const Request& request, WireRea
     results_[i] = upsert ? store_.upsertStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i])
                          : store_.putStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i]);
     if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
+    // Of a batch only where its first finds none: what has begun is answered.
+    if (i == 0 && mayWait && client != 0 && results_[i] == code::noHandle) return Outcome::later;
   }
   WireWriter to(out);
   to.frame(request.seq, 0);
@@ -130,6 +159,7 @@ void Operations::start(const Declared& declared, const Request& request, WireRea
     if (outcome == code::ok) descriptors(to, found_[i], false);
   }
   to.end();
+  return Outcome::answered;
 }
 
 void Operations::finish(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {

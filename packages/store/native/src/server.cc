@@ -144,7 +144,7 @@ void Server::run() {
   std::vector<epoll_event> events(eventsPerTurn);
   while (!ending_.load()) {
     const bool busy = more_ || !ready_.empty();
-    const int timeout = busy ? 0 : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
+    const int timeout = busy ? 0 : !starved_.empty() ? busyMs : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
     const int count = epoll_wait(epoll_.fd, events.data(), eventsPerTurn, timeout);
     const std::lock_guard lock(mutex_);
     more_ = false;
@@ -170,6 +170,7 @@ void Server::run() {
       }
     }
     if (serving() && !replication_.retired()) tendStore();
+    serveStarved();
     release();
     if (serving() || standing_.load(std::memory_order_acquire)) more_ = replication_.turn(nowMs()) || more_;
     if (nowMs() >= sweepAtMs_) sweep();

@@ -146,6 +146,17 @@ class Server {
     u64 until;
   };
 
+  // A put that found no space: others of its connection, which may be what it waits for, pass it.
+  struct Starved {
+    u32 slot, generation;
+    u64 untilMs;
+    Request request;
+    std::string body;
+  };
+  static constexpr std::size_t mostStarved = 1'024, mostStarvedBytes = 64 << 10;
+  // Where a wait was in vain, the next puts are refused at once for as long.
+  static constexpr u64 refusesForMs = 200;
+
   // Closed after everything that may still use it.
   struct Descriptor {
     int fd = -1;
@@ -188,6 +199,10 @@ class Server {
   void trim(Connection& connection);
   void wake();
   void tendStore();
+  // Runs a call, and answers it or hands it over. One that finds no space comes back until then; 0 for a new one.
+  void serve(u32 slot, const Request& request, const char* body, u64 starvedUntilMs);
+  // Once something came free, or its time is over.
+  void serveStarved();
   void writeLog();
   void tellBatches();
   u64 idOf(u32 slot) const { return (u64{conns_[slot].generation} << 20) | slot; }
@@ -198,6 +213,8 @@ class Server {
   bool answersHttp_ = false;
   Log log_;
   Snapshot snapshot_;
+  std::deque<Starved> starved_;  // in the order of their ends
+  u64 freedSeen_ = 0, starvesAgainMs_ = 0;
   Replication replication_;
   Descriptor peerListener_;
   std::function<void(Event)> tell_;

@@ -96,6 +96,8 @@ void Server::readFrom(u32 slot) {
     return;
   }
   connection.heardMs = nowMs();
+  // A call that came while others were answered is judged by the time of its own.
+  if (serving()) store.at(connection.heardMs);
   const auto size = static_cast<std::size_t>(got);
   if (connection.in.empty()) {
     const std::size_t taken = frames(slot, scratch_.data(), size);
@@ -184,26 +186,14 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
       return at;
     }
     const char* body = head + requestBytes;
-    const std::size_t before = connection.out.size();
     if (!isKnown && !access.shows(request.function)) {
       tellDenied(slot, request.function);
       refuseCall(slot, request, Access::noKeyError, access.noKey);
       at += whole;
       continue;
     }
-    operations.barred = replication_.leased(nowMs()) ? code::ok : code::notNow;
-    const std::string* tenant = connection.rights == Rights::tenant ? &connection.tenant : nullptr;
-    const Operations::Outcome outcome = operations.run(request, body, serving() ? &log_ : nullptr, connection.out, tenant);
+    serve(slot, request, body, 0);
     at += whole;
-    if (outcome == Operations::Outcome::refused) {
-      refuseCall(slot, request, Access::otherTenantError, access.otherTenant);
-      continue;
-    }
-    if (outcome == Operations::Outcome::answered) {
-      appended(slot, connection.out.size() - before, operations.barred != code::ok);
-      continue;
-    }
-    handOver(slot, request, body, outcome == Operations::Outcome::script ? EventKind::request : EventKind::unknown);
   }
   return at;
 }

@@ -13,6 +13,8 @@ struct Settings {
   bool evictSoftPinned = true;
   double evictionRatio = 0.05, highWatermark = 0.90;
   u64 clientTtlMs = 10'000, suspectMs = 2'500, discardMs = 30'000, releaseMs = 600'000, taskTimeoutMs = 300'000;
+  // How long a put that finds no space waits for an eviction, an unfinished put or a lease to end.
+  u64 putWaitMs = 100;
   Strategy strategy = Strategy::random;
   // What clients may hold leased ahead, together, as a share of all memory.
   double aheadRatio = 0.05;

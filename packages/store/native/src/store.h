@@ -6,8 +6,7 @@
 
 namespace svc {
 
-// As the wire numbers kinds of replicas.
-enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };
+enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };  // as the wire numbers kinds of replicas
 
 class Store : public StoreState {
  public:
@@ -257,6 +256,8 @@ class Store : public StoreState {
   void evictWhole(u32 index, Tier tier);
   bool groupMayGo(const Object& object, bool pinned, u32 spared) const;
   i32 refuseForSpace();
+  bool evictNow(u64 size, Tier tier);  // for a put that found no space; whether any memory came free
+  u32 placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional = false);  // as `place`; an `optional` replica is worth no eviction
   i32 checkMount(const SegmentSpec& spec, u32 client) const;
   // Of a NOF segment, which has no owner that could look at its bytes.
   bool dropDamaged(u32 index, u64 replica);

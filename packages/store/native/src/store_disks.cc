@@ -148,7 +148,8 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     object.size = file.size;
     object.dataType = file.dataType;
     object.flags = file.hardPin ? flag::hardPin : 0;
-    object.started = object.lease = tick();
+    object.started = tick();
+    object.leaseUntil(nowMs_);
     setOwner(object, disk.client);
     if (!file.group.empty()) joinGroup(index, tenant, file.group);
     addFile(disk, index, file.file);
@@ -186,7 +187,8 @@ i32 Store::keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 si
     index = table.insert(tenant, key, table.hashOf(tenant, key));
     if (index == 0) return code::noHandle;
     table[index].size = size;
-    table[index].started = table[index].lease = tick();
+    table[index].started = tick();
+    table[index].leaseUntil(nowMs_);
     setOwner(table[index], disk.client);
   } else {
     if (fileOn(index, disk) != nullptr) return code::ok;

@@ -26,8 +26,9 @@ i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish&
     if (i > 0 && (ahead(Tier::memory) || ahead(Tier::nof))) break;
     Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas[0] + replicas[1])};
     const bool noSpace[tiers] = {rooms_[0].noSpace, rooms_[1].noSpace};
-    const u32 placed = place(size, replicas[0], wish, Tier::memory, extent.ranges.data());
-    extent.ranges.resize(placed + place(size, replicas[1], wish, Tier::nof, extent.ranges.data() + placed));
+    u32 placed = i > 0 ? place(size, replicas[0], wish, Tier::memory, extent.ranges.data()) : placeEvicting(size, wish, Tier::memory, extent.ranges.data());
+    placed += i > 0 ? place(size, replicas[1], wish, Tier::nof, extent.ranges.data() + placed) : placeEvicting(size, wish, Tier::nof, extent.ranges.data() + placed, placed > 0);
+    extent.ranges.resize(placed);
     for (u32 tier = 0; i > 0 && tier < tiers; ++tier) rooms_[tier].noSpace = noSpace[tier];
     if (extent.ranges.empty()) {
       if (i > 0) break;
@@ -128,7 +129,8 @@ i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 exten
   object.size = size;
   object.dataType = wish.dataType;
   object.flags = wish.hardPin ? flag::hardPin : 0;
-  object.started = object.lease = tick();
+  object.started = tick();
+  object.leaseUntil(nowMs_);
   setOwner(object, client);
   for (const Placed& range : extent.ranges) {
     if (usable(range)) addReplica(index, range, ReplicaStatus::complete);

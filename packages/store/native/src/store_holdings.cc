@@ -148,7 +148,8 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
     object.size = said.size;
     object.dataType = said.dataType;
     object.flags = said.hardPin ? flag::hardPin : 0;
-    object.started = object.lease = tick();
+    object.started = tick();
+    object.leaseUntil(nowMs_);
     setOwner(object, number);
     if (!said.group.empty()) joinGroup(index, tenant, said.group);
     note(index, {said.checksum, {}}, fingerprint);

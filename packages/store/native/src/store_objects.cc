@@ -12,17 +12,17 @@ Store::Store(const Settings& settings, u64 seed) : StoreState(settings, seed) {
 }
 
 bool Store::leased(const Object& object) const {
-  if (object.lease > tick()) return true;
-  return object.extra != 0 && table.extras[object.extra].group != 0 && groups_[table.extras[object.extra].group].lease > tick();
+  if (object.leaseEndMs() > nowMs_) return true;
+  return object.extra != 0 && table.extras[object.extra].group != 0 && groups_[table.extras[object.extra].group].leaseEndMs > nowMs_;
 }
 
 void Store::grant(Object& object) {
-  const Tick until = tickOf(nowMs_ + settings.leaseMs) + 1;
-  object.lease = std::max(object.lease, until);
+  const u64 end = nowMs_ + settings.leaseMs;
+  if (end > object.leaseEndMs()) object.leaseUntil(end);
   // A group has a lease of its own: refreshing it is refreshing every member.
   if (object.extra != 0 && table.extras[object.extra].group != 0) {
     Group& group = groups_[table.extras[object.extra].group];
-    group.lease = std::max(group.lease, until);
+    group.leaseEndMs = std::max(group.leaseEndMs, end);
   }
 }
 
@@ -227,6 +227,7 @@ void Store::free(u32 number, u32 node) {
   Segment* segment = cluster.segment(number);
   const u64 size = segment->allocator.sizeOf(node);
   segment->allocator.give(node);
+  ++counters.freedRanges;
   if (!segment->gone) roomOf(segment->tier).used -= size;
 }
 

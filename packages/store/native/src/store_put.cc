@@ -13,7 +13,9 @@ constexpr u32 mostUnfiled = 16;
 i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
   if (key.empty() || key.size() > KeyArena::longest || size == 0 || (wish.replicas == 0 && wish.nofReplicas == 0)) return code::invalidParams;
   if ((wish.nofReplicas != 0 && !settings.nof) || wish.dfsReplicas > 1) return code::invalidParams;
-  if (wish.softPin == 1 && wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
+  // A time says how long a pin lasts: with a wish that sets none it is a mistake.
+  if (wish.softPin > 2 || (wish.softPin != 1 && wish.softPinMs) || wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
+  if (wish.dfsReplicas == 1) return code::dfsUnavailable;
   if (tenant == noTenant) return code::tenantUnknown;
   return code::ok;
 }
@@ -21,8 +23,8 @@ i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wis
 i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index) {
   if (const i32 wrong = overQuota(tenant, wish.replicas == 0 ? 0 : size, key); wrong != code::ok) return wrong;
   Placed placed[2 * mostReplicas];
-  u32 count = withinQuota(tenant, size, placed, place(size, wish.replicas, wish, Tier::memory, placed));
-  count += place(size, wish.nofReplicas, wish, Tier::nof, placed + count);
+  u32 count = withinQuota(tenant, size, placed, placeEvicting(size, wish, Tier::memory, placed));
+  count += placeEvicting(size, wish, Tier::nof, placed + count, count > 0);
   if (count == 0) return refuseForSpace();
   index = table.insert(tenant, key, table.hashOf(tenant, key));
   if (index == 0) {
@@ -33,7 +35,8 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
   object.size = size;
   object.dataType = wish.dataType;
   object.flags = wish.hardPin ? flag::hardPin : 0;
-  object.started = object.lease = tick();
+  object.started = tick();
+  object.leaseUntil(nowMs_);
   setOwner(object, client);
   setReplicas(index, placed, count, ReplicaStatus::processing);
   setProcessing(object, true);
@@ -117,14 +120,17 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   }
   if (const i32 wrong = overQuota(tenant, size > object.size && wish.replicas > 0 ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
   // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
-  Placed placed[2 * mostReplicas];
-  u32 count = place(size, wish.replicas, wish, Tier::memory, placed);
-  count += place(size, wish.nofReplicas, wish, Tier::nof, placed + count);
-  if (count == 0) return refuseForSpace();
-  for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
   const std::string kept(groupName(object));
   const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
-  erase(there, std::max(unfinished ? settings.releaseMs : 0, leased(object) ? settings.leaseMs : 0));
+  const u64 objects = counters.evictedObjects + counters.nofEvictedObjects;
+  Placed placed[2 * mostReplicas];
+  u32 count = placeEvicting(size, wish, Tier::memory, placed);
+  count += placeEvicting(size, wish, Tier::nof, placed + count, count > 0);
+  if (count == 0) return refuseForSpace();
+  for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
+  // The eviction may have taken the old one.
+  const bool stands = objects == counters.evictedObjects + counters.nofEvictedObjects || find(tenant, key) == there;
+  if (stands) erase(there, std::max(unfinished ? settings.releaseMs : 0, leased(object) ? settings.leaseMs : 0));
   const i32 made = create(client, tenant, key, size, wish, kept, files, index);
   if (made == code::ok && pinned != 0) {
     extraOf(index).softPinUntil = pinned;
@@ -151,7 +157,7 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
   const bool partly = writing(index);
   setProcessing(object, partly);
   // Readable, and no lease yet: it may go as soon as room is needed.
-  object.lease = tick();
+  object.leaseUntil(nowMs_);
   if (checksum) {
     Extra& extra = extraOf(index);
     extra.checksum = *checksum;

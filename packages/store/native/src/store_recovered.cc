@@ -29,7 +29,7 @@ void Store::recovered(bool heldNow) {
     });
     object.started = tick();
     // Readers may hold a lease that was granted just before the end.
-    object.lease = tickOf(nowMs_ + settings.leaseMs) + 1;
+    object.leaseUntil(nowMs_ + settings.leaseMs);
   }
   std::vector<std::vector<std::pair<u32, u64>>> held(cluster.segmentEnd());
   std::unordered_set<u32> forReaders;

@@ -35,7 +35,7 @@ class StoreState {
   u64 nowMs_ = tickMs;
   // Of one tier: what lies there, and its eviction.
   struct Room {
-    u64 used = 0, capacity = 0, evictAtMs = 0;
+    u64 used = 0, capacity = 0, evictAtMs = 0, inVainUntilMs = 0;
     bool noSpace = false;
   };
   Room rooms_[tiers];

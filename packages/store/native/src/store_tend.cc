@@ -8,6 +8,9 @@ namespace svc {
 
 namespace {
 constexpr u32 mostErasedPerSlice = 512, samples = 1024;
+// Of one eviction for a put: records looked at, objects that go, bytes of records in the log; and how many evictions a put is worth.
+constexpr u32 mostLookedAt = 4'096, mostEvictedAtOnce = 64, mostEvictions = 8;
+constexpr std::size_t mostLogged = 4 << 10;
 constexpr u64 discardEveryMs = 2'000, evictAgainMs = 10, evictInVainMs = 200;
 }  // namespace
 
@@ -168,6 +171,46 @@ void Store::endPass() {
   }
   // As often as the field's master; where nothing could go, asking again at once would only burn time.
   roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictInVainMs : evictAgainMs);
+  if (evicted_ == 0) roomOf(evicting_).inVainUntilMs = nowMs_ + evictInVainMs;
+}
+
+bool Store::evictNow(u64 size, Tier tier) {
+  Room& room = roomOf(tier);
+  const bool evicts = pass_ == Pass::evict || pass_ == Pass::evictPinned;
+  if (room.capacity == 0 || nowMs_ < room.inVainUntilMs || (evicts && evicting_ != tier)) return false;
+  const std::vector<u32>& open = cluster.open(tier);
+  const u32 looked = std::min(static_cast<u32>(open.size()), mostLookedAt);
+  // What no segment could ever hold is not worth an object.
+  if (std::none_of(open.begin(), open.begin() + looked, [&](u32 number) { return cluster.segment(number)->size >= size; })) return false;
+  const Pass interrupted = evicts ? Pass::none : pass_;
+  const u32 cursor = cursor_, left = left_;
+  if (!evicts) beginEviction(tier);
+  evictTarget_ = std::max(evictTarget_, evicted_ + size);
+  const u64 before = room.used;
+  const std::size_t logged = journal.pending.size();
+  u32 erased = 0;
+  for (u32 budget = mostLookedAt; budget > 0 && left_ > 0 && erased < mostEvictedAtOnce && journal.pending.size() < logged + mostLogged; --budget, --left_) {
+    if (cursor_ >= table.end()) cursor_ = 1;
+    if (visit(cursor_++)) ++erased;
+    if (evicted_ >= evictTarget_) left_ = 1;
+  }
+  while (left_ == 0 && pass_ != Pass::none) endPass();
+  if (interrupted != Pass::none) {
+    evictCursor_ = cursor_;
+    pass_ = interrupted;
+    cursor_ = cursor;
+    left_ = left;
+  }
+  return room.used < before;
+}
+
+u32 Store::placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional) {
+  const u64 wanted = tier == Tier::nof ? wish.nofReplicas : wish.replicas;
+  u32 placed = place(size, wanted, wish, tier, out);
+  if (placed > 0 || wanted == 0 || optional) return placed;
+  for (u32 i = 0; placed == 0 && i < mostEvictions && evictNow(size, tier); ++i) placed = place(size, wanted, wish, tier, out);
+  if (placed > 0) roomOf(tier).noSpace = false;
+  return placed;
 }
 
 bool Store::tend(u32 budget) {

@@ -37,7 +37,12 @@ struct Object {
   u16 keyBytes;  // 0: the record is free
   u16 tenant;
   u8 flags, dataType;
+  u8 leaseMs;  // of the tick `lease`, so that a lease ends in its very millisecond
+
+  u64 leaseEndMs() const { return u64{lease} * tickMs + leaseMs; }
+  void leaseUntil(u64 ms) { lease = tickOf(ms), leaseMs = static_cast<u8>(ms % tickMs); }
 };
+static_assert(sizeof(Object) == 56);
 
 // An offload changes nothing until it is done, so it gives way to a writer, and no record keeps it.
 enum class TaskKind : u8 { none = 0, copy = 1, move = 2, offload = 3, promote = 4 };
@@ -59,7 +64,7 @@ struct Extra {
 struct Group {
   std::string name;
   u16 tenant = 0;
-  Tick lease = 0;
+  u64 leaseEndMs = 0;
   u32 first = 0, members = 0;
 };
 

@@ -6,8 +6,10 @@ namespace svc {
 
 //  request:  magic u8 21 | version u8 | serialize type u8 | message type u8 | seq u32 | function u32 | body bytes u32 | attachment bytes u32
 //  response: magic u8 21 | version u8 | error u8          | message type u8 | seq u32 |                body bytes u32 | attachment bytes u32
-//  body:     type hash u32 | metainfo u8 | literal ... 00 (metainfo bit 2) | payload; metainfo bits 3-4: width of every length in it
-inline constexpr u8 wireMagic = 21, hasLiteral = 4;
+//  body:     type hash u32 | metainfo u8 | size (bits 0-1) | literal ... 00 (bit 2) | payload | later fields
+//            metainfo bits 0-1: 0 none, or a size of 2, 4, 8 bytes, the whole body's; bits 3-4: width of every length in it
+// Fields that a later release adds to a type of the same hash follow the payload; they are left out here.
+inline constexpr u8 wireMagic = 21, sizeBits = 3, hasLiteral = 4;
 inline constexpr std::size_t requestBytes = 20, responseBytes = 16;
 
 struct Request {
@@ -22,7 +24,7 @@ static_assert(sizeof(Request) == 16);
 
 class WireReader {
  public:
-  WireReader(const char* at, std::size_t size) : at_(at), end_(at + size) {}
+  WireReader(const char* at, std::size_t size) : begin_(at), at_(at), end_(at + size) {}
   bool failed = false;
 
   // The type hash; the payload is read next.
@@ -30,6 +32,11 @@ class WireReader {
     const u32 hash = get<u32>();
     const u8 metainfo = get<u8>();
     width_ = (metainfo >> 3) & 3;
+    if (metainfo & sizeBits) {
+      const u32 code = metainfo & sizeBits;
+      const u64 size = code == 1 ? get<u16>() : code == 2 ? get<u32>() : get<u64>();
+      if (size != static_cast<u64>(end_ - begin_)) fail();
+    }
     if ((metainfo & hasLiteral) && !failed) {
       const void* zero = std::memchr(at_, 0, static_cast<std::size_t>(end_ - at_));
       if (zero == nullptr) fail();
@@ -63,14 +70,13 @@ class WireReader {
     at_ += size;
     return {at_ - size, size};
   }
-  bool ended() const { return !failed && at_ == end_; }
 
  private:
   void fail() {
     failed = true;
     at_ = end_;
   }
-  const char *at_, *end_;
+  const char *begin_, *at_, *end_;
   u32 width_ = 0;
 };
 

@@ -58,6 +58,7 @@ struct Note {
 struct Counters {
   u64 evictedObjects = 0, evictedBytes = 0, evictions = 0, allocationFailures = 0, discarded = 0, clientsLost = 0, replicasLost = 0, restoredObjects = 0;
   u64 offloadedObjects = 0, offloadedBytes = 0, offloadsFailed = 0, offloadsSkipped = 0, promotedObjects = 0, promotionsFailed = 0, damagedFiles = 0;
+  u64 freedRanges = 0;  // what found no space may find some once it changes
   u64 nofEvictedObjects = 0, nofEvictedBytes = 0, nofDamaged = 0;
   u64 filedObjects = 0, filesFailed = 0, filesEvicted = 0, filesRefused = 0;
 };

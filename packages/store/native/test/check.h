@@ -23,6 +23,7 @@ void testAllocator(Chance& chance, u32 rounds);
 void testTable(Chance& chance, u32 rounds);
 void testStore(Chance& chance, u32 rounds);
 void testEviction(Chance& chance);
+void testPressure(Chance& chance);
 void testLog(Chance& chance, u32 rounds);
 void testFrames(Chance& chance, u32 rounds);
 void testServer(Chance& chance, u32 rounds);

@@ -16,6 +16,7 @@ int main(int count, char** words) {
   run("table", [&](svc::Chance& chance) { svc::testTable(chance, rounds); });
   run("store", [&](svc::Chance& chance) { svc::testStore(chance, rounds); });
   run("eviction", [&](svc::Chance& chance) { svc::testEviction(chance); });
+  run("pressure", [&](svc::Chance& chance) { svc::testPressure(chance); });
   run("log", [&](svc::Chance& chance) { svc::testLog(chance, rounds); });
   run("frames", [&](svc::Chance& chance) { svc::testFrames(chance, rounds); });
   run("server", [&](svc::Chance& chance) { svc::testServer(chance, rounds); });

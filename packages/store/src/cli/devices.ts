@@ -13,6 +13,8 @@ const acts = ["register", "unregister", "enable", "disable", "drain", "blockers"
 
 type Device = {
   device_id: string;
+  /** An alias for people. */
+  cold_tier_id: string;
   stable_id: string;
   kind: string;
   root_dir: string | null;
@@ -75,7 +77,14 @@ async function create(words: Words, id: string): Promise<number> {
   const [uuid, url] = [words.text("uuid"), words.text("s3")];
   const target = url !== undefined ? { type: "s3", url } : uuid !== undefined ? { type: "uuid", uuid } : { type: "directory", path: flag("path") };
   const size = words.text("capacity") === undefined ? {} : { capacity_override_bytes: wholeNumber(words, "capacity", 0, Number.MAX_SAFE_INTEGER) };
-  const body = { stable_id: flag("owner"), cold_tier_id: id, kind: words.text("kind") ?? (url === undefined ? "ssd" : "s3"), target, ...size };
+  const body = {
+    stable_id: flag("owner"),
+    device_id: id,
+    cold_tier_id: words.text("alias") ?? id,
+    kind: words.text("kind") ?? (url === undefined ? "ssd" : "s3"),
+    target,
+    ...size,
+  };
   const query = new URLSearchParams({ ...(words.has("no-check") ? {} : { check: "true" }), ...(words.tenant === "" ? {} : { tenant: words.tenant }) });
   const device = await askAdmin<Device>(words, "POST", `${BASE}/devices?${query}`, body);
   show(words, device, [device]);
@@ -105,7 +114,7 @@ function show(words: Words, value: unknown, found: readonly Device[]): void {
     value,
     ["DEVICE", "OWNER", "KIND", "STATE", "TAKES OBJECTS", "USED", "CAPACITY", "FOLDER", "LAST ERROR"],
     found.map((device) => [
-      device.device_id,
+      device.cold_tier_id === device.device_id ? device.device_id : `${device.device_id} (${device.cold_tier_id})`,
       device.stable_id,
       device.kind,
       device.state,

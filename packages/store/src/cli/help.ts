@@ -74,7 +74,7 @@ const pages: Readonly<Record<string, Page>> = {
     ],
     flags: [
       ["--executor STABLE-ID", "the client that moves the bytes, as svc store clients lists it"],
-      ["--retries N", "maximum number of attempts (5)"],
+      ["--retries N", "maximum number of retries after the first attempt (5)"],
       ["--domain NAME, --object-set NAME", "namespace of the key (default)"],
       ["--authority ID", "the stable id of the master to ask first (store-master)"],
       DETACH,
@@ -94,6 +94,7 @@ const pages: Readonly<Record<string, Page>> = {
     ],
     flags: [
       ["--kind ssd|nfs, --capacity BYTES", "of create: its kind (ssd), and how much objects may use (nine tenths of the file system)"],
+      ["--alias NAME", "of create: a name for people; the other commands take it in place of DEVICE while no other device has it"],
       ["--no-check", "of create: do not check with the owner that it can use the folder"],
       ["--executor STABLE-ID, --to SEGMENT[,SEGMENT]", "of drain: who moves objects that are nowhere else, and to which segments"],
       ["--force", "of unregister: drop copies of objects that are in memory too"],

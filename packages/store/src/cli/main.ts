@@ -60,6 +60,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
       objects: text,
       force: yes,
       "dry-run": yes,
+      alias: text,
       "no-check": yes,
       admin: text,
       "admin-token-file": text,

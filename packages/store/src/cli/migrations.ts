@@ -56,7 +56,7 @@ async function begin(words: Words, mode: "copy" | "move", key: string): Promise<
       .split(",")
       .filter((name) => name !== ""),
     task_executor: flag("executor"),
-    ...(words.text("retries") === undefined ? {} : { max_retries: wholeNumber(words, "retries", 5, MAX_RETRIES) }),
+    ...(words.text("retries") === undefined ? {} : { max_retries: wholeNumber(words, "retries", 5, MAX_RETRIES, 0) }),
   });
   if (words.has("detach")) {
     show(words, begun, [begun]);
@@ -66,7 +66,7 @@ async function begin(words: Words, mode: "copy" | "move", key: string): Promise<
   let said = "";
   while (task.state !== "succeeded" && task.state !== "failed") {
     progress(
-      `${mode} ${key}: ${task.state}, attempt ${Math.max(1, task.attempts)} of ${task.max_retries}${task.last_error === "" ? "" : `: ${task.last_error}`}`,
+      `${mode} ${key}: ${task.state}, attempt ${Math.max(1, task.attempts)} of ${task.max_retries + 1}${task.last_error === "" ? "" : `: ${task.last_error}`}`,
     );
     // Once each where no terminal shows the line above.
     if (!process.stderr.isTTY && task.last_error !== "" && task.last_error !== said)
@@ -76,7 +76,7 @@ async function begin(words: Words, mode: "copy" | "move", key: string): Promise<
     task = await find(words, begun.task_id);
   }
   progress("");
-  if (task.state === "failed") fail("STORE_REFUSED", `${task.task_id} failed after ${task.attempts} of ${task.max_retries} attempts: ${task.last_error}`);
+  if (task.state === "failed") fail("STORE_REFUSED", `${task.task_id} failed after ${task.attempts} of ${task.max_retries + 1} attempts: ${task.last_error}`);
   if (words.isJSON) printJSON(task);
   else process.stdout.write(`${mode} ${key}: done after ${task.updated_at_ms - task.created_at_ms} ms (${task.task_id})\n`);
   return 0;
@@ -97,7 +97,7 @@ function show(words: Words, value: unknown, tasks: readonly Task[]): void {
       task.target_segments.join(", "),
       task.task_executor,
       task.state,
-      `${task.attempts} of ${task.max_retries}`,
+      `${task.attempts} of ${task.max_retries + 1}`,
       task.last_error,
     ]),
   );

@@ -177,12 +177,12 @@ export function operands(words: Words, ...names: readonly string[]): string[] {
   return fail("INVALID_REQUEST", `expected ${expected}, got ${given}${rule}; svc store ${verb} --help shows how`);
 }
 
-export function wholeNumber(words: Words, name: string, otherwise: number, most: number): number {
+export function wholeNumber(words: Words, name: string, otherwise: number, most: number, least = 1): number {
   const text = words.text(name);
   if (text === undefined) return otherwise;
   const value = Number(text);
-  if (/^\d+$/.test(text) && value >= 1 && value <= most) return value;
-  return fail("INVALID_REQUEST", `--${name}: expected a whole number from 1 to ${most}, got ${JSON.stringify(text)}`);
+  if (/^\d+$/.test(text) && value >= least && value <= most) return value;
+  return fail("INVALID_REQUEST", `--${name}: expected a whole number from ${least} to ${most}, got ${JSON.stringify(text)}`);
 }
 
 /** A client that offers no memory, for the time of one command. */

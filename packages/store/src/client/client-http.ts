@@ -5,6 +5,7 @@ import { type Answer, createHttpServer } from "../http/server.ts";
 
 export type ClientHttpParts = {
   readonly version: string;
+  readonly displayVersion: string;
   metrics(): Promise<string>;
   isHealthy(): boolean;
 };
@@ -18,7 +19,7 @@ const json = (value: unknown, status = 200): Answer => ({ status, type: "applica
 /** @throws SETTING_INVALID when the port is taken. */
 export async function openClientHttp(host: string, port: number, parts: ClientHttpParts): Promise<ClientHttp> {
   const routes: Record<string, () => Answer | Promise<Answer>> = {
-    "/version": () => json({ version: parts.version, display_version: `svc ${parts.version}` }),
+    "/version": () => json({ version: parts.version, display_version: parts.displayVersion }),
     "/health": () => (parts.isHealthy() ? json({ status: "healthy", code: 0 }) : json({ status: "unhealthy", code: 1 }, 503)),
     "/metrics": async () => ({ status: 200, type: "text/plain; version=0.0.4", body: Buffer.from(await parts.metrics()) }),
   };

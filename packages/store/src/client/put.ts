@@ -64,7 +64,8 @@ type Unsure = { readonly pending: Pending; readonly isThere: boolean };
 
 export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
   const outcomes: PutOutcome[] = new Array(items.length);
-  const endMs = performance.now() + parts.timeoutMs;
+  let endMs = performance.now() + parts.timeoutMs;
+  let hasStalled = false;
   let left: Pending[] = [];
   items.forEach((item, index) => {
     const wrong = refused(item);
@@ -74,6 +75,7 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
   for (let attempt = 0; left.length > 0; attempt++) {
     let failure: Failure | undefined;
     let isUndecided = false;
+    const begunMs = performance.now();
     try {
       const ready = yield* withExtents(parts, left, wishes);
       const written = yield* write(parts, ready, attempt);
@@ -96,6 +98,11 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
     }
     left = left.filter(({ index }) => outcomes[index] === undefined);
     if (left.length === 0) break;
+    // One round of that length: this process stood still. It has its time anew, once, to mount again and to go on.
+    if (!hasStalled && performance.now() - begunMs > parts.timeoutMs) {
+      hasStalled = true;
+      endMs = performance.now() + parts.timeoutMs;
+    }
     if (performance.now() > endMs) {
       yield* abandon(parts, left);
       failure ??= new Failure("TIMED_OUT", `not stored within ${parts.timeoutMs} ms: no holder could be reached`, { details: { storeCode: -800 } });
@@ -189,6 +196,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     throw error;
   }
   const unsure: Unsure[] = [];
+  let hasLost = false;
   written.forEach((pending, at) => {
     const answer = answers[at];
     const extent = pending.extent as LeasedExtent;
@@ -202,11 +210,14 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (answer === undefined) return;
     const isThere = answer.code === codes.OBJECT_ALREADY_EXISTS;
     if (pending.isUnsure && (isThere || isLost(answer.code))) unsure.push({ pending, isThere });
+    hasLost ||= isLost(answer.code);
     if (isLost(answer.code)) return;
     parts.extents.putBack(pending.item.sizeBytes, wish, extent);
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
+  // One lost with a former leader was not lost alone: each of the others would cost a put one more round.
+  if (hasLost) yield* giveBack(parts.clientID, parts.extents.takeAll(), false);
   return unsure;
 }
 

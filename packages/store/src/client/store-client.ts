@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
+import { displayVersion } from "../rpc/revision.ts";
 import { scopePrefix } from "../rpc/scope.ts";
 import { toWire } from "../rpc/text.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
@@ -232,6 +233,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     metrics.gauge("svc_store_client_leased_extents", "Extents leased ahead and not used yet", [], (gauge) => gauge.set(this.#extents.count));
     return openClientHttp(clientHttpHost, clientHttpPort, {
       version: HANDSHAKE_VERSION,
+      displayVersion: displayVersion(),
       metrics: this.parts.figures.exposedBy(metrics),
       isHealthy: () => this.session.isJoined,
     });

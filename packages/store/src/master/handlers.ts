@@ -1,5 +1,6 @@
 // What the script answers: holders, tasks, patterns, and everything at once.
 import { setImmediate as breathe } from "node:timers/promises";
+import type { Log } from "@svc/kit/log.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import { splitScope } from "../rpc/scope.ts";
@@ -8,6 +9,7 @@ import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { coldHandlers, coldRows } from "./cold-handlers.ts";
 import { descriptorsFrom, diskHandlers } from "./disk-handlers.ts";
 import type { Members } from "./members.ts";
+import { mooncakeHandlers } from "./mooncake-handlers.ts";
 import { type NativeMaster, segmentRows } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 import { patternOf } from "./pattern.ts";
@@ -27,6 +29,7 @@ export type Handlers = {
 
 export type HandlerParts = {
   readonly native: NativeMaster;
+  readonly log: Log;
   readonly tasks: Tasks;
   readonly members: Members;
   /** This master's stable id. */
@@ -34,9 +37,10 @@ export type HandlerParts = {
   /** What clients are told of the folder that they share. */
   readonly storage: StorageConfig;
   readonly multiTenant: boolean;
+  readonly brands: readonly string[];
 };
 
-export function masterHandlers({ native, tasks, members, authority, storage, multiTenant }: HandlerParts): Handlers {
+export function masterHandlers({ native, log, tasks, members, authority, storage, multiTenant, brands }: HandlerParts): Handlers {
   const knowsTenant = (name: string) => multiTenant || name === "" || name === "default";
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
@@ -179,6 +183,7 @@ export function masterHandlers({ native, tasks, members, authority, storage, mul
       const row = segmentRows(native).find((segment) => segment.id === id);
       return row === undefined ? wrong(codes.SEGMENT_NOT_FOUND) : { ok: true, value: row.state };
     },
+    ...mooncakeHandlers(native, log),
     ...diskHandlers(native),
     ...coldHandlers(native, tasks, members, knowsTenant),
   };
@@ -186,6 +191,7 @@ export function masterHandlers({ native, tasks, members, authority, storage, mul
     ServiceReady: { ok: true, value: HANDSHAKE_VERSION },
     GetFsdir: { ok: true, value: storage.root },
     GetStorageConfig: { ok: true, value: storage },
+    GetBrands: { ok: true, value: brands },
     HasTenants: { ok: true, value: multiTenant },
   };
   return { byName, constants };

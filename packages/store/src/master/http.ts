@@ -46,7 +46,7 @@ const text = (body: string | Buffer, type = METRICS_TYPE, status = 200): Answer 
 const inactive = () => json({ success: false, error_code: codes.UNAVAILABLE_IN_CURRENT_MODE, error_message: "service plane is not active" }, 503);
 
 function health(_search: string, { state, compat, ha, native }: HttpParts): Answer {
-  const { serving, trouble, damaged } = state();
+  const { serving, trouble } = state();
   const isLeader = ha?.isLeader ?? true;
   const haState = ha?.state ?? (serving ? "serving" : "recovering");
   if (compat)
@@ -63,7 +63,7 @@ function health(_search: string, { state, compat, ha, native }: HttpParts): Answ
   if (serving && ha !== undefined && !native.leased()) return text(`nothing is answered about keys: ${notLeased(ha)}`, METRICS_TYPE, 503);
   if (!serving) return text("recovering: the log is being read", METRICS_TYPE, 503);
   if (trouble !== "") return text(trouble, METRICS_TYPE, 503);
-  return text(damaged.length === 0 ? "OK" : `OK\nthese files of the log were damaged and set aside: ${damaged.join(", ")}`);
+  return text("OK");
 }
 
 function queryKey(search: string, { native }: HttpParts): Answer {
@@ -125,7 +125,7 @@ async function listObjects(search: string, { native }: HttpParts): Promise<Answe
 function querySegment(search: string, { native, compat }: HttpParts): Answer {
   const name = searchOf(search, "segment") ?? "";
   const rows = segmentRows(native).filter((row) => row.name === name);
-  if (rows.length === 0) return text("Failed to query segment", METRICS_TYPE, 500);
+  if (rows.length === 0) return text("Failed to query segment", METRICS_TYPE, compat ? 500 : 404);
   const sum = (of: (row: SegmentRow) => string) => rows.reduce((total, row) => total + BigInt(of(row)), 0n);
   const colon = compat ? " : " : ": ";
   return text(`${name}\nUsed(bytes): ${sum((row) => row.usedBytes)}\nCapacity(bytes)${colon}${sum((row) => row.sizeBytes)}\n`);
@@ -234,7 +234,7 @@ export function answerHttp(request: Request, parts: HttpParts, done: (answer: An
       done(search);
       return;
     }
-    const name = `${request.method} ${path}`;
+    const name = `${request.method === "HEAD" ? "GET" : request.method} ${path}`;
     let route = ownMembers(always, name)?.[1];
     if (route === undefined) {
       route = ownMembers(serving, name)?.[1];

@@ -12,6 +12,7 @@ import { openKeys, tokenFrom } from "../access/keys.ts";
 import { configureReplication, openHa } from "../ha/open.ts";
 import { codes } from "../rpc/codes.ts";
 import { announceMaster, withdraw } from "../rpc/own-servers.ts";
+import { displayVersion } from "../rpc/revision.ts";
 import { toWire } from "../rpc/text.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { DrainJobs } from "./drain.ts";
@@ -81,12 +82,14 @@ async function run(argv: readonly string[]): Promise<number> {
   );
   const members = new Members(native);
   const handlers = masterHandlers({
+    log,
     native,
     tasks,
     members,
     authority: settings.stable_id,
     storage: storageConfigOf(settings),
     multiTenant: settings.enable_multi_tenants,
+    brands: settings.brand,
   });
   const folder = openFolder({ native, settings, log, isServing: () => watch.state.serving });
   const rpc = openRpc({
@@ -106,7 +109,7 @@ async function run(argv: readonly string[]): Promise<number> {
     drains,
     members,
     compat: settings.compat,
-    version: { version: HANDSHAKE_VERSION, display_version: `svc ${HANDSHAKE_VERSION}` },
+    version: { version: HANDSHAKE_VERSION, display_version: displayVersion() },
     multiTenant: settings.enable_multi_tenants,
     publishes: settings.enable_kv_events,
     access: keys && { keys, denials },
@@ -115,7 +118,7 @@ async function run(argv: readonly string[]): Promise<number> {
     get ha() {
       return several?.ha;
     },
-    metrics: openMasterMetrics(metrics, native, () => several?.ha),
+    metrics: openMasterMetrics(metrics, native, join(loaded.home, "store"), () => several?.ha),
     summary: () => summaryOf(native, watch.state, several?.ha),
     whenDurable: () => watch.whenDurable(native),
   };
@@ -239,6 +242,7 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   promoteThreshold: settings.promotion_threshold,
   promoteAtOnce: settings.promotion_max_per_heartbeat,
   promoteQueue: settings.promotion_queue_limit,
+  putWaitMs: settings.put_wait_ms,
   aheadRatio: settings.max_leased_ahead_ratio,
   maxFrameBytes: settings.max_frame_bytes,
   maxConnections: settings.max_rpc_connections,

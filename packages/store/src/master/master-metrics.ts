@@ -1,4 +1,5 @@
 // The master's metrics: what it holds, what became of it, and requests, failures and seconds of each operation.
+import { readdirSync } from "node:fs";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Ha } from "../ha/ha.ts";
 import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures } from "./native.ts";
@@ -60,7 +61,7 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, 
 const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCase();
 
 /** Text of all metrics; the core's histograms are written here, since it counts them itself. */
-export function openMasterMetrics(metrics: Metrics, native: NativeMaster, ha: () => Ha | undefined): () => Promise<string> {
+export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder: string, ha: () => Ha | undefined): () => Promise<string> {
   let figures: Figures = figuresOf(native);
   for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
   const figuresOfHa = () => ha()?.figures() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
@@ -71,6 +72,9 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, ha: ()
   );
   metrics.gauge("svc_store_standby_lag_records", "Records that the slowest standby has not kept yet, as its leader counts them", [], (gauge) =>
     gauge.set(figuresOfHa().lag),
+  );
+  metrics.gauge("svc_store_log_quarantined_files", "Files of the log that are damaged and kept as NAME.damaged until somebody deletes them", [], (gauge) =>
+    gauge.set(quarantined(folder)),
   );
   const joins = [
     ["svc_store_standby_resumes_total", "resumes", "Standbys that went on from what they had"],
@@ -91,6 +95,14 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, ha: ()
     }
     return `${await metrics.text()}\n${operationText(native)}`;
   };
+}
+
+function quarantined(folder: string): number {
+  try {
+    return readdirSync(folder).filter((name) => name.endsWith(".damaged")).length;
+  } catch {
+    return 0;
+  }
 }
 
 function operationText(native: NativeMaster): string {

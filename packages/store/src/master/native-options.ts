@@ -32,6 +32,8 @@ export type NativeOptions = {
   promoteThreshold: number;
   promoteAtOnce: number;
   promoteQueue: number;
+  /** How long a put that finds no space waits for some. */
+  putWaitMs: number;
   aheadRatio: number;
   maxFrameBytes: number;
   maxConnections: number;

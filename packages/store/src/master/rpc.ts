@@ -5,7 +5,8 @@ import type { AccessKeys } from "../access/keys.ts";
 import { BodyReader, decodeBody, encodeBody } from "../rpc/body.ts";
 import { codes } from "../rpc/codes.ts";
 import { errorBody, wireError } from "../rpc/frame.ts";
-import { functionID, type Operation, type OperationName, operations } from "../rpc/operations.ts";
+import { functionID, type Operation, type OperationName, operations, weightCalls } from "../rpc/operations.ts";
+import { releaseOf, SERVED } from "../rpc/releases.ts";
 import type { Schema } from "../rpc/schema.ts";
 import type { Handlers } from "./handlers.ts";
 import { type NativeMaster, nativeOperations } from "./native.ts";
@@ -15,9 +16,8 @@ import { isForTenants, OTHER_TENANT, openRpcAccess } from "./rpc-access.ts";
 const MAX_COMPLAINTS = 200;
 const EMPTY = Buffer.alloc(0);
 
-type Known = { readonly name: OperationName; readonly operation: Operation; readonly release: string };
+type Known = { readonly name: OperationName; readonly operation: Operation };
 
-const release = "0.3.13";
 const asBuffer = (literal: readonly number[]) => Buffer.from([...literal, 0]);
 const isNative = (name: string) => (nativeOperations as readonly string[]).includes(name);
 
@@ -46,12 +46,13 @@ export type RpcOptions = {
 /** Hands the core its table of operations, one entry for each brand's scope. */
 export function openRpc({ native, brands, handlers, log, access: guarded, refusal: refusalNow }: RpcOptions): Rpc {
   const byFunction = new Map<number, Known>();
+  const notServed = new Map(brands.flatMap((brand) => weightCalls.map((name) => [functionID(`${brand}::WrappedMasterService`, name), name] as const)));
   const complaints = new Set<string>();
   for (const brand of brands)
     for (const name of Object.keys(operations) as OperationName[]) {
       const operation = operations[name] as unknown as Operation;
       const id = functionID(`${brand}::WrappedMasterService`, name);
-      byFunction.set(id, { name, operation, release });
+      byFunction.set(id, { name, operation });
       const constant = handlers.constants[name];
       const literal = asBuffer(operation.result.literal);
       const kind = constant !== undefined ? "constant" : isNative(name) ? name : "script";
@@ -69,6 +70,12 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
 
   function refusal(id: number, body: Buffer): { code: number; message: string } {
     const known = byFunction.get(id);
+    const foreign = notServed.get(id);
+    if (foreign !== undefined) {
+      const message = `${foreign} is not offered by this master, which keeps no revisions of weights`;
+      complain(foreign, message);
+      return { code: wireError.notRegistered, message };
+    }
     if (known === undefined) {
       const names = brands.map((brand) => `${brand}::WrappedMasterService`).join(", ");
       const message = `function ${id} is not one of ${names}; a client of another brand needs it among the master's, as in --brand ${[...brands, "WORD"].join(",")}`;
@@ -77,9 +84,12 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
     }
     const { name, operation } = known;
     const hash = body.length >= 4 ? body.readUInt32LE(0) : 0;
+    const release = releaseOf(hash);
+    const damage = hash === operation.argsHash ? damageOf(operation, body) : undefined;
+    if (damage !== undefined) return { code: wireError.invalidArguments, message: `${name}: ${damage}` };
     const message =
-      `${name}: expected the arguments of release ${known.release} (type hash ${operation.argsHash}), got type hash ${hash}; ` +
-      "the client is of another release, whose types this master does not know";
+      `${name}: expected a client of Mooncake ${SERVED}, whose arguments have type hash ${operation.argsHash}; got type hash ${hash}, ` +
+      (release === undefined ? "of a release that this master does not know" : `which Mooncake ${release} sends: upgrade the client`);
     complain(`${name}/${hash}`, message);
     return { code: wireError.invalidArguments, message };
   }
@@ -141,6 +151,17 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
       );
     },
   };
+}
+
+/** Why a body of the right type cannot be read; undefined for one that can. */
+function damageOf({ args, argsHash }: Operation, body: Buffer): string | undefined {
+  if (args === undefined) return undefined;
+  try {
+    decodeBody(args, argsHash, body);
+    return undefined;
+  } catch (error) {
+    return (error as Error).message;
+  }
 }
 
 /** The arguments' hash of a body, for tests and messages. */

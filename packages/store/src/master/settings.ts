@@ -49,6 +49,7 @@ export const masterSettings = z.object({
       allocation_strategy: z.enum(["random", "free_ratio_first", "local_first"]),
       enable_multi_tenants: z.boolean(),
       max_leased_ahead_ratio: ratio,
+      put_wait_ms: count(0, 10_000),
       enable_offload: z.boolean(),
       offload_on_evict: z.boolean(),
       offload_force_evict: z.boolean(),

@@ -8,6 +8,7 @@ import { dialledAt } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
+import { GoneClients } from "./gone-clients.ts";
 import { openJournal } from "./journal.ts";
 import { metadataPage } from "./page.ts";
 import { Records } from "./records.ts";
@@ -63,6 +64,11 @@ async function run(argv: readonly string[]): Promise<number> {
     expired.inc(records.sweep());
     if (records.isSweeping) setImmediate(step);
   }, SWEEP_MS);
+  const ended = metrics.counter("svc_metadata_ended_total", "Keys that ended because nobody listens at their client's address any more");
+  const gone =
+    settings.gone_client_seconds === 0
+      ? undefined
+      : new GoneClients({ records, afterMs: settings.gone_client_seconds * 1000, log, now: () => performance.now(), onEnded: (count) => ended.inc(count) });
   const { url } = server;
   log.info({ url, path: settings.path, durability: settings.durability, restored, home: loaded.home }, "ready");
   announceServer(loaded.home, "metadata", { url: `${dialledAt(settings.listen.host, Number(new URL(url).port))}${settings.path}`, pid: process.pid });
@@ -71,9 +77,10 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "address", close: async () => withdrawServer(loaded.home, "metadata") },
     {
       name: "http",
-      close: () => {
+      close: async () => {
         clearInterval(sweep);
-        return server.close();
+        await gone?.close();
+        await server.close();
       },
     },
     {

@@ -20,6 +20,7 @@ export const metadataSettings = z.object({
       max_keys: count(1, 1 << 28),
       max_total_bytes: count(1, Number.MAX_SAFE_INTEGER),
       max_lease_ms: count(1, 365 * 86_400_000),
+      gone_client_seconds: count(0, 86_400),
       max_connections: count(1, 1_000_000),
       max_buffered_bytes: count(1, Number.MAX_SAFE_INTEGER),
     })

@@ -1,9 +1,13 @@
 // The body of an RPC message: its type's hash, the width of its length fields, and the values themselves.
 import { createHash } from "node:crypto";
 
-//  type_hash u32 | metainfo u8 | literal … 00 (if metainfo bit 2) | payload
+//  type_hash u32 | metainfo u8 | size (2, 4, 8 bytes, if bits 0-1 are 1, 2, 3) | literal … 00 (if bit 2) | payload | later fields
 //                  bits 3-4: width of every length field (1, 2, 4, 8 bytes)
+//
+// A release that adds fields to a type without a new hash (0.3.14 does) writes them after the payload, and says the body's whole size
+// in front. A reader that does not know them leaves them out.
 
+const SIZE_BITS = 0b11;
 const HAS_LITERAL = 0b100;
 const WIDTH_SHIFT = 3;
 
@@ -102,6 +106,7 @@ export class BodyReader {
   readonly #buffer: Buffer;
   #at = 0;
   #width = 0;
+  #hasLaterFields = false;
 
   constructor(buffer: Buffer) {
     this.#buffer = buffer;
@@ -112,6 +117,7 @@ export class BodyReader {
     const hash = this.u32();
     const metainfo = this.u8();
     this.#width = (metainfo >> WIDTH_SHIFT) & 3;
+    if ((metainfo & SIZE_BITS) !== 0) this.#readSize(metainfo & SIZE_BITS);
     if ((metainfo & HAS_LITERAL) === 0) return { hash, literal: undefined };
     const end = this.#buffer.indexOf(0, this.#at);
     if (end < 0) throw new RangeError("expected a type literal that ends with a zero byte, got none");
@@ -122,6 +128,17 @@ export class BodyReader {
 
   get left(): number {
     return this.#buffer.length - this.#at;
+  }
+
+  /** @throws RangeError where bytes are left over that are not a later release's fields. */
+  end(): void {
+    if (this.left > 0 && !this.#hasLaterFields) throw new RangeError(`expected the body to end, got ${this.left} more bytes`);
+  }
+
+  #readSize(code: number): void {
+    const size = code === 1 ? this.#buffer.readUInt16LE(this.#take(2)) : code === 2 ? this.u32() : Number(this.u64());
+    if (size !== this.#buffer.length) throw new RangeError(`expected a body of ${size} bytes, as its head says, got ${this.#buffer.length}`);
+    this.#hasLaterFields = true;
   }
 
   #take(count: number): number {
@@ -204,6 +221,6 @@ export function decodeBody<T>(schema: Codec<T>, hash: number, body: Buffer): T {
   const begun = from.begin();
   if (begun.hash !== hash) throw new RangeError(`expected type hash ${hash}, got ${begun.hash}`);
   const value = schema.read(from);
-  if (from.left > 0) throw new RangeError(`expected the body to end, got ${from.left} more bytes`);
+  from.end();
   return value;
 }

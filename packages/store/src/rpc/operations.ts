@@ -19,9 +19,12 @@ import {
   fileOf,
   holding,
   holdingChanges,
+  leasePolicy,
   membership,
   miss,
   moveStart,
+  nofOwner,
+  nofSegment,
   objectMeta,
   offloadItem,
   pong,
@@ -80,12 +83,14 @@ const isMove = bool;
 const diskID = uuid;
 const damaged = bool;
 const replicaID = u64;
+const generation = u64;
+const leaseID = uuid;
 const stableID = bytes;
 const epoch = u64;
 const empty = bool;
 const ownersTenant = bytes;
 
-/** As clients of release 0.3.13 call them; `ServiceReady` answers the handshake version 2.0.0. */
+/** As clients of releases 0.3.13 and 0.3.14 call them; `ServiceReady` answers the handshake version 2.0.0. */
 export const operations = {
   ServiceReady: operation(expected(bytes)),
   GetFsdir: operation(expected(bytes)),
@@ -143,9 +148,26 @@ export const operations = {
   BatchEvictDiskReplica: operation(vector(done), client, vector(key), tenant, replicaType),
   QuerySegmentStatus: operation(expected(i32), segmentName),
   QuerySegmentStatusById: operation(expected(i32), uuid),
+  // A point-in-time look, and an administrator's: neither takes a lease, but for what a policy names.
+  ProbeKey: operation(expected(bool), key, tenant),
+  BatchProbeKey: operation(vector(expected(bool)), leasePolicy, vector(key), tenant),
+  GetReplicaListForAdmin: operation(expected(replicaList), key, tenant),
+  BatchGetReplicaListForAdmin: operation(vector(expected(replicaList)), vector(key), tenant),
+  EvictDiskReplicaIfCurrent: operation(expected(bool), client, key, tenant, replicaType, generation),
+  MountNoFSegment: operation(done, nofSegment, client),
+  ReMountNoFSegment: operation(done, vector(nofSegment), client),
+  UnmountNoFSegment: operation(done, uuid, client),
+  GetAllNoFSegments: operation(expected(vector(nofSegment))),
+  GetNoFSegmentsByName: operation(expected(vector(nofOwner)), segmentName),
+  RegisterPrefetchTask: operation(done, client, key, tenant),
+  DynamicReplicaCopyStart: operation(expected(copyStart), client, key, tenant, segmentName, vector(segmentName), leaseID, epoch),
+  DynamicReplicaCopyEnd: operation(done, client, key, tenant, leaseID, epoch),
+  DynamicReplicaCopyRevoke: operation(done, client, key, tenant, leaseID, epoch),
 
   // Our own, beside the field's. Authorize comes first on a connection whose client has a key: a token, and the tenant that it is for.
   Authorize: operation(expected(bytes), bytes),
+  // The words that the master answers to.
+  GetBrands: operation(expected(vector(bytes))),
   // Whether a tenant that a call names is looked at; a master without tenants has all keys in one.
   HasTenants: operation(expected(bool)),
   // ReadObjects grants leases as BatchGetReplicaList does; an object of another fingerprint is not found.
@@ -196,6 +218,13 @@ export const operations = {
   ReleaseFiles: operation(vector(done), diskID, vector(fileOf)),
   CommandClient: operation(expected(uuid), stableID, epoch, bytes),
 } as const;
+
+/** Calls of release 0.3.14 that no master of ours answers: their types are not declared. */
+export const weightCalls = [
+  ...(["BeginWeightImport", "CommitWeightImport", "AbortWeightImport", "GetWeightRevision", "ListWeightRevisions", "DeleteWeightRevision"] as const),
+  ...(["AcquireWeightRevisionLease", "RenewWeightRevisionLease", "ReleaseWeightRevisionLease"] as const),
+  ...(["StartWeightResidencyOperation", "QueryWeightOperation"] as const),
+];
 
 export type OperationName = keyof typeof operations;
 export type ArgsOf<N extends OperationName> = (typeof operations)[N] extends Operation<infer A, unknown> ? A : never;

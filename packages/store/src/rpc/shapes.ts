@@ -1,5 +1,5 @@
 // The structures that the store's RPC carries, as clients of release 0.3.13 spell them.
-import { bool, bytes, expected, i32, i64, nothing, optional, struct, u8, u32, u64, uuid, type ValueOf, variant, vector } from "./schema.ts";
+import { bool, bytes, expected, i32, i64, nothing, optional, type Schema, struct, u8, u32, u64, uuid, type ValueOf, variant, vector } from "./schema.ts";
 
 export const segment = struct({ id: uuid, name: bytes, base: u64, sizeBytes: u64, endpoint: bytes, protocol: bytes, hostID: bytes });
 
@@ -19,6 +19,21 @@ export const replicateConfig = struct({
   hostID: bytes,
   groupIDs: optional(vector(bytes)),
 });
+
+/** A NOF segment as Mooncake's clients mount it. */
+export const nofSegment = struct({ id: uuid, name: bytes, base: u64, sizeBytes: u64, endpoint: bytes });
+export const nofOwner = struct({ segment: uuid, client: uuid });
+
+/** Which leases a probe takes: 0 none, 1 those of the last group of `candidates` keys that are all there. It lies on the wire as in memory. */
+export const leasePolicy: Schema<{ readonly kind: number; readonly candidates: bigint }> = {
+  literal: [0xfd, ...u8.literal, ...u64.literal, 0x89, 0x89, 0xff],
+  widest: () => 0,
+  write(to, { kind, candidates }) {
+    to.u64(BigInt(kind));
+    to.u64(candidates);
+  },
+  read: (from) => ({ kind: Number(from.u64() & 0xffn), candidates: from.u64() }),
+};
 
 const buffer = struct({ sizeBytes: u64, address: u64, protocol: bytes, endpoint: bytes });
 const memory = struct({ buffer });

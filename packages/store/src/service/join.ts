@@ -16,6 +16,8 @@ import type { ServiceSettings } from "./settings.ts";
 /** How long one address of this machine's own master is tried before it is looked up again: it may have moved. */
 const OWN_TRY_MS = 3000;
 const LOOK_MS = 200;
+const DEFAULT_BRAND = "svc";
+const P2P = "P2PHANDSHAKE";
 
 export type LocalDisk = { state(): StoreClient["disk"]; unmount(graceMs: number): Promise<void> };
 
@@ -52,6 +54,12 @@ export async function joinCluster(settings: ServiceSettings, token: string | und
       );
   });
   const { session } = client;
+  try {
+    await checkBrands(client, settings, log);
+  } catch (error) {
+    await client.close();
+    throw error;
+  }
   mounts = new Mounts({ session, protocol: settings.protocol, limits: settings.registration_limits, maxRegistrationBytes: settings.max_mr_size });
   try {
     await mounts.mountOwn(settings.global_segment_size);
@@ -70,6 +78,26 @@ export async function joinCluster(settings: ServiceSettings, token: string | und
     engineMetrics: () => client.transferMetrics(),
     close: () => client.close(),
   };
+}
+
+/** Records in a metadata server begin with a brand's word: clients of another one do not find this service there, and their puts to it fail. */
+async function checkBrands({ session }: StoreClient, { brand, metadata_server: metadata }: ServiceSettings, log: Log): Promise<void> {
+  if (metadata === P2P) return;
+  const brands = await session.call("GetBrands").catch((error: unknown) => {
+    // A master of an earlier release does not say, nor does one that lets nobody ask.
+    if (error instanceof Failure && ["INVALID_REQUEST", "ACCESS_DENIED"].includes(error.name)) return undefined;
+    throw error;
+  });
+  const others = brands?.ok === true ? brands.value.filter((each) => each !== brand) : [];
+  if (others.length === 0) return;
+  const reason = `the master also answers to ${others.join(", ")}, and clients of that brand look in ${metadata} for records that begin with their own word`;
+  if (brand === DEFAULT_BRAND)
+    fail(
+      "SETTING_INVALID",
+      `setting store_service.brand: expected a word that this service's clients look for, got the default "${brand}": ${reason}, so that their puts to this service would fail (-800). ` +
+        `Give --brand ${others[0]} where the clients are of that brand, leave ${others.join(",")} out of the master's --brand where they are not, or use ${P2P} for all`,
+    );
+  log.warn({ brand, others }, `${reason}: they do not find this service`);
 }
 
 type OnEvent = (event: SessionEvent | DiskEvent, master: string) => void;

@@ -9,6 +9,7 @@ import { openMetrics } from "@svc/kit/metrics.ts";
 import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
 import { createHttpServer } from "../http/server.ts";
+import { displayVersion } from "../rpc/revision.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { joinCluster, type Member } from "./join.ts";
 import { answerService, knownPath, refuseService, type ServiceParts } from "./routes.ts";
@@ -42,6 +43,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const metrics = openMetrics();
   let member: Member | undefined;
   const parts: ServiceParts = {
+    hasDisk: settings.enable_ssd_offload,
     mounts: () => member?.mounts,
     objects: () => member?.objects,
     disk: () => member?.disk,
@@ -49,7 +51,7 @@ async function run(argv: readonly string[]): Promise<number> {
       member?.trouble() ?? `joining the master${settings.master_server_address === "" ? " of this machine" : ` at ${settings.master_server_address}`}`,
     tenant: settings.tenant_id,
     access: keys && { keys, denials: new Denials(log), tenant: settings.tenant_id },
-    version: { version: HANDSHAKE_VERSION, display_version: `svc ${HANDSHAKE_VERSION}` },
+    version: { version: HANDSHAKE_VERSION, display_version: displayVersion() },
     metrics: async () => `${await metrics.text()}\n${member?.engineMetrics() ?? ""}`,
   };
   metrics.gauge("svc_store_service_mounted_bytes", "Memory that this service has mounted", [], (gauge) => gauge.set(member?.mountedBytes() ?? 0));

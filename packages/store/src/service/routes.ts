@@ -13,6 +13,8 @@ import { servicePage } from "./page.ts";
 const METRICS_TYPE = "text/plain; version=0.0.4";
 
 export type ServiceParts = {
+  /** Whether its settings give it a disk. */
+  readonly hasDisk: boolean;
   /** Undefined until the service has joined its master. */
   readonly mounts: () => Mounts | undefined;
   readonly objects: () => Objects | undefined;
@@ -29,6 +31,8 @@ export type ServiceParts = {
 
 type Parts = { readonly tenant: string; readonly mounts: Mounts; readonly objects: Objects; readonly disk: LocalDisk };
 type Route = (request: Request, parts: Parts, rest: string) => Promise<Answer>;
+/** What needs no master: a refusal of what is malformed, or the answer where nothing is to be done. */
+type Early = (request: Request, parts: ServiceParts) => Answer | undefined;
 /** By method and path, each with one sentence for the page of the API. */
 type Routes<T> = Readonly<Record<string, readonly [does: string, route: T]>>;
 
@@ -45,10 +49,10 @@ const routes: Routes<Route> = {
   "POST /api/unmount": ["Unmounts it", withFields((fields, { mounts }) => mounts.unmount(fields, "memory"))],
   "POST /api/unmount_local_disk": [
     "Unmounts this service's disk after a grace in seconds",
-    withFields(async (fields, { disk }) => {
-      await disk.unmount(graceSeconds(fields, MAX_LOCAL_DISK_GRACE_SECONDS) * 1000);
-      return { status: "success" };
-    }),
+    async (request, { disk }) => {
+      await disk.unmount(diskGraceSeconds(request) * 1000);
+      return jsonAnswer({ status: "success" });
+    },
   ],
   "POST /api/reconfigure": ["Brings the mounted memory to another size", withFields((fields, { mounts }) => mounts.reconfigure(fields))],
   "PUT /api/put": ["Stores a value; the body has key and value", put],
@@ -59,6 +63,19 @@ const routes: Routes<Route> = {
     "Removes every key of this service's tenant",
     async (_request, { objects }) => jsonAnswer({ status: `success removed ${await objects.removeAll()} keys` }),
   ],
+};
+
+/** Its body may be empty. */
+const diskGraceSeconds = ({ body }: Request) => graceSeconds(body.length === 0 ? {} : readFields(body), MAX_LOCAL_DISK_GRACE_SECONDS);
+
+const readsFields: Early = ({ body }) => void readFields(body);
+const early: Readonly<Record<string, Early>> = {
+  "POST /api/unmount_local_disk": (request, { hasDisk }) => {
+    diskGraceSeconds(request);
+    return hasDisk ? undefined : jsonAnswer({ status: "success" });
+  },
+  ...Object.fromEntries(["mount_shm", "unmount_shm", "mount", "unmount", "reconfigure"].map((verb) => [`POST /api/${verb}`, readsFields])),
+  "PUT /api/put": readsFields,
 };
 
 const always: Routes<(parts: ServiceParts) => Answer | Promise<Answer>> = {
@@ -124,7 +141,11 @@ async function answer(request: Request, parts: ServiceParts, peer: () => string)
   checkSearch(parts.tenant, request.target.slice(path.length + 1));
   const rest = known.endsWith("/") ? keyOf(path.slice(known.length)) : "";
   const [mounts, objects, disk] = [parts.mounts(), parts.objects(), parts.disk()];
-  if (mounts === undefined || objects === undefined || disk === undefined) throw new Refused(503, parts.trouble());
+  if (mounts === undefined || objects === undefined || disk === undefined) {
+    const answered = Object.hasOwn(early, name) ? early[name]?.(request, parts) : undefined;
+    if (answered !== undefined) return answered;
+    throw new Refused(503, parts.trouble());
+  }
   return route(request, { tenant: parts.tenant, mounts, objects, disk }, rest);
 }
 

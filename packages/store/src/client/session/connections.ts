@@ -8,6 +8,8 @@ import type { Discovery } from "./discovery.ts";
 
 const FIRST_RETRY_MS = 20;
 const MAX_RETRY_MS = 500;
+/** Where another master may take the lead: it answers a moment after it has it, which nobody is told. */
+const MAX_SEEK_MS = 25;
 /** What a repeat may cure: nobody there, no answer in time, a master that reads its log. */
 const PASSING = ["SERVER_UNREACHABLE", "TIMED_OUT"];
 
@@ -27,6 +29,8 @@ export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #slots: Slot[];
   #closed: Failure | undefined;
+  /** Aborted when another master leads: it ends every wait for the next try. */
+  #moved = new AbortController();
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
@@ -59,7 +63,8 @@ export class Connections {
   /** As `call`, again and again within `boundMs` while the master does not answer or reads its log: for what may be done twice. */
   async callUntil<N extends OperationName>(boundMs: number, name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
     const endMs = performance.now() + boundMs;
-    for (let delayMs = FIRST_RETRY_MS; ; delayMs = Math.min(MAX_RETRY_MS, delayMs * 2)) {
+    const mostMs = this.#options.master.isMoving ? MAX_SEEK_MS : MAX_RETRY_MS;
+    for (let delayMs = FIRST_RETRY_MS; ; delayMs = Math.min(mostMs, delayMs * 2)) {
       let failure: unknown;
       try {
         const result = await this.call(name, ...args);
@@ -70,7 +75,8 @@ export class Connections {
       }
       const isPassing = failure === undefined || (failure instanceof Failure && PASSING.includes(failure.name));
       if (!isPassing || this.#closed !== undefined || performance.now() + delayMs > endMs) throw failure ?? this.#closed;
-      await sleep(delayMs);
+      // Who leads now is asked at once.
+      await sleep(delayMs, undefined, { signal: this.#moved.signal }).catch(() => undefined);
     }
   }
 
@@ -91,6 +97,8 @@ export class Connections {
 
   /** Another master leads: what is under way fails with SERVER_UNREACHABLE, and is asked of that one. */
   drop(): void {
+    this.#moved.abort();
+    this.#moved = new AbortController();
     for (const { rpc } of this.#slots) rpc?.abandon("another master leads");
   }
 

@@ -1,0 +1,54 @@
+// What only Mooncake's clients ask: their NOF segments, and what this master does not offer and says so.
+import type { Log } from "@svc/kit/log.ts";
+import { codes } from "../rpc/codes.ts";
+import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
+import type { Segment } from "../rpc/shapes.ts";
+import { type NativeMaster, segmentRows } from "./native.ts";
+import { done, wrong } from "./outcome.ts";
+
+type NofSegment = Pick<Segment, "id" | "name" | "base" | "sizeBytes" | "endpoint">;
+
+type Segments = "MountNoFSegment" | "ReMountNoFSegment" | "UnmountNoFSegment" | "GetAllNoFSegments" | "GetNoFSegmentsByName";
+type Refused = "RegisterPrefetchTask" | "DynamicReplicaCopyStart" | "DynamicReplicaCopyEnd" | "DynamicReplicaCopyRevoke";
+type Served = { readonly [N in Segments | Refused | "EvictDiskReplicaIfCurrent"]: (...args: ArgsOf<N>) => ResultOf<N> };
+
+const asSegment = (segment: NofSegment): Segment => ({ ...segment, protocol: "nvmeof", hostID: "" });
+
+export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
+  const told = new Set<OperationName>();
+  const nofRows = () => segmentRows(native).filter((row) => row.nof);
+
+  /** The code is the one of Mooncake's master with the feature off; the log says it once for each operation. */
+  function notOffered(name: OperationName): { ok: false; code: number } {
+    if (!told.has(name)) {
+      told.add(name);
+      log.warn({ call: name }, `${name} is not offered by this master: the client gets ${codes.UNAVAILABLE_IN_CURRENT_STATUS}`);
+    }
+    return wrong(codes.UNAVAILABLE_IN_CURRENT_STATUS);
+  }
+
+  return {
+    MountNoFSegment: (segment, clientID) => done(native.mount(asSegment(segment), clientID)),
+    ReMountNoFSegment: (segments, clientID) => done(native.remount(segments.map(asSegment), clientID)),
+    UnmountNoFSegment: (id, clientID) => done(native.unmount(id, clientID, 0)),
+    GetAllNoFSegments: () => ({
+      ok: true,
+      value: nofRows().map(({ id, name, base, sizeBytes, endpoint }) => ({ id, name, base: BigInt(base), sizeBytes: BigInt(sizeBytes), endpoint })),
+    }),
+    GetNoFSegmentsByName(name) {
+      const found = nofRows().filter((row) => row.name === name);
+      return found.length === 0 ? wrong(codes.SEGMENT_NOT_FOUND) : { ok: true, value: found.map(({ id, clientID }) => ({ segment: id, client: clientID })) };
+    },
+    // This master gives out no generations, so that none that a client names is known to be the current one: nothing is evicted by it.
+    EvictDiskReplicaIfCurrent(_clientID, key, tenant, type) {
+      const localDisk = 2;
+      const [code] = native.holdersOf(key, tenant);
+      if (code === codes.OBJECT_NOT_FOUND) return wrong(code);
+      return type === localDisk ? { ok: true, value: false } : wrong(codes.INVALID_PARAMS);
+    },
+    RegisterPrefetchTask: () => notOffered("RegisterPrefetchTask"),
+    DynamicReplicaCopyStart: () => notOffered("DynamicReplicaCopyStart"),
+    DynamicReplicaCopyEnd: () => notOffered("DynamicReplicaCopyEnd"),
+    DynamicReplicaCopyRevoke: () => notOffered("DynamicReplicaCopyRevoke"),
+  };
+}
