@@ -106,8 +106,8 @@ export function memoryTests(name: RuntimeName, it: It): void {
     assert.equal((await run(handle, "pgrep -c python3")).stdout, "1\n");
     const child = await fixture.start({ from });
     assert.equal((await run(child, "pgrep -c python3")).stdout, "1\n");
-    assert.equal(await fixture.runtime.oomKills(handle), 0);
-    assert.equal(await fixture.runtime.oomKills(child), 0);
+    assert.equal((await fixture.runtime.limitHits(handle)).memoryKills, 0);
+    assert.equal((await fixture.runtime.limitHits(child)).memoryKills, 0);
   });
 
   it("a copy's connections to elsewhere are at an end, those within it go on, and the parent keeps all", async () => {
