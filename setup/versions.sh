@@ -3,7 +3,7 @@ SVC_NODE_VERSION=24.19.0
 SVC_GO_VERSION=1.27.3
 SVC_RUNSC_VERSION=v0.0.0-20260905035102-160fafc42237
 # Of what is in setup/runsc; a test knows the value.
-SVC_RUNSC_TUNING=f58ee3eb
+SVC_RUNSC_TUNING=800044e9
 # The oldest Go that builds this runsc (the go line of its go.mod).
 SVC_RUNSC_GO=1.26.3
 # The field's Python programs that tests and benches use as clients, publishers and peers.

@@ -29,7 +29,7 @@ tune_files() {
 
 # No fuzz: lines that read otherwise may mean something else.
 apply_patch() {
-  patch --directory="$2" --strip=1 --fuzz=0 --quiet --no-backup-if-mismatch --reject-file=- --forward <"$1" && return
+  patch --directory="$2" --strip=1 --fuzz=0 --quiet --no-backup-if-mismatch --reject-file=- --force <"$1" && return
   echo "setup/runsc: ${1##*/} does not apply to runsc $SVC_RUNSC_VERSION; setup/runsc/README.md says how to move it"
   return 1
 }

@@ -79,6 +79,10 @@ void test("a first start in a precreated sandbox is one under its name, with the
   const { stdout } = await run(handle, "hostname; cat /etc/hostname /proc/sys/kernel/random/boot_id");
   assert.equal(stdout, `${runtimeID}\n${runtimeID}\n${spec.bootID}\n`);
   assert.ok((await fixture.runtime.usage(handle)).memoryLimitBytes < 2 * smallLimits.memoryMB * 2 ** 20);
+  assert.equal((await run(handle, "python3 -c 'x = bytearray(1 << 30)'")).exitCode, 137);
+  assert.match((await run(handle, `for i in $(seq ${smallLimits.pids * 2}); do sleep 20 >/dev/null 2>&1 & done`)).stderr, /Cannot fork/);
+  const { memoryKills, taskRefusals, program } = await fixture.runtime.limitHits(handle);
+  assert.deepEqual([memoryKills, taskRefusals > 0, program], [1, true, "python3"]);
   await assert.rejects(fixture.runtime.start(into({ ...spec, runtimeID, directory, hostname: runtimeID }, precreated)), Failure);
 });
 

@@ -1,3 +1,5 @@
+// The guard ends programs while the sandbox uses more memory than its limit; tasks wait for it (package memlimit).
+
 package kernel
 
 import (

@@ -1,3 +1,5 @@
+// This file reads what the host counts, and gives the sentry's garbage back to it.
+
 package memlimit
 
 import (
@@ -83,6 +85,16 @@ func GiveBack(isUrgent bool) {
 }
 
 func gaveBackLately() bool { return time.Now().UnixNano()-gaveBack.Load() < int64(giveBackPeriod) }
+
+// giveBackOnce gives back unless that was done lately; of many tasks that ask at once, one does it.
+func giveBackOnce() bool {
+	last := gaveBack.Load()
+	if now := time.Now().UnixNano(); now-last < int64(giveBackPeriod) || !gaveBack.CompareAndSwap(last, now) {
+		return false
+	}
+	debug.FreeOSMemory()
+	return true
+}
 
 // Usage returns what /proc/meminfo says: the limit, what the host counts of it, and how much of that are pages of files, idle ones
 // and all. ok is false where there is no limit.

@@ -183,11 +183,8 @@ func AdmitTaskMemory(isInit bool) bool {
 		return true
 	}
 	// What programs that have ended left behind must not stand in the way.
-	if !gaveBackLately() {
-		GiveBack(true)
-		if Look()+owed+forkReserve() <= options.Bytes {
-			return true
-		}
+	if giveBackOnce() && Look()+owed+forkReserve() <= options.Bytes {
+		return true
 	}
 	debt.Add(-TaskBytes)
 	refuse(&taskRefusals)

@@ -1,3 +1,5 @@
+// This file writes how often a limit took effect, for the sandbox's owner.
+
 package memlimit
 
 import (
