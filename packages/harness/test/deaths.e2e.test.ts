@@ -35,7 +35,7 @@ for (const [runtime, program] of [
       const [bomb, neighbour] = await Promise.all([Sandbox.create("base", connection(node)), Sandbox.create("base", connection(node))]);
       await bomb.files.write("/home/user/before", "written before");
       const kept = await bomb.commands.run("sleep 3000", { background: true, timeoutMs: 0 });
-      await assert.rejects(bomb.commands.run(GREEDY, { timeoutMs: 0 }), { name: "CommandExitError", exitCode: 137 });
+      await assert.rejects(bomb.commands.run(GREEDY, { timeoutMs: 0 }), { name: "CommandExitError" });
       assert.equal((await bomb.commands.run(`kill -0 ${kept.pid} && cat before`)).stdout, "written before");
       assert.equal((await neighbour.commands.run("echo alive")).stdout, "alive\n");
       await using stream = await openStream(`${node.url}/events?after=0&types=sandbox.limit_reached`, { "x-api-key": node.apiKey });
