@@ -11,7 +11,7 @@ use_go
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fetch_runsc "$work/source"
-unformatted() { (cd "$work/source" && gofmt -l $(find . -path ./vendor -prune -o -name '*.go' -print)) | sort; }
+unformatted() { (cd "$work/source" && gofmt -l $(find . -path ./vendor -prune -o -name '*.go' ! -name 'filter_generated_*' -print)) | sort; }
 unformatted >"$work/before"
 failed=0 touched=()
 for each in "$SVC_ROOT"/setup/runsc/patches/*.patch; do
