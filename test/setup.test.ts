@@ -4,7 +4,7 @@ import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { layModules, SetupTree } from "./setup-tree.ts";
@@ -176,32 +176,38 @@ void test("a set-up killed half-way is resumed by the next one, and leaves nothi
   );
 });
 
-void test("the tuning of runsc is keyed by the hash of its files, and refuses a source that it was not written for", () => {
+void test("runsc is kept under the hash of our changes to it, and a patch that was written for another release is named", () => {
   const root = new URL("..", import.meta.url).pathname;
-  const programs = readdirSync(join(root, "setup/runsc/programs")).sort();
+  const folder = join(root, "setup/runsc");
+  const programs = readdirSync(join(folder, "programs")).sort();
   assert.deepEqual(programs, ["gofer_amd64.go", "gofer_arm64.go", "sentry_amd64.go", "sentry_arm64.go"]);
-  const filesOf = (folder: string) =>
-    readdirSync(join(root, "setup/runsc", folder))
-      .sort()
-      .map((name) => join(folder, name));
-  const folders = [["layers.sh", ...filesOf("layers")], ["mapped.sh", ...filesOf("mapped")], filesOf("start")].flat();
-  const files = [...programs.map((name) => join("programs", name)), "tune.sh", ...folders].map((name) => readFileSync(join(root, "setup/runsc", name)));
-  const hash = createHash("sha256").update(Buffer.concat(files)).digest("hex").slice(0, 8);
-  assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${hash}$`, "m"), `write SVC_RUNSC_TUNING=${hash}`);
+  const filesOf = (part: string) =>
+    readdirSync(join(folder, part), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => relative(folder, join(entry.parentPath, entry.name)));
+  const names = ["tune.sh", ...["files", "patches", "programs"].flatMap(filesOf)].sort();
+  const hash = createHash("sha256");
+  for (const name of names) hash.update(`${name}\n`).update(readFileSync(join(folder, name)));
+  const tuning = hash.digest("hex").slice(0, 8);
+  assert.match(readFileSync(join(root, "setup/versions.sh"), "utf8"), new RegExp(`^SVC_RUNSC_TUNING=${tuning}$`, "m"), `write SVC_RUNSC_TUNING=${tuning}`);
+  // The reason of a patch stands above it.
+  for (const name of filesOf("patches")) assert.match(readFileSync(join(folder, name), "utf8"), /^[A-Z`/1-9][^\n]{20,}\n(?:[^\n]+\n)*\n--- a\//, name);
 
   using tree = new SetupTree();
+  const patch = join(tree.folder, "0001-more.patch");
+  writeFileSync(patch, "More is better.\n\n--- a/source.go\n+++ b/source.go\n@@ -1,3 +1,3 @@\n const (\n-\tmost = 128\n+\tmost = 256\n )\n");
   const file = join(tree.folder, "source.go");
-  const replace = (text: string) => {
+  const apply = (text: string) => {
     writeFileSync(file, text);
-    const script = `set -eu; SVC_RUNSC_VERSION=v9; source "$1"; replace_once "$2" 'most = 128' 'most = 2 & "more"'`;
-    return spawnSync("bash", ["-c", script, "bash", join(root, "setup/runsc/tune.sh"), file], { encoding: "utf8" });
+    const script = `set -eu; SVC_RUNSC_VERSION=v9; source "$1"; apply_patch "$2" "$3"`;
+    return spawnSync("bash", ["-c", script, "bash", join(folder, "tune.sh"), patch, tree.folder], { encoding: "utf8" });
   };
-  assert.equal(replace("const (\n\tmost = 128\n)\n").status, 0);
-  assert.equal(readFileSync(file, "utf8"), 'const (\n\tmost = 2 & "more"\n)\n');
-  for (const text of ["const most = 64\n", "most = 128\nmost = 128\n"]) {
-    const { status, stdout } = replace(text);
+  assert.equal(apply("const (\n\tmost = 128\n)\n").status, 0);
+  assert.equal(readFileSync(file, "utf8"), "const (\n\tmost = 256\n)\n");
+  for (const text of ["const (\n\tmost = 64\n)\n", "const (\n\tmost = 256\n)\n"]) {
+    const { status, stdout } = apply(text);
     assert.equal(status, 1);
-    assert.match(stdout, /does not say exactly once: most = 128\n.*another version of runsc than v9/s);
+    assert.match(stdout, /0001-more\.patch does not apply to runsc v9; setup\/runsc\/README\.md says/);
     assert.equal(readFileSync(file, "utf8"), text);
   }
 });

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the seccomp programs anew: generate.sh [ARCHITECTURE…] [--into FOLDER]; needed when runsc's version or tune.sh changes.
+# Writes the seccomp programs anew: generate.sh [ARCHITECTURE…] [--into FOLDER]; needed when runsc's version or a filter in patches/ changes.
 set -euo pipefail
 SVC_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 source "$SVC_ROOT/setup/paths.sh"
@@ -22,13 +22,9 @@ trap 'rm -rf "$work"' EXIT
 fetch_runsc "$work/source"
 tune_runsc "$work/source"
 for process in sentry gofer; do
-  config=$(filter_folder "$work/source" "$process")/config
-  cp "$SVC_ROOT/setup/runsc/generate/$process.go" "$config/options_of_svc.go"
-  # Of hundreds of option sets, those that svc's sandboxes use.
-  replace_once "$config/config_precompiled.go" ':= optionsToPrecompile()' ':= optionsOfSvc()'
+  cp "$SVC_ROOT/setup/runsc/generate/$process.go" "$(filter_folder "$work/source" "$process")/config/options_of_svc.go"
 done
-# Not what the kernel at hand can do: every kernel since 4.14 can end a whole process, and older ones end its thread.
-replace_once "$work/source/pkg/seccomp/seccomp.go" 'killProcessAvailable, killProcessAvailableErr = isKillProcessAvailable()' 'killProcessAvailable = true'
+apply_patch "$SVC_ROOT/setup/runsc/generate/generate.patch" "$work/source"
 mkdir "$work/source/svcfilters"
 cp "$SVC_ROOT/setup/runsc/generate/main.go" "$work/source/svcfilters/"
 for architecture in "${architectures[@]}"; do

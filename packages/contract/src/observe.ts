@@ -105,6 +105,7 @@ export const lifecycleEvents = [
   "sandbox.network_changed",
   "sandbox.timeout_set",
   "sandbox.pause_failed",
+  "sandbox.limit_reached",
   "sandbox.ended",
   "sandbox.exported",
   "sandbox.moved",
@@ -128,7 +129,9 @@ export const lifecycleEvent = z.object({
   at: z.string().describe("RFC 3339"),
   sandboxID: z.string().optional(),
   templateID: z.string().optional(),
-  details: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).describe("For sandbox.ended: reason"),
+  details: z
+    .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
+    .describe("For sandbox.ended: reason; for sandbox.limit_reached: limit, killed, refused, program"),
 });
 export type LifecycleEvent = z.output<typeof lifecycleEvent>;
 

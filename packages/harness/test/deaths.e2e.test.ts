@@ -4,9 +4,11 @@ import { appendFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { createSnapshot, forkSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
+import { getSandboxLogsV2, lifecycleEvent } from "@svc/contract/observe.ts";
 import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox } from "e2b";
 import { killIfThere } from "../src/crash.ts";
+import { openStream } from "../src/event-stream.ts";
 import { leftovers, membersOf } from "../src/leftovers.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
@@ -23,34 +25,31 @@ async function reasonOf(node: TestNode, sandboxID: string): Promise<string> {
 
 const GREEDY = "python3 -c 'x = bytearray(900_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(600)'";
 
-void test(
-  "a gVisor sandbox that needs more memory than it has dies as oom, its streams end, and its neighbour goes on",
-  needs("root", "envd", "base", "runsc"),
-  async () => {
-    await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.memory_mb=256"] });
-    const [bomb, neighbour] = await Promise.all([Sandbox.create("base", connection(node)), Sandbox.create("base", connection(node))]);
-    await assert.rejects(bomb.commands.run(GREEDY, { timeoutMs: 0 }));
-    assert.equal(await reasonOf(node, bomb.sandboxId), "oom");
-    assert.equal((await neighbour.commands.run("echo alive")).stdout, "alive\n");
-  },
-);
-
-void test(
-  "with runc the kernel ends the process that needs more memory than there is, and its sandbox goes on",
-  needs("root", "envd", "base", "runc"),
-  async () => {
-    await using node = await startNode({ runtime: "runc", flags: ["--sandbox.memory_mb=256"] });
-    const bomb = await Sandbox.create("base", connection(node));
-    await assert.rejects(bomb.commands.run(GREEDY, { timeoutMs: 0 }), { name: "CommandExitError" });
-    assert.equal((await bomb.commands.run("echo alive")).stdout, "alive\n");
-  },
-);
-
 for (const [runtime, program] of [
   ["gvisor", "runsc"],
   ["runc", "runc"],
 ] as const) {
   void describe(`deaths on ${runtime}`, needs("root", "envd", "base", program), () => {
+    void test("a program that exceeds the memory limit is ended alone, and an event and the sandbox's log say so", async () => {
+      await using node = await startNode({ runtime, flags: ["--sandbox.memory_mb=256"] });
+      const [bomb, neighbour] = await Promise.all([Sandbox.create("base", connection(node)), Sandbox.create("base", connection(node))]);
+      await bomb.files.write("/home/user/before", "written before");
+      const kept = await bomb.commands.run("sleep 3000", { background: true, timeoutMs: 0 });
+      await assert.rejects(bomb.commands.run(GREEDY, { timeoutMs: 0 }), { name: "CommandExitError" });
+      assert.equal((await bomb.commands.run(`kill -0 ${kept.pid} && cat before`)).stdout, "written before");
+      assert.equal((await neighbour.commands.run("echo alive")).stdout, "alive\n");
+      await using stream = await openStream(`${node.url}/events?after=0&types=sandbox.limit_reached`, { "x-api-key": node.apiKey });
+      const [told] = await stream.take(1);
+      const { sandboxID, details } = lifecycleEvent.parse(JSON.parse(told?.data ?? ""));
+      assert.equal(sandboxID, bomb.sandboxId);
+      assert.deepEqual(details, { limit: "memory", killed: 1, refused: 0, ...(runtime === "gvisor" ? { program: "python3" } : {}) });
+      const { logs } = await node.call(getSandboxLogsV2, { sandboxID: bomb.sandboxId, search: "a limit of the sandbox took effect" });
+      assert.deepEqual(
+        logs.map(({ level }) => level),
+        ["warn"],
+      );
+    });
+
     void test("a full disk is an error inside, and the sandbox continues", async () => {
       await using node = await startNode({ runtime, flags: ["--sandbox.disk_size_mb=64"] });
       const sandbox = await Sandbox.create("base", connection(node));
@@ -60,6 +59,24 @@ for (const [runtime, program] of [
     });
   });
 }
+
+void test("free, /proc/meminfo and the metrics of a gVisor sandbox with 300 processes say the same", needs("root", "envd", "base", "runsc"), async () => {
+  await using node = await startNode({ runtime: "gvisor", flags: ["--sandbox.memory_mb=512"] });
+  const sandbox = await Sandbox.create("base", connection(node));
+  const idle = await until("the first metrics", async () => (await sandbox.getMetrics()).at(-1));
+  await sandbox.commands.run("for i in $(seq 300); do sleep 3000 >/dev/null 2>&1 & done", { timeoutMs: 0 });
+  const MIB = 2 ** 20;
+  await until("both to agree", async () => {
+    const { stdout } = await sandbox.commands.run("free -b | sed -n 2p; grep -E 'MemTotal|MemAvailable' /proc/meminfo");
+    const [total = 0, used = 0] = (/^Mem: +(\d+) +(\d+)/m.exec(stdout)?.slice(1) ?? []).map(Number);
+    const [meminfoTotal = 0, available = 0] = [...stdout.matchAll(/^Mem\w+: +(\d+) kB/gm)].map(([, kB]) => Number(kB) * 1024);
+    assert.deepEqual([total, meminfoTotal], [512 * MIB, 512 * MIB]);
+    const shown = (await sandbox.getMetrics()).at(-1)?.memUsed ?? 0;
+    // Each process costs the host 0.45 MiB, which `free` did not show.
+    const isShown = Math.min(shown, used, total - available) > idle.memUsed + 300 * 0.3 * MIB;
+    return isShown && Math.abs(shown - used) < 16 * MIB && Math.abs(used - (total - available)) < 16 * MIB ? true : undefined;
+  });
+});
 
 void test(
   "a gVisor sandbox whose own kernel gives up ends as crashed, and the node's log holds its last words",

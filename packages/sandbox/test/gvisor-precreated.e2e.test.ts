@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Failure } from "@svc/contract/failures.ts";
 import { needs } from "@svc/harness/needs.ts";
+import { until } from "@svc/harness/until.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
 import { eventually } from "@svc/sandbox/runtime/process.ts";
@@ -79,6 +80,13 @@ void test("a first start in a precreated sandbox is one under its name, with the
   const { stdout } = await run(handle, "hostname; cat /etc/hostname /proc/sys/kernel/random/boot_id");
   assert.equal(stdout, `${runtimeID}\n${runtimeID}\n${spec.bootID}\n`);
   assert.ok((await fixture.runtime.usage(handle)).memoryLimitBytes < 2 * smallLimits.memoryMB * 2 ** 20);
+  assert.equal((await run(handle, "python3 -c 'x = bytearray(1 << 30)'")).exitCode, 137);
+  assert.match((await run(handle, `for i in $(seq ${smallLimits.pids * 2}); do sleep 20 >/dev/null 2>&1 & done`)).stderr, /Cannot fork/);
+  const { memoryKills, program } = await until("both are counted", async () => {
+    const hits = await fixture.runtime.limitHits(handle);
+    return hits.taskRefusals > 0 ? hits : undefined;
+  });
+  assert.deepEqual([memoryKills, program], [1, "python3"]);
   await assert.rejects(fixture.runtime.start(into({ ...spec, runtimeID, directory, hostname: runtimeID }, precreated)), Failure);
 });
 

@@ -8,6 +8,7 @@ import type { Failure } from "@svc/contract/failures.ts";
 import type { RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
 import type { Expected } from "./runtime-expected.ts";
 import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
+import { groupMemoryBytes } from "./runtime-limits.suite.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
@@ -66,7 +67,7 @@ export function checkpointTests(name: RuntimeName, expected: Expected, it: It): 
     );
     assert.match(stdout, /No space left on device[\s\S]*freed/, "the limit counts what was there already");
     const use = await fixture.runtime.usage(child);
-    if (expected.limits) assert.equal(use.memoryLimitBytes, smallLimits.memoryMB * 2 ** 20);
+    if (expected.limits) assert.equal(use.memoryLimitBytes, groupMemoryBytes(name, smallLimits));
     await fixture.runtime.destroy(child);
     assert.deepEqual(remains(fixture.home, child.runtimeID), []);
     assert.equal(await healthy(handle), true);

@@ -5,11 +5,12 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { isSameProcess, signal } from "@svc/sandbox/runtime/process.ts";
 import type { RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
+import { bombTests } from "./runtime-bombs.suite.ts";
 import { checkpointTests } from "./runtime-checkpoint.suite.ts";
 import type { Expected } from "./runtime-expected.ts";
 import { healthy, image, newRuntimeID, openFixture, remains, run, smallLimits } from "./runtime-fixture.ts";
 import { layerTests } from "./runtime-layer.suite.ts";
-import { limitTests } from "./runtime-limits.suite.ts";
+import { groupMemoryBytes, limitTests } from "./runtime-limits.suite.ts";
 import { recoveryTests } from "./runtime-recovery.suite.ts";
 
 export function runtimeSuite(name: RuntimeName, label: string, expected: Expected, { skip }: { skip: string | false }): void {
@@ -128,12 +129,13 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.ok(use.diskBytes >= 8 * 2 ** 20 && use.diskBytes < 64 * 2 ** 20, String(use.diskBytes));
     assert.ok(use.pids >= 1);
     if (expected.limits) {
-      assert.equal(use.memoryLimitBytes, smallLimits.memoryMB * 2 ** 20);
+      assert.equal(use.memoryLimitBytes, groupMemoryBytes(name, smallLimits));
       assert.ok(use.cpuNs > 1_000_000);
     }
   });
 
   limitTests(name, expected, it);
+  if (expected.limits) bombTests(name, it);
   recoveryTests(name, it);
   checkpointTests(name, expected, it);
   layerTests(name, it);

@@ -3,6 +3,7 @@ import { isOwned, isRunning, type Registry } from "../records/registry.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
+import type { LimitEvents } from "./limit-events.ts";
 import type { Pool } from "./pool.ts";
 
 /** Kills for memory that a sandbox outlived are no reason of a later death. One just seen may be its death: it counts a look later. */
@@ -13,13 +14,14 @@ export type DeathParts = {
   readonly drivers: Pick<Drivers, "runtimes">;
   readonly ends: Pick<Ends, "end">;
   readonly pool: Pick<Pool, "drop">;
+  readonly limitEvents: LimitEvents;
 };
 
 export interface Deaths {
   /** For the watch: ends what died. */
   look(): void;
-  /** For the watch, less often. */
-  countMemoryKills(): Promise<void>;
+  /** For the watch, less often: which limits took effect in sandboxes that live. */
+  countLimitHits(): Promise<void>;
   /**
    * What `work` returns. Where it fails because the sandbox died, and the watch has not looked since, the sandbox is ended first.
    * @throws SANDBOX_NOT_FOUND with the reason then, as a moment later; else what `work` threw.
@@ -27,7 +29,7 @@ export interface Deaths {
   orEnded<T>(sandboxID: string, work: () => Promise<T>): Promise<T>;
 }
 
-export function openDeaths({ registry, drivers, ends, pool }: DeathParts): Deaths {
+export function openDeaths({ registry, drivers, ends, pool, limitEvents }: DeathParts): Deaths {
   const memoryKills = new Map<string, MemoryKills>();
 
   /** Its end where it died; undefined where it lives, or is not running. */
@@ -47,17 +49,20 @@ export function openDeaths({ registry, drivers, ends, pool }: DeathParts): Death
     look() {
       for (const record of registry.all()) void endIfDead(record);
     },
-    async countMemoryKills() {
+    async countLimitHits() {
       for (const sandboxID of memoryKills.keys()) if (!isRunning(registry.get(sandboxID))) memoryKills.delete(sandboxID);
       for (const record of [...registry.all()]) {
         if (!isRunning(record)) continue;
         const { handle } = record.status;
         const runtime = drivers.runtimes.get(handle.runtime);
-        const seen = (await runtime?.oomKills(handle).catch(() => 0)) ?? 0;
+        const hits = await runtime?.limitHits(handle).catch(() => undefined);
         // Asked after the count: a death in between keeps its reason.
-        if (runtime !== undefined && seen > 0 && runtime.isAlive(handle))
-          memoryKills.set(record.sandboxID, { seen, outlived: memoryKills.get(record.sandboxID)?.seen ?? 0 });
+        if (hits === undefined || runtime?.isAlive(handle) !== true) continue;
+        const seen = hits.memoryKills;
+        if (seen > 0) memoryKills.set(record.sandboxID, { seen, outlived: memoryKills.get(record.sandboxID)?.seen ?? 0 });
+        limitEvents.note(record, hits);
       }
+      limitEvents.endRound((sandboxID) => isRunning(registry.get(sandboxID)));
     },
     async orEnded(sandboxID, work) {
       try {

@@ -46,6 +46,7 @@ import { openHandOver } from "./hand-over.ts";
 import { openHeld } from "./hold.ts";
 import { openIdentities } from "./identity.ts";
 import { openIdle } from "./idle.ts";
+import { openLimitEvents } from "./limit-events.ts";
 import { openListing } from "./list.ts";
 import { joined } from "./membership.ts";
 import { openMoves } from "./move.ts";
@@ -237,7 +238,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
   const listing = openListing({ registry, clock, seed, proxy, idle });
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
-  const deaths = openDeaths({ registry, drivers, ends, pool });
+  const deaths = openDeaths({ registry, drivers, ends, pool, limitEvents: openLimitEvents({ report, clock }) });
   const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
   const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
   const quarantined = openQuarantineDeletion({ home, lock, records, registry, held, ends, drivers, checkpoints, networks, quarantine, log });

@@ -17,7 +17,7 @@ const PASSING: readonly FailureName[] = ["TOO_MANY_REQUESTS", "SANDBOX_CHANGING_
 const PASSING_MS = 1_000;
 /** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
 const LIVENESS_TICKS = 5;
-const MEMORY_KILLS_TICKS = 20;
+const LIMIT_HITS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
 /** Whether what was quarantined can be used again. */
@@ -26,7 +26,7 @@ const TAKE_BACK_TICKS = 100;
 export type WatchParts = {
   readonly registry: Pick<Registry, "all" | "saveAll">;
   readonly records: Pick<Records, "prune">;
-  readonly deaths: Pick<Deaths, "look" | "countMemoryKills">;
+  readonly deaths: Pick<Deaths, "look" | "countLimitHits">;
   readonly ends: Pick<Ends, "end" | "isUndecided" | "retry">;
   readonly pauses: Pauses;
   readonly idle: Pick<Idle, "start">;
@@ -53,7 +53,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
     tick++;
     for (const record of overdue(registry.all(), clock.monotonicMs())) timeOut(parts, record, atTimeout);
     if (tick % LIVENESS_TICKS === 0) parts.deaths.look();
-    if (tick % MEMORY_KILLS_TICKS === 0) void parts.deaths.countMemoryKills();
+    if (tick % LIMIT_HITS_TICKS === 0) void parts.deaths.countLimitHits();
     if (tick % RETRY_TICKS === 0) retry(parts);
     if (tick % PRUNE_TICKS === 0) prune(parts);
     if (tick % TAKE_BACK_TICKS === 0 && takingBack === undefined && quarantine.all().length > 0) takingBack = takeBack();

@@ -15,6 +15,7 @@ const sentences: Readonly<Partial<Record<EventType, string>>> = {
   "sandbox.network_changed": "network rules replaced",
   "sandbox.timeout_set": "timeout set",
   "sandbox.pause_failed": "pause failed; the sandbox goes on",
+  "sandbox.limit_reached": "a limit of the sandbox took effect",
   "sandbox.moved": "sandbox moved to another node",
   "sandbox.ended": "sandbox ended",
 };
@@ -41,6 +42,7 @@ export function lifecycleEntry(type: EventType, details: Details): Written | und
 
 function levelOf(type: EventType, details: Details): Written["level"] {
   if (type === "sandbox.pause_failed") return "error";
+  if (type === "sandbox.limit_reached") return "warn";
   return type === "sandbox.ended" && !expectedEnds.has(details["reason"]) ? "warn" : "info";
 }
 

@@ -41,9 +41,12 @@ const CPU_PERIOD_US = 100_000;
 /** Host processes that a sandbox needs beside the guest's own (gVisor: the sentry's threads and stubs). */
 export const PIDS_HEADROOM = 64;
 
+/** A driver's bounds on the control group, which differ from the sandbox's where its own kernel keeps those. */
+export type GroupLimits = { readonly pidsMax: number; readonly memoryBytes: number };
+
 /** The files that put limits in force, in an order the kernel takes. */
-export function limitSettings(version: 1 | 2, limits: Limits, pidsMax: number): Setting[] {
-  const bytes = String(limits.memoryMB * 1024 * 1024);
+export function limitSettings(version: 1 | 2, limits: Pick<Limits, "cpuCount">, { pidsMax, memoryBytes }: GroupLimits): Setting[] {
+  const bytes = String(memoryBytes);
   const quotaUs = Math.round(limits.cpuCount * CPU_PERIOD_US);
   if (version === 2) {
     return [

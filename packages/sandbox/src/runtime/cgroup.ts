@@ -5,23 +5,35 @@ import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { keepGreedy } from "./cgroup-greedy.ts";
-import { type CgroupLayout, controllerNames, findCgroups, freezing, keyedValue, limitSettings, type Setting, weightSetting } from "./cgroup-layout.ts";
+import {
+  type CgroupLayout,
+  controllerNames,
+  findCgroups,
+  freezing,
+  type GroupLimits,
+  keyedValue,
+  limitSettings,
+  type Setting,
+  weightSetting,
+} from "./cgroup-layout.ts";
 import { keepShare, shareParts } from "./cgroup-share.ts";
 import { eventually, signal } from "./process.ts";
-import type { Limits, Usage } from "./runtime.ts";
+import type { LimitHits, Limits, Usage } from "./runtime.ts";
 
 export type Cgroups = {
   readonly layout: CgroupLayout;
   /** The group's path below each hierarchy's mount point, as an OCI `cgroupsPath`. */
   pathOf(runtimeID: string): string;
-  create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void>;
+  create(runtimeID: string, limits: Limits, group: GroupLimits): Promise<void>;
   /** Files into which a process writes its pid to put itself and all its children under the limits. */
   entrances(runtimeID: string): string[];
   /** The same for programs that make a sandbox and are no part of it: without limits, but ended with it. */
   starterEntrances(runtimeID: string): string[];
   usage(runtimeID: string): Promise<Omit<Usage, "diskBytes">>;
-  /** How many processes the kernel killed here because the memory limit was reached. */
-  oomKills(runtimeID: string): Promise<number>;
+  /** The files that say what memory is used, and of what kind it is. */
+  memoryFiles(runtimeID: string): { readonly usage: string; readonly stat: string };
+  /** How many processes the host's kernel killed here because the memory limit was reached, and how many forks it refused. */
+  limitHits(runtimeID: string): Promise<LimitHits>;
   /** Stops every member where it stands, or lets all go on; returns when it is so. */
   setFrozen(runtimeID: string, frozen: boolean): Promise<void>;
   /** Whether it was frozen, or is being. */
@@ -69,7 +81,7 @@ export function openCgroups(realHome: string): Cgroups {
   };
   const at = (root: string | undefined, runtimeID: string, file: string) => readFile(join(root ?? "/nowhere", parent, runtimeID, file), "utf8").catch(() => "");
 
-  async function create(runtimeID: string, limits: Limits, pidsMax: number): Promise<void> {
+  async function create(runtimeID: string, limits: Limits, group: GroupLimits): Promise<void> {
     if (missing.length > 0)
       fail("HOST_UNSUITABLE", `limits need the cgroup controllers ${missing.join(", ")}, which this host does not offer; see \`svc doctor\``);
     if (layout.version === 2) await delegate(roots[0] as string, parent);
@@ -82,7 +94,7 @@ export function openCgroups(realHome: string): Cgroups {
       await put(parent, weightSetting(layout.version, shareParts.yielding));
       if (weights.length === 0) weights.push(keepShare(layout, parent), keepGreedy(layout, parent));
     }
-    for (const setting of limitSettings(layout.version, limits, pidsMax)) await put(join(parent, runtimeID), setting);
+    for (const setting of limitSettings(layout.version, limits, group)) await put(join(parent, runtimeID), setting);
   }
 
   async function put(group: string, { controller, file, value, optional }: Setting): Promise<void> {
@@ -159,9 +171,16 @@ export function openCgroups(realHome: string): Cgroups {
       const text = await at(layout.freezer, runtimeID, freezing(layout.version, true).file);
       return /^(1|FROZEN|FREEZING)$/.test(text.trim());
     },
-    async oomKills(runtimeID) {
-      const text = await at(layout.roots.get("memory"), runtimeID, layout.version === 1 ? "memory.oom_control" : "memory.events");
-      return keyedValue(text, "oom_kill");
+    memoryFiles(runtimeID) {
+      const folder = join(layout.roots.get("memory") ?? "/nowhere", parent, runtimeID);
+      return { usage: join(folder, layout.version === 1 ? "memory.usage_in_bytes" : "memory.current"), stat: join(folder, "memory.stat") };
+    },
+    async limitHits(runtimeID) {
+      const [memory, pids] = await Promise.all([
+        at(layout.roots.get("memory"), runtimeID, layout.version === 1 ? "memory.oom_control" : "memory.events"),
+        at(layout.roots.get("pids"), runtimeID, "pids.events"),
+      ]);
+      return { memoryKills: keyedValue(memory, "oom_kill"), memoryRefusals: 0, taskRefusals: keyedValue(pids, "max") };
     },
     remove,
     async list() {

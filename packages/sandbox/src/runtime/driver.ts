@@ -12,6 +12,7 @@ import { type Proof, prove } from "./prove.ts";
 import type {
   Checkpoint,
   CheckpointKind,
+  LimitHits,
   Limits,
   Precreated,
   PrecreatedKind,
@@ -34,6 +35,10 @@ export type Engine = {
   readonly name: RuntimeName;
   /** The control group's bound on processes; undefined where this driver has no control groups. */
   readonly pidsMax: ((limits: Limits) => number) | undefined;
+  /** The control group's bound on memory, where it is not the sandbox's limit itself. */
+  memoryMaxBytes?(limits: Limits): number;
+  /** What a kernel of the sandbox's own ended and refused, beside the host's. */
+  limitHits?(directory: string): Promise<LimitHits>;
   /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
   launch(spec: StartSpec): Promise<Started>;
   /** `make` stands on group, mark and directory, too; `fill` is the `launch` of a precreated sandbox. */
@@ -130,7 +135,10 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   async function make({ runtimeID, directory, network }: Place, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
     await mkdir(directory, { recursive: true, mode: 0o711 });
-    if (engine.pidsMax !== undefined) await cgroups.create(runtimeID, limits, engine.pidsMax(limits));
+    if (engine.pidsMax !== undefined) {
+      const memoryBytes = engine.memoryMaxBytes?.(limits) ?? limits.memoryMB * 1024 * 1024;
+      await cgroups.create(runtimeID, limits, { pidsMax: engine.pidsMax(limits), memoryBytes });
+    }
     const { pid, ...found } = await launch();
     const pidStartTicks = startTicksOf(pid);
     if (pidStartTicks === undefined) fail("SANDBOX_START_FAILED", `sandbox ${runtimeID} ended at once; its envd could not start`);
@@ -218,8 +226,20 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     }
   }
 
-  async function deathReason({ runtimeID, directory }: RuntimeHandle, seen = 0): Promise<"oom" | "crashed"> {
-    if ((await cgroups.oomKills(runtimeID)) > seen) return "oom";
+  async function limitHits({ runtimeID, directory }: RuntimeHandle): Promise<LimitHits> {
+    const [host, own] = await Promise.all([cgroups.limitHits(runtimeID), engine.limitHits?.(directory)]);
+    if (own === undefined) return host;
+    return {
+      ...own,
+      memoryKills: host.memoryKills + own.memoryKills,
+      memoryRefusals: host.memoryRefusals + own.memoryRefusals,
+      taskRefusals: host.taskRefusals + own.taskRefusals,
+    };
+  }
+
+  async function deathReason(handle: RuntimeHandle, seen = 0): Promise<"oom" | "crashed"> {
+    const { runtimeID, directory } = handle;
+    if ((await limitHits(handle)).memoryKills > seen) return "oom";
     const says = await engine.panicOf?.(directory);
     if (says !== undefined) host.log.error({ runtimeID, says }, "the kernel inside a sandbox gave up");
     return "crashed";
@@ -236,7 +256,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     start,
     destroy,
     isAlive,
-    oomKills: ({ runtimeID }) => cgroups.oomKills(runtimeID),
+    limitHits,
     deathReason,
     usage,
     checkpoints: engine.checkpoints,

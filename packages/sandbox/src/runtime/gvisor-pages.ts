@@ -23,7 +23,7 @@ const KEPT_RUN_BYTES = 32;
 export type Pages = { readonly bytes: number; readonly layersEnd: number; readonly keptIn: readonly number[] };
 
 // pages_meta.img   length u64 LE, MemoryFileMetadataProto   for the sandbox's memory
-//                  length u64 LE, what is kept              where it is in version 3 (setup/runsc/mapped/kept.go)
+//                  length u64 LE, what is kept              where it is in version 3 (setup/runsc/files/pkg/sentry/pgalloc/kept.go)
 //                  list of file systems                     checkpoints of memory only
 //                  length, MemoryFileMetadataProto          for each of them, to the end
 // what is kept     files u64 LE, for each its number, for each run: start, end, file, offset

@@ -10,6 +10,7 @@ import { lastWords } from "./driver-failures.ts";
 import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
+import { guestLimitHits, hardMemoryBytes, writeGuestLimits } from "./gvisor-guest-limits.ts";
 import { openKernel } from "./gvisor-kernel.ts";
 import { dropMerged, layerBytes, stackLayers } from "./gvisor-layers.ts";
 import { openRunsc } from "./gvisor-runsc.ts";
@@ -39,7 +40,7 @@ const START_TIMEOUT_MS = 30_000;
 const RESTORE_TIMEOUT_MS = 5 * 60_000;
 /** Open files inside; gVisor counts them itself, so the host's own bound does not matter. */
 const OPEN_FILES = 1_048_576;
-/** A process inside is a stub process with threads on the host; the guest's own bound is RLIMIT_NPROC. */
+/** A process inside is a stub process with threads on the host; gVisor's kernel keeps the guest's own bound. */
 const HOST_TASKS_PER_PROCESS = 5;
 /** Those of processes that have ended go a while later. A fork that the host refuses is the end of the kernel inside. */
 const HOST_TASKS_ENDING = 1024;
@@ -152,6 +153,7 @@ export function gvisorEngine(host: Host): Engine {
       writeFile(join(directory, "config.json"), JSON.stringify(config)),
       writeFile(bootID, `${spec.bootID}\n`, { mode: 0o444 }),
       writeFile(join(directory, identityArchive), archive),
+      writeGuestLimits(directory, limits, cgroups.memoryFiles(spec.runtimeID)),
     ]);
   }
 
@@ -166,6 +168,8 @@ export function gvisorEngine(host: Host): Engine {
   return {
     name: "gvisor",
     pidsMax: ({ pids }) => pids * HOST_TASKS_PER_PROCESS + HOST_TASKS_ENDING + PIDS_HEADROOM,
+    memoryMaxBytes: hardMemoryBytes,
+    limitHits: guestLimitHits,
     checkpoints: new Set(["memory", "filesystem"]),
     launch,
     precreation: { kindOf, make: makePrecreated, fill },

@@ -12,7 +12,7 @@ export function gvisorReport(proof: Proof, cgroups: Cgroups): RuntimeReport {
     isolation: "kernel in user space",
     pauseWithMemory: { works: proof.usable.works, says: "by checkpoint: memory, processes and files go to disk and come back, also as several copies" },
     pauseWithFiles: { works: proof.usable.works, says: "by a checkpoint of the file system; extended attributes whose value is not text are lost" },
-    limits: groupLimits(cgroups, "programs that take more memory than the sandbox has end it, with the reason oom"),
+    limits: groupLimits(cgroups, "gVisor's own kernel ends the program that takes too much memory, and refuses forks beyond the limit"),
     diskLimit: { works: true, says: "exact; counted by gVisor, ENOSPC inside" },
     network: { works: true, says: "its own network stack on a veth of its own" },
   };

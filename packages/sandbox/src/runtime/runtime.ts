@@ -102,12 +102,25 @@ export type RuntimeHandle = {
   readonly onlyUser?: string;
 };
 
+/** How often a sandbox's limits took effect since its first process started. */
+export type LimitHits = {
+  /** Programs that were ended because memory ran out. */
+  readonly memoryKills: number;
+  /** Requests for memory that were refused. */
+  readonly memoryRefusals: number;
+  /** Processes and threads that were refused. */
+  readonly taskRefusals: number;
+  /** The program that was ended last, where the driver knows it. */
+  readonly program?: string;
+};
+
 /** What the kernel says of a sandbox's use of memory, CPU and disk; bytes, nanoseconds. */
 export type Usage = {
   readonly cpuNs: number;
   readonly memoryBytes: number;
   /** File pages, counted in `memoryBytes` as far as they are in use; absent where nothing tells. */
   readonly cacheBytes?: number;
+  /** Where the host's kernel ends programs: the sandbox's limit, or a little more where its own kernel keeps that. */
   readonly memoryLimitBytes: number;
   readonly pids: number;
   readonly diskBytes: number;
@@ -140,9 +153,9 @@ export interface Runtime {
   destroy(handle: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<void>;
   /** Synchronous and cheap (a stat or two): called for every sandbox several times a second. */
   isAlive(handle: RuntimeHandle): boolean;
-  /** How many processes of the sandbox the kernel has killed for memory so far; a sandbox can outlive that. */
-  oomKills(handle: RuntimeHandle): Promise<number>;
-  /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where the kernel killed more than `seen`, else `crashed`. */
+  /** A sandbox can outlive all of them. */
+  limitHits(handle: RuntimeHandle): Promise<LimitHits>;
+  /** Why a sandbox that is not alive any more died, asked before `destroy`: `oom` where more than `seen` programs were killed for memory, else `crashed`. */
   deathReason(handle: RuntimeHandle, seen?: number): Promise<"oom" | "crashed">;
   usage(handle: RuntimeHandle): Promise<Usage>;
   /** Removes the driver's programs of earlier versions, but those that these directories of sandboxes and checkpoints still need. */

@@ -8,6 +8,10 @@ func (cm *containerManager) takeRoot(o *RestoreOpts) error {
 	if o.HaveDeviceFile {
 		end--
 	}
+	if err := o.takeEarlierPages(end-o.NumEarlierPages, end); err != nil {
+		return err
+	}
+	end -= o.NumEarlierPages
 	for i := end - o.NumLayers; i < end; i++ {
 		layer, err := o.ReleaseFD(i)
 		if err != nil {

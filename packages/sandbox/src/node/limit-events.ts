@@ -1,0 +1,59 @@
+// Events about limits that took effect inside a sandbox which lives on: programs ended for memory, memory and forks refused.
+import type { Report } from "../observe/open-observe.ts";
+import type { Clock } from "../records/clock.ts";
+import type { RunningRecord } from "../records/registry.ts";
+import type { LimitHits } from "../runtime/runtime.ts";
+
+/** A fork bomb that goes on is refused without end; it is one event in so long. */
+const QUIET_MS = 30_000;
+
+type Counts = Pick<LimitHits, "memoryKills" | "memoryRefusals" | "taskRefusals">;
+type Seen = { readonly life: string; reported: Counts; memoryAtMs: number; tasksAtMs: number };
+
+const none: Counts = { memoryKills: 0, memoryRefusals: 0, taskRefusals: 0 };
+
+export interface LimitEvents {
+  /** Reports what is new since the last call. */
+  note(record: RunningRecord, hits: LimitHits): void;
+  /** The first round after a start of the node is over: what it found was, or may have been, reported before. */
+  endRound(isKept: (sandboxID: string) => boolean): void;
+}
+
+export function openLimitEvents({ report, clock }: { readonly report: Report; readonly clock: Clock }): LimitEvents {
+  const seen = new Map<string, Seen>();
+  let isFirstRound = true;
+
+  return {
+    note(record, hits) {
+      const { sandboxID, status } = record;
+      const life = `${status.handle.pid}:${status.handle.pidStartTicks}`;
+      let each = seen.get(sandboxID);
+      if (each?.life !== life) {
+        each = { life, reported: isFirstRound ? hits : none, memoryAtMs: Number.NEGATIVE_INFINITY, tasksAtMs: Number.NEGATIVE_INFINITY };
+        seen.set(sandboxID, each);
+      }
+      const { reported } = each;
+      const nowMs = clock.monotonicMs();
+      const [killed, refused, tasks] = [
+        hits.memoryKills - reported.memoryKills,
+        hits.memoryRefusals - reported.memoryRefusals,
+        hits.taskRefusals - reported.taskRefusals,
+      ];
+      if ((killed > 0 || refused > 0) && nowMs - each.memoryAtMs >= QUIET_MS) {
+        const program = killed > 0 && hits.program !== undefined ? { program: hits.program } : {};
+        report("sandbox.limit_reached", record, { limit: "memory", killed, refused, ...program });
+        each.memoryAtMs = nowMs;
+        each.reported = { ...each.reported, memoryKills: hits.memoryKills, memoryRefusals: hits.memoryRefusals };
+      }
+      if (tasks > 0 && nowMs - each.tasksAtMs >= QUIET_MS) {
+        report("sandbox.limit_reached", record, { limit: "processes", refused: tasks });
+        each.tasksAtMs = nowMs;
+        each.reported = { ...each.reported, taskRefusals: hits.taskRefusals };
+      }
+    },
+    endRound(isKept) {
+      isFirstRound = false;
+      for (const sandboxID of seen.keys()) if (!isKept(sandboxID)) seen.delete(sandboxID);
+    },
+  };
+}
