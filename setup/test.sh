@@ -1,7 +1,7 @@
 # `./svc test [NAME…]`: installs what the tests need, then runs test/run.ts. Sourced by `svc`.
-if [[ ! -f $SVC_ROOT/test/run.ts ]]; then echo "svc: this is a release, which comes without its tests; run ./svc test in a clone" >&2; exit 1; fi
 source "$SVC_ROOT/setup/words.sh"
 check_words test "$@"
+if [[ ! -f $SVC_ROOT/test/run.ts ]]; then echo "svc: this is a release, which comes without its tests; run ./svc test in a clone" >&2; exit 1; fi
 if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   install_for test
   find_object_server
